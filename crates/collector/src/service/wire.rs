@@ -1,11 +1,13 @@
 //! Conversion of the collector's types to messages of `Control`, and of its errors to statuses.
 
+mod watched;
+
 use crate::{
     clock::MeshClock,
     compare::CompareError,
     ingest::IngestError,
     model::{MeshMicros, RunState},
-    overview::{EventNow, RunNow, Snapshot},
+    overview::{RunNow, Snapshot},
     plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
     scheduler::{RunView, StepSummary, StepView},
@@ -20,6 +22,7 @@ use crate::{
 use benchmesh_proto::v1;
 use benchmesh_workloads::error_chain;
 use tonic::Status;
+pub(super) use watched::{WatchPosition, add_events};
 
 /// The status of a refused batch.
 pub(super) fn ingest_status(error: &IngestError) -> Status {
@@ -306,78 +309,6 @@ pub(super) fn update(
     }
 }
 
-/// Past events that a new watcher gets.
-const EVENTS_AT_FIRST: usize = 5;
-
-/// The last event and mark that a watcher has got.
-#[derive(Debug, Default)]
-pub(super) struct WatchPosition {
-    event: Option<i64>,
-    mark_us: i64,
-}
-
-/// Adds the events that agents recorded and the marks of the run since the last time; what the scheduler says itself is in
-/// the messages.
-pub(super) fn add_events(
-    update: &mut v1::RunUpdate,
-    snapshot: &Snapshot,
-    position: &mut WatchPosition,
-) {
-    let run = snapshot.runs.iter().find(|run| run.run_id == update.run_id);
-    // Daemons and interfaces belong to no run: theirs is the one that was under way.
-    let was_under_way = |at_us: i64| {
-        run.is_some_and(|run| {
-            run.started_us.is_some_and(|from| at_us >= from)
-                && run.ended_us.is_none_or(|until| at_us <= until)
-        })
-    };
-    let is_news = |event: &&EventNow| {
-        let kind = event.kind.as_str();
-        position.event.is_none_or(|last| event.event_id > last)
-            && event
-                .run_id
-                .map_or_else(|| was_under_way(event.at_us), |run| run == update.run_id)
-            && (kind.starts_with("daemon-")
-                || kind.starts_with("carrier-")
-                || kind.starts_with("stall")
-                || ["client-frozen", "clock-gap"].contains(&kind))
-    };
-    // The newest first.
-    let mut events: Vec<&EventNow> = snapshot.events.iter().filter(is_news).collect();
-    if position.event.is_none() {
-        events.truncate(EVENTS_AT_FIRST);
-    }
-    let newest = snapshot.events.first().map_or(0, |event| event.event_id);
-    position.event = Some(position.event.unwrap_or(0).max(newest));
-    update.events = events
-        .into_iter()
-        .rev()
-        .map(|event| v1::EventUpdate {
-            event_id: event.event_id,
-            at_us: event.at_us,
-            severity: event.severity.clone(),
-            agent: event.agent.clone().unwrap_or_default(),
-            message: event.message.clone(),
-        })
-        .collect();
-    let run = snapshot.run.as_ref();
-    let Some(run) = run.filter(|run| run.run_id == update.run_id) else {
-        return;
-    };
-    let marks = run.marks.iter().filter(|mark| mark.source == "mark");
-    for mark in marks.filter(|mark| mark.at_us > position.mark_us) {
-        update.events.push(v1::EventUpdate {
-            event_id: 0,
-            at_us: mark.at_us,
-            severity: "info".to_owned(),
-            agent: String::new(),
-            message: format!("mark: {}", mark.text),
-        });
-    }
-    let last = run.marks.last().map_or(0, |mark| mark.at_us);
-    position.mark_us = position.mark_us.max(last);
-}
-
 /// The slowest client of the running step, and the busiest daemon that is not one of ours.
 pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
     let is_of_step = |run: &&RunNow| {
@@ -479,7 +410,6 @@ fn summary(step: &StepSummary) -> v1::StepSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overview::RunListed;
     use benchmesh_proto::MAX_MESSAGE_BYTES;
     use proptest::prelude::*;
     use prost::Message;
@@ -527,73 +457,5 @@ mod tests {
         let long = vec![Value::Blob(vec![0; query::MAX_ROW_BYTES])];
         let reply = query_reply(small.into_iter().chain([long]).collect());
         assert!(reply.encoded_len() < MAX_MESSAGE_BYTES);
-    }
-
-    /// Run 1 went on from 10 s to 20 s; daemons belong to no run.
-    #[test]
-    fn a_watcher_of_an_ended_run_gets_the_events_of_its_time_alone() {
-        const S: i64 = 1_000_000;
-        let event = |event_id: i64, at_s: i64, kind: &str, run_id: Option<i64>| EventNow {
-            event_id,
-            at_us: at_s * S,
-            severity: "warning".to_owned(),
-            kind: kind.to_owned(),
-            run_id,
-            step_id: None,
-            agent: None,
-            message: event_id.to_string(),
-        };
-        let mut run = RunListed {
-            run_id: 1,
-            uid: String::new(),
-            run: String::new(),
-            state: "done".to_owned(),
-            partial: false,
-            stopping: false,
-            created_us: 0,
-            started_us: Some(10 * S),
-            ended_us: Some(20 * S),
-            steps: 1,
-            steps_done: 1,
-            warnings: 0,
-        };
-        // The newest first.
-        let events = vec![
-            event(6, 25, "daemon-restarted", None),
-            event(5, 22, "stall", Some(2)),
-            event(4, 21, "carrier-lost", None),
-            event(3, 15, "daemon-ended", None),
-            event(2, 12, "stall", Some(1)),
-            event(1, 5, "daemon-started", None),
-        ];
-        let mut snapshot = Snapshot {
-            events,
-            runs: vec![run.clone()],
-            ..Snapshot::default()
-        };
-        let told = |snapshot: &Snapshot, position: &mut WatchPosition| {
-            let mut update = v1::RunUpdate {
-                run_id: 1,
-                ..v1::RunUpdate::default()
-            };
-            add_events(&mut update, snapshot, position);
-            let events = update.events.into_iter();
-            events.map(|event| event.event_id).collect::<Vec<_>>()
-        };
-        let mut position = WatchPosition::default();
-        assert_eq!(told(&snapshot, &mut position), [2, 3]);
-        assert_eq!(told(&snapshot, &mut position), [0_i64; 0]);
-        snapshot
-            .events
-            .insert(0, event(7, 30, "daemon-started", None));
-        assert_eq!(told(&snapshot, &mut position), [0_i64; 0]);
-        // Of a run that goes on it is news; of one that is not listed nothing is known.
-        run.ended_us = None;
-        let mut position = WatchPosition::default();
-        snapshot.runs = vec![run];
-        assert_eq!(told(&snapshot, &mut position), [2, 3, 4, 6, 7]);
-        snapshot.runs.clear();
-        let mut position = WatchPosition::default();
-        assert_eq!(told(&snapshot, &mut position), [2]);
     }
 }
