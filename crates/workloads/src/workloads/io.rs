@@ -87,8 +87,8 @@ impl Definition for Job {
     }
 
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
-        let way = Submission::of(&self)?;
         let store = store_of(&self, spec)?;
+        let way = Submission::of(&self, &store)?;
         store.check_room(self.workers)?;
         let data_task = data_task(&self, spec);
         Ok(Box::new(IoLoad {
@@ -159,15 +159,20 @@ fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Submission {
     OneByOne,
+    /// One by one although the plan asks for several in flight: the file system is the host's memory and never waits.
+    Memory,
     Ring,
     /// So many threads per file, because the kernel refuses a ring for this reason.
     Threads(u32, String),
 }
 
 impl Submission {
-    fn of(job: &Job) -> Result<Submission, TaskError> {
+    fn of(job: &Job, store: &Store) -> Result<Submission, TaskError> {
         if job.engine == Engine::Psync {
             return Ok(Submission::OneByOne);
+        }
+        if job.engine_by_default && store.is_memory() {
+            return Ok(Submission::Memory);
         }
         match (ring::probe(), job.fallback) {
             (Ok(()), _) => Ok(Submission::Ring),
@@ -246,7 +251,7 @@ impl IoLoad {
     fn shards(&self) -> u32 {
         match self.way {
             Submission::Threads(shards, _) => shards,
-            Submission::OneByOne | Submission::Ring => 1,
+            Submission::OneByOne | Submission::Memory | Submission::Ring => 1,
         }
     }
 
@@ -315,7 +320,7 @@ impl Load for IoLoad {
         Issue {
             depth: match self.way {
                 Submission::Ring => self.job.depth_of_ring(),
-                Submission::OneByOne | Submission::Threads(..) => 0,
+                Submission::OneByOne | Submission::Memory | Submission::Threads(..) => 0,
             },
             shards: self.shards(),
             rings: self.way == Submission::Ring,
@@ -325,11 +330,20 @@ impl Load for IoLoad {
 
     fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
-        if let Submission::Threads(shards, why) = &self.way {
-            notes.push(Note {
+        match &self.way {
+            Submission::Threads(shards, why) => notes.push(Note {
                 kind: "engine-fallback",
                 message: format!("io_uring is replaced by {shards} threads per file: {why}"),
-            });
+            }),
+            Submission::Memory => notes.push(Note {
+                kind: "engine-psync",
+                message: format!(
+                    "the target is in the host's memory and never waits: one pread or pwrite at a time instead of {} in \
+                     flight; ioengine = \"io_uring\" keeps them",
+                    self.job.depth
+                ),
+            }),
+            Submission::OneByOne | Submission::Ring => {}
         }
         if self.unpinned.load(Ordering::Relaxed) {
             notes.push(Note {
@@ -350,7 +364,7 @@ impl Load for IoLoad {
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         Ok(match self.way {
             Submission::Ring => Box::new(deep::DeepWorker::open(self, index)?),
-            Submission::OneByOne | Submission::Threads(..) => {
+            Submission::OneByOne | Submission::Memory | Submission::Threads(..) => {
                 Box::new(worker::IoWorker::open(self, index)?)
             }
         })

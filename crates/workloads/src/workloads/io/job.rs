@@ -32,6 +32,8 @@ pub(super) struct Job {
     /// Operations in flight per worker.
     pub depth: u32,
     pub engine: Engine,
+    /// The plan does not name the engine.
+    pub engine_by_default: bool,
     pub fallback: Fallback,
     pub direct: bool,
     pub timing: Timing,
@@ -59,6 +61,7 @@ impl Job {
             },
             depth: keys.iodepth,
             engine: keys.engine(),
+            engine_by_default: keys.ioengine.is_none(),
             fallback: keys.fallback,
             direct: keys.direct,
             timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,

@@ -38,7 +38,9 @@ declare_keys! {
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READ_ONLY;
         /// Operations that each worker keeps in flight.
         "iodepth" iodepth: u32 = 1, min 1, max 1024;
-        /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers.
+        /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers. Without this key a
+        /// target on tmpfs has psync at any `iodepth`: memory never waits, and a ring only costs time there; an event says
+        /// so.
         "ioengine" ioengine: Option<Engine> = none("psync, and io_uring when `iodepth` is above 1");
         /// `psync`: where the kernel refuses io_uring, `iodepth` threads per file do the same operations with pread and
         /// pwrite, and an event says so. `none`: the step fails and says what to do.

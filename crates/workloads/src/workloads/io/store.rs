@@ -54,6 +54,19 @@ impl Store {
         }
     }
 
+    /// Whether the files are in the host's memory alone, where no operation waits for a device.
+    pub(super) fn is_memory(&self) -> bool {
+        const TMPFS: u64 = 0x0102_1994;
+        const RAMFS: u64 = 0x8584_58f6;
+        let dir = match self {
+            Store::Files(dir) => dir,
+            Store::Shared(shared) => &shared.dir,
+            Store::Device(..) => return false,
+        };
+        rustix::fs::fstatfs(dir.fd())
+            .is_ok_and(|facts| matches!(u64::try_from(facts.f_type), Ok(TMPFS | RAMFS)))
+    }
+
     /// The same with everything above it.
     pub(super) fn path(&self, worker: u32) -> PathBuf {
         match self {

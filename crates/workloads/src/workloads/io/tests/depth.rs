@@ -102,6 +102,36 @@ fn no_two_slots_share_a_page_of_the_pool() {
     assert!(ring.block(2, 513).is_empty(), "more than it has claimed");
 }
 
+/// Unless the plan names its engine, one at a time in memory, with a note; on a disk as many as the plan says.
+#[test]
+fn memory_is_read_one_block_at_a_time() {
+    let notes = |target: &Path, engine: Option<&str>| {
+        let root = tempfile::tempdir_in(target).unwrap();
+        let scene = Scene {
+            run: Scene::run_at(root.path()),
+            _root: Some(root),
+        };
+        let mut params = json!({"size": "128k", "bs": "4k", "iodepth": 8});
+        if let Some(engine) = engine {
+            params["ioengine"] = json!(engine);
+        }
+        let spec = scene.spec("randread", params);
+        let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+        let notes = task.notes();
+        arm_soon(&mut task);
+        let mut intervals = Vec::new();
+        let end = task.run_to_end(&mut |interval| intervals.push(interval));
+        assert_eq!((end.state, &end.error), (End::Done, &None));
+        assert_eq!(totals(&intervals), (32, 32 * 4096, 0));
+        let kinds = notes.into_iter().map(|note| note.kind);
+        kinds.collect::<Vec<_>>()
+    };
+    let memory = Path::new("/dev/shm");
+    assert_eq!(notes(memory, None), ["engine-psync"]);
+    assert_eq!(notes(memory, Some("io_uring")), [""; 0]);
+    assert_eq!(notes(Path::new("/var/tmp"), None), [""; 0]);
+}
+
 #[test]
 fn what_is_written_at_depth_stands_where_it_belongs() {
     let scene = Scene::new();
