@@ -49,7 +49,7 @@ pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
     })
 }
 
-/// Flags that weaken a verdict, repeats that are left out, and events.
+/// Repeats that are left out, events, and flags that weaken a verdict: those of both sides said once.
 pub(super) fn caveats(
     pair: &Pair,
     kept_a: usize,
@@ -58,7 +58,17 @@ pub(super) fn caveats(
     b: &Side,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
-    for (group, kept, side) in [(&pair.a, kept_a, a), (&pair.b, kept_b, b)] {
+    let (flags_a, flags_b) = (weakening(&pair.a), weakening(&pair.b));
+    let of_both: Vec<&str> = flags_a
+        .iter()
+        .copied()
+        .filter(|it| flags_b.contains(it))
+        .collect();
+    if !of_both.is_empty() {
+        reasons.push(format!("both are {}", of_both.join(", ")));
+    }
+    for (group, kept, side, flags) in [(&pair.a, kept_a, a, flags_a), (&pair.b, kept_b, b, flags_b)]
+    {
         let all = group.repeats.len();
         if kept < all {
             let left_out = all - kept;
@@ -67,21 +77,31 @@ pub(super) fn caveats(
                 side.label
             ));
         }
-        let flags: BTreeSet<&str> = group
-            .repeats
-            .iter()
-            .flat_map(|cell| {
-                let partial = cell.partial.then_some("partial");
-                cell.flags.iter().map(String::as_str).chain(partial)
-            })
+        let own: Vec<&str> = flags
+            .into_iter()
+            .filter(|it| !of_both.contains(it))
             .collect();
-        let weakens = |row: &&FlagRow| row.verdict != VerdictEffect::Nothing;
-        let known = Flag::ROWS.iter().filter(weakens);
-        let known = known.filter(|row| flags.contains(row.name));
-        reasons.extend(known.map(|row| format!("{} is {}", side.label, row.name)));
+        if !own.is_empty() {
+            reasons.push(format!("{} is {}", side.label, own.join(", ")));
+        }
         reasons.extend(events(group, side));
     }
     reasons
+}
+
+/// A side's flags that weaken a verdict, in the order of their table.
+fn weakening(group: &Group) -> Vec<&'static str> {
+    let flags: BTreeSet<&str> = group
+        .repeats
+        .iter()
+        .flat_map(|cell| {
+            let partial = cell.partial.then_some("partial");
+            cell.flags.iter().map(String::as_str).chain(partial)
+        })
+        .collect();
+    let weakens = |row: &&FlagRow| row.verdict != VerdictEffect::Nothing;
+    let known = Flag::ROWS.iter().filter(weakens).map(|row| row.name);
+    known.filter(|name| flags.contains(name)).collect()
 }
 
 /// `while cephfs ran: ceph-fuse on e2 has ended`.

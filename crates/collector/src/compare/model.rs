@@ -211,7 +211,7 @@ pub struct Row {
     pub verdict: Verdict,
     /// Why it has no verdict, or what would give it one.
     pub why: Option<String>,
-    /// Flags that weaken the verdict: `A is tool-bound`.
+    /// Flags that weaken the verdict: `A is tool-bound, noisy`.
     pub caveats: Vec<String>,
 }
 

@@ -118,12 +118,7 @@ fn of_judged(comparison: &Comparison, row: &Row) -> String {
     let ratio = change(row.ratio);
     let why = row.why.as_deref().unwrap_or("no interval");
     match row.verdict {
-        Verdict::NotComparable
-            if row
-                .caveats
-                .iter()
-                .any(|caveat| caveat.contains("is partial")) =>
-        {
+        Verdict::NotComparable if why.contains("is partial") => {
             format!("not comparable with {than}: {why}")
         }
         Verdict::NotComparable => format!("{of}{ratio} against {than}, not known how sure: {why}"),

@@ -104,6 +104,22 @@ fn holds(condition: &str, answer: &Answer) -> (usize, bool) {
 }
 
 #[test]
+fn flags_of_both_sides_are_said_once() {
+    let flagged = |ops, run, flags: &[&str]| {
+        let mut cell = cell("4k", ops, run);
+        cell.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        cell
+    };
+    let a = flagged(100.0, 1, &["tool-bound", "cpu-short"]);
+    let b = flagged(91.0, 2, &["cpu-short"]);
+    let sentence = compared(vec![a], vec![b]).comparisons[0].sentences[0].clone();
+    assert!(
+        sentence.ends_with(" [both are cpu-short; gluster is tool-bound]."),
+        "{sentence}"
+    );
+}
+
+#[test]
 fn a_slower_target_is_called_slower() {
     let mut b = cell("4k", 91.0, 2);
     b.flags = vec!["tool-bound".into(), "no-such-flag".into()];

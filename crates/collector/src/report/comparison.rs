@@ -122,7 +122,7 @@ fn verdict(row: &Row) -> String {
         shown.push_str(&format!(": {why}"));
     }
     if !row.caveats.is_empty() {
-        shown.push_str(&format!(" [{}]", row.caveats.join(", ")));
+        shown.push_str(&format!(" [{}]", row.caveats.join("; ")));
     }
     shown
 }
