@@ -34,6 +34,9 @@ use super::rules::Identity;
 use super::sampled::{Change, DaemonSample, DaemonSeen};
 use super::switches::SwitchCounts;
 
+/// Of a daemon that sleeps every so many samples tell whether a signal has stopped it: to read that costs as much as all else.
+const STATE_EVERY: u32 = 5;
+
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
 pub(crate) const KEPT_PER_DAEMON: usize = 6;
 
@@ -60,6 +63,8 @@ pub(crate) struct Daemon {
     /// The latest whole sample, and the CPU clock then.
     whole: Option<DaemonSample>,
     whole_ns: Option<u64>,
+    /// Samples since it last ran.
+    asleep_for: u32,
     /// A signal has stopped it.
     stopped: bool,
     /// The kernel's state has changed, and no sample has reported it yet.
@@ -170,6 +175,7 @@ impl Daemon {
             depth: Depth::Whole,
             whole: None,
             whole_ns: None,
+            asleep_for: 0,
             stopped: false,
             turned: None,
             over: false,
@@ -252,7 +258,8 @@ impl Daemon {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
                 // It sleeps, or a signal stopped it: only its state shows which.
-                if let Ok(stat) = read_stat(&self.stat, buffer)
+                if self.state_is_due()
+                    && let Ok(stat) = read_stat(&self.stat, buffer)
                     && stat.start_ticks == self.start_ticks
                 {
                     self.note_state(stat.state);
@@ -388,10 +395,19 @@ impl Daemon {
                 (false, None) => Reading::Unreadable,
             });
         }
+        self.asleep_for = 0;
         self.whole = Some(sample);
         self.whole_ns = total_ns;
         self.note_falls();
         Ok(Reading::Sample(sample))
+    }
+
+    /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then in every few.
+    fn state_is_due(&mut self) -> bool {
+        let asleep_for = self.asleep_for;
+        self.asleep_for = asleep_for.wrapping_add(1);
+        let turn = asleep_for.wrapping_add(self.pid.unsigned_abs());
+        asleep_for == 0 || self.stopped || turn.is_multiple_of(STATE_EVERY)
     }
 
     fn note_state(&mut self, state: u8) {
