@@ -38,6 +38,7 @@ const ROWS: &[fn() -> table::Row] = &[
     rows::null,
     rows::tmpfs_rewrite,
     rows::tmpfs_read,
+    rows::ext4_warm_read,
     disk::buffered_rewrite,
     disk::buffered_write,
     disk::buffered_read,

@@ -1,9 +1,11 @@
 //! Rows that need no device: what the harness itself costs.
 
+use crate::ext4::Ext4;
 use crate::ours::{self, Scene};
 use crate::peers::{self, Direction};
 use crate::table::{Baseline, Row, Unit};
 use serde_json::json;
+use std::cell::OnceCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,32 +42,66 @@ pub fn null() -> Row {
 }
 
 pub fn tmpfs_rewrite() -> Row {
-    tmpfs("io rewrite 1 MiB, tmpfs", "rewrite", Direction::Write)
+    in_memory("io rewrite 1 MiB, tmpfs", "rewrite", Direction::Write)
 }
 
 pub fn tmpfs_read() -> Row {
-    tmpfs("io read 1 MiB, tmpfs", "read", Direction::Read)
+    in_memory("io read 1 MiB, tmpfs", "read", Direction::Read)
+}
+
+pub fn ext4_warm_read() -> Row {
+    let on_ext4 = || {
+        let ext4 = Ext4::new()?;
+        let scene = Scene::new(ext4.path());
+        Some(Field {
+            scene,
+            _ext4: Some(ext4),
+        })
+    };
+    over_and_over("io read 1 MiB warm, ext4", "read", Direction::Read, on_ext4)
+}
+
+fn in_memory(name: &'static str, mode: &'static str, direction: Direction) -> Row {
+    over_and_over(name, mode, direction, || {
+        Some(Field {
+            scene: Scene::new(Path::new(MEMORY)),
+            _ext4: None,
+        })
+    })
+}
+
+/// The scene goes before the file system that it lies in.
+struct Field {
+    scene: Scene,
+    _ext4: Option<Ext4>,
 }
 
 /// Over a file that is there, again and again: new pages cost more than anything that is measured here.
-fn tmpfs(name: &'static str, mode: &'static str, direction: Direction) -> Row {
-    let scene = Rc::new(Scene::new(Path::new(MEMORY)));
-    let spec = scene.spec(
-        "io",
-        mode,
-        json!({"bs": MIB, "size": "128m", "runtime": "600ms"}),
-    );
-    ours::lay_out(&spec);
-    let file = scene.task_dir().join("w0.dat");
+fn over_and_over(
+    name: &'static str,
+    mode: &'static str,
+    direction: Direction,
+    make: fn() -> Option<Field>,
+) -> Row {
+    // Made when the first side needs it.
+    let field: Rc<OnceCell<Option<Field>>> = Rc::default();
+    let same = Rc::clone(&field);
+    let params = json!({"bs": MIB, "size": "128m", "runtime": "600ms"});
     Row {
         name,
         unit: Unit::MibPerSecond,
-        ours: Box::new(move || Some(ours::run(&spec).mib_per_second())),
+        ours: Box::new(move || {
+            let field = field.get_or_init(make).as_ref()?;
+            let spec = field.scene.spec("io", mode, params.clone());
+            ours::lay_out(&spec);
+            Some(ours::run(&spec).mib_per_second())
+        }),
         baselines: vec![Baseline {
             name: "plain loop",
             bar: "0.95",
             measure: Box::new(move || {
-                let _keep = &scene;
+                let field = same.get_or_init(make).as_ref()?;
+                let file = field.scene.task_dir().join("w0.dat");
                 let at_least = Duration::from_millis(600);
                 Some(peers::plain_passes(&file, MIB, direction, at_least))
             }),

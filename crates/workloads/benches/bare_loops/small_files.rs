@@ -100,6 +100,8 @@ rows! {
     create_ext4_4: "files create 4 KiB, ext4, 4 workers", EXT4.with(4), changing("create", Plain::create, Plain::delete);
     stat_memory: "files stat 4 KiB, tmpfs, 1 worker", MEMORY, repeating("stat", Plain::stat);
     stat_memory_4: "files stat 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("stat", Plain::stat);
+    stat_memory_once: "files stat 4 KiB, one pass, tmpfs, 1 worker", MEMORY, one_pass("stat", Plain::stat);
+    stat_memory_once_4: "files stat 4 KiB, one pass, tmpfs, 4 workers", MEMORY.with(4), one_pass("stat", Plain::stat);
     stat_ext4: "files stat 4 KiB, ext4, 1 worker", EXT4, repeating("stat", Plain::stat);
     stat_ext4_4: "files stat 4 KiB, ext4, 4 workers", EXT4.with(4), repeating("stat", Plain::stat);
     read_memory: "files read 4 KiB, tmpfs, 1 worker", MEMORY, repeating("read", Plain::read);
@@ -203,29 +205,47 @@ fn changing(
     row(name, ours, plain)
 }
 
+/// The scene in its file system, with the data of a mode, made when the first side needs them.
+fn laid_out_scene<'a>(
+    (scene, field): &'a (OnceCell<Scene>, Field),
+    setup: Setup,
+    mode: &str,
+) -> Option<&'a Scene> {
+    let parent = field.directory(setup.kind)?;
+    Some(scene.get_or_init(|| {
+        let scene = Scene::new(parent);
+        ours::lay_out(&spec(&scene, setup, mode, Some(AT_LEAST)));
+        scene
+    }))
+}
+
+/// One pass each, some 20 ms: what a worker does once at its start counts.
+fn one_pass(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut Plain)) -> Row {
+    let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
+    let same = Rc::clone(&laid_out);
+    let ours = move || {
+        let scene = laid_out_scene(&laid_out, setup, mode)?;
+        Some(ours::run(&spec(scene, setup, mode, None)).kilo_ops_per_second())
+    };
+    let plain = move || {
+        let scene = laid_out_scene(&same, setup, mode)?;
+        let took = together(&mut plains(&scene.task_dir(), setup), pass);
+        Some(setup.files() as f64 / 1000.0 / took.as_secs_f64())
+    };
+    row(name, ours, plain)
+}
+
 fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut Plain)) -> Row {
     // The scene goes before the field that it lies in.
     let laid_out: Rc<(OnceCell<Scene>, Field)> = Rc::default();
     let same = Rc::clone(&laid_out);
-    fn scene<'a>(
-        (scene, field): &'a (OnceCell<Scene>, Field),
-        setup: Setup,
-        mode: &str,
-    ) -> Option<&'a Scene> {
-        let parent = field.directory(setup.kind)?;
-        Some(scene.get_or_init(|| {
-            let scene = Scene::new(parent);
-            ours::lay_out(&spec(&scene, setup, mode, Some(AT_LEAST)));
-            scene
-        }))
-    }
     let ours = move || {
-        let scene = scene(&laid_out, setup, mode)?;
+        let scene = laid_out_scene(&laid_out, setup, mode)?;
         let spec = spec(scene, setup, mode, Some(AT_LEAST));
         Some(ours::run_ramped(&spec, RAMP).kilo_ops_per_second())
     };
     let plain = move || {
-        let scene = scene(&same, setup, mode)?;
+        let scene = laid_out_scene(&same, setup, mode)?;
         let mut plains = plains(&scene.task_dir(), setup);
         let until = |limit: Duration| {
             move |plain: &mut Plain| {
