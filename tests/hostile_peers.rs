@@ -7,6 +7,7 @@ mod campaign;
 mod greetings;
 mod half_open;
 mod noise;
+mod replaced;
 mod rogue;
 mod swapped;
 

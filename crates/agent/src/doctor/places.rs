@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::config::AgentConfig;
 use crate::policy::{Bytes, Floors};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -21,6 +21,7 @@ pub fn examine(config: &AgentConfig) -> Vec<Finding> {
     for path in &config.policy.allow {
         findings.push(target(path));
         findings.extend(floors(config, path));
+        findings.extend(device_nodes(path));
         if path.is_dir() {
             findings.push(direct(path));
         }
@@ -98,6 +99,20 @@ pub(super) fn floors(config: &AgentConfig, path: &Path) -> Option<Finding> {
             "make room, or start the agent with a smaller --{}",
             denial.key
         ),
+    ))
+}
+
+/// A target of its own does not need device nodes: who may make one there could lead the agent to a disk.
+pub(super) fn device_nodes(path: &Path) -> Option<Finding> {
+    let of = |path: &Path| rustix::fs::stat(path).map(|facts| facts.st_dev).ok();
+    let flags = rustix::fs::statvfs(path).ok()?.f_flag;
+    if of(path)? == of(Path::new("/"))? || flags.contains(StatVfsMountFlags::NODEV) {
+        return None;
+    }
+    Some(Finding::warn(
+        "path",
+        format!("{} is mounted without nodev", path.display()),
+        "mount it with nodev: agents refuse device nodes in the place of their files, and the kernel then does so too",
     ))
 }
 

@@ -266,6 +266,7 @@ fn sandbox(error: &SandboxError) -> Refusal {
         SandboxError::NotAllowed { .. }
         | SandboxError::NotAbsolute { .. }
         | SandboxError::NotOurs { .. }
+        | SandboxError::Replaced { .. }
         | SandboxError::NoDevice { .. }
         | SandboxError::OtherDevice { .. }
         | SandboxError::InUse { .. } => RefusalKind::NotAllowed,

@@ -3,6 +3,7 @@
 //! Every name is a single component in a kept directory and symlinks are refused, so nothing outside of the tree is
 //! ever reached. Laying out uses the same calls as the measured loops.
 
+use crate::target::sandbox::foreign_kind;
 use crate::target::write_buffer::WriteBuffer;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
@@ -52,12 +53,15 @@ const CREATE: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
     .union(OFlags::WRONLY)
     .union(OFlags::CLOEXEC);
+/// A pipe that somebody put in the place of a file ends at once instead of waiting for a writer; reading a device harms none.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
 const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::APPEND)
     .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
 const FILE_MODE: Mode = Mode::RUSR
     .union(Mode::WUSR)
@@ -92,6 +96,15 @@ pub(crate) fn open_to_read_with(
 #[inline]
 pub(crate) fn open_to_read(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| openat(dir, name, READ, Mode::empty()))
+}
+
+/// Refuses (EPERM) to write to anything but a regular file with one name: a device or a hard link that somebody put there.
+#[inline]
+pub(crate) fn check_regular(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    match foreign_kind(&rustix::fs::fstat(file)?) {
+        None => Ok(()),
+        Some(_) => Err(Errno::PERM),
+    }
 }
 
 /// Closes and says so when it fails: network file systems report a failed write here at the latest.
@@ -151,6 +164,7 @@ pub(crate) fn append(
     mut reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = retry_on_intr(|| openat(dir, name, APPEND, Mode::empty()))?;
+    check_regular(fd.as_fd())?;
     let mut written = 0;
     let at = |failed: CallError| CallError {
         offset: failed.offset.map(|offset| offset + had),

@@ -17,6 +17,7 @@ mod run_directory;
 pub use device::{AllowedDevices, Device};
 pub use device_identity::DeviceIdentity;
 pub use dir::Dir;
+pub(crate) use dir::foreign_kind;
 pub use leftovers::{Leftover, Proof, Usage, find_leftovers, remove_leftover};
 pub(crate) use run_directory::task_dir_name;
 pub use run_directory::{Make, RunDirectory};
@@ -42,6 +43,12 @@ pub enum SandboxError {
     BadName { what: &'static str, name: String },
     #[error("`{}` is not a directory of this run: {why}; it was left alone", path.display())]
     NotOurs { path: PathBuf, why: String },
+    #[error(
+        "`{}` is {what} and not the regular file that belongs there: somebody else who may write to the target put it \
+         there; it was left alone",
+        path.display()
+    )]
+    Replaced { path: PathBuf, what: &'static str },
     #[error("`{}` is not a block device", path.display())]
     NoDevice { path: PathBuf },
     #[error(

@@ -2,7 +2,7 @@
 
 use super::SandboxError;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +12,9 @@ pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOFOLLOW);
+
+/// Of an open that renames beside it disturb.
+const MAX_TRIES: u32 = 10_000;
 
 /// A directory that stays the same whatever happens to its name.
 #[derive(Debug)]
@@ -37,10 +40,34 @@ impl Dir {
         &self.path
     }
 
-    /// Opens a name beneath it; close-on-exec is added, symlinks are refused.
+    /// Opens a regular file beneath it that has no other name. Symlinks, devices, pipes, sockets and hard links are
+    /// refused: whoever else may write to the target can put one in the place of a file.
     pub fn open(&self, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, SandboxError> {
-        open_beneath(&self.fd, Path::new(name), flags | OFlags::CLOEXEC, mode)
-            .map_err(|errno| self.error("open", name, errno))
+        // Opening a pipe or a device must not wait for its other end.
+        let asked = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match open_beneath(&self.fd, Path::new(name), asked, mode) {
+            Ok(file) => file,
+            // A pipe that nobody reads, or a socket.
+            Err(Errno::NXIO) => return Err(self.not_ours(name, "a pipe or a socket")),
+            Err(errno) => return Err(self.error("open", name, errno)),
+        };
+        let facts = rustix::fs::fstat(&file).map_err(|errno| self.error("stat", name, errno))?;
+        if let Some(what) = foreign_kind(&facts) {
+            return Err(self.not_ours(name, what));
+        }
+        if !flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_getfl(&file)
+                .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK))
+                .map_err(|errno| self.error("open", name, errno))?;
+        }
+        Ok(file)
+    }
+
+    fn not_ours(&self, name: &str, what: &'static str) -> SandboxError {
+        SandboxError::Replaced {
+            path: self.path.join(name),
+            what,
+        }
     }
 
     /// The directory of that name; `None` when there is none.
@@ -141,6 +168,20 @@ impl Dir {
     }
 }
 
+/// What a file is that is no regular file with one name; `None` for one that is.
+pub(crate) fn foreign_kind(facts: &Stat) -> Option<&'static str> {
+    Some(match FileType::from_raw_mode(facts.st_mode) {
+        FileType::RegularFile if facts.st_nlink > 1 => "a file with another name elsewhere",
+        FileType::RegularFile => return None,
+        FileType::BlockDevice => "a block device",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::Directory => "a directory",
+        FileType::Symlink | FileType::Unknown => "no regular file",
+    })
+}
+
 /// As [`open_beneath`], and no mount point on the way, where the kernel can refuse them.
 fn open_same_mount(dir: &impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     if !has_openat2() {
@@ -191,10 +232,11 @@ fn open_resolved(
 ) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let resolve = resolve | more;
+    let mut tries = 0;
     loop {
         match rustix::fs::openat2(dir, path, flags, mode, resolve) {
-            // The kernel could not rule out a concurrent rename; it asks to try again.
-            Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {}
+            // The kernel could not rule out a concurrent rename; it asks to try again. A lease on the file says the same.
+            Err(Errno::AGAIN) if tries < MAX_TRIES => tries += 1,
             other => return other,
         }
     }

@@ -6,7 +6,7 @@ use super::dir::Dir;
 use super::lock::{Lock, lock};
 use super::marker::{self, Marker};
 use super::{Allowed, SandboxError, check_name, open_canonical};
-use rustix::fs::{AtFlags, FlockOperation, Mode};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -46,15 +46,16 @@ impl RunDirectory {
         let name = format!("{PREFIX}{run_uid}");
         let parent = open_canonical(&allowed.permits(target)?)?;
         let mut made = false;
-        let dir = match parent.dir(&name)? {
+        let dir = match parent.dir_not_mounted_on(OsStr::new(&name))? {
             Some(dir) => dir,
             None if make == Make::Never => return Ok(None),
             None => {
                 made = make_marked(&parent, &name, mesh_uid, run_uid)?;
-                let opened = parent.dir(&name)?;
+                let opened = parent.dir_not_mounted_on(OsStr::new(&name))?;
                 opened.ok_or_else(|| parent.error("open", &name, Errno::NOENT))?
             }
         };
+        check_holder(&dir)?;
         let marker = check_marker(&dir, mesh_uid, run_uid)?;
         let lock = lock(&dir, FlockOperation::NonBlockingLockShared)?;
         if lock == Lock::HeldByOthers {
@@ -83,9 +84,10 @@ impl RunDirectory {
         check_name("run", run_uid)?;
         let name = format!("{PREFIX}{run_uid}");
         let parent = open_canonical(&allowed.permits(target)?)?;
-        let Some(dir) = parent.dir(&name)? else {
+        let Some(dir) = parent.dir_not_mounted_on(OsStr::new(&name))? else {
             return Ok(None);
         };
+        check_holder(&dir)?;
         let marker = check_marker(&dir, mesh_uid, run_uid)?;
         Ok(Some(RunDirectory {
             parent,
@@ -144,6 +146,7 @@ impl RunDirectory {
             None if self.has_vanished()? => return Ok(()),
             None => return Err(self.not_ours("its marker is gone")),
         }
+        check_holder(&self.dir)?;
         super::remove::remove_contents(&self.dir, marker::NAME, progress)?;
         self.dir.remove_file(marker::NAME)?;
         if self.has_vanished()? {
@@ -180,6 +183,9 @@ pub(crate) fn task_dir_name(task_index: u32) -> String {
 }
 
 /// Makes the directory with its marker under a name of its own and renames it. False when another was faster.
+///
+/// Whoever owns the target can exchange the new directory with another one before it is opened: only an empty one that
+/// nobody else may write to is marked, and so nothing that was there before is ever taken for the run's.
 fn make_marked(
     parent: &Dir,
     name: &str,
@@ -194,22 +200,68 @@ fn make_marked(
     let unborn = format!("{name}.{}", marker.nonce);
     rustix::fs::mkdirat(parent.fd(), &*unborn, Mode::RWXU)
         .map_err(|errno| parent.error("make", &unborn, errno))?;
-    let born = parent
-        .dir(&unborn)
-        .and_then(|dir| dir.ok_or_else(|| parent.error("open", &unborn, Errno::NOENT)))
-        .and_then(|dir| marker.write(&dir))
-        .and_then(|()| {
-            match rustix::fs::renameat(parent.fd(), &*unborn, parent.fd(), name) {
-                Ok(()) => Ok(true),
-                // A directory that is not empty is never replaced by a rename.
-                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-                Err(errno) => Err(parent.error("make", name, errno)),
-            }
-        });
+    let dir = parent
+        .dir_not_mounted_on(OsStr::new(&unborn))?
+        .ok_or_else(|| parent.error("open", &unborn, Errno::NOENT))?;
+    check_new(&dir)?;
+    let born = marker.write(&dir).and_then(|()| {
+        match rustix::fs::renameat(parent.fd(), &*unborn, parent.fd(), name) {
+            Ok(()) => Ok(true),
+            // A directory that is not empty is never replaced by a rename.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(errno) => Err(parent.error("make", name, errno)),
+        }
+    });
     if !matches!(born, Ok(true)) {
-        parent.remove_all(&unborn, &mut |_| {})?;
+        dir.remove_file(marker::NAME)?;
+        // The name may lead elsewhere by now: only an empty directory goes.
+        match rustix::fs::unlinkat(parent.fd(), &*unborn, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+            Err(errno) => return Err(parent.error("remove", &unborn, errno)),
+        }
     }
     born
+}
+
+/// Refuses a directory that is not the one that was made a moment ago.
+fn check_new(dir: &Dir) -> Result<(), SandboxError> {
+    check_holder(dir)?;
+    match dir.names()?.is_empty() {
+        true => Ok(()),
+        false => Err(exchanged(dir, "it was made a moment ago and is not empty")),
+    }
+}
+
+/// Refuses a directory that is not the agent's user's alone.
+fn check_holder(dir: &Dir) -> Result<(), SandboxError> {
+    let facts =
+        rustix::fs::fstat(dir.fd()).map_err(|errno| SandboxError::io("stat", dir.path(), errno))?;
+    let mode = Mode::from_raw_mode(facts.st_mode);
+    if mode.intersects(Mode::WGRP | Mode::WOTH) {
+        return Err(exchanged(dir, "others than its owner may write to it"));
+    }
+    let agent = rustix::process::geteuid().as_raw();
+    if facts.st_uid == agent || facts.st_uid == owner_of_new_files(dir)? {
+        return Ok(());
+    }
+    Err(exchanged(dir, "it belongs to another user"))
+}
+
+/// Servers may give what root makes to another user (root_squash).
+fn owner_of_new_files(dir: &Dir) -> Result<u32, SandboxError> {
+    let name = format!("{}.{}", marker::NAME, marker::nonce()?);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = dir.open(&name, flags, Mode::RUSR | Mode::WUSR)?;
+    let facts = rustix::fs::fstat(&file).map_err(|errno| dir.error("stat", &name, errno));
+    dir.remove_file(&name)?;
+    Ok(facts?.st_uid)
+}
+
+fn exchanged(dir: &Dir, why: &str) -> SandboxError {
+    SandboxError::NotOurs {
+        path: dir.path().to_owned(),
+        why: format!("{why}: somebody may have exchanged it with another one"),
+    }
 }
 
 fn check_marker(dir: &Dir, mesh_uid: &str, run_uid: &str) -> Result<Marker, SandboxError> {

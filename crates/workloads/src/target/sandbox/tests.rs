@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::TempDir;
 
 const MESH: &str = "mesh-1";
@@ -331,4 +332,49 @@ fn removal_never_crosses_a_bind_mount_of_the_same_file_system() {
     // With nothing mounted there it is removed.
     run.remove(&mut |_| {}).unwrap();
     assert!(!scene.run_path().exists());
+}
+
+/// The owner of the target exchanges each new directory with a tree of another user's, as fast as it can.
+#[test]
+fn a_tree_that_takes_the_place_of_a_new_directory_is_never_removed() {
+    (0..100).for_each(|_| exchange_one());
+}
+
+fn exchange_one() {
+    let target = tempfile::tempdir().unwrap();
+    let target = target.path().canonicalize().unwrap();
+    let allowed = Allowed::new(vec![target.clone()]).unwrap();
+    let precious = target.join("precious");
+    std::fs::create_dir_all(precious.join("deep")).unwrap();
+    std::fs::write(precious.join("deep/gold"), "gold").unwrap();
+    let over = AtomicBool::new(false);
+    let exchanged = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for entry in std::fs::read_dir(&target).unwrap().flatten() {
+                    let is_new = entry.file_name().to_string_lossy().contains("benchmesh-r.");
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    let path = entry.path();
+                    if is_new
+                        && rustix::fs::renameat_with(CWD, &path, CWD, &precious, flags).is_ok()
+                    {
+                        exchanged.fetch_add(1, Ordering::Relaxed);
+                        return;
+                    }
+                }
+            }
+        });
+        while exchanged.load(Ordering::Relaxed) == 0 {
+            let made = RunDirectory::open_or_make(&allowed, &target, "m", "r", Make::IfMissing);
+            if let Ok(Some((run, _))) = made {
+                let _ = run.remove(&mut |_| {});
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // Wherever it is now.
+    let gold = std::fs::read_dir(&target).unwrap().flatten();
+    let gold = gold.filter(|entry| entry.path().join("deep/gold").exists());
+    assert_eq!(gold.count(), 1, "the tree is gone");
 }

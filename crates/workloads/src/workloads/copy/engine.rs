@@ -7,7 +7,7 @@ use crate::declare_words;
 use crate::target::calls::{self, CallError, Durable};
 use crate::target::memory::Pages;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
@@ -52,6 +52,14 @@ pub(super) struct Engine {
     buffer: Pages,
 }
 
+/// Refuses (EPERM) what is no regular file.
+fn check_ends(source: BorrowedFd<'_>) -> Result<(), Errno> {
+    match FileType::from_raw_mode(rustix::fs::fstat(source)?.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(Errno::PERM),
+    }
+}
+
 impl Engine {
     pub(super) fn new(
         way: CopyMethod,
@@ -84,6 +92,10 @@ impl Engine {
         let copy = calls::open_new_with(to, name, flags(TargetSide::To))?;
         let mut copied = 0;
         while self.step((source.as_fd(), copy.as_fd()), bytes, &mut copied)? {
+            if copied > bytes {
+                // Longer than it was: a file that has grown, or a device without an end.
+                check_ends(source.as_fd()).map_err(|errno| CallError::at(errno, copied))?;
+            }
             if should_stop(copied) {
                 drop(copy);
                 calls::delete(to, name)?;

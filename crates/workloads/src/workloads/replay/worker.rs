@@ -21,7 +21,10 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-const OPEN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN: OFlags = OFlags::RDWR
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 const NEW: OFlags = OPEN.union(OFlags::CREATE).union(OFlags::EXCL);
 
 pub(super) struct ReplayWorker {
@@ -218,6 +221,7 @@ impl ReplayContext {
             }
             Action::Open { file } => {
                 let opened = retry_on_intr(|| openat(dir, name, OPEN, Mode::empty()))?;
+                calls::check_regular(opened.as_fd())?;
                 self.keep(*file, opened);
             }
             Action::Close { file } => {
