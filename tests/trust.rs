@@ -649,3 +649,54 @@ fn who_starts_and_stops_is_kept_and_no_secret_is() {
         assert_eq!(found, None, "a secret is kept");
     }
 }
+
+/// A stolen token, and a registry that is put back from an older copy: who was revoked stays out.
+#[test]
+fn what_was_taken_away_stays_away_when_the_registry_is_restored() {
+    let user = directory();
+    let mut mesh = Mesh::start();
+    let (first, second) = (token(&mesh, &["--uses", "5"]), token(&mesh, &[]));
+    let list = |mesh: &Mesh| {
+        let output = mesh.command(&["collector", "token", "list", "--format", "json"]);
+        let listed: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+        listed["tokens"].as_array().unwrap().clone()
+    };
+    assert_eq!(list(&mesh).len(), 2);
+    let second_id = list(&mesh)[1]["id"].as_str().unwrap().to_owned();
+    mesh.add(joining("rogue", &first, user.path()));
+    let registry = format!("{}.tls/registry.json", mesh.db_path().display());
+    let copy = std::fs::read(&registry).unwrap();
+
+    let revoked = mesh.command(&["collector", "revoke", "rogue"]);
+    assert!(
+        revoked.err.contains("is cancelled; 4 uses were left"),
+        "{}",
+        revoked.all()
+    );
+    let cancelled = mesh.command(&["collector", "token", "cancel", &second_id]);
+    assert_eq!(cancelled.code, 0, "{}", cancelled.all());
+    assert_eq!(list(&mesh), [serde_json::Value::Null; 0]);
+    let unknown = mesh.command(&["collector", "token", "cancel", &second_id]);
+    assert!(unknown.err.contains("no token"), "{}", unknown.all());
+    let withdrawn =
+        "SELECT count(*) FROM events WHERE kind IN ('token-cancelled', 'certificate-revoked')";
+    until_true("they are events", LIMIT, || {
+        mesh.db().one::<i64>(withdrawn) == 3
+    });
+
+    mesh.kill_collector();
+    std::fs::write(&registry, copy).unwrap();
+    mesh.restart_collector();
+    assert!(
+        mesh.collector()
+            .log()
+            .contains("is older than the database")
+    );
+    assert!(!is_attached(&mesh, "rogue"));
+    assert_eq!(list(&mesh), [serde_json::Value::Null; 0]);
+    for token in [&first, &second] {
+        let other = directory();
+        let refused = refusal(mesh.agent_process(&joining("other", token, other.path())));
+        assert!(refused.contains("the token is used up"), "{refused}");
+    }
+}

@@ -30,6 +30,7 @@ use crate::{
     trust::{Authority, Security, TrustError},
     web::{HttpConfig, HttpListen, Web, WebError},
 };
+use audit::ReconcileError;
 use axum::middleware;
 use benchmesh_proto::{
     KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES,
@@ -182,6 +183,10 @@ impl Collector {
         match restored {
             Ok(((clock, known), (trust, gate))) => {
                 let clock = Arc::new(clock);
+                if let Err(error) = reconciled(&store, &clock, &trust, &config).await {
+                    store.close().await;
+                    return Err(error);
+                }
                 let fleet = Fleet::new(&store, Arc::clone(&clock));
                 fleet.add_known(known);
                 Ok(Self {
@@ -387,6 +392,25 @@ fn needs(
 ) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + use<> {
     let gate = Arc::clone(gate);
     move |request| gate.check(&request, needed).map(|()| request)
+}
+
+async fn reconciled(
+    store: &Store,
+    clock: &MeshClock,
+    trust: &Option<Trusted>,
+    config: &CollectorConfig,
+) -> Result<(), CollectorError> {
+    let Some(trust) = trust else {
+        return Ok(());
+    };
+    let compared = audit::reconcile(store, clock, Arc::clone(&trust.authority)).await;
+    compared.map_err(|error| match error {
+        ReconcileError::Trust(source) => CollectorError::Trust { source },
+        ReconcileError::Store(source) => CollectorError::Store {
+            db: config.db.clone(),
+            source,
+        },
+    })
 }
 
 /// The authority, the credentials of this user, and the gate. Files are written before anything is served.

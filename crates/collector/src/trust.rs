@@ -13,7 +13,8 @@ mod shown;
 pub use authority::TrustError;
 pub(crate) use authority::{Authority, CertificateStatus};
 pub(crate) use registry::{
-    CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, check_name,
+    CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TokenFacts, Withdrawal,
+    check_name,
 };
 
 use std::{path::PathBuf, time::Duration};

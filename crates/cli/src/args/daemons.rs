@@ -47,6 +47,8 @@ Examples:
   benchmesh collector token --uses 12 --ttl 1d             for twelve
   benchmesh collector token --replace                      for a machine that was set up anew
   benchmesh collector token --replace node7                for an agent that had this name
+  benchmesh collector token list                           which can still be used
+  benchmesh collector token cancel 5f0d3a91                nobody joins with it any more
   (umask 077; ssh central benchmesh collector token > token)
   benchmesh agent --join-file token --collector central:4750
 
@@ -120,7 +122,10 @@ pub enum TokenRole {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct TokenArguments {
+    #[command(subcommand)]
+    pub action: Option<TokenAction>,
     #[command(flatten)]
     pub collector: CollectorAddress,
     /// How long it is good for
@@ -136,6 +141,33 @@ pub struct TokenArguments {
     /// place of NAME under any name, uid included: an agent is renamed so
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     pub replace: Option<Option<String>>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokenAction {
+    /// List the tokens that somebody can still join with
+    #[command(after_help = "Example:\n  benchmesh collector token list")]
+    List(TokenListArguments),
+    /// Take all uses off a token: nobody joins with it any more, and who has joined stays
+    #[command(after_help = "Example:\n  benchmesh collector token cancel 5f0d3a91")]
+    Cancel(TokenCancelArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct TokenListArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenCancelArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// Its digits, as `token list` shows them
+    pub id: String,
 }
 
 #[derive(Debug, Args)]

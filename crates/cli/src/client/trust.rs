@@ -189,15 +189,34 @@ pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String,
         .map_err(|status| refused(&status))
 }
 
-/// Has the collector refuse every certificate of a name; how many there were.
-pub async fn revoke(address: &str, name: &str) -> Result<u32, CallError> {
+/// Tokens that somebody can still join with.
+pub async fn list_tokens(address: &str) -> Result<Vec<v1::JoinToken>, CallError> {
+    let mut client = TrustClient::new(channel(address).await?);
+    let reply = client.list_tokens(short(v1::ListTokensRequest {})).await;
+    reply
+        .map(|reply| reply.into_inner().tokens)
+        .map_err(|status| refused(&status))
+}
+
+/// Takes all uses off a token.
+pub async fn cancel_token(address: &str, id: &str) -> Result<v1::JoinToken, CallError> {
+    let request = v1::CancelTokenRequest { id: id.to_owned() };
+    let mut client = TrustClient::new(channel(address).await?);
+    let reply = client.cancel_token(short(request)).await;
+    reply
+        .map(|reply| reply.into_inner().token.unwrap_or_default())
+        .map_err(|status| refused(&status))
+}
+
+/// Has the collector refuse every certificate of a name, and the tokens that they were given for.
+pub async fn revoke(address: &str, name: &str) -> Result<v1::RevokeReply, CallError> {
     let request = v1::RevokeRequest {
         name: name.to_owned(),
     };
     let mut client = TrustClient::new(channel(address).await?);
     let reply = client.revoke(short(request)).await;
     reply
-        .map(|reply| reply.into_inner().revoked)
+        .map(tonic::Response::into_inner)
         .map_err(|status| refused(&status))
 }
 

@@ -1,19 +1,22 @@
 //! `benchmesh collector`, and who may join it.
 
+use crate::args::ListFormat;
 use crate::args::daemons::{
-    CollectorAction, CollectorArguments, JoinArguments, RevokeArguments, TokenArguments, TokenRole,
+    CollectorAction, CollectorArguments, JoinArguments, RevokeArguments, TokenAction,
+    TokenArguments, TokenCancelArguments, TokenListArguments, TokenRole,
 };
 use crate::client::CallError;
 use crate::client::trust::{self, TokenRequest};
 use crate::config_file::Reloads;
 use crate::daemon::{end_with_parent, until_signal};
 use crate::failure::{self, Outcome, wrong_usage};
-use crate::{logging, output};
+use crate::{logging, output, terminal};
 use anyhow::Context;
-use benchmesh_collector::report::figures;
+use benchmesh_collector::report::{Table, figures};
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_proto::v1;
 use benchmesh_trust::{JoinToken, Replacement, Role, credentials};
 use std::convert::Infallible;
 use std::fs::File;
@@ -128,6 +131,11 @@ pub async fn action(action: CollectorAction) -> anyhow::Result<Outcome> {
 }
 
 async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
+    match arguments.action {
+        Some(TokenAction::List(arguments)) => return list_tokens(arguments).await,
+        Some(TokenAction::Cancel(arguments)) => return cancel_token(arguments).await,
+        None => {}
+    }
     let wanted = TokenRequest {
         role: match arguments.role {
             TokenRole::Agent => Role::Agent,
@@ -155,18 +163,88 @@ async fn token(arguments: TokenArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn revoke(arguments: RevokeArguments) -> anyhow::Result<Outcome> {
-    let revoked = trust::revoke(&arguments.collector.collector, &arguments.name)
+async fn list_tokens(arguments: TokenListArguments) -> anyhow::Result<Outcome> {
+    let tokens = trust::list_tokens(&arguments.collector.collector)
+        .await
+        .map_err(CallError::into_error)?;
+    if arguments.format == ListFormat::Json {
+        let tokens: Vec<_> = tokens
+            .iter()
+            .map(|token| {
+                serde_json::json!({
+                    "id": token.id,
+                    "role": token.role,
+                    "uses_left": token.uses_left,
+                    "expires_s": token.expires_s,
+                    "replace": token.replace,
+                    "replaces": token.replaces,
+                })
+            })
+            .collect();
+        output::document(&serde_json::json!({ "tokens": tokens }))?;
+        return Ok(Outcome::Done);
+    }
+    if tokens.is_empty() {
+        output::print_notice("nobody can join: there is no token, or all are used up or expired");
+        return Ok(Outcome::Done);
+    }
+    let cells = |cell: fn(&v1::JoinToken) -> String| tokens.iter().map(cell).collect::<Vec<_>>();
+    let table = Table::default()
+        .text("token", cells(|token| token.id.clone()))
+        .text("role", cells(|token| token.role.clone()))
+        .figures("uses left", cells(|token| token.uses_left.to_string()))
+        .text(
+            "expires",
+            cells(|token| {
+                let expires_s = i64::try_from(token.expires_s).unwrap_or(i64::MAX);
+                figures::instant(expires_s.saturating_mul(1_000_000))
+            }),
+        )
+        .text(
+            "takes the place of",
+            cells(|token| match (token.replace, token.replaces.as_str()) {
+                (false, _) => figures::NONE.to_owned(),
+                (true, "") => "whoever has the name".to_owned(),
+                (true, name) => name.to_owned(),
+            }),
+        );
+    output::result(&terminal::plain(&table))?;
+    Ok(Outcome::Done)
+}
+
+async fn cancel_token(arguments: TokenCancelArguments) -> anyhow::Result<Outcome> {
+    let token = trust::cancel_token(&arguments.collector.collector, &arguments.id)
         .await
         .map_err(CallError::into_error)?;
     output::print_notice(&format!(
-        "revoked {} of {}",
+        "token {} is cancelled; {} of the role {} were left",
+        token.id,
         figures::plural(
-            usize::try_from(revoked).unwrap_or(usize::MAX),
-            "certificate"
+            usize::try_from(token.uses_left).unwrap_or(usize::MAX),
+            "use"
         ),
+        token.role
+    ));
+    Ok(Outcome::Done)
+}
+
+async fn revoke(arguments: RevokeArguments) -> anyhow::Result<Outcome> {
+    let reply = trust::revoke(&arguments.collector.collector, &arguments.name)
+        .await
+        .map_err(CallError::into_error)?;
+    let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    output::print_notice(&format!(
+        "revoked {} of {}",
+        figures::plural(count(reply.revoked), "certificate"),
         arguments.name
     ));
+    for token in &reply.tokens {
+        output::print_notice(&format!(
+            "join token {}, with which it joined, is cancelled; {} were left",
+            token.id,
+            figures::plural(count(token.uses_left), "use")
+        ));
+    }
     Ok(Outcome::Done)
 }
 

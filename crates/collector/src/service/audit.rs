@@ -1,6 +1,9 @@
 //! Who did what, and from where: runs that are started and stopped, tokens, certificates. Each is a line of the log and an
 //! event.
 //!
+//! The events of trust are also a second copy of what the registry knows was taken away: a registry that is restored from an
+//! older copy learns it from them at the collector's start.
+//!
 //! No event holds a secret: a token goes by the first digits of its hash. An event that cannot be stored holds nobody up:
 //! the log has it.
 
@@ -11,12 +14,12 @@ use super::{
 use crate::{
     clock::MeshClock,
     model::{RunId, Severity},
-    store::{Store, rows::NewEvent},
-    trust::Holder,
+    store::{Store, StoreError, rows::NewEvent},
+    trust::{Authority, Holder, TrustError, Withdrawal},
 };
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde_json::{Value, json};
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 use tonic::Request;
 use tracing::{info, warn};
 
@@ -87,6 +90,9 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
 pub(super) struct TokenId(Fingerprint);
 
 impl TokenId {
+    /// Of its text.
+    pub const DIGITS: usize = 8;
+
     /// Of the hash that the registry knows it by.
     pub fn of(hash: Fingerprint) -> Self {
         Self(hash)
@@ -98,6 +104,81 @@ impl fmt::Display for TokenId {
         let [a, b, c, d, ..] = self.0.bytes();
         write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}")
     }
+}
+
+const TOKEN_USED: &str = "token-used";
+const TOKEN_CANCELLED: &str = "token-cancelled";
+const CERTIFICATE_REVOKED: &str = "certificate-revoked";
+
+/// At the start: the registry learns from the events what was taken away after it was copied, and the events from the
+/// registry what was revoked after the database was.
+pub(super) async fn reconcile(
+    store: &Store,
+    clock: &MeshClock,
+    authority: Arc<Authority>,
+) -> Result<(), ReconcileError> {
+    let known = withdrawals(store).await.map_err(ReconcileError::Store)?;
+    let own = Arc::clone(&authority);
+    let recorded = known.clone();
+    let withdrawn = tokio::task::spawn_blocking(move || own.withdraw(&recorded)).await;
+    // The call holds nothing that could panic.
+    if withdrawn
+        .unwrap_or(Ok(false))
+        .map_err(ReconcileError::Trust)?
+    {
+        warn!(
+            "the registry of certificates is older than the database: what was revoked since is revoked again"
+        );
+    }
+    for (name, mut certificates) in authority.revoked() {
+        certificates.retain(|it| !known.contains(&Withdrawal::Certificate(*it)));
+        if certificates.is_empty() {
+            continue;
+        }
+        let message = format!(
+            "{} certificates of {name} are revoked, as the registry has it",
+            certificates.len()
+        );
+        let change = TrustChange::CertificatesRevoked { name, certificates };
+        let event = event(clock, None, change.kind(), message, Some(change.facts()));
+        store
+            .add_event(event)
+            .await
+            .map_err(ReconcileError::Store)?;
+    }
+    Ok(())
+}
+
+/// Why registry and events cannot be compared.
+#[derive(Debug)]
+pub(super) enum ReconcileError {
+    Store(StoreError),
+    Trust(TrustError),
+}
+
+/// What the collector's own events say was taken away, in their order.
+async fn withdrawals(store: &Store) -> Result<Vec<Withdrawal>, StoreError> {
+    let kinds = [TOKEN_USED, TOKEN_CANCELLED, CERTIFICATE_REVOKED];
+    let mut withdrawals = Vec::new();
+    for (kind, detail) in store.trust_events(kinds).await? {
+        let detail: Value = serde_json::from_str(&detail).unwrap_or_default();
+        if kind == CERTIFICATE_REVOKED {
+            let fingerprints = detail.get("fingerprints").cloned().unwrap_or_default();
+            let fingerprints: Vec<Fingerprint> =
+                serde_json::from_value(fingerprints).unwrap_or_default();
+            withdrawals.extend(fingerprints.into_iter().map(Withdrawal::Certificate));
+            continue;
+        }
+        let id = detail.get("token").and_then(Value::as_str);
+        let uses_left = detail.get("uses_left").and_then(Value::as_u64);
+        if let (Some(id), Some(uses_left)) = (id, uses_left) {
+            withdrawals.push(Withdrawal::Token {
+                id: id.to_owned(),
+                uses_left: u32::try_from(uses_left).unwrap_or(u32::MAX),
+            });
+        }
+    }
+    Ok(withdrawals)
 }
 
 /// A change of who is trusted.
@@ -118,6 +199,11 @@ pub(super) enum TrustChange {
     TokenExhausted {
         token: TokenId,
     },
+    /// Nobody joins with it any more.
+    TokenCancelled {
+        token: TokenId,
+        uses: u32,
+    },
     CertificateIssued {
         holder: Holder,
         /// `None`: the owner asked for it.
@@ -129,7 +215,7 @@ pub(super) enum TrustChange {
     /// All certificates of a name.
     CertificatesRevoked {
         name: String,
-        certificates: usize,
+        certificates: Vec<Fingerprint>,
     },
     /// An agent's uid goes to another name.
     AgentRenamed {
@@ -142,11 +228,12 @@ impl TrustChange {
     fn kind(&self) -> &'static str {
         match self {
             Self::TokenMade { .. } => "token-made",
-            Self::TokenUsed { .. } => "token-used",
+            Self::TokenUsed { .. } => TOKEN_USED,
             Self::TokenExhausted { .. } => "token-exhausted",
+            Self::TokenCancelled { .. } => TOKEN_CANCELLED,
             Self::CertificateIssued { .. } => "certificate-issued",
             Self::CertificateRenewed { .. } => "certificate-renewed",
-            Self::CertificatesRevoked { .. } => "certificate-revoked",
+            Self::CertificatesRevoked { .. } => CERTIFICATE_REVOKED,
             Self::AgentRenamed { .. } => "agent-renamed",
         }
     }
@@ -168,6 +255,9 @@ impl TrustChange {
                 holder.role, holder.name
             ),
             Self::TokenExhausted { token } => format!("join token {token} is used up"),
+            Self::TokenCancelled { token, uses } => {
+                format!("join token {token} cancelled by {by}; uses that were left: {uses}")
+            }
             Self::CertificateIssued {
                 holder,
                 token: Some(token),
@@ -187,7 +277,10 @@ impl TrustChange {
                 holder.role, holder.name
             ),
             Self::CertificatesRevoked { name, certificates } => {
-                format!("{certificates} certificates of {name} revoked by {by}")
+                format!(
+                    "{} certificates of {name} revoked by {by}",
+                    certificates.len()
+                )
             }
             Self::AgentRenamed { former, name } => {
                 format!("agent {former} goes by the name {name} from now on{from}")
@@ -223,6 +316,11 @@ impl TrustChange {
                 "uses_left": uses_left,
             }),
             Self::TokenExhausted { token } => json!({ "token": token.to_string() }),
+            Self::TokenCancelled { token, uses } => json!({
+                "token": token.to_string(),
+                "uses": uses,
+                "uses_left": 0,
+            }),
             Self::CertificateIssued { holder, token } => json!({
                 "of_role": holder.role.word(),
                 "of_name": holder.name,
@@ -234,7 +332,8 @@ impl TrustChange {
             }),
             Self::CertificatesRevoked { name, certificates } => json!({
                 "of_name": name,
-                "certificates": certificates,
+                "certificates": certificates.len(),
+                "fingerprints": certificates,
             }),
             Self::AgentRenamed { former, name } => json!({
                 "of_name": name,

@@ -11,8 +11,8 @@ use crate::{
     sessions::Fleet,
     store::Store,
     trust::{
-        Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TrustError,
-        check_name,
+        Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TokenFacts,
+        TrustError, check_name,
     },
 };
 use benchmesh_proto::{v1, v1::trust_server::Trust};
@@ -140,7 +140,7 @@ fn changes(holder: &Holder, granted: &Granted) -> Vec<TrustChange> {
     {
         changes.push(TrustChange::CertificatesRevoked {
             name: name.clone(),
-            certificates: granted.replaced.len(),
+            certificates: granted.replaced.clone(),
         });
     }
     match granted.by {
@@ -282,6 +282,51 @@ impl Trust for TrustService {
         }))
     }
 
+    async fn list_tokens(
+        &self,
+        request: Request<v1::ListTokensRequest>,
+    ) -> Result<Response<v1::ListTokensReply>, Status> {
+        let authority = self.authority()?;
+        self.gate.check(&request, Needed::Owner)?;
+        let tokens = authority.tokens().iter().map(token_facts).collect();
+        Ok(Response::new(v1::ListTokensReply { tokens }))
+    }
+
+    async fn cancel_token(
+        &self,
+        request: Request<v1::CancelTokenRequest>,
+    ) -> Result<Response<v1::CancelTokenReply>, Status> {
+        let authority = self.authority()?;
+        self.gate.check(&request, Needed::Owner)?;
+        let by = Requester::of(&request);
+        let id = request.into_inner().id.to_ascii_lowercase();
+        if id.len() < TokenId::DIGITS || !id.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(Status::invalid_argument(
+                "a token goes by at least eight hexadecimal digits: `benchmesh collector token list` shows them",
+            ));
+        }
+        let wanted = id.clone();
+        let cancelled = self
+            .change(by, move || {
+                let cancelled = authority.cancel_token(&wanted)?;
+                let changes = cancelled.iter().map(|it| TrustChange::TokenCancelled {
+                    token: TokenId::of(it.hash),
+                    uses: it.uses_left,
+                });
+                let changes = changes.collect();
+                Ok((cancelled, changes))
+            })
+            .await?;
+        let cancelled = cancelled.ok_or_else(|| {
+            Status::not_found(format!(
+                "no token `{id}` that somebody could still join with: `benchmesh collector token list` shows those"
+            ))
+        })?;
+        Ok(Response::new(v1::CancelTokenReply {
+            token: Some(token_facts(&cancelled)),
+        }))
+    }
+
     async fn revoke(
         &self,
         request: Request<v1::RevokeRequest>,
@@ -291,26 +336,51 @@ impl Trust for TrustService {
         let by = Requester::of(&request);
         let name = request.into_inner().name;
         let wanted = name.clone();
-        let revoked = self
+        let revocation = self
             .change(by, move || {
-                let certificates = authority.revoke(&wanted)?;
-                let change = TrustChange::CertificatesRevoked {
-                    name: wanted,
-                    certificates,
-                };
-                let changes = Some(change).filter(|_| certificates > 0);
-                Ok((certificates, changes.into_iter().collect()))
+                let revocation = authority.revoke(&wanted)?;
+                let mut changes = Vec::new();
+                if !revocation.certificates.is_empty() {
+                    changes.push(TrustChange::CertificatesRevoked {
+                        name: wanted,
+                        certificates: revocation.certificates.clone(),
+                    });
+                }
+                let cancelled = revocation.tokens.iter();
+                changes.extend(cancelled.map(|(hash, uses)| TrustChange::TokenCancelled {
+                    token: TokenId::of(*hash),
+                    uses: *uses,
+                }));
+                Ok((revocation, changes))
             })
             .await?;
-        if revoked == 0 {
+        if revocation.certificates.is_empty() {
             return Err(Status::not_found(format!(
-                "no agent and no operator called `{}` has a valid certificate",
+                "no agent and no operator called `{}` has a certificate that is not revoked",
                 name.escape_debug()
             )));
         }
+        let tokens = revocation.tokens.iter();
+        let tokens = tokens.map(|(hash, uses_left)| v1::JoinToken {
+            id: TokenId::of(*hash).to_string(),
+            uses_left: *uses_left,
+            ..v1::JoinToken::default()
+        });
         Ok(Response::new(v1::RevokeReply {
-            revoked: u32::try_from(revoked).unwrap_or(u32::MAX),
+            revoked: u32::try_from(revocation.certificates.len()).unwrap_or(u32::MAX),
+            tokens: tokens.collect(),
         }))
+    }
+}
+
+fn token_facts(token: &TokenFacts) -> v1::JoinToken {
+    v1::JoinToken {
+        id: TokenId::of(token.hash).to_string(),
+        role: token.role.word().to_owned(),
+        uses_left: token.uses_left,
+        expires_s: token.expires_s,
+        replace: token.replacement != Replacement::Nobody,
+        replaces: token.replacement.named().unwrap_or_default().to_owned(),
     }
 }
 

@@ -28,6 +28,24 @@ impl Store {
             .map_err(StoreError::sql("look up an agent"))
     }
 
+    /// Events of these kinds that no agent sent, with their details, the oldest first.
+    pub async fn trust_events(
+        &self,
+        kinds: [&str; 3],
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let [first, second, third] = kinds;
+        sqlx::query_as(
+            "SELECT kind, detail FROM events
+            WHERE agent_id IS NULL AND kind IN (?, ?, ?) AND detail IS NOT NULL ORDER BY id",
+        )
+        .bind(first)
+        .bind(second)
+        .bind(third)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("read the events of trust"))
+    }
+
     /// Binds an agent's uid to another name, if it is still bound to the one before, which goes to `former_agents`.
     pub async fn rename_agent(
         &self,

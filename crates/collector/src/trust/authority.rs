@@ -7,7 +7,8 @@ use super::{
     ca::{Ca, Issued},
     recent::RecentCertificates,
     registry::{
-        CertificateRequest, EnrolRefusal, Granted, Holder, Lookup, Registry, TooManyTokens,
+        CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, Lookup, Registry, Revocation,
+        TokenFacts, TooManyTokens, Withdrawal,
     },
     shown::ShownCertificates,
 };
@@ -22,6 +23,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
+    collections::BTreeMap,
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -97,11 +99,13 @@ pub struct Authority {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// As it is on disk.
     registry: Arc<Registry>,
     shown: ShownCertificates,
+    /// Until when the registry knows that time has passed.
+    counted_until: Instant,
 }
 
 impl Authority {
@@ -119,14 +123,13 @@ impl Authority {
         let ca_file = directory.join("ca.json");
         let ca = Ca::kept_in(&ca_file).map_err(failed(&ca_file))?;
         let registry_file = directory.join("registry.json");
-        let mut registry: Registry = match private_file::read(&registry_file) {
+        let registry: Registry = match private_file::read(&registry_file) {
             Ok(None) => Registry::default(),
             Ok(Some(text)) => serde_json::from_str(&text)
                 .map_err(io::Error::other)
                 .map_err(failed(&registry_file))?,
             Err(source) => return Err(failed(&registry_file)(source)),
         };
-        registry.forget_expired(now_s());
         Ok(Self {
             directory,
             ca,
@@ -135,6 +138,7 @@ impl Authority {
             state: Mutex::new(State {
                 registry: Arc::new(registry),
                 shown: ShownCertificates::default(),
+                counted_until: Instant::now(),
             }),
         })
     }
@@ -232,7 +236,11 @@ impl Authority {
                 .without_entry(&registry, |it| it.role == request.role && it.name == *name);
             granted.replaced.extend(expired);
         }
-        let (issued, forgotten) = self.issue(&mut registry, holder, public_key)?;
+        let token = match granted.by {
+            GrantedBy::Token { hash, .. } | GrantedBy::UsedToken { hash } => Some(hash),
+            GrantedBy::Renewal | GrantedBy::Owner => None,
+        };
+        let (issued, forgotten) = self.issue(&mut registry, holder, public_key, token)?;
         self.store(registry, &[&granted.replaced[..], &forgotten].concat())?;
         Ok((issued, granted))
     }
@@ -243,6 +251,7 @@ impl Authority {
         registry: &mut Registry,
         holder: Holder,
         public_key: &[u8],
+        token: Option<Fingerprint>,
     ) -> Result<(Issued, Vec<Fingerprint>), TrustError> {
         let issued = self
             .ca
@@ -251,7 +260,7 @@ impl Authority {
         let forgotten = registry.add_certificate(
             Fingerprint::of(&issued.certificate),
             holder,
-            Fingerprint::of(public_key),
+            (Fingerprint::of(public_key), token),
             issued.expires_s,
             |certificate| self.state().shown.is_open(certificate),
         );
@@ -271,7 +280,6 @@ impl Authority {
         let expires_s = now.saturating_add(ttl.as_secs());
         let _changing = self.changing();
         let mut registry = self.registry();
-        registry.forget_expired(now);
         registry
             .add_token(
                 Fingerprint::of(token.secret()),
@@ -279,27 +287,63 @@ impl Authority {
                 uses,
                 expires_s,
                 replacement,
+                now,
             )
             .map_err(TrustError::Tokens)?;
         self.store(registry, &[])?;
         Ok((token, expires_s))
     }
 
-    /// Ends the connections of this name's certificates, also of those that have expired, and refuses them from now on; how
-    /// many there were.
-    pub fn revoke(&self, name: &str) -> Result<usize, TrustError> {
+    /// Tokens that somebody can still join with.
+    pub fn tokens(&self) -> Vec<TokenFacts> {
+        self.state().registry.tokens(now_s())
+    }
+
+    /// Takes all uses off the token that begins with these digits; `None` where none, or several, do.
+    pub fn cancel_token(&self, id: &str) -> Result<Option<TokenFacts>, TrustError> {
         let _changing = self.changing();
         let mut registry = self.registry();
-        let mut revoked = registry.revoke(name);
+        let mut found = registry.tokens(now_s());
+        found.retain(|it| it.hash.to_string().starts_with(id));
+        let (Some(token), true) = (found.pop(), found.is_empty()) else {
+            return Ok(None);
+        };
+        registry.cancel_token(token.hash);
+        self.store(registry, &[])?;
+        Ok(Some(token))
+    }
+
+    /// Ends the connections of this name's certificates, also of those that have expired, and refuses them from now on, with
+    /// the tokens that they were given for.
+    pub fn revoke(&self, name: &str) -> Result<Revocation, TrustError> {
+        let _changing = self.changing();
+        let mut registry = self.registry();
+        let mut revocation = registry.revoke(name);
         let expired = self
             .state()
             .shown
             .without_entry(&registry, |it| it.role != Role::Owner && it.name == name);
-        revoked.extend(expired);
-        if !revoked.is_empty() {
-            self.store(registry, &revoked)?;
+        revocation.certificates.extend(expired);
+        if !revocation.certificates.is_empty() {
+            self.store(registry, &revocation.certificates)?;
         }
-        Ok(revoked.len())
+        Ok(revocation)
+    }
+
+    /// Certificates that are revoked, by name.
+    pub fn revoked(&self) -> BTreeMap<String, Vec<Fingerprint>> {
+        self.state().registry.revoked()
+    }
+
+    /// Carries out what the audit trail says was taken away. A registry that was restored from an older copy does not know it.
+    pub fn withdraw(&self, withdrawals: &[Withdrawal]) -> Result<bool, TrustError> {
+        let _changing = self.changing();
+        let mut registry = self.registry();
+        let changed = registry.withdraw(withdrawals);
+        if changed {
+            self.store(registry, &[])?;
+        }
+        Ok(changed)
     }
 
     /// Writes credentials for the user that the collector runs as, who finds them under its address. Those that are there
@@ -319,7 +363,7 @@ impl Authority {
             role: Role::Owner,
             name: OWNER.to_owned(),
         };
-        let (issued, _) = self.issue(&mut registry, owner, key.public_key())?;
+        let (issued, _) = self.issue(&mut registry, owner, key.public_key(), None)?;
         let credentials = Credentials {
             role: Role::Owner,
             name: OWNER.to_owned(),
@@ -348,7 +392,10 @@ impl Authority {
     }
 
     /// On disk first: what is handed out is known after a crash, too. The connections of the `ended` certificates end.
-    fn store(&self, registry: Registry, ended: &[Fingerprint]) -> Result<(), TrustError> {
+    fn store(&self, mut registry: Registry, ended: &[Fingerprint]) -> Result<(), TrustError> {
+        let now = Instant::now();
+        let ran = now.saturating_duration_since(self.state().counted_until);
+        registry.pass_time(now_s(), ran.as_secs());
         let path = self.directory.join("registry.json");
         serde_json::to_vec_pretty(&registry)
             .map_err(io::Error::other)
@@ -357,6 +404,7 @@ impl Authority {
         // A connection that comes in meanwhile is let in by one lock and found here, or refused by the new registry.
         let mut state = self.state();
         state.registry = Arc::new(registry);
+        state.counted_until = now;
         state.shown.end(ended);
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! What has been issued: certificates and tokens. Pure: the time is given, and whoever holds it stores it.
 //!
-//! Tokens are known by their hash. Entries are forgotten when they have expired.
+//! Tokens are known by their hash. Entries are good until they expire, and are kept for a grace period after that: a clock
+//! that is far ahead at one start must not cost anybody a certificate.
 
 mod replacement_fields;
 
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Each is a few hundred bytes in one file that is written at each change. Beyond it no new name gets one.
 const MAX_CERTIFICATES: usize = 20_000;
@@ -15,6 +17,8 @@ pub(super) const MAX_PER_HOLDER: usize = 32;
 /// again when an answer was lost, and commands of one operator may renew at the same time.
 pub(super) const MAX_PER_MINUTE: u32 = 10;
 const MAX_TOKENS: usize = 1000;
+/// How long an entry that has expired is kept, by the time that the collector itself has seen pass.
+const GRACE_S: u64 = 30 * 24 * 3600;
 /// As long as an agent's name may be.
 const MAX_NAME_BYTES: usize = 128;
 
@@ -22,6 +26,9 @@ const MAX_NAME_BYTES: usize = 128;
 pub struct Registry {
     certificates: Vec<Certificate>,
     tokens: Vec<Token>,
+    /// No later than the wall clock, and advanced by no more than the collector ran for: what has expired by it has.
+    #[serde(default)]
+    confirmed_s: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,6 +41,9 @@ struct Certificate {
     expires_s: u64,
     #[serde(default)]
     revoked: bool,
+    /// The hash of the token that it was given for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<Fingerprint>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +55,35 @@ struct Token {
     expires_s: u64,
     #[serde(flatten, with = "replacement_fields")]
     replacement: Replacement,
+}
+
+/// What may be told of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenFacts {
+    pub hash: Fingerprint,
+    pub role: Role,
+    pub uses_left: u32,
+    pub expires_s: u64,
+    pub replacement: Replacement,
+}
+
+/// What a revocation ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revocation {
+    pub certificates: Vec<Fingerprint>,
+    /// The tokens that they were given for, with the uses that were left of each.
+    pub tokens: Vec<(Fingerprint, u32)>,
+}
+
+/// What the audit trail says was taken away, which a registry from an older copy does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    Certificate(Fingerprint),
+    /// A token by the first digits of its hash, of which so many uses are left.
+    Token {
+        id: String,
+        uses_left: u32,
+    },
 }
 
 /// Whose certificate it is.
@@ -191,25 +230,29 @@ impl Registry {
         request: &CertificateRequest<'_>,
         now_s: u64,
     ) -> Result<Granted, EnrolRefusal> {
-        self.forget_expired(now_s);
         check_name(request.name)?;
-        self.make_room(request)?;
+        self.make_room(request, now_s)?;
         match (request.token, request.asker) {
-            (Some(hash), _) => self.grant_for_token(request, hash),
+            (Some(hash), _) => self.grant_for_token(request, hash, now_s),
             (None, Some(asker)) => grant_to_holder(request, asker),
             (None, None) => Err(EnrolRefusal::NoToken),
         }
     }
 
-    /// A full registry renews certificates all the same. For a new name it forgets the oldest revoked one, which is refused as
-    /// an unknown one, too.
-    fn make_room(&mut self, request: &CertificateRequest<'_>) -> Result<(), EnrolRefusal> {
+    /// A full registry renews certificates all the same. For a new name it forgets the oldest one that is revoked or has
+    /// expired, which is refused as an unknown one, too.
+    fn make_room(
+        &mut self,
+        request: &CertificateRequest<'_>,
+        now_s: u64,
+    ) -> Result<(), EnrolRefusal> {
         let is_renewal = |it: &Certificate| it.is_of(request.role, request.name);
         if self.certificates.len() < MAX_CERTIFICATES || self.certificates.iter().any(is_renewal) {
             return Ok(());
         }
-        let revoked = self.certificates.iter().position(|it| it.revoked);
-        self.certificates.remove(revoked.ok_or(EnrolRefusal::Full)?);
+        let useless = |it: &Certificate| it.revoked || it.expires_s <= now_s;
+        let useless = self.certificates.iter().position(useless);
+        self.certificates.remove(useless.ok_or(EnrolRefusal::Full)?);
         Ok(())
     }
 
@@ -217,8 +260,10 @@ impl Registry {
         &mut self,
         request: &CertificateRequest<'_>,
         hash: Fingerprint,
+        now_s: u64,
     ) -> Result<Granted, EnrolRefusal> {
-        let found = self.tokens.iter().position(|token| token.hash == hash);
+        let is_asked = |token: &Token| token.hash == hash && token.expires_s > now_s;
+        let found = self.tokens.iter().position(is_asked);
         let token = found.and_then(|index| self.tokens.get(index));
         let token = token.ok_or(EnrolRefusal::UnknownToken)?.clone();
         if token.role != request.role {
@@ -228,14 +273,13 @@ impl Registry {
             });
         }
         // The answer to an earlier request may have been lost: the same key does not use the token up again.
-        let is_repeated = self
-            .certificates
-            .iter()
-            .any(|it| !it.revoked && it.is_of(request.role, request.name) && it.key == request.key);
+        let is_repeated = self.certificates.iter().any(|it| {
+            it.is_good(now_s) && it.is_of(request.role, request.name) && it.key == request.key
+        });
         if let Some(former) = request.former_name() {
             let gives_its_place = token.replacement == Replacement::Named(former.to_owned());
             // The place was taken by the first use of the token; who has it by now keeps it.
-            let was_taken_since = is_repeated && self.is_held_by_another(former, request);
+            let was_taken_since = is_repeated && self.is_held_by_another(former, request, now_s);
             if !gives_its_place || was_taken_since {
                 return Err(request.uid_of_another(former));
             }
@@ -253,7 +297,7 @@ impl Registry {
             Replacement::Named(name) => Some(name),
         };
         let may_replace = replaced_name.as_deref() == Some(request.name);
-        if !may_replace && self.is_held_by_another(request.name, request) {
+        if !may_replace && self.is_held_by_another(request.name, request, now_s) {
             return Err(EnrolRefusal::NameHeld {
                 role: request.role,
                 name: request.name.to_owned(),
@@ -264,7 +308,10 @@ impl Registry {
         }
         let replaced = match &replaced_name {
             None => Vec::new(),
-            Some(name) => self.revoke_where(|it| it.is_held_by_another(name, request)),
+            // Also those that have expired: their connections may be open still.
+            Some(name) => self.revoke_where(|it| {
+                !it.revoked && it.is_of(request.role, name) && it.key != request.key
+            }),
         };
         Ok(Granted {
             replaced,
@@ -273,9 +320,9 @@ impl Registry {
         })
     }
 
-    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>) -> bool {
+    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>, now_s: u64) -> bool {
         let mut certificates = self.certificates.iter();
-        certificates.any(|it| it.is_held_by_another(name, request))
+        certificates.any(|it| it.is_held_by_another(name, request, now_s))
     }
 
     /// Adds one. Those that it makes one too many are forgotten and returned: the oldest of the same holder, of which none is in
@@ -285,7 +332,7 @@ impl Registry {
         &mut self,
         fingerprint: Fingerprint,
         holder: Holder,
-        key: Fingerprint,
+        (key, token): (Fingerprint, Option<Fingerprint>),
         expires_s: u64,
         is_in_use: impl Fn(Fingerprint) -> bool,
     ) -> Vec<Fingerprint> {
@@ -297,6 +344,9 @@ impl Registry {
             forgotten.sort_by_key(|certificate| is_in_use(*certificate));
         }
         forgotten.truncate(surplus);
+        // A renewed certificate goes back to the token of the first one.
+        let mut own = self.certificates.iter().rev();
+        let token = token.or_else(|| own.find(|it| it.is_of(holder.role, &holder.name))?.token);
         self.certificates
             .retain(|it| !forgotten.contains(&it.fingerprint));
         self.certificates.push(Certificate {
@@ -306,6 +356,7 @@ impl Registry {
             key,
             expires_s,
             revoked: false,
+            token,
         });
         forgotten
     }
@@ -322,7 +373,11 @@ impl Registry {
         uses: u32,
         expires_s: u64,
         replacement: Replacement,
+        now_s: u64,
     ) -> Result<(), TooManyTokens> {
+        if self.tokens.len() >= MAX_TOKENS {
+            self.tokens.retain(|it| it.is_usable(now_s));
+        }
         if self.tokens.len() >= MAX_TOKENS {
             return Err(TooManyTokens);
         }
@@ -336,9 +391,72 @@ impl Registry {
         Ok(())
     }
 
-    /// Every certificate of an agent or operator of this name that is still good.
-    pub fn revoke(&mut self, name: &str) -> Vec<Fingerprint> {
-        self.revoke_where(|it| !it.revoked && it.role != Role::Owner && it.name == name)
+    /// Tokens that somebody can still join with.
+    pub fn tokens(&self, now_s: u64) -> Vec<TokenFacts> {
+        let usable = self.tokens.iter().filter(|it| it.is_usable(now_s));
+        let facts = usable.map(|it| TokenFacts {
+            hash: it.hash,
+            role: it.role,
+            uses_left: it.uses_left,
+            expires_s: it.expires_s,
+            replacement: it.replacement.clone(),
+        });
+        facts.collect()
+    }
+
+    /// Takes all uses off a token; how many there were.
+    pub fn cancel_token(&mut self, hash: Fingerprint) -> u32 {
+        let mut had = 0;
+        for token in self.tokens.iter_mut().filter(|it| it.hash == hash) {
+            had = std::mem::take(&mut token.uses_left);
+        }
+        had
+    }
+
+    /// Every certificate of an agent or operator of this name, and what is left of the tokens that they were given for.
+    pub fn revoke(&mut self, name: &str) -> Revocation {
+        let is_meant = |it: &Certificate| !it.revoked && it.role != Role::Owner && it.name == name;
+        let meant = self.certificates.iter().filter(|it| is_meant(it));
+        let used: BTreeSet<Fingerprint> = meant.filter_map(|it| it.token).collect();
+        let tokens = used.into_iter().map(|hash| (hash, self.cancel_token(hash)));
+        Revocation {
+            tokens: tokens.filter(|(_, uses)| *uses > 0).collect(),
+            certificates: self.revoke_where(is_meant),
+        }
+    }
+
+    /// Certificates that are revoked, by name.
+    pub fn revoked(&self) -> BTreeMap<String, Vec<Fingerprint>> {
+        let mut names: BTreeMap<String, Vec<Fingerprint>> = BTreeMap::new();
+        for it in self.certificates.iter().filter(|it| it.revoked) {
+            names
+                .entry(it.name.clone())
+                .or_default()
+                .push(it.fingerprint);
+        }
+        names
+    }
+
+    /// Carries out what the audit trail knows; whether anything changed.
+    pub fn withdraw(&mut self, withdrawals: &[Withdrawal]) -> bool {
+        let mut changed = false;
+        for withdrawal in withdrawals {
+            match withdrawal {
+                Withdrawal::Certificate(fingerprint) => {
+                    let found =
+                        self.revoke_where(|it| !it.revoked && it.fingerprint == *fingerprint);
+                    changed |= !found.is_empty();
+                }
+                Withdrawal::Token { id, uses_left } => {
+                    let is_meant = |it: &&mut Token| it.hash.to_string().starts_with(id.as_str());
+                    for token in self.tokens.iter_mut().filter(is_meant) {
+                        changed |= token.uses_left > *uses_left;
+                        token.uses_left = token.uses_left.min(*uses_left);
+                    }
+                }
+            }
+        }
+        changed
     }
 
     fn revoke_where(&mut self, condition: impl Fn(&Certificate) -> bool) -> Vec<Fingerprint> {
@@ -351,9 +469,23 @@ impl Registry {
             .collect()
     }
 
-    pub fn forget_expired(&mut self, now_s: u64) {
-        self.certificates.retain(|it| it.expires_s > now_s);
-        self.tokens.retain(|it| it.expires_s > now_s);
+    /// Takes up that the collector ran for `ran_s` since the last call, or since its start, and that its wall clock says
+    /// `now_s`. What expired a grace period ago goes.
+    pub fn pass_time(&mut self, now_s: u64, ran_s: u64) {
+        self.confirmed_s = match self.confirmed_s {
+            0 => now_s,
+            confirmed_s => confirmed_s.saturating_add(ran_s).min(now_s),
+        };
+        let confirmed_s = self.confirmed_s;
+        let is_kept = |expires_s: u64| expires_s.saturating_add(GRACE_S) > confirmed_s;
+        self.certificates.retain(|it| is_kept(it.expires_s));
+        self.tokens.retain(|it| is_kept(it.expires_s));
+    }
+}
+
+impl Token {
+    fn is_usable(&self, now_s: u64) -> bool {
+        self.uses_left > 0 && self.expires_s > now_s
     }
 }
 
@@ -362,9 +494,13 @@ impl Certificate {
         self.role == role && self.name == name
     }
 
+    fn is_good(&self, now_s: u64) -> bool {
+        !self.revoked && self.expires_s > now_s
+    }
+
     /// Whether it gives this name to another key than the request's.
-    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>) -> bool {
-        !self.revoked && self.is_of(request.role, name) && self.key != request.key
+    fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>, now_s: u64) -> bool {
+        self.is_good(now_s) && self.is_of(request.role, name) && self.key != request.key
     }
 }
 

@@ -44,7 +44,7 @@ fn show(authority: &Authority, certificate: &CertificateDer<'_>) -> Arc<Cancella
 /// As when all that was issued has expired, and something was issued since.
 fn let_all_expire(authority: &Authority) {
     let mut registry = authority.registry();
-    registry.forget_expired(u64::MAX);
+    registry.pass_time(u64::MAX, u64::MAX);
     authority.state().registry = Arc::new(registry);
 }
 
@@ -58,10 +58,10 @@ fn revocation_ends_connections_whose_certificate_has_expired() {
     let_all_expire(&authority);
     assert!(matches!(authority.status(&own), CertificateStatus::Unknown));
     assert!(!revoked.is_cancelled());
-    assert_eq!(authority.revoke("b").unwrap(), 0);
-    assert_eq!(authority.revoke("a").unwrap(), 1);
+    assert_eq!(authority.revoke("b").unwrap().certificates, []);
+    assert_eq!(authority.revoke("a").unwrap().certificates.len(), 1);
     assert!(revoked.is_cancelled());
-    assert_eq!(authority.revoke("a").unwrap(), 0);
+    assert_eq!(authority.revoke("a").unwrap().certificates, []);
 }
 
 /// So does whoever takes the place.
@@ -97,7 +97,7 @@ fn connections_that_ended_are_forgotten() {
     assert_eq!(authority.state().shown.len(), 1);
     let_all_expire(&authority);
     drop(of_second);
-    assert_eq!(authority.revoke("a").unwrap(), 0);
+    assert_eq!(authority.revoke("a").unwrap(), Revocation::default());
 }
 
 #[test]
@@ -166,4 +166,77 @@ fn looking_up_a_certificate_does_not_wait_for_a_change() {
     });
     assert_eq!(looked_up.join().unwrap(), Err(EnrolRefusal::NoToken));
     drop(changing);
+}
+
+/// A collector that starts once with its clock far ahead knows everybody again when the clock is right.
+#[test]
+fn a_start_with_a_clock_far_ahead_costs_nobody_a_certificate() {
+    const YEARS_S: u64 = 10 * 365 * 24 * 3600;
+    let (authority, directory) = authority();
+    let owner = holder(Role::Owner, OWNER);
+    let own = enrol(&authority, Some(&owner), None).unwrap();
+    let mut registry = authority.registry();
+    registry.pass_time(now_s() + YEARS_S, 3600);
+    authority.store(registry, &[]).unwrap();
+    let again = Authority::open(directory.path().join("tls"), OWN_LIFETIME).unwrap();
+    assert!(matches!(again.status(&own), CertificateStatus::Good { .. }));
+}
+
+#[test]
+fn a_revocation_cancels_what_is_left_of_the_token() {
+    let (authority, _directory) = authority();
+    let hour = Duration::from_secs(3600);
+    let made = |uses| authority.create_token(Role::Agent, uses, hour, Replacement::Nobody);
+    let (used, other) = (made(5).unwrap().0, made(5).unwrap().0);
+    enrol(&authority, None, Some(&used)).unwrap();
+    // What renews itself goes back to the same token.
+    enrol(&authority, Some(&holder(Role::Agent, "a")), None).unwrap();
+    let revocation = authority.revoke("a").unwrap();
+    assert_eq!(revocation.certificates.len(), 2);
+    let hash = Fingerprint::of(used.secret());
+    assert_eq!(revocation.tokens, [(hash, 4)]);
+    let refused = enrol(&authority, None, Some(&used)).unwrap_err();
+    assert!(refused.to_string().contains("used up"), "{refused}");
+    let left: Vec<_> = authority
+        .tokens()
+        .iter()
+        .map(|it| (it.hash, it.uses_left))
+        .collect();
+    assert_eq!(left, [(Fingerprint::of(other.secret()), 5)]);
+    let id = Fingerprint::of(other.secret()).to_string();
+    assert_eq!(authority.cancel_token("00000000").unwrap(), None);
+    assert_eq!(
+        authority.cancel_token(&id[..8]).unwrap().unwrap().uses_left,
+        5
+    );
+    assert_eq!(authority.tokens(), []);
+    enrol(&authority, None, Some(&other)).unwrap_err();
+}
+
+/// Of a registry that is restored from a copy.
+#[test]
+fn what_was_withdrawn_since_a_copy_is_withdrawn_again() {
+    let (authority, directory) = authority();
+    let hour = Duration::from_secs(3600);
+    let token = authority.create_token(Role::Agent, 1, hour, Replacement::Nobody);
+    let token = token.unwrap().0;
+    let owner = holder(Role::Owner, OWNER);
+    let own = enrol(&authority, Some(&owner), None).unwrap();
+    let file = directory.path().join("tls/registry.json");
+    let copy = fs::read(&file).unwrap();
+    let revoked = authority.revoke("a").unwrap().certificates;
+    fs::write(&file, copy).unwrap();
+    let again = Authority::open(directory.path().join("tls"), OWN_LIFETIME).unwrap();
+    assert!(matches!(again.status(&own), CertificateStatus::Good { .. }));
+    let hash = Fingerprint::of(token.secret()).to_string();
+    let mut withdrawals: Vec<_> = revoked.into_iter().map(Withdrawal::Certificate).collect();
+    withdrawals.push(Withdrawal::Token {
+        id: hash[..8].to_owned(),
+        uses_left: 0,
+    });
+    assert!(again.withdraw(&withdrawals).unwrap());
+    assert!(!again.withdraw(&withdrawals).unwrap());
+    assert!(matches!(again.status(&own), CertificateStatus::Revoked(_)));
+    enrol(&again, None, Some(&token)).unwrap_err();
+    assert_eq!(again.revoked().len(), 1);
 }
