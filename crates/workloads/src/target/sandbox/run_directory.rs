@@ -200,12 +200,22 @@ fn make_marked(
     let unborn = format!("{name}.{}", marker.nonce);
     rustix::fs::mkdirat(parent.fd(), &*unborn, Mode::RWXU)
         .map_err(|errno| parent.error("make", &unborn, errno))?;
+    mark_new(parent, &unborn, name, &marker)
+}
+
+/// Marks a directory that was made a moment ago and gives it its name.
+pub(super) fn mark_new(
+    parent: &Dir,
+    unborn: &str,
+    name: &str,
+    marker: &Marker,
+) -> Result<bool, SandboxError> {
     let dir = parent
-        .dir_not_mounted_on(OsStr::new(&unborn))?
-        .ok_or_else(|| parent.error("open", &unborn, Errno::NOENT))?;
+        .dir_not_mounted_on(OsStr::new(unborn))?
+        .ok_or_else(|| parent.error("open", unborn, Errno::NOENT))?;
     check_new(&dir)?;
     let born = marker.write(&dir).and_then(|()| {
-        match rustix::fs::renameat(parent.fd(), &*unborn, parent.fd(), name) {
+        match rustix::fs::renameat(parent.fd(), unborn, parent.fd(), name) {
             Ok(()) => Ok(true),
             // A directory that is not empty is never replaced by a rename.
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
@@ -215,9 +225,9 @@ fn make_marked(
     if !matches!(born, Ok(true)) {
         dir.remove_file(marker::NAME)?;
         // The name may lead elsewhere by now: only an empty directory goes.
-        match rustix::fs::unlinkat(parent.fd(), &*unborn, AtFlags::REMOVEDIR) {
+        match rustix::fs::unlinkat(parent.fd(), unborn, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
-            Err(errno) => return Err(parent.error("remove", &unborn, errno)),
+            Err(errno) => return Err(parent.error("remove", unborn, errno)),
         }
     }
     born

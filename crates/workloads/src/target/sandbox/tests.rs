@@ -1,12 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::dir::{DIRECTORY, open_beneath, open_by_component};
+use super::marker::Marker;
+use super::run_directory::mark_new;
 use super::*;
+use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 const MESH: &str = "mesh-1";
@@ -334,47 +336,48 @@ fn removal_never_crosses_a_bind_mount_of_the_same_file_system() {
     assert!(!scene.run_path().exists());
 }
 
-/// The owner of the target exchanges each new directory with a tree of another user's, as fast as it can.
+/// The owner of the target exchanges a new directory with a tree of another user's before it is opened.
 #[test]
-fn a_tree_that_takes_the_place_of_a_new_directory_is_never_removed() {
-    (0..100).for_each(|_| exchange_one());
+fn a_tree_that_takes_the_place_of_a_new_directory_is_left_alone() {
+    let target = tempfile::tempdir().unwrap();
+    let (unborn, tree) = (target.path().join("unborn"), target.path().join("tree"));
+    fs::create_dir_all(tree.join("deep")).unwrap();
+    fs::write(tree.join("deep/gold"), "gold").unwrap();
+    rustix::fs::mkdirat(CWD, &unborn, Mode::RWXU).unwrap();
+    rustix::fs::renameat_with(CWD, &unborn, CWD, &tree, RenameFlags::EXCHANGE).unwrap();
+    let marker = Marker {
+        mesh: MESH.to_owned(),
+        run: RUN.to_owned(),
+        nonce: "n".to_owned(),
+    };
+    let parent = open_canonical(&target.path().canonicalize().unwrap()).unwrap();
+    let refused = mark_new(&parent, "unborn", "benchmesh-r", &marker).unwrap_err();
+    assert!(refused.to_string().contains("is not empty"), "{refused}");
+    assert_eq!(fs::read(unborn.join("deep/gold")).unwrap(), b"gold");
+    assert!(!unborn.join(".benchmesh").exists());
 }
 
-fn exchange_one() {
-    let target = tempfile::tempdir().unwrap();
-    let target = target.path().canonicalize().unwrap();
-    let allowed = Allowed::new(vec![target.clone()]).unwrap();
-    let precious = target.join("precious");
-    std::fs::create_dir_all(precious.join("deep")).unwrap();
-    std::fs::write(precious.join("deep/gold"), "gold").unwrap();
-    let over = AtomicBool::new(false);
-    let exchanged = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for entry in std::fs::read_dir(&target).unwrap().flatten() {
-                    let is_new = entry.file_name().to_string_lossy().contains("benchmesh-r.");
-                    let flags = rustix::fs::RenameFlags::EXCHANGE;
-                    let path = entry.path();
-                    if is_new
-                        && rustix::fs::renameat_with(CWD, &path, CWD, &precious, flags).is_ok()
-                    {
-                        exchanged.fetch_add(1, Ordering::Relaxed);
-                        return;
-                    }
-                }
-            }
-        });
-        while exchanged.load(Ordering::Relaxed) == 0 {
-            let made = RunDirectory::open_or_make(&allowed, &target, "m", "r", Make::IfMissing);
-            if let Ok(Some((run, _))) = made {
-                let _ = run.remove(&mut |_| {});
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-    });
-    // Wherever it is now.
-    let gold = std::fs::read_dir(&target).unwrap().flatten();
-    let gold = gold.filter(|entry| entry.path().join("deep/gold").exists());
-    assert_eq!(gold.count(), 1, "the tree is gone");
+/// With a marker in it, too: who may write to a directory may have put it there.
+#[test]
+fn a_directory_that_others_may_write_to_is_no_runs() {
+    let scene = Scene::new();
+    let open =
+        || RunDirectory::open_or_make(&scene.allowed, &scene.target(), MESH, RUN, Make::IfMissing);
+    let (run, _) = open().unwrap().unwrap();
+    fs::write(run.dir().path().join("gold"), "gold").unwrap();
+    let set = |mode| fs::set_permissions(run.dir().path(), fs::Permissions::from_mode(mode));
+    let path = run.dir().path().to_owned();
+    set(0o770).unwrap();
+    let refused = open().unwrap_err().to_string();
+    assert!(
+        refused.contains("others than its owner may write"),
+        "{refused}"
+    );
+    run.remove(&mut |_| {}).unwrap_err();
+    assert!(path.join("gold").exists());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+        let refused = open().unwrap_err().to_string();
+        assert!(refused.contains("belongs to another user"), "{refused}");
+    }
 }
