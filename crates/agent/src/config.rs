@@ -5,6 +5,7 @@
 
 use crate::policy::PolicyConfig;
 use crate::sampler::{DaemonRule, PERIOD_MIN, RuleError};
+use benchmesh_model::text::is_hidden;
 use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -207,8 +208,12 @@ fn check_name(given: &str) -> Result<(), ConfigError> {
     if given.len() > MOST_NAME_BYTES {
         return wrong("it is longer than 128 bytes");
     }
-    if given.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return wrong("it contains a space or a control character");
+    if given.chars().any(|c| is_hidden(c) || c.is_whitespace()) {
+        return wrong("it contains a space, or a character that is not seen");
+    }
+    // It becomes the name of a directory.
+    if given.contains('/') || given.contains("..") {
+        return wrong("it contains `/` or `..`");
     }
     Ok(())
 }
@@ -226,7 +231,7 @@ fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
     if key.len() + value.len() > MOST_LABEL_BYTES {
         return wrong("it is longer than 256 bytes");
     }
-    if key.chars().chain(value.chars()).any(char::is_control) {
+    if key.chars().chain(value.chars()).any(is_hidden) {
         return wrong("it contains a control character");
     }
     Ok(())

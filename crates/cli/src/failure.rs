@@ -1,6 +1,6 @@
 //! How a command ends: the exit codes of the contract, and an error told once, with its whole chain.
 
-use crate::output;
+use crate::{output, terminal};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ pub fn print_error(error: &anyhow::Error, json: bool) {
     if json && error.downcast_ref::<output::DocumentClosed>().is_none() {
         output::json_error(&message, code(error));
     }
-    output::print_notice(&format!("error: {message}"));
+    output::print_notice(&terminal::clean_lines(&format!("error: {message}")));
 }
 
 /// Each cause on its own line, unless its text already stands in the one before.

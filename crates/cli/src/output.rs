@@ -2,12 +2,13 @@
 //!
 //! Nothing here panics when a reader goes away, and a document that was begun is always ended.
 
+use crate::terminal;
 use anyhow::Context;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
@@ -50,9 +51,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// To standard output.
+    /// To standard output. A terminal is not sent what would move its cursor or turn its text.
     pub fn begin() -> anyhow::Result<Self> {
-        Self::over(io::stdout())
+        match io::stdout().is_terminal() {
+            true => Self::over(CleanLines(io::stdout())),
+            false => Self::over(io::stdout()),
+        }
     }
 
     fn over(mut out: impl Write + Send + 'static) -> anyhow::Result<Self> {
@@ -167,6 +171,22 @@ pub fn json_was_asked(arguments: impl IntoIterator<Item = OsString>) -> bool {
         after_format = argument == "--format";
     }
     false
+}
+
+/// Text of others on a terminal.
+struct CleanLines<W>(W);
+
+impl<W: Write> Write for CleanLines<W> {
+    /// All of `bytes`, which are whole characters.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.0.write_all(terminal::clean_lines(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn write_to(out: &mut impl Write, text: &str) -> io::Result<()> {

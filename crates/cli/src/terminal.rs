@@ -1,6 +1,7 @@
 //! Tables on a terminal: plain columns under one rule, figures to the right, no colours, nothing cut off.
 
 use benchmesh_collector::report::{Align, Table};
+use benchmesh_model::text::is_hidden;
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
 
 const STYLE: TableStyle = TableStyle::new()
@@ -163,15 +164,20 @@ pub fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\r' | '\t' => ' ',
-            c if c.is_control() || turns_text(c) => '\u{fffd}',
+            c if is_hidden(c) => '\u{fffd}',
             c => c,
         })
         .collect()
 }
 
-/// Characters that change the direction of what follows, or hide: names with them would not read as they are.
-fn turns_text(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+/// The same of several lines, which stay lines.
+pub fn clean_lines(text: &str) -> String {
+    let shown = |c| match c {
+        '\n' | '\t' => c,
+        c if is_hidden(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// The width of the terminal, or what `COLUMNS` says where there is none.

@@ -13,6 +13,7 @@ mod json;
 mod rados;
 mod time;
 
+use benchmesh_model::text::is_hidden;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -223,7 +224,7 @@ pub(crate) fn check(log: &ImportedLog) -> Result<(), ImportError> {
 /// Returns the first text that cannot be what it is to be.
 fn not_a_word(log: &ImportedLog) -> Option<&'static str> {
     let word = |what, text: &str, most| {
-        let is_word = !text.is_empty() && text.len() <= most && !text.chars().any(char::is_control);
+        let is_word = !text.is_empty() && text.len() <= most && !text.chars().any(is_hidden);
         (!is_word).then_some(what)
     };
     let ops = |step: &ImportedStep| {

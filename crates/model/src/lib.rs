@@ -1,3 +1,4 @@
 //! Facts that agent and collector share, as tables. Pure: no I/O, no wire, no database.
 
 pub mod systems;
+pub mod text;

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Characters that are shown of a line.
+const MAX_LINE: usize = 160;
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
@@ -66,19 +69,68 @@ impl PlanError {
             write!(f, ": {}", self.key)?;
         }
         writeln!(f, ": {}", self.reason)?;
-        writeln!(f, "  {number} | {}", place.text)?;
-        write!(
-            f,
-            "  {:number_width$} | {:indent$}{}",
-            "",
-            "",
-            "^".repeat(place.width.max(1)),
-            number_width = number.chars().count(),
-            indent = place.column.saturating_sub(1),
-        )?;
+        let (text, indent, width) = excerpt(place);
+        writeln!(f, "  {number} | {text}")?;
+        let number_width = number.chars().count();
+        let marks = "^".repeat(width);
+        write!(f, "  {:number_width$} | {:indent$}{marks}", "", "")?;
         if !self.remedy.is_empty() {
             write!(f, "\n  help: {}", self.remedy)?;
         }
         Ok(())
+    }
+}
+
+/// What is shown of a line, the characters before the fault in that, and those at fault. Of a long line it is the part about
+/// the fault.
+fn excerpt(place: &Place) -> (String, usize, usize) {
+    let before = place.column.saturating_sub(1);
+    let skipped = match place.text.chars().count() > MAX_LINE {
+        true => before.saturating_sub(MAX_LINE / 2),
+        false => 0,
+    };
+    let text: String = place.text.chars().skip(skipped).take(MAX_LINE).collect();
+    let indent = (before - skipped).min(MAX_LINE);
+    let width = place.width.clamp(1, (MAX_LINE - indent).max(1));
+    (text, indent, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_shown_about_its_fault() {
+        let error = |column, width| PlanError {
+            place: Some(Place {
+                line: 7,
+                column,
+                width,
+                text: "x".repeat(100_000),
+            }),
+            key: String::new(),
+            reason: "wrong".to_owned(),
+            remedy: String::new(),
+        };
+        for (column, width, indent, marks) in [
+            (1, 1, 0, 1),
+            (70_001, 3, MAX_LINE / 2, 3),
+            (100_001, 90_000, MAX_LINE / 2, MAX_LINE / 2),
+        ] {
+            let errors = PlanErrors {
+                file: "plan.toml".to_owned(),
+                errors: vec![error(column, width)],
+            };
+            let text = errors.to_string();
+            let last = text.lines().last().unwrap_or_default();
+            assert_eq!(
+                last,
+                format!("    | {}{}", " ".repeat(indent), "^".repeat(marks))
+            );
+            assert!(
+                text.lines().all(|line| line.len() < MAX_LINE + 100),
+                "{column}"
+            );
+        }
     }
 }

@@ -21,6 +21,8 @@ use toml::de::{DeTable, DeValue};
 
 /// A plan is for people; what is longer is not one.
 const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Lines that are no TOML of which each is listed.
+const MAX_ERRORS: usize = 50;
 
 pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
     if source.text.len() > MAX_TEXT_BYTES {
@@ -37,15 +39,23 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
     if errors.is_empty() {
         return plan(source, document.get_ref(), mistakes);
     }
-    let mut damaged = Vec::new();
-    for error in errors {
+    let mut damaged: Vec<Range<usize>> = Vec::new();
+    let more = errors.len().saturating_sub(MAX_ERRORS);
+    for error in errors.into_iter().take(MAX_ERRORS) {
         let span = error.span().unwrap_or(0..0);
-        damaged.push(section_of(&source.text, span.start));
+        if !damaged.iter().any(|section| section.contains(&span.start)) {
+            damaged.push(section_of(&source.text, span.start));
+        }
         let position = Position {
             span,
             key: String::new(),
         };
         mistakes.at(&position, format!("not TOML: {}", error.message()), "");
+    }
+    if more > 0 {
+        // What is left unread of the text is not checked either.
+        mistakes.whole(format!("{more} more lines are not TOML"), "");
+        return None;
     }
     // The rest is checked all the same, but not what may only follow from what could not be read.
     let mut others = mistakes.fork();

@@ -9,6 +9,7 @@ use super::{
     parse,
     source::{SET_MARK, listed},
 };
+use benchmesh_model::text::is_hidden;
 use benchmesh_workloads::{
     params::{Keys, nearest},
     registry,
@@ -90,7 +91,7 @@ fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
 
 /// What is no TOML value is meant as text: `size=1g`, `path=/mnt/x`.
 fn toml_value(given: &str) -> Result<String, Refusal> {
-    if given.chars().any(char::is_control) {
+    if given.chars().any(is_hidden) {
         return refuse("the value contains a control character", "");
     }
     if !given.is_empty() && DeValue::parse(given).is_ok() {

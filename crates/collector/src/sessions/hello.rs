@@ -2,6 +2,7 @@
 
 use super::command::DaemonRule;
 use crate::plan::AgentPolicy;
+use benchmesh_model::text::is_hidden;
 use std::{cmp::Ordering, collections::BTreeMap, path::PathBuf};
 
 const MAX_NAME_BYTES: usize = 128;
@@ -83,7 +84,7 @@ fn optional(field: &'static str, value: &str, max: usize) -> Result<(), BadField
             format!("has {} bytes, at most {max} are taken", value.len()),
         );
     }
-    if value.chars().any(char::is_control) {
+    if value.chars().any(is_hidden) {
         return bad(field, "contains a control character");
     }
     Ok(())

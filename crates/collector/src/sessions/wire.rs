@@ -15,6 +15,7 @@ use crate::{
     model::TaskState,
     plan::{AgentPolicy, PathFacts},
 };
+use benchmesh_model::text::is_hidden;
 use benchmesh_proto::{WIRE_VERSION, v1};
 use std::path::PathBuf;
 
@@ -173,7 +174,7 @@ fn not_negative(field: &'static str, value: i64) -> Result<u64, BadField> {
 
 /// A name that is stored as it is.
 fn name(field: &'static str, value: String, most: usize) -> Result<String, BadField> {
-    if value.is_empty() || value.len() > most || value.chars().any(char::is_control) {
+    if value.is_empty() || value.len() > most || value.chars().any(is_hidden) {
         return bad(
             field,
             format!("is empty, longer than {most} bytes or has control characters"),

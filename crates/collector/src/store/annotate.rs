@@ -4,6 +4,7 @@ use super::read::run_row;
 use super::rows::RunRow;
 use super::{Store, StoreError};
 use crate::model::{MeshMicros, RunId};
+use benchmesh_model::text::is_hidden;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::collections::BTreeMap;
 
@@ -223,7 +224,7 @@ fn check(annotation: &Annotation) -> Result<(), AnnotateError> {
         name if name.len() > MAX_NAME_BYTES => {
             wrong(format!("{what} is longer than {MAX_NAME_BYTES} bytes"))
         }
-        name if name.contains('=') || name.chars().any(char::is_control) => wrong(format!(
+        name if name.contains('=') || name.chars().any(is_hidden) => wrong(format!(
             "{what} {name:?} has a = or a control character in it"
         )),
         _ => Ok(()),

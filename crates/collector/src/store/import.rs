@@ -6,6 +6,7 @@ use crate::model::RunId;
 use crate::off_runtime;
 use crate::results::StepInterval;
 use crate::results::seconds::{Seconds, SecondsSum, WholeSeconds};
+use benchmesh_model::text::is_hidden;
 use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
@@ -69,7 +70,7 @@ impl ImportedRun {
             ("target", &self.target),
             ("system", &self.system),
         ] {
-            if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
+            if text.len() > MAX_NAME_BYTES || text.chars().any(is_hidden) {
                 return wrong(format!(
                     "the {what} of an imported run is longer than {MAX_NAME_BYTES} bytes or has control characters"
                 ));

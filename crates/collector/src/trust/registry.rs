@@ -5,6 +5,7 @@
 
 mod replacement_fields;
 
+use benchmesh_model::text::is_hidden;
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +170,7 @@ pub enum EnrolRefusal {
     )]
     UidOfAnother { known_as: String, name: String },
     #[error(
-        "the name is empty, longer than {MAX_NAME_BYTES} bytes, or has spaces or control characters"
+        "the name is empty, longer than {MAX_NAME_BYTES} bytes, or has spaces, `/`, `..` or characters that are not seen"
     )]
     BadName,
     #[error(
@@ -553,7 +554,10 @@ fn grant_to_holder(
 pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
-        && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+        && !name
+            .chars()
+            .any(|c| is_hidden(c) || c.is_whitespace() || c == '/')
+        && !name.contains("..");
     is_good.then_some(()).ok_or(EnrolRefusal::BadName)
 }
 

@@ -285,7 +285,15 @@ fn revoked_expired_and_unknown_certificates() {
 
 #[test]
 fn names() {
-    for name in ["", "a b", "a\n", &"n".repeat(129)] {
+    for name in [
+        "",
+        "a b",
+        "a\n",
+        "a/b",
+        "..",
+        "a\u{202e}b",
+        &"n".repeat(129),
+    ] {
         let mut registry = with_token(1);
         assert_eq!(
             registry.grant(&request(name, "k", Some("t")), NOW),

@@ -1,6 +1,7 @@
 //! Limits of single values: ranges, names, texts, instants; and the errors for values outside them.
 
 use crate::model::MeshMicros;
+use benchmesh_model::text::is_hidden;
 
 /// Names, ids and kinds, in bytes.
 pub(super) const NAME_BYTES: usize = 256;
@@ -146,7 +147,7 @@ pub(super) fn row_id(field: &'static str, found: i64) -> Result<i64, BatchError>
 }
 
 pub(super) fn name(field: &'static str, found: String) -> Result<String, BatchError> {
-    if found.is_empty() || found.len() > NAME_BYTES || found.chars().any(char::is_control) {
+    if found.is_empty() || found.len() > NAME_BYTES || found.chars().any(is_hidden) {
         return Err(BatchError::Name { field });
     }
     Ok(found)
