@@ -216,10 +216,11 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
 /// Writes for ten minutes unless it is stopped.
 const LONG_WRITE: &str = "workload = \"io\"\nsize = \"1m\"\nbs = \"64k\"\nmodes = [\"write\"]\nruntime = \"10m\"\nrate_iops = 20";
 
-/// What the run's only task says of its end, once the run is over.
+/// What the newest task says of its end, once its run is over.
 fn how_it_ended(mesh: &Mesh, run: &mut Process) -> String {
     assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
-    mesh.db().one("SELECT error FROM tasks")
+    mesh.db()
+        .one("SELECT error FROM tasks ORDER BY id DESC LIMIT 1")
 }
 
 /// A plan that needs more than its agents' floors leave is refused before it runs. A task whose target falls below a floor,
@@ -245,6 +246,19 @@ fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
         &too_much,
         &[":4:", "takes 50", "25.6 MiB must stay free", "`free-space`"],
     );
+    let filled = |share: u32| {
+        let keys = "floor = 0\nmodes = [\"fill\", \"remove\"]";
+        plan(
+            path,
+            &format!("workload = \"fill\"\nshare = {share}\n{keys}"),
+        )
+    };
+    assert_refused(
+        &mesh,
+        &filled(90),
+        &[":4:", "keeps 25.6 MiB free there", "`share` to at most 60"],
+    );
+    mesh.run(&filled(60));
     let mut run = mesh.begin(&plan(path, LONG_WRITE));
     mesh.until_step_is("write", "running", LIMIT);
     let other = target.join("of somebody else");

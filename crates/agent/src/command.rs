@@ -181,6 +181,8 @@ pub struct PathFacts {
     pub mount_options: String,
     /// 0: not known.
     pub size_bytes: i64,
+    /// Of them, what ordinary users can have. 0: not known.
+    pub usable_bytes: i64,
     /// What the policy keeps free there.
     pub floor_bytes: i64,
     pub floor_files: i64,

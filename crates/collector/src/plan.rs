@@ -135,7 +135,7 @@ pub struct Group {
     /// One for each step of a cell, or one for all of them.
     pub modes: Vec<String>,
     pub cells: Vec<Cell>,
-    /// Combinations of the matrix that cannot be, each with its reason.
+    /// Combinations of the matrix that cannot be, and modes that cannot be in some, each with its reason.
     pub skipped: Vec<String>,
     /// For a workload between two agents.
     pub links: Links,
@@ -201,29 +201,37 @@ impl Phase {
 }
 
 impl Plan {
-    /// What a person should know of the plan though it can be run: targets that no phase uses, cells that are left out.
+    /// What a person should know of the plan though it can be run: targets that no phase uses, cells and modes that are
+    /// left out.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = expand::unused_targets(self);
+        warnings.extend(self.left_out());
+        warnings
+    }
+
+    /// Cells, and modes of cells, that are not measured because they cannot be: a sentence each, with the reason.
+    pub fn left_out(&self) -> Vec<String> {
+        let mut left_out = Vec::new();
         for phase in &self.phases {
             for group in &phase.groups {
                 let (shown, rest) = group
                     .skipped
                     .split_at(group.skipped.len().min(MAX_SKIPPED_SHOWN));
-                warnings.extend(
+                left_out.extend(
                     shown
                         .iter()
                         .map(|note| format!("phase `{}` {note}", phase.name)),
                 );
                 if !rest.is_empty() {
-                    warnings.push(format!(
-                        "phase `{}` leaves out {} more cells",
+                    left_out.push(format!(
+                        "phase `{}` leaves out {} more cells, or modes of cells",
                         phase.name,
                         rest.len()
                     ));
                 }
             }
         }
-        warnings
+        left_out
     }
 
     /// The paths of its targets, each once.

@@ -106,6 +106,20 @@ impl Floors {
         }
     }
 
+    /// These floors, or what is free now where that is less: for what makes room on a file system that is too full.
+    #[must_use]
+    pub fn at_most_free(&self, file_system: impl AsFd) -> Floors {
+        let Ok(facts) = rustix::fs::fstatvfs(file_system) else {
+            return *self;
+        };
+        let (unit, total) = (facts.f_frsize, facts.f_blocks);
+        let (space, inodes) = self.of(total.saturating_mul(unit), facts.f_files);
+        Floors {
+            space: Floor::Amount(space.min(facts.f_bavail.saturating_mul(unit))),
+            inodes: Floor::Amount(inodes.min(facts.f_favail)),
+        }
+    }
+
     fn check_facts(&self, facts: &StatVfs) -> Result<(), Denial> {
         let unit = facts.f_frsize;
         let (total, free) = (
@@ -216,6 +230,27 @@ mod tests {
         check(facts(1 << 30, 1023, 1 << 40, 10_000), Some("free-space"));
         // A file system that does not say.
         check(facts(0, 0, 0, 0), None);
+    }
+
+    #[test]
+    fn what_makes_room_may_begin_with_what_is_free() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = || File::open(home.path()).unwrap();
+        let strict = Floors {
+            space: Floor::Amount(u64::MAX),
+            inodes: Floor::Amount(0),
+        };
+        assert_eq!(strict.check(dir()).unwrap_err().key, "free-space");
+        let Floor::Amount(lowered) = strict.at_most_free(dir()).space else {
+            panic!("an amount");
+        };
+        assert!(lowered > 0 && lowered < u64::MAX, "{lowered}");
+        // A floor that is kept stays as it is.
+        let kept = Floors {
+            space: Floor::Amount(1),
+            ..strict
+        };
+        assert_eq!(kept.at_most_free(dir()).space, Floor::Amount(1));
     }
 
     #[test]

@@ -8,6 +8,6 @@ use benchmesh_workloads::task::Task;
 pub(super) struct ClaimedTask {
     pub(super) task: Task,
     pub(super) claim: Claim,
-    /// None where it has no directory on a target.
+    /// None where it has no directory on a target, or only removes what is there.
     pub(super) floor_watch: Option<FloorWatch>,
 }

@@ -8,7 +8,7 @@ use benchmesh_workloads::error_chain;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Device, Make, RunDirectory, SandboxError};
 use benchmesh_workloads::task::{PeerEnd, Place, TaskError, TaskSpec};
-use benchmesh_workloads::workload::Params;
+use benchmesh_workloads::workload::{ModeInfo, Params};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -152,9 +152,6 @@ impl Permissions {
             Some(name) if device.is_none() => Some(self.place(mesh, name)?),
             _ => None,
         };
-        if let Some(place) = &place {
-            self.policy.floors.check(place.run.dir().fd())?;
-        }
         let spec = TaskSpec {
             workload: prepare.workload,
             mode: prepare.mode,
@@ -171,10 +168,17 @@ impl Permissions {
             cache: prepare.cache,
             limit: self.policy.rate.clone(),
         };
+        let floors = self.policy.floors;
+        if let Some(place) = &spec.place
+            && !makes_room(&spec)
+        {
+            floors.check(place.run.dir().fd())?;
+        }
         Ok((spec, claim))
     }
 
-    /// Watches the file system that the task works on, if any; `breached` is called when too little is free.
+    /// Watches the file system that the task works on, if any; `breached` is called when too little is free. One that
+    /// removes what is there may begin with less, and is watched while it is prepared only: it may have to lay out first.
     ///
     /// # Errors
     /// When it cannot be watched.
@@ -183,11 +187,21 @@ impl Permissions {
         spec: &TaskSpec,
         breached: impl FnOnce(Denial) + Send + 'static,
     ) -> Result<Option<FloorWatch>, Denial> {
-        let watch = |place: &Place| {
-            let run = RunFileSystem(Arc::clone(&place.run));
-            self.policy.floors.watch(run, breached)
+        let Some(place) = &spec.place else {
+            return Ok(None);
         };
-        spec.place.as_ref().map(watch).transpose()
+        let run = RunFileSystem(Arc::clone(&place.run));
+        let floors = match makes_room(spec) {
+            true => self.policy.floors.at_most_free(&run),
+            false => self.policy.floors,
+        };
+        floors.watch(run, breached).map(Some)
+    }
+
+    /// Whether the floors hold for the task's load too, and not for its preparation alone.
+    #[must_use]
+    pub fn floors_hold_for_load(&self, spec: &TaskSpec) -> bool {
+        !mode_of(spec).is_some_and(ModeInfo::only_removes)
     }
 
     /// Claims what such a task takes. Parameters that cannot be are refused when the task is opened.
@@ -244,6 +258,16 @@ impl Permissions {
     }
 }
 
+fn mode_of(spec: &TaskSpec) -> Option<&'static ModeInfo> {
+    registry::find(&spec.workload)?.mode(&spec.mode).ok()
+}
+
+/// Whether it removes what is there already. What cannot be looked at is none.
+fn makes_room(spec: &TaskSpec) -> bool {
+    let has_data = |place: &Place| place.has_data(spec.task_index).unwrap_or(false);
+    mode_of(spec).is_some_and(ModeInfo::only_removes) && spec.place.as_ref().is_some_and(has_data)
+}
+
 /// A device has no directory to make, share or remove, and how much it holds is known when it is claimed.
 fn device_facts(device: &Path) -> RunDirectoryFacts {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -295,6 +319,8 @@ pub fn refusal(error: &TaskError) -> Refusal {
 fn kind_of(errno: Option<i32>) -> RefusalKind {
     match errno.map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => RefusalKind::NoSpace,
+        // The file system has no such operation: extended attributes, symlinks, O_DIRECT.
+        Some(Errno::OPNOTSUPP | Errno::NOSYS) => RefusalKind::Unsupported,
         // A FUSE daemon that has ended, a client that the servers have shut out, a server that does not answer.
         Some(
             Errno::NOTCONN
@@ -306,5 +332,75 @@ fn kind_of(errno: Option<i32>) -> RefusalKind {
             | Errno::NODEV,
         ) => RefusalKind::TargetLost,
         _ => RefusalKind::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::command::Prepare;
+    use crate::policy::PolicyConfig;
+    use crate::telemetry::{Scope, TaskId};
+    use benchmesh_workloads::task::{Cache, OnStall};
+
+    const MESH: &str = "mesh";
+    const RUN: &str = "run-1";
+
+    fn asked(path: &Path, mode: &str, cell: &str) -> Prepare {
+        Prepare {
+            task: TaskId(1),
+            workload: "fill".to_owned(),
+            mode: mode.to_owned(),
+            params: serde_json::from_str(r#"{"amount": "1m", "floor": 0}"#).unwrap(),
+            place: Some(PlaceName {
+                run_uid: RUN.to_owned(),
+                path: path.to_owned(),
+                cell: cell.to_owned(),
+            }),
+            task_index: 0,
+            tasks: 1,
+            cache: Cache::AsIs,
+            peer: None,
+            lease: Duration::from_secs(60),
+            scope: Scope::default(),
+            on_stall: OnStall::Abort,
+        }
+    }
+
+    /// Below the floor nothing is laid out, and what is there is removed.
+    #[test]
+    fn removing_is_not_refused_for_space() {
+        let target = tempfile::tempdir().unwrap();
+        let config = PolicyConfig {
+            allow: vec![target.path().to_owned()],
+            free_space: crate::policy::Floor::Amount(u64::MAX),
+            ..PolicyConfig::default()
+        };
+        let permissions = Permissions {
+            policy: Arc::new(Policy::open(&config).unwrap()),
+            scratch: None,
+        };
+        permissions
+            .open_run(MESH, RUN, target.path(), Make::IfMissing)
+            .unwrap();
+        let ask = |mode, cell| permissions.spec(MESH, asked(target.path(), mode, cell));
+        for mode in ["fill", "hold", "read", "remove"] {
+            let refused = ask(mode, "empty").unwrap_err();
+            assert!(refused.message.contains("`free-space`"), "{refused:?}");
+        }
+        let place = permissions
+            .place(MESH, asked(target.path(), "fill", "full").place.unwrap())
+            .unwrap();
+        place.task_dir(0).unwrap().make_dir("w0").unwrap();
+        for mode in ["fill", "hold", "read"] {
+            ask(mode, "full").unwrap_err();
+        }
+        let (spec, _claim) = ask("remove", "full").unwrap();
+        assert!(!permissions.floors_hold_for_load(&spec));
+        let (breaches, breached) = std::sync::mpsc::sync_channel::<Denial>(1);
+        let watch = permissions.watch_floors(&spec, move |denial| breaches.send(denial).unwrap());
+        drop(watch.unwrap().unwrap());
+        assert!(breached.recv().is_err());
     }
 }

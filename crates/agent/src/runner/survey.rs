@@ -76,6 +76,7 @@ fn device_facts(text: &str, device: &Path) -> PathFacts {
         mount_source: text.to_owned(),
         mount_options: String::new(),
         size_bytes: 0,
+        usable_bytes: 0,
         floor_bytes: 0,
         floor_files: 0,
         beneath: beneath(&MountedOn {
@@ -151,6 +152,7 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.free_bytes = space.free_bytes;
             facts.free_files = space.free_files;
             facts.size_bytes = space.size_bytes;
+            facts.usable_bytes = space.usable_bytes;
         }
         Err(error) if facts.problem.is_empty() => {
             facts.problem = format!("its free space cannot be asked for: {error}");
@@ -210,10 +212,16 @@ fn space(path: &Path) -> Result<Space, rustix::io::Errno> {
         _ => i64::try_from(facts.f_favail).unwrap_or(i64::MAX),
     };
     let size = facts.f_blocks.saturating_mul(facts.f_frsize);
+    let kept = facts.f_bfree.saturating_sub(facts.f_bavail);
+    let usable = facts
+        .f_blocks
+        .saturating_sub(kept)
+        .saturating_mul(facts.f_frsize);
     Ok(Space {
         free_bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
         free_files: files,
         size_bytes: i64::try_from(size).unwrap_or(i64::MAX),
+        usable_bytes: i64::try_from(usable).unwrap_or(i64::MAX),
     })
 }
 
@@ -222,6 +230,7 @@ struct Space {
     free_bytes: i64,
     free_files: i64,
     size_bytes: i64,
+    usable_bytes: i64,
 }
 
 #[derive(Debug, PartialEq, Eq)]

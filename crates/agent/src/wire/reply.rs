@@ -204,6 +204,7 @@ fn path_facts(facts: PathFacts) -> v1::PathFacts {
         mount_source: facts.mount_source,
         mount_options: facts.mount_options,
         size_bytes: facts.size_bytes,
+        usable_bytes: facts.usable_bytes,
         floor_bytes: facts.floor_bytes,
         floor_files: facts.floor_files,
         beneath: facts.beneath,

@@ -41,8 +41,8 @@ pub struct Cell {
     /// `None`: all that are selected.
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
-    /// What one task of each mode takes, in the order of the phase's modes.
-    pub(crate) footprints: Vec<Footprint>,
+    /// What one task of each mode takes, in the order of the phase's modes; `None`: the mode cannot be in this cell.
+    pub(crate) footprints: Vec<Option<Footprint>>,
     /// Where `clients` stands.
     pub(crate) clients_at: Option<Position>,
     /// Paths on the agents' hosts that the workload reads.
@@ -73,43 +73,58 @@ pub(super) fn checked(
         );
         return Cells::default();
     };
-    let (mut valid, mut refused) = (Vec::new(), Vec::new());
+    let mut checked = Vec::new();
     for index in 0..count {
         let chosen = combination(matrix, index, group);
-        let mut own = mistakes.fork();
-        let cell = checked_cell(workload, modes, base, &chosen, &mut own);
-        match own.count() {
-            0 => valid.push(cell),
-            _ => refused.push((chosen, cell, own)),
-        }
+        let (cell, refused) = checked_cell(workload, modes, base, &chosen, mistakes);
+        checked.push((chosen, cell, refused));
     }
-    // The cells of groups belong together by their number, so that none can be left out there.
-    let can_skip = group.is_empty()
-        && !valid.is_empty()
-        && refused
-            .iter()
-            .all(|(chosen, ..)| values_are_valid(workload, chosen));
-    let mut cells = Cells {
-        cells: valid,
-        skipped: Vec::new(),
+    // The cells of groups belong together by their number, so that none can be left out there. What is possible in no
+    // cell is a mistake.
+    let is_possible = |mode: usize| {
+        let possible = |cell: &Cell| cell.footprints.get(mode).is_some_and(Option::is_some);
+        checked.iter().any(|(_, cell, _)| possible(cell))
     };
-    for (chosen, cell, own) in refused {
-        if can_skip {
-            cells.skipped.push(skipped(&chosen, own));
-        } else {
+    let can_skip = group.is_empty()
+        && (0..modes.len().max(1)).all(is_possible)
+        && checked
+            .iter()
+            .all(|(chosen, _, refused)| refused.is_empty() || values_are_valid(workload, chosen));
+    let mut cells = Cells::default();
+    for (chosen, cell, refused) in checked {
+        if !can_skip {
+            cells.has_mistakes |= !refused.is_empty();
             cells.cells.push(cell);
-            mistakes.absorb(own);
+            for own in refused.into_values() {
+                mistakes.absorb(own);
+            }
+        } else if cell.footprints.iter().all(Option::is_none) {
+            let why = refused.into_values().next();
+            cells.skipped.push(skipped("the cell", &chosen, why));
+        } else {
+            // Each mode lays out the data that it does not find, so that the others need not be left out.
+            for (mode, own) in refused {
+                let name = modes.get(mode).map_or("", String::as_str);
+                let what = format!("mode `{name}` of the cell");
+                cells.skipped.push(skipped(&what, &chosen, Some(own)));
+            }
+            cells.cells.push(cell);
         }
     }
     cells
 }
 
-/// The cells of a group, and why the others that its matrix makes are left out.
+/// The cells of a group, and why others that its matrix makes, or modes of some, are left out.
 #[derive(Default)]
 pub(super) struct Cells {
     pub cells: Vec<Cell>,
     pub skipped: Vec<String>,
+    /// Some are no cells: the plan is refused.
+    pub has_mistakes: bool,
 }
+
+/// By mode, why it cannot be.
+type Refused<'s> = BTreeMap<usize, Mistakes<'s>>;
 
 /// Whether each value of a matrix is valid by itself, so that only their combination cannot be.
 fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)]) -> bool {
@@ -121,34 +136,38 @@ fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)
 }
 
 /// As `iozone -a` leaves out records that are larger than the file, but not without a note.
-fn skipped(chosen: &[(&str, &Value, &Position)], mistakes: Mistakes<'_>) -> String {
+fn skipped(
+    what: &str,
+    chosen: &[(&str, &Value, &Position)],
+    mistakes: Option<Mistakes<'_>>,
+) -> String {
     let values: Vec<String> = chosen
         .iter()
         .map(|(key, value, _)| format!("{key} = {value}"))
         .collect();
-    let errors = mistakes.into_errors().errors;
+    let errors = mistakes.map_or_else(Vec::new, |mistakes| mistakes.into_errors().errors);
     let reason = errors.first().map_or("", |error| error.reason.as_str());
     let key = errors
         .first()
         .map_or("", |error| error.key.rsplit('.').next().unwrap_or_default());
     format!(
-        "leaves out the cell with {}: `{key}`: {reason}",
+        "leaves out {what} with {}: `{key}`: {reason}",
         values.join(", ")
     )
 }
 
-/// Keys that have no effect in any mode of any cell. They are looked for only once every cell is valid.
+/// Keys that have no effect in any mode of any cell. They are looked for only where no cell has a mistake.
 pub(super) fn refuse_unused_keys(
     workload: &dyn Workload,
     modes: &[String],
-    cells: &[Cell],
+    cells: &Cells,
     phase: &Position,
     mistakes: &mut Mistakes<'_>,
 ) {
-    let is_whole = |cell: &Cell| cell.footprints.len() >= modes.len();
-    if modes.is_empty() || !cells.iter().all(is_whole) {
+    if modes.is_empty() || cells.has_mistakes {
         return;
     }
+    let cells = &cells.cells;
     let modes: Vec<&str> = modes.iter().map(String::as_str).collect();
     let params: Vec<&Map<String, Value>> = cells.iter().map(|cell| &cell.params).collect();
     for unused in unused_keys(&key_sets(workload), &modes, &params) {
@@ -184,13 +203,13 @@ fn combination<'m>(
     chosen
 }
 
-fn checked_cell(
+fn checked_cell<'s>(
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
     chosen: &[(&str, &Value, &Position)],
-    mistakes: &mut Mistakes<'_>,
-) -> Cell {
+    mistakes: &Mistakes<'s>,
+) -> (Cell, Refused<'s>) {
     let mut cell = Cell {
         params: base.params.clone(),
         clients: base.clients,
@@ -239,15 +258,17 @@ fn checked_cell(
     } else {
         modes.iter().map(String::as_str).collect()
     };
-    for mode in judge {
-        if let Some(footprint) =
-            judged(workload, mode, &cell.params, &positions, &base.at, mistakes)
-        {
-            cell.footprints.push(footprint);
+    let mut refused = Refused::new();
+    for (index, mode) in judge.into_iter().enumerate() {
+        let mut own = mistakes.fork();
+        let footprint = judged(workload, mode, &cell.params, &positions, &base.at, &mut own);
+        if own.count() > 0 {
+            refused.insert(index, own);
         }
+        cell.footprints.push(footprint);
     }
     cell.positions = positions;
-    cell
+    (cell, refused)
 }
 
 /// Asks the workload, again without each key that it refused, so that every bad value of a cell is told at once.

@@ -213,6 +213,10 @@ fn add_steps(
     for (mode, rate) in variants {
         for tasks in task_sets {
             let loads = loads(phase, place.index, mode, rate, tasks, shared);
+            // The mode cannot be in this cell.
+            if loads.is_empty() {
+                continue;
+            }
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
                 repeat: place.repeat,
@@ -262,7 +266,7 @@ fn loads(
         Some(PlannedLoad {
             group: group.name.clone(),
             workload: workload.name().to_owned(),
-            footprint: *cell.footprints.get(index)?,
+            footprint: (*cell.footprints.get(index)?)?,
             mode,
             params: shared.share(params),
             tasks: u32::try_from(own.count()).unwrap_or(u32::MAX),

@@ -69,6 +69,9 @@ pub struct PathFacts {
     /// 0: not known.
     #[serde(default)]
     pub size_bytes: u64,
+    /// Of them, what ordinary users can have. 0: not known.
+    #[serde(default)]
+    pub usable_bytes: u64,
     /// What the agent's policy keeps free there, by its `free-space` and `free-inodes`. 0: nothing, or not told.
     #[serde(default)]
     pub floor_bytes: u64,

@@ -104,7 +104,7 @@ impl<'s> Mistakes<'s> {
     }
 
     /// None yet, of the same plan.
-    pub fn fork(&self) -> Self {
+    pub fn fork(&self) -> Mistakes<'s> {
         Self::new(self.source)
     }
 

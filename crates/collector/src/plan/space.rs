@@ -2,6 +2,7 @@
 
 use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
 use crate::figures::bytes;
+use benchmesh_workloads::workload::FillAim;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// At most this much of a file system is kept free.
@@ -62,6 +63,20 @@ struct Sum<'a> {
     free_files: Option<u64>,
     floor_files: u64,
     agents: Vec<&'a str>,
+    fill: FillSum<'a>,
+}
+
+/// How full the tasks that fill a file system make it.
+#[derive(Debug, Default)]
+struct FillSum<'a> {
+    /// The largest share that one of them fills it to; `None`: each writes an amount, or there is none.
+    percent: Option<u8>,
+    /// What one of them leaves free, or fails.
+    floor_bytes: u64,
+    /// What ordinary users can have of the file system; 0: not known.
+    usable_bytes: u64,
+    /// Whose policy keeps the most free.
+    strictest: &'a str,
 }
 
 pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) {
@@ -73,6 +88,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for sum in target_sums(step, &by_name).into_values() {
             refuse_target(step, &sum, mistakes);
+            refuse_fill(step, &sum, mistakes);
         }
         for agent in without_scratch(step, &by_name) {
             mistakes.at(
@@ -125,7 +141,10 @@ fn target_sums<'a>(
             free_files: facts.free_files,
             floor_files: 0,
             agents: Vec::new(),
+            fill: FillSum::default(),
         });
+        sum.fill
+            .add(footprint.fill, &task.agent, facts, sum.floor_bytes);
         sum.bytes = sum.bytes.saturating_add(footprint.bytes);
         sum.files = sum.files.saturating_add(footprint.files);
         sum.free_bytes = sum.free_bytes.min(facts.free_bytes);
@@ -195,6 +214,87 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
     }
 }
 
+impl<'a> FillSum<'a> {
+    /// Takes a task into account; `floor_bytes` is what the policies of those before it keep free.
+    fn add(&mut self, aim: Option<FillAim>, agent: &'a str, facts: &PathFacts, floor_bytes: u64) {
+        if self.strictest.is_empty() || facts.floor_bytes > floor_bytes {
+            self.strictest = agent;
+        }
+        let Some(aim) = aim else { return };
+        self.percent = self.percent.max(aim.percent);
+        self.floor_bytes = self.floor_bytes.max(aim.floor_bytes);
+        // Those who share it see the same size; the smallest is the careful one.
+        let known = [self.usable_bytes, facts.usable_bytes];
+        self.usable_bytes = known.into_iter().filter(|it| *it > 0).min().unwrap_or(0);
+    }
+}
+
+/// A file system that is filled to a share may end with less free than has to stay free: the fill would be stopped on its
+/// way, and its cell would fail.
+fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
+    let FillSum {
+        percent: Some(percent),
+        floor_bytes: own_floor,
+        usable_bytes: usable @ 1..,
+        strictest,
+    } = sum.fill
+    else {
+        return;
+    };
+    let stays_free = share_of(usable, 100 - percent.min(100));
+    // One that is as full already is left as it is.
+    if sum.free_bytes <= stays_free {
+        return;
+    }
+    let leaves = format!(
+        "filled to {percent} %, target `{}` has {} free of {} at {}",
+        step.target,
+        bytes(stays_free),
+        bytes(usable),
+        step.path,
+    );
+    let fitting = |floor: u64| match percent_above(usable, floor) {
+        0 => String::from("fill another target"),
+        most => format!("set `share` to at most {most}"),
+    };
+    if stays_free < sum.floor_bytes {
+        mistakes.at(
+            &step.at,
+            format!(
+                "{leaves}, and the policy of agent `{strictest}` keeps {} free there (its `free-space`): it would stop the fill",
+                bytes(sum.floor_bytes)
+            ),
+            format!(
+                "{}, or start the agent with a smaller --free-space",
+                fitting(sum.floor_bytes)
+            ),
+        );
+    }
+    if stays_free < own_floor {
+        mistakes.at(
+            &step.at,
+            format!(
+                "{leaves}, and the phase's `floor` keeps {} free: the fill would end there with an error",
+                bytes(own_floor)
+            ),
+            format!(
+                "{}, or set a smaller `floor`; with `floor = \"0\"` a full target is an end like any other",
+                fitting(own_floor)
+            ),
+        );
+    }
+}
+
+fn share_of(bytes: u64, percent: u8) -> u64 {
+    u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+}
+
+/// The largest share that leaves `floor` free.
+fn percent_above(usable: u64, floor: u64) -> u64 {
+    let room = u128::from(usable.saturating_sub(floor));
+    u64::try_from(room * 100 / u128::from(usable.max(1))).unwrap_or(0)
+}
+
 /// What each task takes, where all take the same.
 fn each(step: &PlannedStep) -> String {
     match step.loads.as_slice() {
@@ -245,6 +345,7 @@ fn scratch_sums<'a>(
             free_files: None,
             floor_files: 0,
             agents: Vec::new(),
+            fill: FillSum::default(),
         });
         sum.bytes = sum.bytes.saturating_add(scratch_bytes);
         sum.free_bytes = sum.free_bytes.min(free_bytes);

@@ -263,6 +263,7 @@ impl TryFrom<v1::PathFacts> for PathFacts {
             mount_source: cut(&facts.mount_source),
             mount_options: cut(&facts.mount_options),
             size_bytes: not_negative("survey.size_bytes", facts.size_bytes)?,
+            usable_bytes: not_negative("survey.usable_bytes", facts.usable_bytes)?,
             floor_bytes: not_negative("survey.floor_bytes", facts.floor_bytes)?,
             floor_files: not_negative("survey.floor_files", facts.floor_files)?,
             beneath: facts

@@ -200,6 +200,72 @@ async fn links_are_measured_pair_by_pair() {
 }
 
 #[tokio::test]
+async fn a_mode_that_the_target_cannot_do_leaves_the_other_modes_of_its_cell() {
+    let stage = Stage::new().await;
+    let cannot = Script {
+        prepare_error: Some((String::from("unsupported"), String::from("no O_DIRECT"))),
+        refused_mode: Some(String::from("read")),
+        ..Script::default()
+    };
+    let a = stage.agent("a", cannot).await;
+    let plan = IO.replace(
+        "[\"write\", \"read\"]",
+        "[\"write\", \"read\", \"randread\"]",
+    );
+    let started = stage.start(&plan).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates).0, "failed", "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select mode, state from steps order by ordinal")
+            .await,
+        ["write|done", "read|failed", "randread|done"]
+    );
+    assert_eq!(
+        stage
+            .rows("select s.mode, e.severity, e.message from events e join steps s on s.id = e.step_id where e.kind = 'mode-left-out'")
+            .await,
+        ["read|warning|step 2 (io read on a) cannot be done there and is left out; the other modes of its cell go on"]
+    );
+    // Its data go once, at the end of the cell.
+    let cleaned = a
+        .journal()
+        .iter()
+        .filter(|it| it.starts_with("clean"))
+        .count();
+    assert_eq!(cleaned, 1, "{:?}", a.journal());
+}
+
+#[tokio::test]
+async fn a_mode_that_cannot_be_in_a_cell_is_an_event_of_the_run() {
+    let stage = Stage::new().await;
+    let _a = stage.agent("a", Script::default()).await;
+    let plan = IO
+        .replace(
+            "size = \"1m\"",
+            "matrix = { bs = [\"4k\", \"64k\"] }\nsize = \"1m\"",
+        )
+        .replace("\"read\"]", "\"strideread\"]");
+    let started = stage.start(&plan).await.unwrap();
+    let updates = stage.watch(started.run_id).await;
+    assert_eq!(state(&updates).0, "done", "{}", messages(&updates));
+    assert_eq!(
+        stage
+            .rows("select mode, params ->> 'bs' from steps order by ordinal")
+            .await,
+        ["write|4k", "strideread|4k", "write|64k"]
+    );
+    let told = stage
+        .rows("select message from events where kind = 'mode-left-out' and severity = 'warning'")
+        .await;
+    assert!(
+        matches!(&told[..], [only] if only.contains("leaves out mode `strideread` of the cell with bs = \"64k\"")),
+        "{told:?}"
+    );
+    assert_eq!(started.warnings, told);
+}
+
+#[tokio::test]
 async fn a_failed_step_ends_its_cell_and_not_the_run() {
     let stage = Stage::new().await;
     let a = stage.agent("a", Script::default()).await;

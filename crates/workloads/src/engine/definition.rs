@@ -123,6 +123,17 @@ pub struct Footprint {
     pub moved_bytes: u64,
     /// How long it runs, with its ramp, when it does not end by itself.
     pub runtime: Option<Duration>,
+    /// For one that fills its target.
+    pub fill: Option<FillAim>,
+}
+
+/// How full a task makes its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FillAim {
+    /// Percent of what ordinary users can have that are in use in the end; `None`: [`Footprint::bytes`] are the aim.
+    pub percent: Option<u8>,
+    /// Bytes that the task leaves free: it fails where it comes down to them before its aim. 0: a full target is an end.
+    pub floor_bytes: u64,
 }
 
 impl Footprint {

@@ -38,6 +38,14 @@ impl ModeInfo {
         }
     }
 
+    /// Whether it only makes room: it removes what an earlier mode has left.
+    pub fn only_removes(&self) -> bool {
+        let removes = |op: &Op| matches!(op, Op::Delete | Op::Rmdir);
+        self.needs != Data::Nothing
+            && self.ops.iter().any(removes)
+            && self.ops.iter().all(|op| removes(op) || *op == Op::List)
+    }
+
     /// For a workload that lists a mode and does not know it: never another one in its place.
     pub(crate) fn unknown(&self) -> ParamError {
         ParamError::of("modes", format!("no mode `{}`", self.name))

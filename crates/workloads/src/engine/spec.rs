@@ -21,6 +21,11 @@ impl Place {
         let cell = self.run.cell(&self.cell)?;
         cell.make_dir(&crate::target::sandbox::task_dir_name(task_index))
     }
+
+    /// Whether an earlier mode has left anything in the directory of one task.
+    pub fn has_data(&self, task_index: u32) -> Result<bool, SandboxError> {
+        Ok(!self.task_dir(task_index)?.names()?.is_empty())
+    }
 }
 
 /// The other end of a task that needs a peer.

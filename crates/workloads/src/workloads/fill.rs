@@ -20,7 +20,8 @@ use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
 use crate::engine::worker_dirs::WorkerDirs;
 use crate::engine::workload::buffers_of;
 use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
+    About, Bypass, Definition, FillAim, Footprint, Load, ModeInfo, Threads, Worker, Workload,
+    workload,
 };
 use crate::measure::clock::MonoNanos;
 use crate::measure::random::Random;
@@ -81,6 +82,10 @@ impl Definition for FillOptions {
                 FillMode::Fill | FillMode::Read => bytes,
                 FillMode::Hold | FillMode::Remove => 0,
             },
+            fill: Some(FillAim {
+                percent: self.share(),
+                floor_bytes: self.floor,
+            }),
             ..Footprint::of(self.threads())
         }
     }
@@ -150,10 +155,7 @@ impl FillLoad {
 
     fn space(&self) -> Space {
         Space {
-            aim: match self.options.aim {
-                Aim::Amount(_) => None,
-                Aim::Share(percent) => Some(percent),
-            },
+            aim: self.options.share(),
             floor: self.options.floor,
             writers: u64::from(self.options.workers) * u64::from(self.tasks.max(1)),
         }
@@ -180,6 +182,7 @@ impl FillLoad {
             granted: Arc::clone(&self.granted),
             generation: self.filled().generation,
             finished: self.finished.clone(),
+            is_removed_next: self.options.mode == FillMode::Remove,
         })
     }
 
@@ -212,6 +215,39 @@ impl FillLoad {
         self.unsettle()?;
         self.dirs.remove(control)
     }
+
+    /// Whether a fill that ended before its aim has left files.
+    fn has_files(&self) -> Result<bool, TaskError> {
+        for worker in 0..self.options.workers {
+            let names = self.dirs.open(worker)?.names();
+            if !names.map_err(TaskError::Sandbox)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes the files unmeasured.
+    fn lay_out(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        self.empty(control)?;
+        self.begin();
+        for worker in 0..self.options.workers {
+            self.filler(worker)?.lay_out(control)?;
+        }
+        let mut filled = self.filled();
+        filled.parts = self.finished.all(self.options.workers).unwrap_or_default();
+        if self.options.mode == FillMode::Remove && filled.parts.iter().all(|bytes| *bytes == 0) {
+            return Err(TaskError::Unsupported {
+                why: format!(
+                    "there is nothing to remove on `{}`, and no room to lay out a file of a block; free some space, or \
+                     run `fill` before",
+                    self.dirs.task.path().display()
+                ),
+            });
+        }
+        let written = filled.record(self.shape(), DatasetContent::Created);
+        written.write(&self.dirs.task).map_err(TaskError::Sandbox)
+    }
 }
 
 fn name_of(number: u64) -> CString {
@@ -235,17 +271,9 @@ impl Load for FillLoad {
         }
         match Filled::find(&self.dirs.task, &self.shape(), self.options.workers)? {
             Some(filled) => *self.filled() = filled,
-            None => {
-                self.empty(control)?;
-                self.begin();
-                for worker in 0..self.options.workers {
-                    self.filler(worker)?.lay_out(control)?;
-                }
-                let mut filled = self.filled();
-                filled.parts = self.finished.all(self.options.workers).unwrap_or_default();
-                let written = filled.record(self.shape(), DatasetContent::Created);
-                written.write(&self.dirs.task).map_err(TaskError::Sandbox)?;
-            }
+            // They are removed as they are: there may be no room to write them again.
+            None if self.options.mode == FillMode::Remove && self.has_files()? => {}
+            None => self.lay_out(control)?,
         }
         match self.options.mode {
             FillMode::Remove => self.unsettle(),

@@ -78,6 +78,8 @@ impl Slots {
                     let task = registry::prepare_here(&spec, &prepare_control)
                         .map_err(|error| permissions::refusal(&error))?;
                     claim.grow_to(task.workers())?;
+                    let holds = permissions.floors_hold_for_load(&spec);
+                    let floor_watch = floor_watch.filter(|_| holds);
                     Ok(Box::new(ClaimedTask {
                         task,
                         claim,

@@ -94,7 +94,8 @@ fn refuse_bypass(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
                 continue;
             }
         };
-        for (mode, _) in group.modes.iter().zip(&cell.footprints) {
+        let known = group.modes.iter().zip(&cell.footprints);
+        for (mode, _) in known.filter(|(_, footprint)| footprint.is_some()) {
             if let Err(error) = registry::check(workload, mode, &params) {
                 let key = error.key.unwrap_or_default();
                 mistakes.at(at, format!("O_DIRECT and `{key}`: {}", error.message), "");

@@ -73,8 +73,7 @@ pub(super) fn load(
         tasks_per_agent: keys.as_ref().map_or(1, |keys| keys.tasks_per_agent),
         at: section.position.clone(),
     };
-    let cells::Cells { cells, skipped } =
-        cells::checked(name, workload, &modes, &base, matrix, mistakes);
+    let cells = cells::checked(name, workload, &modes, &base, matrix, mistakes);
     // A mode that is misspelled may have a use for what the others have none for.
     if modes_are_known {
         cells::refuse_unused_keys(workload, &modes, &cells, &base.at, mistakes);
@@ -82,8 +81,8 @@ pub(super) fn load(
     Group {
         name: name.to_owned(),
         workload: WorkloadRef(workload),
-        cells,
-        skipped,
+        cells: cells.cells,
+        skipped: cells.skipped,
         modes,
         links,
         select: None,

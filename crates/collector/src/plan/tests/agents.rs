@@ -228,6 +228,58 @@ fn the_clients_of_one_file_system_share_its_space() {
 }
 
 #[test]
+fn a_fill_that_would_break_a_floor_is_refused() {
+    let check = |phase: &str, floor_mib: u64, parts: &[&str]| {
+        let text = format!(
+            "[targets.a]\nsystem = \"local\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"fill\"\n{phase}\n"
+        );
+        let plan = parse(&text, "p.toml").unwrap();
+        let mut agent = surveyed(agent("x", &[], &["/mnt"]), "/mnt/a", "ext4", "8:1", 900);
+        for facts in agent.surveyed.values_mut() {
+            (facts.size_bytes, facts.usable_bytes) = (1050 << 20, 1000 << 20);
+            facts.floor_bytes = floor_mib << 20;
+        }
+        let agents = [agent];
+        let expansion = expand(&plan, &agents).unwrap();
+        let refused = check_limits(&plan, &expansion, &agents).err();
+        let count = refused.as_ref().map_or(0, |it| it.errors.len());
+        assert_eq!(count, parts.len(), "{phase}: {refused:?}");
+        let message = refused.map(|it| it.to_string()).unwrap_or_default();
+        for part in parts {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    };
+    let all = "modes = [\"fill\", \"hold\", \"read\", \"remove\"]";
+    // Each mode lays out the same: it is said once.
+    check(
+        &format!("{all}\nshare = 96\nfloor = 0"),
+        50,
+        &[
+            "filled to 96 %, target `a` has 40.0 MiB free of 0.98 GiB at /mnt/a, and the policy of agent `x` keeps 50.0 MiB \
+             free there (its `free-space`): it would stop the fill\n  4 | [[phase]]\n    | ^^^^^^^^^\n  help: set `share` to \
+             at most 95, or start the agent with a smaller --free-space",
+        ],
+    );
+    check(&format!("{all}\nshare = 95\nfloor = 0"), 50, &[]);
+    check(
+        "modes = [\"fill\"]\nshare = 96\nfloor = \"60m\"",
+        0,
+        &["the phase's `floor` keeps 60.0 MiB free: the fill would end there with an error"],
+    );
+    check(
+        "modes = [\"fill\"]\nshare = 96\nfloor = \"60m\"",
+        50,
+        &[
+            "`free-space`",
+            "`share` to at most 94, or set a smaller `floor`",
+        ],
+    );
+    check("modes = [\"fill\"]\nshare = 94\nfloor = \"60m\"", 50, &[]);
+    // Already as full.
+    check("modes = [\"fill\"]\nshare = 10\nfloor = \"950m\"", 0, &[]);
+}
+
+#[test]
 fn of_many_agents_the_first_few_are_named() {
     let many: Vec<AgentFacts> = (0..100)
         .map(|nth| agent(&format!("host-{nth:02}"), &[], &["/srv"]))

@@ -139,3 +139,58 @@ fn cells_that_cannot_be_are_left_out_with_a_warning() {
     let message = refused(&io("size = [\"1m\"], bs = [\"4k\", \"4q\"]"));
     assert!(message.contains("`4q`: unknown unit"), "{message}");
 }
+
+/// As in a run of iozone over sizes and records: what one record leaves no room for is left out, and no more.
+#[test]
+fn only_the_mode_that_cannot_be_in_a_cell_is_left_out() {
+    let io = |modes: &str, matrix: &str| {
+        format!(
+            "{TARGETS}[[phase]]\ntargets = [\"a\"]\nworkload = \"io\"\nmodes = [{modes}]\nmatrix = {{ {matrix} }}\n"
+        )
+    };
+    let sizes = "size = [\"64k\", \"1m\"], bs = [\"4k\", \"64k\", \"128k\"]";
+    let plan = parse(&io("\"write\", \"strideread\", \"read\"", sizes), "p.toml").unwrap();
+    let agents = [agent("x", &[], &["/mnt"])];
+    let steps = expand(&plan, &agents).unwrap().steps;
+    let of_cell = |step: &PlannedStep| {
+        let word = |key: &str| step.params[key].as_str().unwrap().to_owned();
+        format!("{}/{} {}", word("size"), word("bs"), step.mode)
+    };
+    let measured: Vec<String> = steps.iter().map(of_cell).collect();
+    assert_eq!(
+        measured,
+        [
+            "64k/4k write",
+            "64k/4k read",
+            "64k/64k write",
+            "64k/64k read",
+            "1m/4k write",
+            "1m/4k strideread",
+            "1m/4k read",
+            "1m/64k write",
+            "1m/64k read",
+            "1m/128k write",
+            "1m/128k read",
+        ]
+    );
+    let ordinals: Vec<u32> = steps.iter().map(|step| step.ordinal).collect();
+    assert!(ordinals.into_iter().eq(1..=11));
+    let told = plan.left_out();
+    assert_eq!(told.len(), 5, "{told:?}");
+    assert_eq!(
+        told[0],
+        "phase `io` leaves out mode `strideread` of the cell with size = \"64k\", bs = \"4k\": `stride`: its default of 17 \
+         blocks of 4KiB leads past the end of 64KiB at once; set a shorter one"
+    );
+    assert!(
+        told.iter()
+            .any(|it| it.contains("leaves out the cell with size = \"64k\", bs = \"128k\"")),
+        "{told:?}"
+    );
+    // A mode that is possible in no cell is a mistake.
+    let message = refused(&io(
+        "\"write\", \"strideread\"",
+        "size = [\"64k\"], bs = [\"4k\", \"64k\"]",
+    ));
+    assert!(message.contains("stride"), "{message}");
+}

@@ -67,5 +67,6 @@ async fn plan(row: RunRow) -> Result<RunPlan, String> {
         },
         agents,
         steps: expansion.steps.into(),
+        left_out: plan.left_out(),
     })
 }

@@ -155,6 +155,8 @@ pub(in crate::scheduler) struct RunPlan {
     pub policy: Policy,
     pub agents: RunAgents,
     pub steps: Arc<[PlannedStep]>,
+    /// What of the plan is not measured because it cannot be: a sentence each.
+    pub left_out: Vec<String>,
 }
 
 /// The plan's policy on faults.

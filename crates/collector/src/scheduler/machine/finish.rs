@@ -10,7 +10,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    model::{AgentId, MeshMicros, Severity, StepState, TaskState},
+    model::{AgentId, MeshMicros, Severity, StepId, StepState, TaskState},
     plan::PlannedStep,
     store::rows::{FinishedStep, TaskRow},
 };
@@ -133,6 +133,12 @@ impl Run {
             }
             StepEnd::Failed { reason } => {
                 let is_last = index + 1 == self.cell(index).end;
+                // What the target cannot do says nothing of the other modes: each lays out the data that it does not find.
+                if step.unsupported && !is_last {
+                    self.skip_mode(index, step.id);
+                    self.stage = Stage::Between;
+                    return None;
+                }
                 let cleaned = is_last && step.measured;
                 Some(Next::FailCell {
                     index,
@@ -143,6 +149,20 @@ impl Run {
             StepEnd::Abort { .. } => Some(Next::RemoveDirectories),
             StepEnd::Stop { .. } => Some(Next::ConcludeRun),
         }
+    }
+
+    /// Says that only this mode of its cell is left out.
+    fn skip_mode(&mut self, index: usize, id: StepId) {
+        let Some(step) = self.steps.get(index) else {
+            return;
+        };
+        let message = format!(
+            "{} cannot be done there and is left out; the other modes of its cell go on",
+            step.title()
+        );
+        self.show_message(message.clone());
+        let kind = "mode-left-out";
+        self.record_event_of(Some(id), None, Severity::Warning, kind, message, None);
     }
 
     /// Asks agents to forget the ended tasks of the step. Tasks of a lost agent follow when it attaches again.

@@ -51,6 +51,7 @@ impl Run {
             resumed: false,
             was_over: false,
             replaced: BTreeSet::new(),
+            unsupported: false,
         });
         self.stage = Stage::LinkSpeeds;
         let unknown = self.agents_of_unknown_speed();
@@ -357,7 +358,12 @@ impl Run {
                     self.abort(error.to_string());
                 }
                 RefusalKind::TargetLost => self.lose_target(agent, &error.to_string()),
-                _ => {
+                kind => {
+                    if let (RefusalKind::Unsupported, Stage::Preparing) = (kind, &self.stage)
+                        && let Some(step) = &mut self.step
+                    {
+                        step.unsupported = true;
+                    }
                     self.failing.get_or_insert_with(|| error.to_string());
                 }
             },

@@ -70,6 +70,8 @@ pub(super) struct Run {
     pub policy: Policy,
     pub agents: RunAgents,
     pub steps: Arc<[PlannedStep]>,
+    /// What of the plan is not measured because it cannot be.
+    left_out: Vec<String>,
     pub facts: Vec<StepFacts>,
     /// Steps before this one have ended.
     first_open: usize,
@@ -104,9 +106,14 @@ impl Run {
             Ok(plan) => (Some(plan), None),
             Err(reason) => (None, Some(reason)),
         };
-        let (policy, agents, steps) = match plan {
-            Some(plan) => (plan.policy, plan.agents, plan.steps),
-            None => (Policy::none(), RunAgents::default(), Arc::default()),
+        let (policy, agents, steps, left_out) = match plan {
+            Some(plan) => (plan.policy, plan.agents, plan.steps, plan.left_out),
+            None => (
+                Policy::none(),
+                RunAgents::default(),
+                Arc::default(),
+                Vec::new(),
+            ),
         };
         let row = loaded.row;
         let mut run = Self {
@@ -138,6 +145,7 @@ impl Run {
             attempts: 0,
             removing: 0,
             steps,
+            left_out,
             row,
         };
         match refused {
@@ -211,6 +219,9 @@ impl Run {
             mounted_otherwise(&self.steps, self.agents.members().map(|(_, facts)| facts));
         for sentence in otherwise {
             self.record_event(None, Severity::Warning, "target-not-mounted", sentence);
+        }
+        for sentence in std::mem::take(&mut self.left_out) {
+            self.record_event(None, Severity::Warning, "mode-left-out", sentence);
         }
         self.out.rows.push(Row::Environment { run, agents });
         self.out.rows.push(Row::Steps {

@@ -66,4 +66,6 @@ pub(super) struct ActiveStep {
     pub was_over: bool,
     /// Lost tasks whose share of the rate the others have taken.
     pub replaced: BTreeSet<TaskId>,
+    /// An agent says that the mode cannot be done there.
+    pub unsupported: bool,
 }

@@ -85,7 +85,10 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
                 "prepare {} {} {}/{} {}",
                 prepare.cell, prepare.mode, prepare.task_index, prepare.tasks, prepare.peer_address
             ));
-            if let Some(error) = script.prepare_error {
+            let refused = script.refused_mode.as_ref();
+            if let Some(error) = script.prepare_error
+                && refused.is_none_or(|mode| *mode == prepare.mode)
+            {
                 return Err(error);
             }
             agent

@@ -17,6 +17,8 @@ pub struct Script {
     pub late_arms: u32,
     /// Answers this when it is to prepare a task.
     pub prepare_error: Option<(String, String)>,
+    /// Only to a task of this mode.
+    pub refused_mode: Option<String>,
     /// Ends its tasks with this error.
     pub task_error: String,
     pub starts: Starts,
@@ -66,6 +68,7 @@ impl Default for Script {
             kernel: String::from("6.1"),
             late_arms: 0,
             prepare_error: None,
+            refused_mode: None,
             task_error: String::new(),
             starts: Starts::default(),
             no_root: false,

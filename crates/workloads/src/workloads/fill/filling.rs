@@ -37,6 +37,8 @@ pub(super) struct FillWorker {
     pub generation: u64,
     /// Where it is told how much was written, once the aim is reached without an error.
     pub finished: Finished,
+    /// The files are laid out to be removed: as many as there is room for.
+    pub is_removed_next: bool,
 }
 
 /// The file that is being written.
@@ -230,8 +232,8 @@ impl FillWorker {
                 Next::Reached => return self.laid_out(way),
                 Next::AtFloor(_) if self.may_fill_up() => return self.laid_out(way),
                 Next::AtFloor(facts) => {
-                    let why = self.at_floor(&way, facts);
-                    return Err(TaskError::Unsupported { why });
+                    let doing = format!("lay out the files: {}", self.at_floor(&way, facts));
+                    return Err(TaskError::io(doing, Errno::NOSPC));
                 }
             };
             control.wait_for_limit(bytes);
@@ -260,7 +262,7 @@ impl FillWorker {
 
     /// Without a floor the last byte of the target may be taken, and a full target is an end like any other.
     fn may_fill_up(&self) -> bool {
-        self.space.floor == 0
+        self.space.floor == 0 || self.is_removed_next
     }
 
     fn is_end(&self, errno: Errno) -> bool {

@@ -44,7 +44,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "remove",
-        meaning: "removes the files: unlinkat",
+        meaning: "removes the files: unlinkat; those that a `fill` has left that ended before its aim, too",
         needs: FULL,
         leaves: CellData::Nothing,
         ops: &[Op::Delete],
@@ -114,6 +114,14 @@ pub(super) struct FillOptions {
 }
 
 impl FillOptions {
+    /// The percentage that is in use in the end, where that is the aim.
+    pub(super) fn share(&self) -> Option<u8> {
+        match self.aim {
+            Aim::Amount(_) => None,
+            Aim::Share(percent) => Some(percent),
+        }
+    }
+
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, keys: &FillKeys) -> Result<Self, ParamError> {
         let data = DataSpec::or_zeros(&keys.data, keys.verify)?;

@@ -110,9 +110,22 @@ fn the_floor_stops_it_and_it_says_so() {
         assert!(error.contains("`floor` keeps 4.00 MiB"), "{error}");
         let (_, free) = space_of(&tmpfs.path);
         assert!((4 * MIB..4 * MIB + MIB / 2).contains(&free), "{free}");
-        let refused = cell.refusal("remove", params);
-        assert!(refused.to_string().contains("`floor` keeps"), "{refused}");
+        // What it wrote is removed, without being written to its aim first.
+        let removed = cell.run("remove", params.clone());
+        let (files, _, errors) = removed.of(Op::Delete);
+        assert!((1..=2).contains(&files) && errors == 0, "{files} {errors}");
+        assert!(space_of(&tmpfs.path).1 > 15 * MIB);
+        // Without anything to remove, as much is laid out as there is room for.
+        let removed = cell.run("remove", params);
+        assert_eq!(removed.end.state, End::Done, "{:?}", removed.end);
+        assert!(removed.of(Op::Delete).0 > 0);
     }
+    let nothing = json!({"share": 100, "floor": "1g", "bs": "128k"});
+    let refused = cell.refusal("remove", nothing);
+    assert!(
+        refused.to_string().contains("nothing to remove"),
+        "{refused}"
+    );
     // Without a floor a full target is an end, whatever the aim, and what was written is there to be read.
     for mut params in [json!({"amount": "1g"}), json!({"share": 100})] {
         params["floor"] = json!(0);

@@ -228,6 +228,7 @@ impl World {
                     policy: self.policy,
                     agents: self.planned.agents.clone(),
                     steps: self.planned.steps.clone(),
+                    left_out: Vec::new(),
                 }),
                 steps,
                 tasks,
