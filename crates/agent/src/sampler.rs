@@ -15,10 +15,13 @@ mod daemons;
 mod devices;
 mod exec_events;
 mod execs;
+mod freezer;
 mod host;
 mod instance;
 mod life;
+mod links;
 mod open_files;
+mod others;
 mod parse;
 mod poll;
 mod proc_file;
@@ -48,8 +51,8 @@ pub(crate) use cpu::CpuClock;
 use rules::Rules;
 pub use rules::{DaemonRule, RuleError};
 pub use sampled::{
-    CarrierChange, Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
-    Sampled,
+    BusyOthers, CarrierChange, Change, Cost, DaemonSample, DaemonSeen, DiskSample, HostSample,
+    LinkChange, LinkTrouble, NetSample, Sampled,
 };
 pub(crate) use secrets::without_secrets;
 

@@ -105,7 +105,11 @@ impl Row {
                 FRAME + 7 * FIELD + row.name.len() + row.instance.len() + row.cmdline.len()
             }
             Self::DaemonSample(_) => 15 * FIELD,
-            Self::HostSample(_) => FRAME + 22 * FIELD,
+            Self::HostSample(At { row, .. }) => {
+                let others = row.others.iter().flat_map(|others| &others.processes);
+                let names: usize = others.map(|(name, _)| name.len() + 3 * FIELD).sum();
+                2 * FRAME + 26 * FIELD + names
+            }
             Self::DiskSample(At { row, .. }) => FRAME + 13 * FIELD + row.disk.len(),
             Self::NetSample(At { row, .. }) => FRAME + 10 * FIELD + row.interface.len(),
         }

@@ -8,7 +8,7 @@ mod children;
 use std::time::Duration;
 
 use benchmesh_agent::sampler::{
-    Change, DaemonRule, DaemonSeen, Mark, Sampled, SamplerConfig, Sampling,
+    Change, DaemonRule, DaemonSeen, LinkTrouble, Mark, Sampled, SamplerConfig, Sampling,
 };
 use benchmesh_testing::skip;
 use benchmesh_workloads::clock::MonoNanos;
@@ -65,6 +65,90 @@ fn the_last_sample_has_all_of_its_cpu_time() {
             .all(|sampled| sample_of(&sampled, child.pid).is_none())
     );
     child.reap();
+}
+
+/// A cgroup of the test's own, thawed and removed when it is dropped.
+struct FrozenGroup(std::path::PathBuf);
+
+impl FrozenGroup {
+    fn make(name: &str) -> Result<Self, String> {
+        let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+        let root = roots
+            .into_iter()
+            .find(|root| std::path::Path::new(root).join("cgroup.procs").exists())
+            .ok_or("no cgroup v2 is mounted")?;
+        let group = Self(std::path::Path::new(root).join(name));
+        std::fs::create_dir(&group.0).map_err(|error| format!("make a cgroup: {error}"))?;
+        match group.0.join("cgroup.freeze").exists() {
+            true => Ok(group),
+            false => Err("this kernel's cgroups have no freezer".to_owned()),
+        }
+    }
+
+    fn set(&self, file: &str, text: &str) {
+        std::fs::write(self.0.join(file), text).unwrap();
+    }
+}
+
+impl Drop for FrozenGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("cgroup.freeze"), "0");
+        let gone = || std::fs::remove_dir(&self.0).is_ok();
+        let deadline = std::time::Instant::now() + children::DEADLINE;
+        while !gone() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_frozen_daemon_is_told_as_a_stopped_one_is() {
+    for life in [Life::Burn { percent: 50 }, Life::Sleep] {
+        let comm = unique("frozen");
+        let group = match FrozenGroup::make(&comm) {
+            Ok(group) => group,
+            Err(why) => return skip("freezer", &why),
+        };
+        let child = Child::start(&comm, life);
+        group.set("cgroup.procs", &child.pid.to_string());
+        let watched = Watched::comm(&comm, PERIOD);
+        watched.seen(child.pid);
+        let until = |wanted: Change| {
+            watched.until(|sampled| {
+                let seen = sampled.seen.iter().find(|seen| seen.pid == child.pid)?;
+                assert_ne!(seen.change, Change::Stopped);
+                (seen.change == wanted).then_some(())
+            });
+        };
+        group.set("cgroup.freeze", "1");
+        until(Change::Frozen);
+        group.set("cgroup.freeze", "0");
+        until(Change::Continued);
+        drop(child);
+    }
+}
+
+/// One that is watched is not among them.
+#[test]
+fn who_else_takes_cpu_time_is_named() {
+    let (comm, known) = (unique("other"), unique("known"));
+    let _other = Child::start(&comm, Life::Burn { percent: 100 });
+    let _known = Child::start(&known, Life::Burn { percent: 50 });
+    let watched = Watched::start(SamplerConfig {
+        rules: vec![rule(&known)],
+        scan_every: Duration::from_secs(1),
+        ..SamplerConfig::default()
+    });
+    let (from, until, cpu_us) = watched.until(|sampled| {
+        let busy = sampled.host.as_ref()?.others.as_ref()?;
+        assert!(busy.processes.iter().all(|(name, _)| *name != known));
+        let named = busy.processes.iter().find(|(name, _)| *name == comm)?;
+        Some((busy.from, busy.until, named.1))
+    });
+    let span_us = i64::try_from(until.since(from).as_micros()).unwrap();
+    assert!(cpu_us >= span_us / 100, "{cpu_us} of {span_us}");
+    // It has one thread; clocks are read one after the other.
+    assert!(cpu_us <= span_us + span_us / 5, "{cpu_us} of {span_us}");
 }
 
 #[test]
@@ -150,7 +234,7 @@ fn many_daemons() {
             .count();
         (ended == MANY).then_some(())
     });
-    let after = watched.until(|sampled| sampled.host.map(|_| sampled.clone()));
+    let after = watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.clone()));
     assert!(
         !after
             .daemons
@@ -212,7 +296,7 @@ fn samples_at_ticks_and_marks() {
     watched.sampler.mark(Mark::StepEnd(mark));
     let marked = watched.until(|sampled| (sampled.at == mark).then(|| sampled.clone()));
     assert!(marked.host.unwrap().at >= mark && !marked.daemons.is_empty());
-    let next = watched.until(|sampled| sampled.host.map(|_| sampled.at));
+    let next = watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.at));
     assert_eq!(next.0 % period, 0, "ticks are whole periods: {next:?}");
     assert!(next > mark);
     // Past already: at once.
@@ -246,6 +330,92 @@ fn interfaces_are_those_of_the_namespace_it_is_started_in() {
     in_a_namespace.join().unwrap();
 }
 
+/// Two ends of a wire in one namespace, with datagrams to neighbours that are not there: what one end sends the other
+/// receives, and nobody answers. Takes about 12 s, ten of which are the silence.
+#[test]
+fn an_interface_that_hears_nothing_in_a_step_is_told() {
+    if !is_root() {
+        return skip("root", "only root may make a network namespace");
+    }
+    let in_a_namespace = std::thread::spawn(|| {
+        // SAFETY: unshare(2) takes a number and moves only this thread.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return skip("netns", "this container may not make a network namespace");
+        }
+        let ip = |command: &str| {
+            let ran = std::process::Command::new("ip")
+                .args(command.split(' '))
+                .status();
+            ran.is_ok_and(|status| status.success())
+        };
+        if !ip("link add bma type veth peer name bmb") {
+            return skip("netns", "ip makes no veth here");
+        }
+        // IPv6 speaks by itself, where there is one.
+        for end in ["bma", "bmb"] {
+            ip(&format!("link set {end} addrgenmode none"));
+        }
+        let commands = [
+            "link set bma up",
+            "link set bmb up",
+            "addr add 10.123.1.1/24 dev bma",
+            "addr add 10.123.2.1/24 dev bmb",
+            "neigh add 10.123.1.9 lladdr 02:00:00:00:00:01 dev bma",
+            "neigh add 10.123.2.9 lladdr 02:00:00:00:00:02 dev bmb",
+        ];
+        for command in commands {
+            assert!(ip(command), "ip {command}");
+        }
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let send = |to: &str| assert_eq!(socket.send_to(b"hello", to).unwrap(), 5);
+        let (by_a, by_b) = ("10.123.1.9:9", "10.123.2.9:9");
+        let watched = Watched::comm(&unique("silent"), PERIOD);
+        let start = MonoNanos::now();
+        watched.sampler.mark(Mark::StepStart(start));
+        let received = |sampled: &Sampled| {
+            let net = sampled
+                .nets
+                .iter()
+                .find(|net| net.interface.as_ref() == "bma")?;
+            Some(net.rx_bytes)
+        };
+        // Both send until the first has received, as seen by two samples.
+        let mut first = None;
+        watched.until(|sampled| {
+            send(by_a);
+            send(by_b);
+            let now = received(sampled)?;
+            (*first.get_or_insert(now) < now).then_some(())
+        });
+        let of_a = |sampled: &Sampled| {
+            let change = sampled
+                .links
+                .iter()
+                .find(|it| it.interface.as_ref() == "bma")?;
+            Some((change.at, change.trouble))
+        };
+        let (at, silent) = watched.until(|sampled| {
+            send(by_a);
+            of_a(sampled)
+        });
+        let LinkTrouble::Silent {
+            since,
+            sent_packets,
+        } = silent
+        else {
+            panic!("{silent:?}");
+        };
+        assert!(at.since(since) >= Duration::from_secs(10) && since >= start);
+        assert!(sent_packets > 0, "{sent_packets}");
+        let (_, heard) = watched.until(|sampled| {
+            send(by_b);
+            of_a(sampled)
+        });
+        assert_eq!(heard, LinkTrouble::Heard { since });
+    });
+    in_a_namespace.join().unwrap();
+}
+
 #[test]
 fn what_is_sampled_can_be_changed() {
     let comm = unique("set");
@@ -272,7 +442,7 @@ fn what_is_sampled_can_be_changed() {
     // Daemons of other tests come and go meanwhile.
     let is_its_end = |seen: &DaemonSeen| seen.pid == child.pid && seen.ended;
     assert!(!found.seen.iter().any(is_its_end));
-    assert!(watched.until(|sampled| sampled.host.map(|_| sampled.nets.is_empty())));
+    assert!(watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.nets.is_empty())));
 
     // At rest only marks are answered; going on tells of all daemons again.
     watched.sampler.set(Sampling {

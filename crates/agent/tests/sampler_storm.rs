@@ -29,7 +29,7 @@ fn a_storm_of_programs_is_not_followed() {
         let watched = program.watch(PERIOD);
         let cost = |watched: &Watched| {
             watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
-            watched.until(|sampled| sampled.host.map(|_| sampled.cost))
+            watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.cost))
         };
         let before = cost(&watched);
         for _ in 0..PROGRAMS {

@@ -400,6 +400,7 @@ CREATE TABLE host_samples (
     memory_full_us  INTEGER,
     skipped_ticks   INTEGER NOT NULL DEFAULT 0,
     sampler_cpu_us  INTEGER NOT NULL DEFAULT 0,
+    busy_others     TEXT CHECK (json_type(busy_others) = 'object'),
     PRIMARY KEY (host_id, at_us)
 ) STRICT, WITHOUT ROWID;
 
@@ -669,7 +670,7 @@ FROM (
     FROM runs AS r
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
         AND e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
-                       'carrier-lost', 'carrier-back')
+                       'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'link-silent-over')
         AND (e.run_id IS NULL OR e.run_id = r.id)
     -- The instants of an import are another clock's, or its file's.
     WHERE r.imported_from IS NULL

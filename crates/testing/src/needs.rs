@@ -23,6 +23,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ),
     ("timens", "a time namespace can be made"),
     ("cgroup", "cgroup v1 throttles a disk"),
+    ("freezer", "cgroup v2 freezes a process"),
     (
         "taskstats",
         "the kernel tells what a process used at its end",

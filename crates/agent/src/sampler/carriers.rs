@@ -26,6 +26,12 @@ impl Carriers {
         }
     }
 
+    /// Whether an interface had its carrier at the last sample; `None`: it is not watched, or nobody can tell.
+    pub(crate) fn has(&self, interface: &str) -> Option<bool> {
+        let known = self.known.iter().find(|(name, _)| **name == *interface);
+        known.map(|(_, has_carrier)| *has_carrier)
+    }
+
     /// What has changed since the last sample, of the interfaces that were sampled now.
     pub(crate) fn changes(&mut self, at: MonoNanos, sampled: &[NetSample]) -> Vec<CarrierChange> {
         let watched = sampled.iter().filter(|net| net.interface.as_ref() != "lo");

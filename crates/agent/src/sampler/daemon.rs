@@ -25,6 +25,7 @@ pub(crate) use files::OpenError;
 
 use super::counter::Counter;
 use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
+use super::freezer::Freezer;
 use super::life::Life;
 use super::open_files::OpenFiles;
 use super::parse;
@@ -36,6 +37,8 @@ use super::switches::SwitchCounts;
 
 /// Of a daemon that sleeps every so many samples tell whether a signal has stopped it: to read that costs as much as all else.
 const STATE_EVERY: u32 = 5;
+/// And every so many whether its cgroup is frozen; a multiple of the other.
+const FREEZER_EVERY: u32 = 20;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
 pub(crate) const KEPT_PER_DAEMON: usize = 6;
@@ -65,8 +68,9 @@ pub(crate) struct Daemon {
     whole_ns: Option<u64>,
     /// Samples since it last ran.
     asleep_for: u32,
-    /// A signal has stopped it.
-    stopped: bool,
+    freezer: Option<Freezer>,
+    /// What keeps it from running.
+    halted: Option<Halt>,
     /// The kernel's state has changed, and no sample has reported it yet.
     pub(crate) turned: Option<Change>,
     /// Its last sample was taken; it is about to be forgotten.
@@ -89,6 +93,22 @@ struct Counters {
     involuntary: Counter,
     minor_faults: Counter,
     major_faults: Counter,
+}
+
+/// What keeps a process from running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Halt {
+    /// A signal.
+    Stopped,
+    /// The freezer of its cgroup.
+    Frozen,
+}
+
+/// What is read of a daemon that has not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    State,
+    StateAndFreezer,
 }
 
 /// How much is read of a daemon that has run since it was last read whole.
@@ -176,7 +196,11 @@ impl Daemon {
             whole: None,
             whole_ns: None,
             asleep_for: 0,
-            stopped: false,
+            freezer: match live {
+                true => Freezer::of(directory),
+                false => None,
+            },
+            halted: None,
             turned: None,
             over: false,
             complained: false,
@@ -257,12 +281,16 @@ impl Daemon {
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
-                // It sleeps, or a signal stopped it: only its state shows which.
-                if self.state_is_due()
+                // It sleeps, or it was stopped: only its state shows which, and that of its cgroup.
+                if let Some(due) = self.state_is_due()
                     && let Ok(stat) = read_stat(&self.stat, buffer)
                     && stat.start_ticks == self.start_ticks
                 {
-                    self.note_state(stat.state);
+                    let frozen = match due {
+                        Due::State => false,
+                        Due::StateAndFreezer => self.is_frozen(buffer),
+                    };
+                    self.note_state(stat.state, frozen);
                 }
                 return Ok(Reading::Sample(DaemonSample {
                     at: self.clock_reading.at,
@@ -340,7 +368,8 @@ impl Daemon {
             return Err(Failure::Gone);
         }
         let over = is_over(&stat);
-        self.note_state(stat.state);
+        let frozen = self.halted == Some(Halt::Frozen) && self.is_frozen(buffer);
+        self.note_state(stat.state, frozen);
         // Its memory goes first, some time before it is a zombie: what it has then are not its figures.
         let ending = over || (memory.vsz_bytes == 0 && !stat.is_kernel);
         // One thread's switches are the process's.
@@ -402,20 +431,37 @@ impl Daemon {
         Ok(Reading::Sample(sample))
     }
 
-    /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then in every few.
-    fn state_is_due(&mut self) -> bool {
+    /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then in every few. Its
+    /// cgroup is asked less often: one that sleeps for long does nothing that a freezer could keep it from.
+    fn state_is_due(&mut self) -> Option<Due> {
         let asleep_for = self.asleep_for;
         self.asleep_for = asleep_for.wrapping_add(1);
         let turn = asleep_for.wrapping_add(self.pid.unsigned_abs());
-        asleep_for == 0 || self.stopped || turn.is_multiple_of(STATE_EVERY)
+        let begins = asleep_for == 0;
+        let frozen = self.halted == Some(Halt::Frozen);
+        if begins || frozen || turn.is_multiple_of(FREEZER_EVERY) {
+            return Some(Due::StateAndFreezer);
+        }
+        let is_due = self.halted.is_some() || turn.is_multiple_of(STATE_EVERY);
+        is_due.then_some(Due::State)
     }
 
-    fn note_state(&mut self, state: u8) {
-        let stopped = state == b'T';
-        if std::mem::replace(&mut self.stopped, stopped) != stopped {
-            self.turned = Some(match stopped {
-                true => Change::Stopped,
-                false => Change::Continued,
+    fn is_frozen(&self, buffer: &mut Buffer) -> bool {
+        let freezer = self.freezer.as_ref();
+        freezer.is_some_and(|freezer| freezer.is_frozen(buffer))
+    }
+
+    fn note_state(&mut self, state: u8, frozen: bool) {
+        let halted = match (state, frozen) {
+            (b'T', _) => Some(Halt::Stopped),
+            (_, true) => Some(Halt::Frozen),
+            (_, false) => None,
+        };
+        if std::mem::replace(&mut self.halted, halted) != halted {
+            self.turned = Some(match halted {
+                Some(Halt::Stopped) => Change::Stopped,
+                Some(Halt::Frozen) => Change::Frozen,
+                None => Change::Continued,
             });
         }
     }

@@ -15,14 +15,15 @@ use benchmesh_workloads::clock::MonoNanos;
 use rustix::process::Resource;
 use tracing::info;
 
-use super::cpu::TickLength;
+use super::cpu::{CpuClock, TickLength};
 use super::daemon::{Daemon, Depth, KEPT_PER_DAEMON, ReadContext, Reading, SwitchSource, Tree};
 use super::open_files::FdSizes;
+use super::others::{Listed, Others};
 use super::poll::Poll;
 use super::proc_file::Buffer;
 use super::round_robin::RoundRobin;
 use super::rules::Rules;
-use super::sampled::{DaemonSample, DaemonSeen};
+use super::sampled::{BusyOthers, DaemonSample, DaemonSeen};
 use super::scan::{Candidate, Scanner};
 use super::switches::{AT_ONCE, SwitchCounts, Switches};
 use super::ticker::Trigger;
@@ -32,8 +33,6 @@ use lineage::Lineage;
 
 /// Descriptors left to the rest of the agent: sockets, spool, workers' files.
 const FDS_OF_OTHERS: u64 = 512;
-/// What processes of benchmesh are called.
-
 #[derive(Debug)]
 pub(crate) struct Daemons {
     proc_root: PathBuf,
@@ -51,6 +50,7 @@ pub(crate) struct Daemons {
     /// The last scan's beginning, since there is something to watch.
     scanned_at: Option<MonoNanos>,
     lineage: Lineage,
+    others: Others,
     own_pid: i32,
     /// Processes of this mesh; `None`: every benchmesh is watched.
     mesh_pids: Option<BTreeSet<i32>>,
@@ -112,6 +112,7 @@ impl Daemons {
             counts: Vec::new(),
             scanned_at: None,
             lineage,
+            others: Others::default(),
             own_pid,
             mesh_pids: config.mesh_pids.clone(),
             keep_most: keep_most(),
@@ -137,6 +138,47 @@ impl Daemons {
         self.scanner.forget();
         self.scanned_at = None;
         self.lineage.clear();
+        self.others.forget();
+    }
+
+    /// Who else took CPU time since this was asked last. At a mark it is read anew.
+    pub(crate) fn busy_others(
+        &mut self,
+        trigger: Trigger,
+        buffer: &mut Buffer,
+    ) -> Option<BusyOthers> {
+        if trigger == Trigger::Mark && self.others.is_due(MonoNanos::now()) {
+            self.read_others(buffer);
+        }
+        self.others.take()
+    }
+
+    /// Of the processes that the last scan has seen. A recorded tree has no clocks.
+    fn read_others(&mut self, buffer: &mut Buffer) {
+        if self.context.tree == Tree::Foreign {
+            return;
+        }
+        let listed: Vec<Listed> = self.scanner.listed().collect();
+        let Daemons {
+            others,
+            scanner,
+            watched,
+            ..
+        } = self;
+        let is_watched = |pid: i32| watched.binary_search_by_key(&pid, |it| it.pid).is_ok();
+        others.read(
+            MonoNanos::now(),
+            listed.into_iter(),
+            |pid| match is_watched(pid) {
+                true => None,
+                false => CpuClock::of(pid)?.read_ns(),
+            },
+            |pid| {
+                let comm = scanner.read(pid, "comm", buffer).ok()?;
+                let comm = comm.strip_suffix(b"\n").unwrap_or(comm);
+                Some(String::from_utf8_lossy(comm).into_owned())
+            },
+        );
     }
 
     /// Describes all daemons that are watched.

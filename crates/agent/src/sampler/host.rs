@@ -92,6 +92,7 @@ impl Host {
             memory_full_us: memory_pressure.full_us,
             skipped_ticks: 0,
             sampler_cpu_us: 0,
+            others: None,
         })
     }
 }

@@ -20,6 +20,8 @@ pub struct Sampled {
     pub nets: Vec<NetSample>,
     /// Interfaces that lost their carrier or have it again.
     pub carriers: Vec<CarrierChange>,
+    /// Interfaces that make errors or have fallen silent.
+    pub links: Vec<LinkChange>,
     /// Ticks that passed unsampled since the sampler started, because it was late by a whole period or more.
     pub skipped_ticks: u64,
     pub cost: Cost,
@@ -67,7 +69,9 @@ pub enum Change {
     Ended,
     /// It does not run, because a signal stopped it (state `T`).
     Stopped,
-    /// It was stopped, and runs again.
+    /// It does not run, because its cgroup is frozen.
+    Frozen,
+    /// It was stopped or frozen, and runs again.
     Continued,
     /// It has ended, and was no daemon: all it did was to start one of its name and instance, which went into the
     /// background.
@@ -100,7 +104,7 @@ pub struct DaemonSample {
     pub major_faults: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HostSample {
     pub at: MonoNanos,
     pub user_us: i64,
@@ -129,6 +133,17 @@ pub struct HostSample {
     pub skipped_ticks: i64,
     /// CPU time of the sampler's own thread since it started.
     pub sampler_cpu_us: i64,
+    /// Who else was busy since this was said last; `None`: nobody, or nobody looked.
+    pub others: Option<BusyOthers>,
+}
+
+/// Processes that are not watched and took CPU time, the most first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyOthers {
+    pub from: MonoNanos,
+    pub until: MonoNanos,
+    /// Name and CPU time in microseconds; all processes of a name together.
+    pub processes: Vec<(String, i64)>,
 }
 
 /// A whole disk, a loop device in use, a dm or md device; never a partition.
@@ -157,6 +172,32 @@ pub struct CarrierChange {
     pub at: MonoNanos,
     pub interface: Arc<str>,
     pub has_carrier: bool,
+}
+
+/// Something that goes wrong on an interface with a carrier, or is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkChange {
+    pub at: MonoNanos,
+    pub interface: Arc<str>,
+    pub trouble: LinkTrouble,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkTrouble {
+    /// So many more since that instant, of so many packets that came or went.
+    Errors {
+        rx_errors: i64,
+        tx_errors: i64,
+        rx_dropped: i64,
+        tx_dropped: i64,
+        packets: i64,
+        since: MonoNanos,
+    },
+    /// Nothing was received since then, although it sent.
+    Silent { since: MonoNanos, sent_packets: i64 },
+    /// A silence since then is over.
+    Heard { since: MonoNanos },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

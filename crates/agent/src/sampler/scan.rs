@@ -15,6 +15,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
+use super::others::Listed;
 use super::proc_file::Buffer;
 
 /// Scans at each of which a new process is looked at: its first 15 s at a scan every 5 s.
@@ -121,6 +122,14 @@ impl Scanner {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         let file = rustix::fs::openat(&self.directory, self.path.as_str(), flags, Mode::empty())?;
         buffer.fill_once(&file)
+    }
+
+    /// What the last scan saw, ascending by pid.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = Listed> {
+        self.present.iter().map(|process| Listed {
+            pid: process.pid,
+            inode: process.inode,
+        })
     }
 
     /// Whether the last scan saw a process of this pid.

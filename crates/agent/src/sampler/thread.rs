@@ -16,6 +16,7 @@ use super::daemons::{Daemons, Rows};
 use super::devices::{Disks, Interfaces};
 use super::execs::Execs;
 use super::host::Host;
+use super::links::Links;
 use super::poll::Poll;
 use super::proc_file::Buffer;
 use super::sampled::{Cost, Sampled};
@@ -39,6 +40,9 @@ pub(crate) struct SamplerThread {
     disks: Option<Disks>,
     interfaces: Option<Interfaces>,
     carriers: Carriers,
+    links: Links,
+    /// Since when a step runs.
+    in_step: Option<MonoNanos>,
     daemons: Daemons,
     /// Found by a scan, handed over with the next sample.
     rows: Rows,
@@ -84,6 +88,8 @@ impl SamplerThread {
             ),
             interfaces: open_list("net/dev", Interfaces::open(&config.proc_root)),
             carriers: Carriers::new(INTERFACES),
+            links: Links::default(),
+            in_step: None,
             daemons,
             rows: Rows::default(),
             ended: Vec::new(),
@@ -146,10 +152,14 @@ impl SamplerThread {
         self.ticker.set_period(period_ns, now.0);
         for mark in marks {
             let taken = match mark {
-                Mark::StepStart(at) => self.ticker.start_burst(at.0),
+                Mark::StepStart(at) => {
+                    self.in_step = Some(*at);
+                    self.ticker.start_burst(at.0)
+                }
                 Mark::TaskEnd(at) => self.ticker.mark(at.0),
                 Mark::StepEnd(at) => {
                     self.awaited = true;
+                    self.in_step = None;
                     self.ticker.end_burst();
                     self.ticker.mark(at.0)
                 }
@@ -192,6 +202,9 @@ impl SamplerThread {
         let whole = due.trigger != Trigger::Burst;
         if self.sampling.host_wide && whole {
             sampled.host = self.host.sample(MonoNanos::now(), &mut self.buffer);
+            if let Some(host) = &mut sampled.host {
+                host.others = self.daemons.busy_others(due.trigger, &mut self.buffer);
+            }
             if let Some(disks) = &mut self.disks {
                 sampled.disks = disks.sample(MonoNanos::now(), &mut self.buffer);
             }
@@ -204,6 +217,9 @@ impl SamplerThread {
             let now = MonoNanos::now();
             sampled.nets = interfaces.sample(now, &mut self.buffer);
             sampled.carriers = self.carriers.changes(now, &sampled.nets);
+            let carriers = &self.carriers;
+            sampled.links =
+                (self.links).changes(self.in_step, &sampled.nets, |name| carriers.has(name));
         }
         if due.trigger == Trigger::Mark {
             sampled.awaited = std::mem::take(&mut self.awaited);
@@ -259,6 +275,7 @@ impl SamplerThread {
             disks: Vec::new(),
             nets: Vec::new(),
             carriers: Vec::new(),
+            links: Vec::new(),
             skipped_ticks: self.ticker.skipped(),
             cost: self.cost,
             awaited: false,

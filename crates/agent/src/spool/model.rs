@@ -254,6 +254,7 @@ fn sample(clock: i64) -> At<HostSample> {
         memory_full_us: -1,
         skipped_ticks: 0,
         sampler_cpu_us: 0,
+        others: None,
     };
     At {
         at: MeshMicros(clock),

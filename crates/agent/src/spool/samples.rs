@@ -6,7 +6,7 @@
 //! passed what was dated before: counters grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
-use crate::sampler::{CarrierChange, Change, DaemonSeen, Sampled};
+use crate::sampler::{CarrierChange, Change, DaemonSeen, LinkChange, LinkTrouble, Sampled};
 use crate::telemetry::{At, Event, Loss, LossKind, MeshMicros, Row, Scope, Severity, clipped};
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
@@ -154,6 +154,7 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
         disks,
         nets,
         carriers,
+        links,
         ..
     } = sampled;
     let at = |mono| map.to_mesh(mono);
@@ -166,6 +167,11 @@ fn spread(sampled: Sampled, map: MeshMap, out: &mut Vec<Row>) {
         carriers
             .iter()
             .map(|change| Row::Event(carrier_event(change, map))),
+    );
+    out.extend(
+        links
+            .iter()
+            .map(|change| Row::Event(link_event(change, map))),
     );
     out.extend(seen.into_iter().map(|row| {
         Row::Daemon(At {
@@ -211,6 +217,11 @@ fn change(seen: &DaemonSeen, map: MeshMap) -> Option<Event> {
             Severity::Warning,
             "was stopped by a signal and does not run",
         ),
+        Change::Frozen => (
+            "daemon-stopped",
+            Severity::Warning,
+            "was frozen with its cgroup and does not run",
+        ),
         Change::Continued => ("daemon-continued", Severity::Info, "runs again"),
     };
     let DaemonSeen {
@@ -252,9 +263,68 @@ fn carrier_event(change: &CarrierChange, map: MeshMap) -> Event {
     }
 }
 
+fn link_event(change: &LinkChange, map: MeshMap) -> Event {
+    let interface = change.interface.as_ref();
+    let dated = |at| map.to_mesh(at).0;
+    let seconds = |since| change.at.since(since).as_secs();
+    let (kind, severity, message, detail) = match change.trouble {
+        LinkTrouble::Errors {
+            rx_errors,
+            tx_errors,
+            rx_dropped,
+            tx_dropped,
+            packets,
+            since,
+        } => (
+            "link-errors",
+            Severity::Warning,
+            format!(
+                "interface {interface} has counted {} errors and {} dropped packets within {} s, of {packets} packets",
+                rx_errors + tx_errors,
+                rx_dropped + tx_dropped,
+                seconds(since).max(1),
+            ),
+            json!({
+                "interface": interface, "since_us": dated(since), "rx_errors": rx_errors, "tx_errors": tx_errors,
+                "rx_dropped": rx_dropped, "tx_dropped": tx_dropped, "packets": packets,
+            }),
+        ),
+        LinkTrouble::Silent {
+            since,
+            sent_packets,
+        } => (
+            "link-silent",
+            Severity::Warning,
+            format!(
+                "interface {interface} has its carrier and has received nothing for {} s, in which it sent {sent_packets} packets",
+                seconds(since)
+            ),
+            json!({ "interface": interface, "since_us": dated(since), "sent_packets": sent_packets }),
+        ),
+        LinkTrouble::Heard { since } => (
+            "link-silent-over",
+            Severity::Info,
+            format!(
+                "interface {interface} receives again, after {} s",
+                seconds(since)
+            ),
+            json!({ "interface": interface, "since_us": dated(since) }),
+        ),
+    };
+    Event {
+        at: map.to_mesh(change.at),
+        scope: Scope::default(),
+        severity,
+        kind: kind.to_owned(),
+        message: clipped(message),
+        detail: detail.to_string(),
+    }
+}
+
 fn rows(sampled: &Sampled) -> usize {
     sampled.seen.len()
         + sampled.carriers.len()
+        + sampled.links.len()
         + sampled.daemons.len()
         + usize::from(sampled.host.is_some())
         + sampled.disks.len()
@@ -381,6 +451,7 @@ mod tests {
             disks: vec![disk; disks],
             nets: Vec::new(),
             carriers: Vec::new(),
+            links: Vec::new(),
             skipped_ticks: 0,
             cost: Cost::default(),
             awaited: false,

@@ -122,7 +122,7 @@ pub struct DaemonSample {
 }
 
 /// One reading of a host; CPU times and pressure totals are cumulative.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HostSample {
     pub at: MeshMicros,
     pub user_us: i64,
@@ -148,6 +148,8 @@ pub struct HostSample {
     pub memory_full_us: Option<i64>,
     pub skipped_ticks: i64,
     pub sampler_cpu_us: i64,
+    /// Processes that are not watched and took CPU time, as JSON.
+    pub busy_others: Option<String>,
 }
 
 /// One reading of a disk; all but `in_flight` are cumulative.

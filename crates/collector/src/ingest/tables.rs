@@ -39,9 +39,9 @@ pub(crate) static HOST_SAMPLES: Table = Table::new(
     "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us, irq_us, softirq_us, \
      steal_us, memory_total_bytes, memory_available_bytes, memory_free_bytes, cached_bytes, dirty_bytes, \
      writeback_bytes, swap_used_bytes, load1, cpu_some_us, io_some_us, io_full_us, memory_some_us, memory_full_us, \
-     skipped_ticks, sampler_cpu_us)",
+     skipped_ticks, sampler_cpu_us, busy_others)",
     "ON CONFLICT (host_id, at_us) DO NOTHING",
-    25,
+    26,
     "store samples of a host",
 );
 
@@ -79,6 +79,7 @@ pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Values<'_
     }
     row.add(sample.skipped_ticks);
     row.add(sample.sampler_cpu_us);
+    row.add(sample.busy_others.as_deref());
 }
 
 pub(crate) static DISK_SAMPLES: Table = Table::new(

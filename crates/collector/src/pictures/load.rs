@@ -425,7 +425,8 @@ fn marks(
         Mark {
             at_s: axis.seconds_of(mark.at_us),
             severity: match mark.source.as_str() {
-                "daemon-restarted" | "daemon-stopped" | "carrier-lost" => "warning",
+                "daemon-restarted" | "daemon-stopped" | "carrier-lost" | "link-errors"
+                | "link-silent" => "warning",
                 _ => "info",
             }
             .to_owned(),

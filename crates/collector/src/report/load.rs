@@ -33,7 +33,7 @@ pub struct Statement {
 
 /// Every statement of a report but those that find the run.
 #[cfg(test)]
-const STATEMENTS: [Statement; 19] = [
+const STATEMENTS: [Statement; 20] = [
     steps::STEPS,
     steps::OPS,
     slots::HISTOGRAMS,
@@ -49,6 +49,7 @@ const STATEMENTS: [Statement; 19] = [
     hosts::HOSTS,
     hosts::TRAFFIC,
     hosts::AWAITED,
+    hosts::OTHERS,
     hosts::LINKS,
     events::EVENTS,
     events::LOSSES,
@@ -128,6 +129,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
             None => Vec::new(),
         },
         losses: events::losses(&mut transaction, id).await?,
+        busy_others: hosts::busy_others(&mut transaction, id, &steps).await?,
         run,
         steps,
     };

@@ -72,6 +72,19 @@ pub struct Report {
     /// Hosts whose samples of the run's end are not there: what they used in the last step is up to their last sample.
     #[serde(default)]
     pub awaited: Vec<String>,
+    /// Who else took CPU time on the clients of steps whose workers had none, or whose tool was the limit.
+    #[serde(default)]
+    pub busy_others: Vec<BusyOther>,
+}
+
+/// Processes of one name that are not watched, in one step on the host of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BusyOther {
+    pub step_id: StepId,
+    pub host: String,
+    pub name: String,
+    /// Of one CPU, over the whole step; at least.
+    pub percent: f64,
 }
 
 /// The run itself. Instants are mesh time in microseconds.

@@ -156,6 +156,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
         events_total: 0,
         losses: vec![],
         awaited: vec![],
+        busy_others: vec![],
     }
 }
 

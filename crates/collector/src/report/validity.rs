@@ -9,7 +9,9 @@ mod imported;
 mod lost;
 mod starts;
 
-use self::flagged::{cpu, flagged, has_flag, paced, policy, raised, steps_of, under_rate, unless};
+use self::flagged::{
+    cpu, flagged, has_flag, name_others, paced, policy, raised, steps_of, under_rate, unless,
+};
 use self::lost::{clients, losses};
 use super::{Check, Report, StepReport, Verdict};
 use crate::figures::{self, plural};
@@ -28,12 +30,11 @@ pub(super) fn checks(report: &Report) -> Vec<Check> {
     }
     let mut checks = vec![complete(report), starts::check_starts(steps)];
     checks.extend(caches(steps));
-    checks.push(flagged(
-        steps,
-        "tool",
-        "the harness was not the limit",
-        |step| under_rate(step).or_else(|| unless(step.judged.harness, "without a calibration")),
-    ));
+    let mut tool = flagged(steps, "tool", "the harness was not the limit", |step| {
+        under_rate(step).or_else(|| unless(step.judged.harness, "without a calibration"))
+    });
+    name_others(report, Flag::ToolBound, &mut tool);
+    checks.push(tool);
     checks.push(cpu(report));
     checks.push(policy(report));
     checks.extend(paced(steps));

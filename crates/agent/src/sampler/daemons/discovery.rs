@@ -57,6 +57,9 @@ impl Daemons {
         }
         self.candidates = candidates;
         self.scanned_at = Some(began);
+        if self.others.is_due(MonoNanos::now()) {
+            self.read_others(buffer);
+        }
         let lives = self.watched.iter().map(|daemon| &daemon.life);
         rows.seen.extend(self.lineage.decide(lives));
     }

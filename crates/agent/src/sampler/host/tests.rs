@@ -67,6 +67,7 @@ fn a_recorded_host() {
         memory_full_us: -1,
         skipped_ticks: 0,
         sampler_cpu_us: 0,
+        others: None,
     };
     assert_eq!(sample(&root), Some(expected));
 }

@@ -1,6 +1,8 @@
 //! The sampler's rows as messages: daemons one by one, their samples in columns, the rest as rows.
 
-use crate::sampler::{Change, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
+use crate::sampler::{
+    BusyOthers, Change, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
+};
 use crate::telemetry::{At, MeshMicros};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -91,6 +93,28 @@ pub(super) fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
         memory_full_us: row.memory_full_us,
         skipped_ticks: row.skipped_ticks,
         sampler_cpu_us: row.sampler_cpu_us,
+        others: row
+            .others
+            .as_ref()
+            .map(|others| busy_others(*at, row.at, others)),
+    }
+}
+
+/// Dated by the sample that they came with.
+fn busy_others(at: MeshMicros, sampled: MonoNanos, others: &BusyOthers) -> v1::BusyOthers {
+    let dated = |instant: MonoNanos| {
+        let before = sampled.since(instant).as_micros();
+        let after = instant.since(sampled).as_micros();
+        let micros = |span: u128| i64::try_from(span).unwrap_or(i64::MAX);
+        at.0.saturating_sub(micros(before))
+            .saturating_add(micros(after))
+    };
+    let (names, cpu_us) = others.processes.iter().cloned().unzip();
+    v1::BusyOthers {
+        from_us: dated(others.from),
+        until_us: dated(others.until),
+        names,
+        cpu_us,
     }
 }
 

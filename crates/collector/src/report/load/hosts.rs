@@ -3,7 +3,7 @@
 use super::steps::places;
 use super::{ReportError, Statement, rows};
 use crate::model::{RunId, StepId};
-use crate::report::{HostReport, LinkReport, StepReport, TrafficReport};
+use crate::report::{BusyOther, HostReport, LinkReport, StepReport, TrafficReport};
 use sqlx::{Row, SqliteConnection};
 
 pub(super) const HOSTS: Statement = Statement {
@@ -22,6 +22,30 @@ pub(super) const TRAFFIC: Statement = Statement {
 pub(super) const AWAITED: Statement = Statement {
     what: "host_samples",
     sql: crate::store::HOSTS_AWAITED,
+};
+
+/// A reading of them reaches over the ends of a step: it counts by the part of its time that lies within.
+pub(super) const OTHERS: Statement = Statement {
+    what: "host_samples",
+    sql: "WITH meant AS (
+              SELECT s.id AS step_id, coalesce(s.measured_from_us, s.start_us) AS from_us, s.last_done_us AS until_us,
+                     e.host_id, min(e.host) AS host
+              FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id
+                   CROSS JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
+              WHERE s.run_id = ?1 AND s.last_done_us > coalesce(s.measured_from_us, s.start_us)
+                    AND EXISTS (SELECT 1 FROM json_each(s.flags) WHERE value IN ('tool-bound', 'cpu-short'))
+              GROUP BY s.id, e.host_id)
+          SELECT m.step_id, m.host, p.value ->> 'name' AS name,
+                 100.0 / (m.until_us - m.from_us)
+                     * sum((p.value ->> 'cpu_us') * max(0.0, min(x.busy_others ->> 'until_us', m.until_us)
+                                                           - max(x.busy_others ->> 'from_us', m.from_us))
+                           / max(1, (x.busy_others ->> 'until_us') - (x.busy_others ->> 'from_us'))) AS percent
+          FROM meant AS m
+               CROSS JOIN host_samples AS x ON x.host_id = m.host_id
+                   AND x.at_us BETWEEN m.from_us AND m.until_us + 30000000
+               CROSS JOIN json_each(x.busy_others, '$.processes') AS p
+          WHERE x.busy_others IS NOT NULL
+          GROUP BY m.step_id, m.host_id, 3 HAVING percent >= 1 ORDER BY percent DESC, name, m.step_id",
 };
 
 pub(super) const LINKS: Statement = Statement {
@@ -62,6 +86,26 @@ pub(super) async fn hosts(
     let at = places(steps);
     hosts.retain(|host: &HostReport| at.contains_key(&host.step_id.0));
     Ok(hosts)
+}
+
+/// Who else took CPU time in the steps that are flagged for it, the most first.
+pub(super) async fn busy_others(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &[StepReport],
+) -> Result<Vec<BusyOther>, ReportError> {
+    let mut others = rows(connection, OTHERS, run, |row| {
+        Ok(BusyOther {
+            step_id: StepId(row.try_get("step_id")?),
+            host: row.try_get("host")?,
+            name: row.try_get("name")?,
+            percent: row.try_get("percent")?,
+        })
+    })
+    .await?;
+    let at = places(steps);
+    others.retain(|other: &BusyOther| at.contains_key(&other.step_id.0));
+    Ok(others)
 }
 
 /// Adds what carried the data of each step.

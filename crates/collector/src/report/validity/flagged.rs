@@ -2,10 +2,11 @@
 
 use super::check;
 use crate::figures::{self, plural};
+use crate::model::StepId;
 use crate::report::{Check, DaemonReport, Report, StepReport, Verdict};
 use crate::results::{Flag, FlagRow};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps that a check names.
 const STEPS_NAMED: usize = 6;
@@ -156,7 +157,39 @@ pub(super) fn cpu(report: &Report) -> Check {
                 .push_str(&format!("; busiest there: {}", named.join(", ")));
         }
     }
+    name_others(report, Flag::CpuShort, &mut found);
     found
+}
+
+/// Adds the busiest processes that are not watched, on the clients of the steps with that flag.
+pub(super) fn name_others(report: &Report, flag: Flag, found: &mut Check) {
+    let flagged: BTreeSet<StepId> = report
+        .steps
+        .iter()
+        .filter(|step| has_flag(step, flag))
+        .map(|step| step.id)
+        .collect();
+    let mut most: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for other in &report.busy_others {
+        if flagged.contains(&other.step_id) {
+            let percent = most.entry((&other.name, &other.host)).or_default();
+            *percent = percent.max(other.percent);
+        }
+    }
+    let mut most: Vec<((&str, &str), f64)> = most.into_iter().collect();
+    most.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let named: Vec<String> = most
+        .iter()
+        .take(BUSY_NAMED)
+        .map(|((name, host), percent)| {
+            format!("{name} {} % of a CPU on {host}", figures::rate(*percent))
+        })
+        .collect();
+    if !named.is_empty() {
+        found
+            .text
+            .push_str(&format!("; others: {}", named.join(", ")));
+    }
 }
 
 /// Whether an agent's own policy was the limit.

@@ -2,9 +2,11 @@
 
 use super::super::tests::{report, step};
 use super::super::{
-    DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure, TrafficReport,
+    BusyOther, DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure,
+    TrafficReport,
 };
 use super::*;
+use crate::model::StepId;
 
 fn verdicts(report: &Report) -> Vec<(String, Verdict, String)> {
     let found = checks(report).into_iter();
@@ -175,6 +177,30 @@ fn who_took_the_cpus_is_named() {
     let text = found(&run, "cpu").1;
     assert!(
         text.ends_with("; busiest there: ceph-osd on lab, 85.0 % of a CPU"),
+        "{text}"
+    );
+    // And who is not watched, of the flagged steps alone.
+    let other = |step_id: i64, name: &str, percent: f64| BusyOther {
+        step_id: StepId(step_id),
+        host: "lab".into(),
+        name: name.into(),
+        percent,
+    };
+    let id = run.steps[0].id.0;
+    run.busy_others = vec![
+        other(id + 1, "make", 99.0),
+        other(id, "cc1", 41.0),
+        other(id, "backup", 12.0),
+    ];
+    let text = found(&run, "cpu").1;
+    assert!(
+        text.ends_with("; others: cc1 41.0 % of a CPU on lab, backup 12.0 % of a CPU on lab"),
+        "{text}"
+    );
+    run.steps[0].flags = vec!["tool-bound".into()];
+    let text = found(&run, "tool").1;
+    assert!(
+        text.contains("; others: cc1 41.0 % of a CPU on lab"),
         "{text}"
     );
 }

@@ -3,6 +3,15 @@
 use crate::overview::{EventNow, Snapshot};
 use benchmesh_proto::v1;
 
+/// Kinds of events that are passed on, beside those that begin as daemons, carriers and stalls do.
+const LISTED: [&str; 5] = [
+    "client-frozen",
+    "clock-gap",
+    "link-errors",
+    "link-silent",
+    "link-silent-over",
+];
+
 /// Past events that a new watcher gets.
 const EVENTS_AT_FIRST: usize = 5;
 
@@ -37,7 +46,7 @@ pub(in crate::service) fn add_events(
             && (kind.starts_with("daemon-")
                 || kind.starts_with("carrier-")
                 || kind.starts_with("stall")
-                || ["client-frozen", "clock-gap"].contains(&kind))
+                || LISTED.contains(&kind))
     };
     // The newest first.
     let mut events: Vec<&EventNow> = snapshot.events.iter().filter(is_news).collect();

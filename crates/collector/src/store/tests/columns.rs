@@ -84,6 +84,7 @@ fn telemetry() -> Batch {
         memory_full_us: Some(21),
         skipped_ticks: 22,
         sampler_cpu_us: 23,
+        busy_others: Some(r#"{"from_us":1}"#.to_owned()),
     }];
     all.disk_samples = vec![DiskSample {
         at: AT,
@@ -151,7 +152,7 @@ async fn samples_land_in_their_columns() {
         (
             "host_samples",
             format!(
-                "{at} user_us=1 nice_us=2 system_us=3 idle_us=4 iowait_us=5 irq_us=6 softirq_us=7 steal_us=8 memory_total_bytes=9 memory_available_bytes=10 memory_free_bytes=11 cached_bytes=12 dirty_bytes=13 writeback_bytes=14 swap_used_bytes=15 load1=16.5 cpu_some_us=17 io_some_us=18 io_full_us=- memory_some_us=20 memory_full_us=21 skipped_ticks=22 sampler_cpu_us=23"
+                "{at} user_us=1 nice_us=2 system_us=3 idle_us=4 iowait_us=5 irq_us=6 softirq_us=7 steal_us=8 memory_total_bytes=9 memory_available_bytes=10 memory_free_bytes=11 cached_bytes=12 dirty_bytes=13 writeback_bytes=14 swap_used_bytes=15 load1=16.5 cpu_some_us=17 io_some_us=18 io_full_us=- memory_some_us=20 memory_full_us=21 skipped_ticks=22 sampler_cpu_us=23 busy_others={{\"from_us\":1}}"
             ),
         ),
         (

@@ -376,6 +376,7 @@ pub(super) fn host_sample(at: i64) -> HostSample {
         memory_full_us: None,
         skipped_ticks: 0,
         sampler_cpu_us: 0,
+        busy_others: None,
     }
 }
 

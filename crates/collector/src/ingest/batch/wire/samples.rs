@@ -4,6 +4,10 @@ use super::checks::{BatchError, counter, instant, name, readable};
 use super::process;
 use crate::ingest::batch::{DaemonSample, DiskSample, HostSample, NetSample};
 use benchmesh_proto::v1 as proto;
+use serde_json::json;
+
+/// Names in one sample; agents send three.
+const MAX_OTHERS: usize = 16;
 
 pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSample>, BatchError> {
     let expected = wire.pid.len();
@@ -133,7 +137,38 @@ pub(super) fn host_sample(wire: proto::HostSample) -> Result<HostSample, BatchEr
         memory_full_us: readable("host_samples.memory_full_us", wire.memory_full_us)?,
         skipped_ticks: counter("host_samples.skipped_ticks", wire.skipped_ticks)?,
         sampler_cpu_us: counter("host_samples.sampler_cpu_us", wire.sampler_cpu_us)?,
+        busy_others: wire.others.map(busy_others).transpose()?,
     })
+}
+
+fn busy_others(wire: proto::BusyOthers) -> Result<String, BatchError> {
+    let expected = wire.names.len();
+    if wire.cpu_us.len() != expected {
+        return Err(BatchError::Columns {
+            field: "host_samples.others.cpu_us",
+            found: wire.cpu_us.len(),
+            expected,
+        });
+    }
+    if expected > MAX_OTHERS {
+        return Err(BatchError::Invalid {
+            field: "host_samples.others.names",
+            why: format!("{expected} names are more than {MAX_OTHERS}"),
+        });
+    }
+    let mut processes = Vec::with_capacity(expected);
+    for (process, cpu_us) in wire.names.into_iter().zip(wire.cpu_us) {
+        processes.push(json!({
+            "name": name("host_samples.others.names", process)?,
+            "cpu_us": counter("host_samples.others.cpu_us", cpu_us)?,
+        }));
+    }
+    let found = json!({
+        "from_us": instant("host_samples.others.from_us", wire.from_us)?.0,
+        "until_us": instant("host_samples.others.until_us", wire.until_us)?.0,
+        "processes": processes,
+    });
+    Ok(found.to_string())
 }
 
 pub(super) fn disk_sample(wire: proto::DiskSample) -> Result<DiskSample, BatchError> {

@@ -1,0 +1,250 @@
+//! The processes that take CPU time and are not watched: who else was busy while a load had no CPU.
+//!
+//! They are read with each scan, and at the start and end of a step, by the CPU clock of each process: two system calls
+//! and no file. Named is what took most since the reading before, if that was 1 % of a CPU; processes of one name count
+//! as one. A process that begins and ends between two scans is not seen.
+
+use super::sampled::BusyOthers;
+use benchmesh_workloads::clock::MonoNanos;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Names in one reading.
+pub(crate) const MAX_NAMED: usize = 3;
+/// Less than this part of a CPU is nobody's business.
+const MIN_PART: u64 = 100;
+/// Processes whose name is read: the busiest ones.
+const MAX_ASKED: usize = 64;
+/// What was used since a reading that is longer ago says little of now.
+const MAX_SPAN: Duration = Duration::from_secs(20);
+/// Readings closer than this are not worth their cost.
+const MIN_SPAN: Duration = Duration::from_secs(1);
+
+/// A process of the newest scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) pid: i32,
+    /// Of its directory: another one is another process.
+    pub(crate) inode: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// Ascending by pid.
+    before: Vec<Used>,
+    now: Vec<Used>,
+    read_at: Option<MonoNanos>,
+    pending: Option<BusyOthers>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    process: Listed,
+    /// `None`: it is watched, or was gone.
+    cpu_ns: Option<u64>,
+}
+
+impl Others {
+    pub(crate) fn forget(&mut self) {
+        *self = Others::default();
+    }
+
+    /// Whether the newest reading is old enough for another one.
+    pub(crate) fn is_due(&self, now: MonoNanos) -> bool {
+        self.read_at.is_none_or(|at| now.since(at) >= MIN_SPAN)
+    }
+
+    /// Who took CPU time since it was taken last.
+    pub(crate) fn take(&mut self) -> Option<BusyOthers> {
+        self.pending.take()
+    }
+
+    /// Reads the clocks of all processes, ascending by pid. `cpu_ns`: `None` of one that is watched, or is gone.
+    pub(crate) fn read(
+        &mut self,
+        now: MonoNanos,
+        listed: impl Iterator<Item = Listed>,
+        cpu_ns: impl Fn(i32) -> Option<u64>,
+        mut name: impl FnMut(i32) -> Option<String>,
+    ) {
+        std::mem::swap(&mut self.before, &mut self.now);
+        self.now.clear();
+        self.now.extend(listed.map(|process| Used {
+            process,
+            cpu_ns: cpu_ns(process.pid),
+        }));
+        let Some(from) = self.read_at.replace(now) else {
+            return;
+        };
+        let span = now.since(from);
+        if span.is_zero() || span > MAX_SPAN {
+            return;
+        }
+        let mut busy = self.since_before();
+        let least_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX) / MIN_PART;
+        // A name may have many processes that are each below it.
+        busy.retain(|(_, used)| *used >= least_ns / 10);
+        busy.sort_unstable_by_key(|(_, used)| std::cmp::Reverse(*used));
+        busy.truncate(MAX_ASKED);
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        for (pid, used) in busy {
+            if let Some(name) = name(pid) {
+                *by_name.entry(program(&name)).or_default() += used;
+            }
+        }
+        by_name.retain(|_, used| *used >= least_ns);
+        let processes = by_name
+            .into_iter()
+            .map(|(name, used)| (name, i64::try_from(used / 1_000).unwrap_or(i64::MAX)))
+            .collect();
+        let found = BusyOthers {
+            from,
+            until: now,
+            processes,
+        };
+        self.pending = match self.pending.take() {
+            Some(before) => Some(joined(before, found)),
+            None => Some(largest(found)).filter(|found| !found.processes.is_empty()),
+        };
+    }
+
+    /// What each process has used since the reading before; all of it, of one that has begun since.
+    fn since_before(&self) -> Vec<(i32, u64)> {
+        let mut before = self.before.iter().peekable();
+        let used = self.now.iter().filter_map(|now| {
+            let pid = now.process.pid;
+            while before.next_if(|old| old.process.pid < pid).is_some() {}
+            let old = before.next_if(|old| old.process == now.process);
+            let base = match old {
+                Some(old) => old.cpu_ns?,
+                None => 0,
+            };
+            Some((pid, now.cpu_ns?.saturating_sub(base)))
+        });
+        used.collect()
+    }
+}
+
+/// Two readings, one after the other, as one.
+fn joined(before: BusyOthers, after: BusyOthers) -> BusyOthers {
+    let mut by_name: BTreeMap<String, i64> = BTreeMap::new();
+    for (name, cpu_us) in before.processes.into_iter().chain(after.processes) {
+        *by_name.entry(name).or_default() += cpu_us;
+    }
+    largest(BusyOthers {
+        from: before.from,
+        until: after.until,
+        processes: by_name.into_iter().collect(),
+    })
+}
+
+fn largest(mut busy: BusyOthers) -> BusyOthers {
+    busy.processes
+        .sort_by_key(|(_, cpu_us)| std::cmp::Reverse(*cpu_us));
+    busy.processes.truncate(MAX_NAMED);
+    busy
+}
+
+/// Kernel threads of one kind differ in what follows: `kworker/u8:3-events`, `ksoftirqd/0`.
+fn program(comm: &str) -> String {
+    match comm.split_once('/') {
+        Some((kind @ ("kworker" | "ksoftirqd" | "migration" | "irq"), _)) => kind.to_owned(),
+        _ => comm.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const MS: u64 = 1_000_000;
+
+    /// A process: pid, inode, CPU time if it is not watched, name.
+    type Process = (i32, u64, Option<u64>, &'static str);
+
+    fn read(others: &mut Others, at_s: u64, processes: &[Process]) {
+        let of = |pid: i32| *processes.iter().find(|it| it.0 == pid).unwrap();
+        others.read(
+            MonoNanos(at_s * SECOND),
+            processes.iter().map(|it| Listed {
+                pid: it.0,
+                inode: it.1,
+            }),
+            |pid| of(pid).2,
+            |pid| Some(of(pid).3.to_owned()),
+        );
+    }
+
+    fn taken(others: &mut Others) -> Vec<(String, i64)> {
+        others.take().map_or_else(Vec::new, |busy| busy.processes)
+    }
+
+    #[test]
+    fn who_took_most_is_named_once_by_name() {
+        let mut others = Others::default();
+        let at_first: [Process; 5] = [
+            (1, 11, Some(5 * SECOND), "init"),
+            (7, 17, Some(SECOND), "backup"),
+            (8, 18, None, "ceph-osd"),
+            (9, 19, Some(0), "cc1"),
+            (20, 30, Some(0), "kworker/u8:3-events"),
+        ];
+        read(&mut others, 100, &at_first);
+        assert_eq!(taken(&mut others), []);
+        read(
+            &mut others,
+            105,
+            &[
+                (1, 11, Some(5 * SECOND + MS), "init"),
+                (7, 17, Some(SECOND + 600 * MS), "backup"),
+                (8, 18, None, "ceph-osd"),
+                (9, 19, Some(700 * MS), "cc1"),
+                // Born since: all of it.
+                (10, 20, Some(1350 * MS), "cc1"),
+                // Of a pid that is used again.
+                (20, 31, Some(100 * MS), "kworker/3:1"),
+            ],
+        );
+        let busy = others.take().unwrap();
+        assert_eq!(busy.until.since(busy.from), Duration::from_secs(5));
+        assert_eq!(
+            busy.processes,
+            [
+                ("cc1".to_owned(), 2_050_000),
+                ("backup".to_owned(), 600_000),
+                ("kworker".to_owned(), 100_000),
+            ]
+        );
+        assert_eq!(others.take(), None);
+    }
+
+    #[test]
+    fn what_was_not_taken_yet_is_joined_and_a_long_gap_is_left_out() {
+        let mut others = Others::default();
+        let at = |cpu_ms: u64| [(7, 17, Some(cpu_ms * MS), "backup")];
+        read(&mut others, 100, &at(0));
+        read(&mut others, 102, &at(500));
+        read(&mut others, 104, &at(800));
+        assert_eq!(taken(&mut others), [("backup".to_owned(), 800_000)]);
+        read(&mut others, 200, &at(90_000));
+        assert_eq!(taken(&mut others), []);
+        // Nobody took 1 % of a CPU.
+        read(&mut others, 205, &at(90_020));
+        assert_eq!(taken(&mut others), []);
+        assert!(!others.is_due(MonoNanos(205 * SECOND + SECOND / 2)));
+        assert!(others.is_due(MonoNanos(206 * SECOND)));
+    }
+
+    /// One that was watched until now did not begin now.
+    #[test]
+    fn a_process_that_is_no_longer_watched_begins_at_its_clock() {
+        let mut others = Others::default();
+        read(&mut others, 100, &[(8, 18, None, "ceph-osd")]);
+        read(&mut others, 102, &[(8, 18, Some(50 * SECOND), "ceph-osd")]);
+        assert_eq!(taken(&mut others), []);
+        read(&mut others, 104, &[(8, 18, Some(51 * SECOND), "ceph-osd")]);
+        assert_eq!(taken(&mut others), [("ceph-osd".to_owned(), 1_000_000)]);
+    }
+}
