@@ -178,7 +178,8 @@ impl Permissions {
     }
 
     /// Watches the file system that the task works on, if any; `breached` is called when too little is free. One that
-    /// removes what is there may begin with less, and is watched while it is prepared only: it may have to lay out first.
+    /// removes what is there may begin with less, and is watched only while it is prepared: it may have to lay out
+    /// first.
     ///
     /// # Errors
     /// When it cannot be watched.

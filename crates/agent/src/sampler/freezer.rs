@@ -1,5 +1,5 @@
-//! Whether a process's cgroup is frozen: `frozen 1` in its `cgroup.events` (cgroup v2). Its processes then do not run, and
-//! their state in `stat` does not say why.
+//! Whether a process's cgroup is frozen: `frozen 1` in its `cgroup.events` (cgroup v2). Its processes then do not run,
+//! and their state in `stat` does not say why.
 //!
 //! Asked of a process that has stopped using CPU time, so that one that works costs nothing.
 

@@ -1,8 +1,8 @@
 //! What goes wrong on an interface that has its carrier: errors and drops that rise, and silence.
 //!
-//! Pure: it holds samples against those before. An interface is silent when it has received before, receives nothing for
-//! ten seconds of a step, and goes on sending; one that sends a stream meanwhile is not, because whoever sends datagrams
-//! one way hears nothing back.
+//! Pure: it holds samples against those before. An interface is silent when it has received before, receives nothing
+//! for ten seconds of a step, and goes on sending; one that sends a stream meanwhile is not, because whoever sends
+//! datagrams one way hears nothing back.
 
 use super::sampled::{LinkChange, LinkTrouble, NetSample};
 use benchmesh_workloads::clock::MonoNanos;

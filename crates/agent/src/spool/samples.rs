@@ -296,7 +296,8 @@ fn link_event(change: &LinkChange, map: MeshMap) -> Event {
             "link-silent",
             Severity::Warning,
             format!(
-                "interface {interface} has its carrier and has received nothing for {} s, in which it sent {sent_packets} packets",
+                "interface {interface} has its carrier and has received nothing for {} s, in which it sent \
+                 {sent_packets} packets",
                 seconds(since)
             ),
             json!({ "interface": interface, "since_us": dated(since), "sent_packets": sent_packets }),

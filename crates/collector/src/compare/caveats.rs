@@ -1,6 +1,6 @@
 //! What happened to a side in the time that is compared: its flags, what it lost, and the events of its steps.
 
-use super::cell::Cell;
+use super::cell::{self, Cell};
 use super::model::{FigureName, Side};
 use super::pairs::{Group, Pair};
 use crate::results::{Flag, FlagRow, VerdictEffect};
@@ -33,9 +33,26 @@ pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
 /// Whether a cell's rate is not that of all its clients.
 fn is_lost(cell: &Cell) -> bool {
     let says_so = |flag: &String| {
-        Flag::row_of(flag).is_some_and(|row| row.verdict == VerdictEffect::NotComparable)
+        let effect = Flag::row_of(flag).map(|row| row.verdict);
+        matches!(
+            effect,
+            Some(VerdictEffect::NotComparable | VerdictEffect::PerClient)
+        )
     };
     cell.partial || cell.flags.iter().any(says_so)
+}
+
+/// Both sides' repeats with their rates per client, where one of them has lost clients and that says all.
+pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>)> {
+    let mut both = a.iter().chain(b);
+    let is_partial = both.clone().any(is_lost);
+    let is_hopeless = |flag: &String| {
+        Flag::row_of(flag).is_some_and(|row| row.verdict == VerdictEffect::NotComparable)
+    };
+    if !is_partial || both.any(|cell| cell.flags.iter().any(is_hopeless)) {
+        return None;
+    }
+    Some((cell::per_client(a)?, cell::per_client(b)?))
 }
 
 /// Why rates of these repeats, which sum over clients, are not held against another side's.

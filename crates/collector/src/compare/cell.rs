@@ -22,6 +22,8 @@ pub(super) struct Cell {
     pub target: String,
     pub flags: Vec<String>,
     pub partial: bool,
+    /// Clients that its rate is of: all of them, or those that stayed to the end; 0: not known.
+    pub rate_clients: i64,
     /// What happened to the mesh and the storage while it ran, in words.
     pub events: Vec<String>,
     pub ops: i64,
@@ -97,6 +99,18 @@ impl Cell {
             _ => self.series.as_deref(),
         }
     }
+}
+
+/// The rates of these repeats per client, each of the clients that it is of; `None`: it is not known of one of them.
+pub(super) fn per_client(cells: &[Cell]) -> Option<Vec<Cell>> {
+    let of = |cell: &Cell| {
+        let clients = crate::results::real(cell.rate_clients);
+        (cell.rate_clients > 0 && cell.key.link.is_empty()).then(|| Cell {
+            ops_per_s: cell.ops_per_s.map(|rate| rate / clients),
+            ..cell.clone()
+        })
+    };
+    cells.iter().map(of).collect()
 }
 
 /// The figure of several repeats together ([`repeats`]).

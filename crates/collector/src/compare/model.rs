@@ -187,6 +187,9 @@ pub struct Row {
     pub cell: Map<String, Json>,
     pub figure: FigureName,
     pub unit: String,
+    /// A rate per client, because a side has lost some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub per_client: bool,
     /// The daemons whose CPU it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<String>,

@@ -18,17 +18,31 @@ pub(super) struct Judged {
 struct Sides {
     a: Vec<Cell>,
     b: Vec<Cell>,
+    /// Rates are per client, because a side has lost some.
+    per_client: bool,
+}
+
+impl Sides {
+    fn of(pair: &Pair) -> Self {
+        let (a, b) = (without_lost(&pair.a), without_lost(&pair.b));
+        match caveats::per_client(&a, &b) {
+            Some((a, b)) => Self {
+                a,
+                b,
+                per_client: true,
+            },
+            None => Self {
+                a,
+                b,
+                per_client: false,
+            },
+        }
+    }
 }
 
 /// A row of each figure that both sides have, load by load.
 pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Judged> {
-    let sides: Vec<Sides> = pairs
-        .iter()
-        .map(|pair| Sides {
-            a: without_lost(&pair.a),
-            b: without_lost(&pair.b),
-        })
-        .collect();
+    let sides: Vec<Sides> = pairs.iter().map(Sides::of).collect();
     let mut rows: Vec<Vec<Judged>> = pairs.iter().map(|_| Vec::new()).collect();
     for figure in FigureName::ALL {
         let places: Vec<usize> = (0..pairs.len())
@@ -105,11 +119,12 @@ fn row(
     let key = &pair.a.key;
     let judged = is_primary(figure, sides);
     let lost = match figure {
-        FigureName::Ops => {
+        FigureName::Ops if !sides.per_client => {
             caveats::is_of_fewer(&sides.a, a).or_else(|| caveats::is_of_fewer(&sides.b, b))
         }
         _ => None,
     };
+    let per_client = figure == FigureName::Ops && sides.per_client;
     let p = contrast.p().filter(|_| lost.is_none());
     let why = lost.or_else(|| match (p, judged) {
         (None, true) => Some(without_interval(sides, contrast, (a, b))),
@@ -129,7 +144,11 @@ fn row(
         },
         cell: pair.cell.clone(),
         figure,
-        unit: figure.unit().to_owned(),
+        unit: match per_client {
+            true => format!("{} per client", figure.unit()),
+            false => figure.unit().to_owned(),
+        },
+        per_client,
         daemons: match figure {
             FigureName::Cpu => daemons(sides),
             _ => Vec::new(),
@@ -168,6 +187,8 @@ fn effect(figure: FigureName, sides: &Sides, [a, b]: [Vec<f64>; 2]) -> Option<f6
     let seconds = |cells: &[Cell]| -> Option<Vec<f64>> {
         let series = cells.first()?.series.as_ref()?;
         match figure {
+            // The seconds are of all clients.
+            FigureName::Ops if sides.per_client => None,
             FigureName::Ops => Some(series.rates().to_vec()),
             FigureName::Mean => Some(series.means().to_vec()),
             _ => None,

@@ -113,6 +113,7 @@ fn of_judged(comparison: &Comparison, row: &Row) -> String {
     let than = &comparison.a.label;
     let (up, down, of) = match row.figure {
         FigureName::Response => ("higher", "lower", "response p99 "),
+        _ if row.per_client => ("faster", "slower", "per client "),
         _ => ("faster", "slower", ""),
     };
     let ratio = change(row.ratio);
@@ -139,7 +140,11 @@ fn of_judged(comparison: &Comparison, row: &Row) -> String {
         _ if row.figure == FigureName::Response => {
             format!("{of}{} that of {than}{}", times(row.ratio), interval(row))
         }
-        _ => format!("{} as fast as {than}{}", times(row.ratio), interval(row)),
+        _ => format!(
+            "{of}{} as fast as {than}{}",
+            times(row.ratio),
+            interval(row)
+        ),
     }
 }
 
@@ -219,6 +224,7 @@ fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
     };
     let whose = match first.figure {
         FigureName::Response => "response p99",
+        _ if rates.iter().any(|row| row.per_client) => "rate per client",
         _ => "rate",
     };
     let words = [

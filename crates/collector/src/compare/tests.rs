@@ -69,6 +69,7 @@ fn cell(bs: &str, rate: f64, seed: u64) -> Cell {
         target: "t".into(),
         flags: Vec::new(),
         partial: false,
+        rate_clients: 2,
         events: Vec::new(),
         ops: 1_000_000,
         errors: 0,

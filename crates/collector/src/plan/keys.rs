@@ -78,8 +78,8 @@ declare_keys! {
         /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
         /// combination; the first key varies slowest. With groups, by their names:
         /// `{ readers = { bs = [...] } }`. A combination that cannot be, such as a block larger than the file, is left out
-        /// with a warning as long as others remain, and so is a mode that cannot be in one of them; a phase with groups has
-        /// to name possible ones only.
+        /// with a warning as long as others remain, and so is a mode that cannot be in one of them; a phase with groups
+        /// has to name possible ones only.
         "matrix" matrix: Matrix = none("none");
         /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`, whose
         /// data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of `copy`; no

@@ -229,8 +229,8 @@ impl<'a> FillSum<'a> {
     }
 }
 
-/// A file system that is filled to a share may end with less free than has to stay free: the fill would be stopped on its
-/// way, and its cell would fail.
+/// A file system that is filled to a share may end with less free than has to stay free: the fill would be stopped on
+/// its way, and its cell would fail.
 fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
     let FillSum {
         percent: Some(percent),
@@ -261,7 +261,8 @@ fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
         mistakes.at(
             &step.at,
             format!(
-                "{leaves}, and the policy of agent `{strictest}` keeps {} free there (its `free-space`): it would stop the fill",
+                "{leaves}, and the policy of agent `{strictest}` keeps {} free there (its `free-space`): it would stop \
+                 the fill",
                 bytes(sum.floor_bytes)
             ),
             format!(

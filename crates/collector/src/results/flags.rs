@@ -33,6 +33,8 @@ pub enum VerdictEffect {
     Nothing,
     /// The verdict stands, with the flag behind it.
     Caveat,
+    /// Rates are compared per client, of the clients that stayed to the end.
+    PerClient,
     /// Rates that sum over clients are not held against another side's.
     NotComparable,
 }
@@ -43,6 +45,9 @@ impl VerdictEffect {
         match self {
             Self::Nothing => "nothing",
             Self::Caveat => "stands behind the verdict as a caveat",
+            Self::PerClient => {
+                "rates are compared per client, of those that stayed; where none did, they are not comparable"
+            }
             Self::NotComparable => "rates that sum over clients are not comparable",
         }
     }
@@ -167,7 +172,8 @@ flags! {
         verdict: Caveat,
         meaning: "benchmesh itself took a large share of the time: the storage can do more",
         raised: "benchmesh's own cost, calibrated on each agent, was over 20 % of the time in which the workers had a \
-                 CPU. Tasks under a rate are not judged by it.",
+                 CPU. Tasks under a rate are not judged by it. A report names the busiest processes that are not \
+                 watched.",
         remedy: "Use more client hosts, or larger operations.",
     }
     CpuShort = "cpu-short" {
@@ -176,7 +182,8 @@ flags! {
         verdict: Caveat,
         meaning: "workers were ready and had no CPU: other processes took it, or there are more workers than CPUs",
         raised: "Workers waited for a CPU over 10 % of their time (`tasks.wait_cpu_us`). Tasks under a rate are not \
-                 judged by it. A report names the busiest daemons on the clients' hosts.",
+                 judged by it. A report names the busiest daemons on the clients' hosts, and the busiest of the \
+                 processes that are not watched, with their share of a CPU.",
         remedy: "End what else runs on the clients, or use fewer workers than they have CPUs.",
     }
     PolicyBound = "policy-bound" {
@@ -259,7 +266,7 @@ flags! {
     Partial = "partial" {
         about: "complete",
         severity: Warning,
-        verdict: NotComparable,
+        verdict: PerClient,
         meaning: "it was ended early, or not all agents took part to the end; window, rates and seconds are those of \
                   the clients that did",
         raised: "A task was lost, failed, or has not told its end. Where others ended well, the window, what was done \

@@ -97,6 +97,89 @@ async fn runs_and_targets_are_compared_over_the_wire() {
     assert_eq!(trend["trend"]["runs"].as_array().unwrap().len(), 2);
 }
 
+/// Who stayed is counted from the tasks, and the rate is theirs.
+#[tokio::test]
+async fn a_run_that_lost_a_client_is_compared_by_those_that_stayed() {
+    let stage = stage().await;
+    change(
+        &stage,
+        "UPDATE steps SET partial = 1, flags = '[\"partial\"]' WHERE run_id = 2;
+         UPDATE step_results SET headline = 'window' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);
+         UPDATE tasks SET state = 'lost' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2) AND agent_id =
+             (SELECT max(t.agent_id) FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 2);",
+    );
+    let rates = stage
+        .rows(
+            "SELECT o.ops_per_s / (SELECT count(DISTINCT t.agent_id) FROM tasks AS t
+                                   WHERE t.step_id = s.id AND t.state = 'done')
+             FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
+             WHERE s.run_id IN (1, 2) AND s.ordinal = 1 ORDER BY s.run_id",
+        )
+        .await;
+    let [whole, stayed] = [&rates[0], &rates[1]].map(|rate| rate.parse::<f64>().unwrap());
+    let runs = asked(&stage, RUNS).await.unwrap();
+    let row = &runs["comparisons"][0]["rows"][0];
+    assert_eq!(
+        (&row["unit"], &row["per_client"], row["judged"].as_bool()),
+        (&json!("ops/s per client"), &json!(true), Some(true)),
+        "{row}"
+    );
+    let ratio = row["ratio"].as_f64().unwrap();
+    assert!((ratio - stayed / whole).abs() < 1e-6, "{row} {rates:?}");
+    let said = &runs["comparisons"][0]["sentences"][0];
+    assert!(
+        said.as_str()
+            .unwrap()
+            .contains("of run 1's rate per client in the geometric mean"),
+        "{said}"
+    );
+    // Of a rate over the whole step nobody knows whose it is.
+    change(
+        &stage,
+        "UPDATE step_results SET headline = 'last-done' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);",
+    );
+    let runs = asked(&stage, RUNS).await.unwrap();
+    let row = &runs["comparisons"][0]["rows"][0];
+    assert_eq!(row["verdict"], json!("not-comparable"), "{row}");
+}
+
+/// In the words of who said it, and with the side that a daemon worked for.
+#[tokio::test]
+async fn marks_and_disturbed_daemons_stand_behind_the_verdict() {
+    let stage = stage().await;
+    change(
+        &stage,
+        "INSERT INTO marks (run_id, at_us, text)
+             SELECT run_id, start_us + 1000000, 'switch B rebooted' FROM steps
+             WHERE run_id = 2 AND target = 'sr33' ORDER BY ordinal LIMIT 1;
+         INSERT INTO marks (run_id, at_us, text)
+             SELECT run_id, max(coalesce(last_done_us, ended_us)) + 60000000, 'much later' FROM steps WHERE run_id = 2;
+         INSERT INTO events (at_us, agent_id, severity, kind, message, detail)
+             SELECT s.start_us + 2000000, a.id, 'warning', 'daemon-stopped', d.name || ' was stopped',
+                    json_object('pid', d.pid, 'start_ticks', d.start_ticks)
+             FROM steps AS s JOIN step_daemons AS u ON u.step_id = s.id AND u.serves_target = 1
+                  JOIN daemons AS d ON d.id = u.daemon_id JOIN agents AS a ON a.host_id = d.host_id
+             WHERE s.run_id = 2 AND s.target = 'sr33' ORDER BY s.ordinal LIMIT 1;",
+    );
+    let targets = asked(&stage, TARGETS).await.unwrap();
+    let rows = targets["comparisons"][0]["rows"].as_array().unwrap();
+    let mut caveats: Vec<&str> = rows
+        .iter()
+        .flat_map(|row| row["caveats"].as_array().unwrap())
+        .map(|caveat| caveat.as_str().unwrap())
+        .filter(|caveat| caveat.starts_with("while "))
+        .collect();
+    caveats.dedup();
+    let [only] = caveats[..] else {
+        panic!("{caveats:?}");
+    };
+    assert!(
+        only.starts_with("while sr33 ran: mark `switch B rebooted`; "),
+        "{only}"
+    );
+    assert!(only.ends_with(" was stopped (it served sr33)"), "{only}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_compared_is_refused_with_a_reason() {
     let stage = stage().await;

@@ -223,7 +223,10 @@ async fn a_mode_that_the_target_cannot_do_leaves_the_other_modes_of_its_cell() {
     );
     assert_eq!(
         stage
-            .rows("select s.mode, e.severity, e.message from events e join steps s on s.id = e.step_id where e.kind = 'mode-left-out'")
+            .rows(
+                "select s.mode, e.severity, e.message from events e join steps s on s.id = e.step_id
+                 where e.kind = 'mode-left-out'"
+            )
             .await,
         ["read|warning|step 2 (io read on a) cannot be done there and is left out; the other modes of its cell go on"]
     );

@@ -132,7 +132,8 @@ pub struct Footprint {
 pub struct FillAim {
     /// Percent of what ordinary users can have that are in use in the end; `None`: [`Footprint::bytes`] are the aim.
     pub percent: Option<u8>,
-    /// Bytes that the task leaves free: it fails where it comes down to them before its aim. 0: a full target is an end.
+    /// Bytes that the task leaves free: it fails where it comes down to them before its aim. 0: a full target is an
+    /// end.
     pub floor_bytes: u64,
 }
 

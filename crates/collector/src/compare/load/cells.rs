@@ -41,7 +41,10 @@ pub(super) async fn cells_of(
                 coalesce(g.clients, s.clients) AS clients, s.repeat, s.start_us,
                 coalesce(s.last_done_us, s.ended_us) AS until_us,
                 coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
-                    AS tasks, s.cache, s.partial, s.flags,
+                    AS tasks,
+                (SELECT count(DISTINCT t.agent_id) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL
+                     AND t.state = 'done' AND (o.group_name IS NULL OR t.group_name = o.group_name)) AS stayed,
+                s.cache, s.partial, s.flags,
                 coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
                 o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us, o.histogram, o.response_histogram,
                 s.all_active_from_us, s.all_active_until_us,
@@ -128,6 +131,7 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
         _ => row.try_get("last_done_us")?,
     };
     let start: Option<i64> = row.try_get("start_us")?;
+    let partial: bool = row.try_get("partial")?;
     Ok(Found {
         span: start.zip(row.try_get::<Option<i64>, _>("until_us")?),
         window: from.zip(until).filter(|_| headline == "window"),
@@ -155,7 +159,12 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
             target: row.try_get("target")?,
             flags: serde_json::from_str(&json("flags")?)
                 .map_err(|error| unreadable("flags", error))?,
-            partial: row.try_get("partial")?,
+            partial,
+            // To the last worker's end, what those did counts too that were lost on the way.
+            rate_clients: match partial && headline != "window" {
+                true => 0,
+                false => row.try_get("stayed")?,
+            },
             ops: row.try_get("ops")?,
             errors: row.try_get("errors")?,
             ops_per_s: row.try_get("ops_per_s")?,
@@ -181,8 +190,9 @@ fn histogram(
 }
 
 /// Events of a run that disturb what is measured, by the beginnings of their kinds.
-const DISTURBING: [&str; 10] = [
+const DISTURBING: [&str; 11] = [
     "agent-lost",
+    "carrier-",
     "client-frozen",
     "daemon-",
     "errors-limit",
@@ -193,6 +203,8 @@ const DISTURBING: [&str; 10] = [
     "step-failed",
     "target-lost",
 ];
+/// What people and scripts said of the time.
+const MARK: &str = "mark";
 /// Events of a run that are read.
 const MAX_EVENTS: i64 = 4000;
 
@@ -203,8 +215,17 @@ async fn add_events(
     found: &mut [Found],
 ) -> Result<(), CompareError> {
     // A daemon's event has no run of its own: it belongs to the run that was under way.
-    let rows: Vec<(i64, String, String)> = sqlx::query_as(
-        "SELECT e.at_us, e.kind, e.message FROM runs AS r
+    let mut rows: Vec<(i64, String, String)> = sqlx::query_as(
+        "SELECT e.at_us, e.kind,
+                e.message || coalesce((
+                    SELECT ' (it served ' || group_concat(target, ', ') || ')' FROM (
+                        SELECT DISTINCT s.target FROM agents AS a
+                        CROSS JOIN daemons AS d ON d.host_id = a.host_id AND d.pid = e.detail ->> 'pid'
+                            AND d.start_ticks = e.detail ->> 'start_ticks'
+                        CROSS JOIN step_daemons AS u ON u.daemon_id = d.id AND u.serves_target
+                        CROSS JOIN steps AS s ON s.id = u.step_id AND s.run_id = r.id
+                        WHERE a.id = e.agent_id AND e.kind LIKE 'daemon-%' ORDER BY 1)), '')
+         FROM runs AS r
          CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
              AND (e.run_id IS NULL OR e.run_id = r.id)
          WHERE r.id = ?1 AND (e.severity <> 'info' OR e.kind IN ('daemon-ended', 'daemon-restarted'))
@@ -212,10 +233,23 @@ async fn add_events(
     )
     .bind(run.0)
     .bind(MAX_EVENTS)
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await
     .map_err(reading("events"))?;
-    let disturbs = |kind: &str| DISTURBING.iter().any(|begin| kind.starts_with(begin));
+    let marks: Vec<(i64, String)> =
+        sqlx::query_as("SELECT at_us, text FROM marks WHERE run_id = ?1 ORDER BY at_us LIMIT ?2")
+            .bind(run.0)
+            .bind(MAX_EVENTS)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("marks"))?;
+    let said = marks
+        .into_iter()
+        .map(|(at, text)| (at, String::from(MARK), format!("mark `{text}`")));
+    rows.extend(said);
+    rows.sort_by_key(|(at, ..)| *at);
+    let disturbs =
+        |kind: &str| kind == MARK || DISTURBING.iter().any(|begin| kind.starts_with(begin));
     for (at, _, message) in rows.iter().filter(|(_, kind, _)| disturbs(kind)) {
         for one in found.iter_mut() {
             if one

@@ -123,11 +123,44 @@ fn a_paced_load_is_judged_by_its_response_time() {
     );
 }
 
+/// One of two clients did three quarters of what both had done: each did half as much again.
 #[test]
-fn a_run_that_lost_a_client_has_no_rate_of_all() {
+fn a_run_that_lost_a_client_is_compared_per_client() {
+    let whole = repeats(&[100.0, 101.0, 99.0], 1);
+    let mut lost = repeats(&[75.0, 76.0, 74.0], 2);
+    for cell in &mut lost {
+        cell.partial = true;
+        cell.flags = vec!["partial".into()];
+        cell.rate_clients = 1;
+    }
+    let answer = runs_compared(whole.clone(), lost.clone());
+    assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Faster)]);
+    let row = &answer.comparisons[0].rows[0];
+    assert!((row.ratio - 1.5).abs() < 1e-9, "{row:?}");
+    assert_eq!((row.a.value, row.b.value), (50.0, 75.0));
+    assert_eq!(row.unit, "ops/s per client");
+    let sentence = first_sentence(&answer);
+    assert!(
+        sentence.contains("per client 50 % faster than run 1 (95 % CI "),
+        "{sentence}"
+    );
+    assert!(sentence.contains("run 2 is partial"), "{sentence}");
+    assert_eq!(holds("ops > +5%", &answer), (1, false));
+    // Where nothing ran at the same time, a client's part is not known either.
+    lost[1].flags.push("no-overlap".into());
+    let answer = runs_compared(whole, lost);
+    assert_eq!(
+        verdicts(&answer),
+        [(FigureName::Ops, Verdict::NotComparable)]
+    );
+}
+
+#[test]
+fn a_run_that_lost_every_client_has_no_rate_of_any() {
     let mut lost = repeats(&[200.0, 201.0, 199.0], 2);
     for cell in &mut lost {
         cell.partial = true;
+        cell.rate_clients = 0;
     }
     let answer = runs_compared(repeats(&[100.0, 101.0, 99.0], 1), lost.clone());
     assert_eq!(

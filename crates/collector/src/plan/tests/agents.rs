@@ -255,9 +255,9 @@ fn a_fill_that_would_break_a_floor_is_refused() {
         &format!("{all}\nshare = 96\nfloor = 0"),
         50,
         &[
-            "filled to 96 %, target `a` has 40.0 MiB free of 0.98 GiB at /mnt/a, and the policy of agent `x` keeps 50.0 MiB \
-             free there (its `free-space`): it would stop the fill\n  4 | [[phase]]\n    | ^^^^^^^^^\n  help: set `share` to \
-             at most 95, or start the agent with a smaller --free-space",
+            "filled to 96 %, target `a` has 40.0 MiB free of 0.98 GiB at /mnt/a, and the policy of agent `x` keeps \
+             50.0 MiB free there (its `free-space`): it would stop the fill\n  4 | [[phase]]\n    | ^^^^^^^^^\n  help: \
+             set `share` to at most 95, or start the agent with a smaller --free-space",
         ],
     );
     check(&format!("{all}\nshare = 95\nfloor = 0"), 50, &[]);

@@ -133,7 +133,8 @@ impl Run {
             }
             StepEnd::Failed { reason } => {
                 let is_last = index + 1 == self.cell(index).end;
-                // What the target cannot do says nothing of the other modes: each lays out the data that it does not find.
+                // What the target cannot do says nothing of the other modes: each lays out the data that it does not
+                // find.
                 if step.unsupported && !is_last {
                     self.skip_mode(index, step.id);
                     self.stage = Stage::Between;
