@@ -263,34 +263,56 @@ fn beneath(mounted: &MountedOn) -> Vec<String> {
 fn mount(path: &Path) -> Option<Mount> {
     let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mount_of(&table, stat.stx_mnt_id)
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    Some(mount_of(&table, stat.stx_mnt_id).unwrap_or_else(|| unlisted(&table, device)))
+}
+
+/// A mount that is not in the table, as that of the root in a chroot: by another mount of its device, or its device alone.
+fn unlisted(table: &str, device: String) -> Mount {
+    let mut mounts = table.lines().filter_map(|line| Some(parsed(line)?.1));
+    match mounts.find(|mount| mount.device == device) {
+        Some(mount) => Mount {
+            options: String::new(),
+            ..mount
+        },
+        None => Mount {
+            kind: String::new(),
+            device,
+            source: String::new(),
+            options: String::new(),
+        },
+    }
+}
+
+fn mount_of(table: &str, id: u64) -> Option<Mount> {
+    let mut mounts = table.lines().filter_map(parsed);
+    mounts.find(|(number, _)| *number == id).map(|(_, it)| it)
 }
 
 /// A line of the table: mount id, parent, device, root, mount point, options, optional fields, `-`, type, source.
-fn mount_of(table: &str, id: u64) -> Option<Mount> {
-    table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        if fields.next()?.parse::<u64>().ok()? != id {
-            return None;
-        }
-        let device = fields.nth(1)?.to_owned();
-        let options = fields.nth(2)?;
-        let mut fields = fields.skip_while(|field| *field != "-").skip(1);
-        let kind = fields.next()?;
-        let source = unescaped(fields.next().unwrap_or_default());
-        let of_file_system = fields.next().unwrap_or_default();
-        // MooseFS names itself only by its source.
-        let kind = match source.strip_prefix("mfs#") {
-            Some(_) if kind == "fuse" => "fuse.moosefs",
-            _ => kind,
-        };
-        Some(Mount {
+fn parsed(line: &str) -> Option<(u64, Mount)> {
+    let mut fields = line.split(' ');
+    let id = fields.next()?.parse().ok()?;
+    let device = fields.nth(1)?.to_owned();
+    let options = fields.nth(2)?;
+    let mut fields = fields.skip_while(|field| *field != "-").skip(1);
+    let kind = fields.next()?;
+    let source = unescaped(fields.next().unwrap_or_default());
+    let of_file_system = fields.next().unwrap_or_default();
+    // MooseFS names itself only by its source.
+    let kind = match source.strip_prefix("mfs#") {
+        Some(_) if kind == "fuse" => "fuse.moosefs",
+        _ => kind,
+    };
+    Some((
+        id,
+        Mount {
             kind: kind.to_owned(),
             device,
             source,
             options: unescaped(&joined(options, of_file_system)),
-        })
-    })
+        },
+    ))
 }
 
 /// The options of a mount and of its file system, each once.
@@ -385,12 +407,35 @@ mod tests {
             (survey.sources[0].floor_bytes, survey.paths[3].floor_bytes),
             (0, 0)
         );
-        assert!(
-            target.free_bytes > 0 && !target.file_system.is_empty() && target.device.contains(':')
-        );
+        assert!(target.free_bytes > 0 && target.device.contains(':'));
+        // In a chroot the table of mounts lacks the root.
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let has_root = table
+            .lines()
+            .any(|line| line.split(' ').nth(4) == Some("/"));
+        assert!(!target.file_system.is_empty() || !has_root);
         assert_eq!(
             facts(&policy.targets, "target", Use::Target).problem,
             "is not an absolute path"
+        );
+    }
+
+    #[test]
+    fn a_mount_that_is_not_listed_is_known_by_its_device() {
+        let table = "66 43 0:22 / /sys ro - sysfs sysfs rw\n70 43 254:0 /usr /usr ro - ext4 /dev/vda rw,discard";
+        let known = unlisted(table, "254:0".to_owned());
+        assert_eq!(
+            (
+                known.kind.as_str(),
+                known.source.as_str(),
+                known.options.as_str()
+            ),
+            ("ext4", "/dev/vda", "")
+        );
+        let unknown = unlisted(table, "8:1".to_owned());
+        assert_eq!(
+            (unknown.kind.as_str(), unknown.device.as_str()),
+            ("", "8:1")
         );
     }
 
