@@ -21,7 +21,7 @@ use crate::{
     pictures,
     query::{self, Limits},
     report::{self, ReportError},
-    scheduler::Scheduler,
+    scheduler::{RunProgress, Scheduler},
     sessions::{Fleet, ForgetError},
     store::{
         Store,
@@ -34,6 +34,7 @@ use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
 use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use watcher::RunWatcher;
@@ -54,6 +55,9 @@ const REPORTS: QuotaLimits = QuotaLimits {
     in_all: 8,
     per_client: 4,
 };
+/// Within which a collector that was started takes up what has not ended, and how often that is looked at.
+const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
+const TAKEN_UP_POLL: Duration = Duration::from_millis(20);
 /// Each is woken by every change of its run.
 const WATCHERS: QuotaLimits = QuotaLimits {
     what: "watchers of runs",
@@ -134,6 +138,21 @@ impl ControlService {
     }
 }
 
+impl ControlService {
+    /// The progress of a run that this collector has seen. One that has not ended is waited for: a collector that has just
+    /// been started takes it up a moment later.
+    async fn progress_of(&self, row: &RunRow) -> Option<Arc<RunProgress>> {
+        let deadline = Instant::now() + TAKEN_UP_WITHIN;
+        loop {
+            let progress = self.scheduler.progress().run(row.id);
+            if progress.is_some() || row.state.is_end() || Instant::now() >= deadline {
+                return progress;
+            }
+            sleep(TAKEN_UP_POLL).await;
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Control for ControlService {
     type WatchRunStream = ResponseStream<v1::RunUpdate>;
@@ -157,9 +176,12 @@ impl Control for ControlService {
         let permit = self.watchers.enter(&request)?;
         let request = request.into_inner();
         let row = self.find(&request.run).await?;
-        let Some(progress) = self.scheduler.progress().run(row.id) else {
+        let Some(progress) = self.progress_of(&row).await else {
             // The run may have ended after its row was read.
             let row = self.find(&row.id.to_string()).await?;
+            if !row.state.is_end() {
+                return Err(Status::unavailable("the run was not taken up yet"));
+            }
             let steps = self
                 .store
                 .steps(row.id)
