@@ -151,3 +151,97 @@ fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
     let ended = run.exit_within(LIMIT).expect("the run ends");
     assert_eq!(ended.code(), Some(3), "{}", run.log());
 }
+
+/// Agents that allow as many threads as one phase needs: an end of a link that stays claimed refuses the next step.
+fn mesh_of_two_threads() -> Mesh {
+    let mut mesh = Mesh::start();
+    for name in ["a", "b", "c"] {
+        mesh.add(Agent::named(name).argument("--threads").argument("2"));
+    }
+    mesh
+}
+
+const ALL_THREADS: &str = "[[phase]]\nworkload = \"null\"\nops = 1000\nnumjobs = 2\n";
+
+fn one_link(mode: &str) -> String {
+    format!(
+        "on-loss = \"continue\"\nloss-after = \"3s\"\n[[phase]]\nworkload = \"network\"\nmodes = [\"{mode}\"]\n\
+         pairs = \"one-to-many\"\nfrom = [\"a\"]\nto = [\"c\"]\nstreams = 2\nbs = \"1k\"\n\
+         rate_iops = 200\nruntime = \"30s\"\n{ALL_THREADS}"
+    )
+}
+
+#[test]
+fn the_other_end_of_a_dead_agents_link_is_free_for_the_next_step() {
+    measured(|| {
+        for (mode, dies) in [
+            ("throughput", "a"),
+            ("throughput", "c"),
+            ("udp-stream", "a"),
+            ("udp-stream", "c"),
+        ] {
+            let mut mesh = mesh_of_two_threads();
+            let mut run = mesh.begin(&one_link(mode));
+            mesh.until_step_is(mode, "running", LIMIT);
+            mesh.kill_agent(dies);
+            let killed = Instant::now();
+            let ended = run.exit_within(LIMIT).expect("the run ends without it");
+            assert_eq!(ended.code(), Some(3), "{}", run.log());
+            let tasks = mesh.db().rows(
+                "SELECT a.name, t.state, t.error FROM tasks t JOIN agents a ON a.id = t.agent_id
+                 JOIN steps s ON s.id = t.step_id WHERE s.workload = 'null'",
+            );
+            assert_eq!(tasks.len(), 3, "{tasks:?}");
+            for task in tasks {
+                let expected = if task.text("name") == dies {
+                    "lost"
+                } else {
+                    "done"
+                };
+                assert_eq!(task.text("state"), expected, "{mode} {dies}: {task:?}");
+            }
+            // `loss-after`, and the next step.
+            timing!(
+                killed.elapsed() < Duration::from_secs(10),
+                "{mode} {dies}: {:?}",
+                killed.elapsed()
+            );
+        }
+        Ok(())
+    });
+}
+
+/// It is lost to its step, and comes back with the end of the link that it had.
+#[test]
+fn both_ends_of_a_frozen_agents_link_are_free_when_it_is_back() {
+    measured(|| {
+        for stands_still in ["a", "c"] {
+            let mesh = mesh_of_two_threads();
+            let mut run = mesh.begin(&one_link("throughput"));
+            mesh.until_step_is("throughput", "running", LIMIT);
+            mesh.agent(stands_still).signal(libc::SIGSTOP);
+            let lost = "SELECT count(*) FROM events WHERE kind = 'agent-lost'";
+            until_true("its loss is an event", LIMIT, || {
+                mesh.db().one::<i64>(lost) == 1
+            });
+            let ended = run.exit_within(LIMIT).expect("the run ends without it");
+            assert_eq!(ended.code(), Some(3), "{}", run.log());
+            mesh.agent(stands_still).signal(libc::SIGCONT);
+            mesh.until_attached(&["a", "b", "c"]);
+            let back = Instant::now();
+            mesh.run(ALL_THREADS);
+            timing!(
+                back.elapsed() < Duration::from_secs(10),
+                "{stands_still}: {:?}",
+                back.elapsed()
+            );
+            let partial = mesh
+                .db()
+                .column::<i64>("SELECT partial FROM runs ORDER BY id");
+            assert_eq!(partial, [1, 0], "{stands_still}");
+            let claims = "SELECT count(*) FROM events WHERE kind = 'tasks-of-others'";
+            assert_eq!(mesh.db().one::<i64>(claims), 0);
+        }
+        Ok(())
+    });
+}

@@ -75,6 +75,8 @@ pub struct CollectorConfig {
     pub http: HttpConfig,
     /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
     pub clock_ppm: i32,
+    /// How long a connection without a good certificate may stay; `None`: as long as it always may. For tests.
+    pub newcomer_timeout: Option<Duration>,
 }
 
 /// Why a collector does not start, or ended.
@@ -149,7 +151,8 @@ impl Collector {
 
     async fn bound(config: CollectorConfig) -> Result<Self, CollectorError> {
         memory::limit_kept();
-        let limits = ConnectionLimits::of_this_process();
+        let mut limits = ConnectionLimits::of_this_process();
+        limits.newcomer_timeout = config.newcomer_timeout.unwrap_or(limits.newcomer_timeout);
         let listen = config.listen;
         if let HttpListen::At(listen) = config.http.listen
             && !listen.ip().is_loopback()
@@ -380,7 +383,8 @@ fn routes(
             }
         },
     );
-    // As the fallback of a router without routes: a router's own answer differs a little between routes that it has and others.
+    // As the fallback of a router without routes: a router's own answer differs a little between routes that it has and
+    // others.
     let services = axum::Router::new().fallback_service(services.into_axum_router());
     Routes::from(services.layer(strangers))
 }
@@ -448,7 +452,8 @@ fn trusted(
     Ok((Some(trusted), gate))
 }
 
-/// How often the age of the owner's credentials is looked at in their life; they are renewed when a third of it is left.
+/// How often the age of the owner's credentials is looked at in their life; they are renewed when a third of it is
+/// left.
 const OWNER_CHECKS: u32 = 12;
 
 /// Writes new credentials for this user before the old ones expire.

@@ -233,6 +233,9 @@ pub struct CollectorArguments {
     /// How long certificates are good for: to try their renewal
     #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
     pub certificate_lifetime: Option<Duration>,
+    /// How long a connection without a good certificate may stay: to try that it is closed
+    #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
+    pub newcomer_timeout: Option<Duration>,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,

@@ -47,6 +47,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 insecure: arguments.http_insecure,
             },
             clock_ppm: arguments.clock_ppm,
+            newcomer_timeout: arguments.newcomer_timeout,
         };
         let collector = Collector::bind(config).await.context(what)?;
         if let Some(url) = collector.page_url() {
@@ -71,8 +72,8 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
     .await
 }
 
-/// The page's address as it may stand on standard error. The journal keeps what it gets, and others than the owner read it:
-/// the token is left out there.
+/// The page's address as it may stand on standard error. The journal keeps what it gets, and others than the owner read
+/// it: the token is left out there.
 fn shown(url: &str) -> String {
     match url.split_once('?') {
         Some((address, _)) if logging::is_journal() => {

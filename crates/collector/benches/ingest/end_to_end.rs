@@ -72,6 +72,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
             },
         },
         clock_ppm: 0,
+        newcomer_timeout: None,
         http: HttpConfig {
             listen: HttpListen::Off,
             ..HttpConfig::default()

@@ -13,7 +13,6 @@ use super::{
 use futures::{Stream, StreamExt, future};
 use std::{
     io,
-    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -37,8 +36,6 @@ const PREFACE_BYTES: u64 = 24;
 /// one who watches a run carry a message per second, pings alone 4 KiB.
 const IDLE_BYTES: u64 = 8 << 10;
 const IDLE_WINDOW: Duration = Duration::from_secs(600);
-/// Whoever has no good certificate asks for one and leaves.
-const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -57,23 +54,28 @@ const IDLE_LIMITS: IdleLimits = IdleLimits {
     has_one_window: false,
 };
 
-const NEWCOMER_LIMITS: IdleLimits = IdleLimits {
-    handshake: HANDSHAKE_TIMEOUT,
-    window: NEWCOMER_TIMEOUT,
-    has_one_window: true,
-};
+/// Of a connection without a good certificate.
+fn newcomer_limits(timeout: Duration) -> IdleLimits {
+    IdleLimits {
+        handshake: timeout / 3,
+        window: timeout,
+        has_one_window: true,
+    }
+}
 
-/// As many of the incoming connections as may be, each let in by the gate and watched for idleness; the others are closed
-/// at once.
+/// As many of the incoming connections as may be, each let in by the gate and watched for idleness; the others are
+/// closed at once.
 pub(super) fn admitted(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
     gate: Arc<Gate>,
     limits: ConnectionLimits,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let newcomers = Arc::new(Newcomers::new(limits.newcomers));
+    let of_newcomers = newcomer_limits(limits.newcomer_timeout);
     limited(incoming, limits.connections, Arc::clone(&gate))
         .map(move |(stream, permit)| {
-            admit(stream, permit, Arc::clone(&newcomers), Arc::clone(&gate))
+            let (newcomers, gate) = (Arc::clone(&newcomers), Arc::clone(&gate));
+            admit(stream, permit, newcomers, gate, of_newcomers)
         })
         // One that is slow to begin holds up nobody.
         .buffer_unordered(limits.connections.max(1))
@@ -85,6 +87,7 @@ async fn admit(
     permit: OwnedSemaphorePermit,
     newcomers: Arc<Newcomers>,
     gate: Arc<Gate>,
+    of_newcomers: IdleLimits,
 ) -> Option<io::Result<Connection>> {
     let address = stream.peer_addr().ok();
     let ip = address.map(|address| address.ip());
@@ -97,7 +100,7 @@ async fn admit(
     }
     let (stream, identity) = tokio::select! {
         () = place.pushed_out.cancelled() => return None,
-        admitted = gate.admit(stream, address, HANDSHAKE_TIMEOUT) => admitted?,
+        admitted = gate.admit(stream, address, of_newcomers.handshake) => admitted?,
     };
     let room = match gate.room_for(&identity) {
         Ok(room) => room,
@@ -111,8 +114,13 @@ async fn admit(
         PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
         PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),
     };
+    let limits = match &place {
+        Some(_) => of_newcomers,
+        None => IDLE_LIMITS,
+    };
+    let peer = Peer::new(address, identity);
     Some(Ok(Connection::new(
-        stream, address, identity, place, room, permit,
+        stream, peer, limits, place, room, permit,
     )))
 }
 
@@ -163,25 +171,21 @@ pub(super) struct Connection {
 impl Connection {
     fn new(
         stream: Transport,
-        address: Option<SocketAddr>,
-        identity: PeerIdentity,
+        peer: Peer,
+        limits: IdleLimits,
         place: Option<Place>,
         room: Option<Permit<String>>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let ended = match (&identity, &place) {
+        let ended = match (&peer.identity, &place) {
             (PeerIdentity::Known { revoked, .. }, _) => Some(&**revoked),
             (_, Some(place)) => Some(&place.pushed_out),
             _ => None,
         };
         let ended = ended.map(|ended| Box::pin(ended.clone().cancelled_owned()));
-        let limits = match &place {
-            Some(_) => NEWCOMER_LIMITS,
-            None => IDLE_LIMITS,
-        };
         Self {
             stream,
-            peer: Peer::new(address, identity),
+            peer,
             idle: IdleCheck::new(limits),
             ended,
             _place: place,
@@ -350,7 +354,9 @@ mod tests {
     fn an_idle_connection_has_ten_minutes() {
         assert_eq!(IDLE_LIMITS.handshake, Duration::from_secs(10));
         assert_eq!(IDLE_LIMITS.window, Duration::from_secs(600));
-        assert_eq!(NEWCOMER_LIMITS.window, Duration::from_secs(30));
+        let newcomers = newcomer_limits(crate::service::limits::NEWCOMER_TIMEOUT);
+        assert_eq!(newcomers.handshake, Duration::from_secs(10));
+        assert_eq!(newcomers.window, Duration::from_secs(30));
     }
 
     /// Waits 450 ms.

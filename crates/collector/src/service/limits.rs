@@ -1,12 +1,16 @@
 //! How many connections the collector takes, within the files that its process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::Duration;
 
 /// Every agent has one, every command that runs another.
 const MAX_CONNECTIONS: usize = 4096;
 /// Of them, those that have shown no good certificate: half-open ones, and hosts that join. The others are kept free.
 const MAX_NEWCOMERS: usize = 1024;
-/// What the limit of open files is raised to, where the system allows it: connections, the page's, the database's files.
+/// Whoever has no good certificate asks for one and leaves within this, after a third of it to begin HTTP/2.
+pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the limit of open files is raised to, where the system allows it: connections, the page's, the database's
+/// files.
 const WANTED_FILES: u64 = 16_384;
 
 /// Of connections.
@@ -14,6 +18,8 @@ const WANTED_FILES: u64 = 16_384;
 pub(super) struct ConnectionLimits {
     pub connections: usize,
     pub newcomers: usize,
+    /// How long one without a good certificate may stay.
+    pub newcomer_timeout: Duration,
 }
 
 impl ConnectionLimits {
@@ -25,6 +31,7 @@ impl ConnectionLimits {
         Self {
             connections: MAX_CONNECTIONS.min(files / 2),
             newcomers: MAX_NEWCOMERS.min(files / 8),
+            newcomer_timeout: NEWCOMER_TIMEOUT,
         }
     }
 

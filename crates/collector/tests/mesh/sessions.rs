@@ -184,6 +184,7 @@ async fn a_port_in_use_and_a_page_on_an_open_network_are_refused() {
         db: stage.directory.path().join("second.db"),
         security: Security::Insecure,
         clock_ppm: 0,
+        newcomer_timeout: None,
         http: HttpConfig {
             listen: HttpListen::Off,
             ..HttpConfig::default()

@@ -51,6 +51,7 @@ impl Stage {
             db: directory.path().join("mesh.db"),
             security: Security::Insecure,
             clock_ppm: 0,
+            newcomer_timeout: None,
             http: HttpConfig {
                 listen: HttpListen::At("127.0.0.1:0".parse().unwrap()),
                 ..HttpConfig::default()
