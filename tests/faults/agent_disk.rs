@@ -33,12 +33,24 @@ fn an_agent_whose_disk_is_full_for_a_while_loses_nothing() {
     until_true("the load goes on meanwhile", LIMIT, || {
         fs.log().len() > seen + 200
     });
-    std::fs::remove_file(&ballast).unwrap();
     mesh.collector().signal(libc::SIGCONT);
+    let count = |kind: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM events WHERE kind = '{kind}'");
+        mesh.db().one(&sql)
+    };
+    until_true(
+        "the collector is told while the disk is full",
+        LIMIT,
+        || count("spool-blocked") == 1,
+    );
+    std::fs::remove_file(&ballast).unwrap();
     until_true("the agent writes again", LIMIT, || {
         mesh.agent("a")
             .log()
             .contains("the spool can be written again")
+    });
+    until_true("and when it is not any more", LIMIT, || {
+        count("spool-writable") > 0
     });
     let ended = run
         .exit_within(LIMIT)

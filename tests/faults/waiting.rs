@@ -28,7 +28,7 @@ fn an_agent_that_starts_on_a_full_disk_waits_for_room() {
     std::fs::remove_file(&ballast).unwrap();
     mesh.until_attached(&["a"]);
     until_true("the collector is told", LIMIT, || {
-        let sql = "SELECT count(*) FROM events WHERE kind = 'spool-blocked'";
+        let sql = "SELECT count(*) FROM events WHERE kind = 'spool-writable'";
         mesh.db().one::<i64>(sql) == 1
     });
 }

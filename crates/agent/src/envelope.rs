@@ -33,6 +33,16 @@ impl fmt::Display for Sequence {
     }
 }
 
+/// A spool as the agent announces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    pub id: SpoolId,
+    /// The mesh that its rows belong to; `None`: of none yet.
+    pub mesh: Option<String>,
+    /// What that mesh's collector has acknowledged.
+    pub acked: Sequence,
+}
+
 /// Where a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {

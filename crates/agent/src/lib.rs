@@ -337,6 +337,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         workloads: policy.taken_workloads(),
         policy: policy.facts(),
         spools: Vec::new(),
+        newest_run: None,
         advertised: config.advertise.clone().unwrap_or_default(),
         held_tasks: Vec::new(),
         pid: i32::try_from(std::process::id()).unwrap_or(0),

@@ -182,9 +182,10 @@ impl Session {
         exchanges: &mut Exchanges,
         leaving: &CancellationToken,
     ) -> SessionEnd {
-        let hello = match self.spool.ids().await {
+        let hello = match self.spool.announce().await {
             Ok(spools) => Hello {
-                spools: spools.iter().map(ToString::to_string).collect(),
+                spools,
+                newest_run: exchanges.newest_run(),
                 held_tasks: self.runner.held().await,
                 ..self.hello.clone()
             },

@@ -3,7 +3,8 @@
 //! One SQLite file for each start of the agent. Batches are appended with consecutive sequences, sent in order, and
 //! forgotten when the collector has committed them; older files are drained first and removed when empty. A batch that
 //! may have been sent never changes; when the spool is full, only unsent batches are merged into wider intervals, and
-//! samples give way, counted. It knows nothing of connections: it hands [`Envelope`](crate::envelope::Envelope)s to a channel and takes acks.
+//! samples give way, counted. It knows nothing of connections: it hands [`Envelope`](crate::envelope::Envelope)s to a
+//! channel and takes acks.
 
 mod actor;
 mod compact;
@@ -11,6 +12,7 @@ mod error;
 mod file;
 mod gap;
 mod handle;
+mod ledger;
 mod old;
 mod pending;
 mod requests;

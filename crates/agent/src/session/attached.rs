@@ -37,21 +37,28 @@ pub(super) enum SessionEnd {
     Spool(SpoolError),
 }
 
-/// The exchanges with the mesh of the newest session: one session may end and the next begin within a gap.
+/// What outlives a session with the mesh of the newest one.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     mesh: String,
+    /// One session may end and the next begin within a gap.
     filter: Filter,
+    newest_run: Option<i64>,
 }
 
 impl Exchanges {
-    /// Those with that mesh.
-    fn with(&mut self, mesh: &str) -> &mut Filter {
+    /// Begins anew with another mesh.
+    fn with(&mut self, mesh: &str) -> &mut Self {
         if self.mesh != mesh {
-            self.filter = Filter::default();
+            *self = Self::default();
             mesh.clone_into(&mut self.mesh);
         }
-        &mut self.filter
+        self
+    }
+
+    /// The mesh, and the largest id of a run in it that a command was of.
+    pub(super) fn newest_run(&self) -> Option<(String, i64)> {
+        Some((self.mesh.clone(), self.newest_run?))
     }
 }
 
@@ -62,7 +69,7 @@ pub(super) struct AttachedSession<'a> {
     incoming: IncomingStream,
     publishing: BoxFuture<'a, SessionEnd>,
     probes: Probes,
-    filter: &'a mut Filter,
+    exchanges: &'a mut Exchanges,
     /// Whether an invalid message was logged.
     complained: bool,
 }
@@ -111,7 +118,7 @@ pub(super) async fn attach<'a>(
     tracing::info!(
         collector = %session.collector, mesh = %welcome.mesh_uid, agent = welcome.agent_id, "attached"
     );
-    let filter = exchanges.with(&welcome.mesh_uid);
+    let exchanges = exchanges.with(&welcome.mesh_uid);
     let token = welcome.session;
     let publishing = Box::pin(async move {
         let Err(end) = publish(session, connection, &token, envelopes_out).await;
@@ -123,7 +130,7 @@ pub(super) async fn attach<'a>(
         incoming,
         publishing,
         probes: Probes::new(),
-        filter,
+        exchanges,
         complained: false,
     })
 }
@@ -210,6 +217,9 @@ async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
 impl AttachedSession<'_> {
     /// Listens until the session ends.
     pub(super) async fn run(&mut self, leaving: &CancellationToken) -> SessionEnd {
+        let mut blocked = self.session.spool.blocked();
+        // It may have been blocked before this session.
+        blocked.mark_changed();
         loop {
             tokio::select! {
                 () = leaving.cancelled() => return SessionEnd::Left,
@@ -224,6 +234,12 @@ impl AttachedSession<'_> {
                     // When so much waits to be said, a probe would only measure the queue.
                     let _ = self.outgoing.try_send(Outgoing::Probe { sent });
                 }
+                Ok(()) = blocked.changed() => {
+                    if let Some(since) = *blocked.borrow_and_update() {
+                        // A queue that is full is that of a session about to end; the next one says it again.
+                        let _ = self.outgoing.try_send(Outgoing::SpoolBlocked { since });
+                    }
+                }
                 end = &mut self.publishing => return end,
             }
         }
@@ -233,6 +249,8 @@ impl AttachedSession<'_> {
         self.session.contact.touch();
         match incoming {
             Incoming::Command(command) => {
+                let newest_run = &mut self.exchanges.newest_run;
+                *newest_run = (*newest_run).max(command.run.map(|run| run.0));
                 self.session
                     .runner
                     .execute(*command, self.outgoing.clone())
@@ -251,10 +269,11 @@ impl AttachedSession<'_> {
                     tracing::debug!("an answer to no probe of this session");
                     return;
                 }
-                match self
-                    .filter
-                    .add(Incoming::exchange(sent, mesh_received_ns, mesh_sent_ns))
-                {
+                match self.exchanges.filter.add(Incoming::exchange(
+                    sent,
+                    mesh_received_ns,
+                    mesh_sent_ns,
+                )) {
                     Ok(estimate) => {
                         self.session.clock.send_replace(Some(estimate));
                         if let Some(gap) = estimate.gap {

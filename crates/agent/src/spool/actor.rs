@@ -1,9 +1,10 @@
 //! The one task that owns the spools: it packs rows, appends about once a second, sends in order, forgets on ack.
 //!
 //! Rows of operations come by a bounded channel whose sender waits when it is full; samples by [`Samples`], which gives
-//! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any more.
-//! Nothing here waits for the network: batches go into a channel that has room for a whole window.
+//! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any
+//! more. Nothing here waits for the network: batches go into a channel that has room for a whole window.
 
+use super::ledger::{Ledger, LostOfRun};
 use super::pending::Pending;
 use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::{SpoolSet, Undelivered};
@@ -11,14 +12,14 @@ use super::window::SendWindow;
 use super::{Samples, SpoolError};
 use crate::clock::{self, Dating, WallReading, WallWatch};
 use crate::envelope::{Envelope, Position, Sequence, SpoolId};
-use crate::telemetry::{Event, Row, Scope, Severity};
+use crate::telemetry::{Event, Row, RunUid, Scope, Severity};
 use crate::wire;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::error_chain;
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// How long a row waits for others.
@@ -29,6 +30,8 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 8;
 /// After so many refusals in a row a batch is set aside.
 const MOST_REFUSALS: u32 = 3;
+/// The kind of the events about a database that was put back from an older copy.
+const RESTORED: &str = "database-restored";
 
 /// Whether something works; what does not is logged once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,7 @@ pub(super) struct SpoolActor {
     dating: Dating,
     wall: WallWatch,
     pending: Pending,
+    ledger: Ledger,
     window: Option<SendWindow>,
     /// For others to see.
     acked_now: Acked,
@@ -55,6 +59,8 @@ pub(super) struct SpoolActor {
     writing: Health,
     /// Since when the disk takes nothing.
     blocked_since: Option<Instant>,
+    /// The same, for others to see.
+    blocked_now: watch::Sender<Option<MonoNanos>>,
     reading: Health,
     /// Something is to be sent when mesh time is known.
     waits_for_clock: bool,
@@ -70,6 +76,7 @@ impl SpoolActor {
         dating: Dating,
         acked_now: Acked,
         blocked_since: Option<Instant>,
+        blocked_now: watch::Sender<Option<MonoNanos>>,
     ) -> Self {
         Self {
             set,
@@ -77,6 +84,7 @@ impl SpoolActor {
             dating,
             wall: WallWatch::default(),
             pending: Pending::default(),
+            ledger: Ledger::default(),
             window: None,
             acked_now,
             acked_of: HashMap::new(),
@@ -88,6 +96,7 @@ impl SpoolActor {
                 None => Health::Working,
             },
             blocked_since,
+            blocked_now,
             reading: Health::Working,
             waits_for_clock: false,
             drains: Vec::new(),
@@ -171,17 +180,17 @@ impl SpoolActor {
 
     async fn answer(&mut self, request: SpoolRequest, entries: &mut mpsc::Receiver<Entry>) {
         match request {
-            SpoolRequest::Ids(reply) => {
-                let _ = reply.send(self.set.ids());
+            SpoolRequest::Announce(reply) => {
+                let _ = reply.send(self.set.announced(&self.acked_of));
             }
             SpoolRequest::IsAhead {
                 mesh,
                 stored,
                 reply,
             } => {
-                let restored = self.set.is_ahead_of(&mesh, &stored, &self.acked_of);
+                let is_ahead = self.set.vanished(&mesh, &stored, &self.acked_of) > 0;
                 let current = stored.get(&self.set.current()).copied();
-                let _ = reply.send(restored.then(|| current.unwrap_or_default()));
+                let _ = reply.send(is_ahead.then(|| current.unwrap_or_default()));
             }
             SpoolRequest::Attach {
                 mesh,
@@ -214,12 +223,18 @@ impl SpoolActor {
         entries: &mut mpsc::Receiver<Entry>,
     ) -> Result<Attached, SpoolError> {
         self.window = None;
-        if self.set.is_ahead_of(&mesh, &stored, &self.acked_of) {
+        let vanished = self.set.vanished(&mesh, &stored, &self.acked_of);
+        if vanished > 0 {
             self.take_all(entries);
-            let lost = self.set.give_up(&mesh, &self.acked_of).await?;
+            let undelivered = self.set.give_up(&mesh, &self.acked_of).await?;
+            for batch in self.pending.batches() {
+                self.ledger
+                    .add(self.set.current(), Sequence(u64::MAX), batch);
+            }
             let dropped = self.drop_pending();
+            let of_runs = self.ledger.take_lost(&stored, &self.acked_of);
             self.forget_acks();
-            self.note_restored(lost, dropped);
+            self.note_restored(vanished, undelivered, dropped, of_runs);
             return Ok(Attached::Again);
         }
         let ours = stored.get(&self.set.current()).copied();
@@ -227,6 +242,7 @@ impl SpoolActor {
             // What is still in memory belongs to the old mesh as well.
             self.take_all(entries);
             self.drop_pending();
+            self.ledger = Ledger::default();
             self.forget_acks();
             return Ok(Attached::Again);
         }
@@ -242,25 +258,55 @@ impl SpoolActor {
         self.acked = None;
     }
 
-    /// Records that the collector's database went back in time, and what is lost with it.
-    fn note_restored(&mut self, lost: Undelivered, dropped: u32) {
-        let batches = lost.batches + u64::from(dropped);
+    /// Records that the collector's database went back in time, and what is lost with it: in sum, and of each run.
+    fn note_restored(
+        &mut self,
+        vanished: u64,
+        undelivered: Undelivered,
+        dropped: u32,
+        of_runs: Vec<(RunUid, LostOfRun)>,
+    ) {
+        let batches = undelivered.batches + u64::from(dropped);
+        let (bytes, spools) = (undelivered.bytes, undelivered.spools);
         tracing::warn!(
+            vanished,
             batches,
-            bytes = lost.bytes,
-            spools = lost.spools,
+            bytes,
+            spools,
             "the collector's database was restored from an older copy: what was measured for the lost one is kept in \
              the state directory and not delivered"
         );
         self.note(
-            "database-restored",
+            RunUid::default(),
+            RESTORED,
             format!(
-                "the collector's database was restored from an older copy: {batches} batches ({} bytes) that this \
-                 agent measured for the lost one were not delivered and are kept in its state directory",
-                lost.bytes
+                "the collector's database was restored from an older copy: {vanished} batches that it had stored of \
+                 this agent are gone with the lost one, and {batches} more ({bytes} bytes) that were measured for that \
+                 were not delivered; they are kept in the agent's state directory"
             ),
-            json!({"batches": batches, "bytes": lost.bytes, "spools": lost.spools}).to_string(),
+            json!({"batches": batches, "bytes": bytes, "spools": spools, "vanished_batches": vanished}).to_string(),
         );
+        for (run_uid, lost) in of_runs {
+            let (gone, left) = (lost.vanished, lost.undelivered);
+            let at_most = if lost.is_exact { "" } else { "at most " };
+            self.note(
+                run_uid.clone(),
+                RESTORED,
+                format!(
+                    "the collector's database was restored from an older copy: of run {}, {at_most}{} operations in \
+                     {} batches that it had stored of this agent are gone, and {} operations in {} batches were not \
+                     delivered",
+                    run_uid.as_str(), gone.operations, gone.batches, left.operations, left.batches,
+                ),
+                json!({
+                    "run_uid": run_uid.as_str(),
+                    "vanished_operations": gone.operations, "vanished_batches": gone.batches,
+                    "operations": left.operations, "batches": left.batches,
+                    "is_exact": lost.is_exact,
+                })
+                .to_string(),
+            );
+        }
     }
 
     /// Records that the spool has reached its limit.
@@ -271,7 +317,9 @@ impl SpoolActor {
         let Some(limit) = self.set.take_full() else {
             return;
         };
+        self.ledger.given_up();
         self.note(
+            RunUid::default(),
             "spool-full",
             format!(
                 "this agent's spool has reached its limit of {limit} bytes (--spool-limit): what has waited longest for \
@@ -293,9 +341,10 @@ impl SpoolActor {
         };
         let blocked = since.elapsed();
         self.note(
-            "spool-blocked",
+            RunUid::default(),
+            "spool-writable",
             format!(
-                "the disk of this agent's state directory took nothing for {} s, and what was measured waited in memory",
+                "the disk of this agent's state directory takes what is measured again; it took nothing for {} s",
                 blocked.as_secs()
             ),
             json!({"blocked_us": u64::try_from(blocked.as_micros()).unwrap_or(u64::MAX)}).to_string(),
@@ -314,6 +363,7 @@ impl SpoolActor {
             return;
         }
         self.note(
+            RunUid::default(),
             "spool-unreadable",
             format!(
                 "{} spools of earlier starts of this agent cannot be read, and what they hold is lost; the agent's log \
@@ -324,13 +374,17 @@ impl SpoolActor {
         );
     }
 
-    fn note(&mut self, kind: &str, message: String, detail: String) {
+    /// Records an event; `run_uid` is empty when it is of no run.
+    fn note(&mut self, run_uid: RunUid, kind: &str, message: String, detail: String) {
         let Some(map) = self.dating.map() else {
             return;
         };
         let event = Event {
             at: map.to_mesh(MonoNanos::now()),
-            scope: Scope::default(),
+            scope: Scope {
+                run_uid,
+                ..Scope::default()
+            },
             severity: Severity::Warning,
             kind: kind.to_owned(),
             message,
@@ -417,6 +471,7 @@ impl SpoolActor {
             Ok(()) => {
                 if self.writing == Health::Failing {
                     self.writing = Health::Working;
+                    self.blocked_now.send_replace(None);
                     tracing::info!("the spool can be written again");
                     self.note_blocked();
                     self.flush_soon();
@@ -429,6 +484,7 @@ impl SpoolActor {
                 if self.writing == Health::Working {
                     self.writing = Health::Failing;
                     self.blocked_since = Some(Instant::now());
+                    self.blocked_now.send_replace(Some(MonoNanos::now()));
                     tracing::warn!(
                         error = %error_chain(&error),
                         "the spool cannot be written: what is measured stays in memory, and samples are lost when that \
@@ -440,8 +496,8 @@ impl SpoolActor {
         }
     }
 
-    /// The disk has damaged the written spool: a new one is begun. The session ends, because the next one has to announce it,
-    /// and drains what can be read of the old one first.
+    /// The disk has damaged the written spool: a new one is begun. The session ends, because the next one has to
+    /// announce it, and drains what can be read of the old one first.
     async fn replace_spool(&mut self, damage: &SpoolError) {
         tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
         match self.set.roll().await {
@@ -483,6 +539,9 @@ impl SpoolActor {
         let spool = self.set.current();
         for _ in bodies {
             let packed = self.pending.pop();
+            if let Some(packed) = &packed {
+                self.ledger.add(spool, sequence, &packed.batch);
+            }
             for place in packed.into_iter().flat_map(|packed| packed.waiting) {
                 // Who has stopped waiting does not need it.
                 let _ = place.send(Position { spool, sequence });

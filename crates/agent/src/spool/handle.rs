@@ -5,11 +5,12 @@ use super::requests::{Acked, Attached, Entry, SpoolRequest};
 use super::set::SpoolSet;
 use super::{Samples, SpoolError};
 use crate::clock::Dating;
-use crate::envelope::{Envelope, Sequence, SpoolId};
+use crate::envelope::{Announced, Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
+use benchmesh_workloads::clock::MonoNanos;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ pub struct Spool {
     entries: mpsc::Sender<Entry>,
     requests: mpsc::Sender<SpoolRequest>,
     acked: Acked,
+    blocked: watch::Receiver<Option<MonoNanos>>,
 }
 
 impl Spool {
@@ -43,12 +45,21 @@ impl Spool {
         let (entries, entries_in) = mpsc::channel(ENTRIES);
         let (requests, requests_in) = mpsc::channel(REQUESTS);
         let acked = Acked::default();
-        let actor = SpoolActor::new(set, samples, dating, acked.clone(), blocked_since);
+        let (blocked_now, blocked) = watch::channel(None);
+        let actor = SpoolActor::new(
+            set,
+            samples,
+            dating,
+            acked.clone(),
+            blocked_since,
+            blocked_now,
+        );
         let task = tokio::spawn(actor.run(entries_in, requests_in));
         let spool = Self {
             entries,
             requests,
             acked,
+            blocked,
         };
         Ok((spool, task))
     }
@@ -65,13 +76,19 @@ impl Spool {
         self.acked.clone()
     }
 
-    /// The spools' ids, oldest first, the one that is written last.
+    /// Since when the disk has taken nothing; `None`: it takes what comes.
+    #[must_use]
+    pub fn blocked(&self) -> watch::Receiver<Option<MonoNanos>> {
+        self.blocked.clone()
+    }
+
+    /// The spools, oldest first, the one that is written last.
     ///
     /// # Errors
     /// When the spool has ended.
-    pub async fn ids(&self) -> Result<Vec<SpoolId>, SpoolError> {
+    pub async fn announce(&self) -> Result<Vec<Announced>, SpoolError> {
         let (reply, answer) = oneshot::channel();
-        self.request(SpoolRequest::Ids(reply)).await?;
+        self.request(SpoolRequest::Announce(reply)).await?;
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
@@ -95,7 +112,8 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Sends everything after what the collector has `stored` into `out`, which needs room for [`WINDOW_BATCHES`](super::WINDOW_BATCHES).
+    /// Sends everything after what the collector has `stored` into `out`, which needs room for
+    /// [`WINDOW_BATCHES`](super::WINDOW_BATCHES).
     ///
     /// # Errors
     /// When the spools cannot be read.

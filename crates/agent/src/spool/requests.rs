@@ -1,7 +1,7 @@
 //! What the session and the tasks ask of the spools, and what they are answered.
 
 use super::SpoolError;
-use crate::envelope::{Envelope, Position, Sequence, SpoolId};
+use crate::envelope::{Announced, Envelope, Position, Sequence, SpoolId};
 use crate::telemetry::Row;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum Attached {
 
 #[derive(Debug)]
 pub(super) enum SpoolRequest {
-    Ids(oneshot::Sender<Vec<SpoolId>>),
+    Announce(oneshot::Sender<Vec<Announced>>),
     /// Whether the collector has less than it had acked.
     IsAhead {
         mesh: String,

@@ -10,7 +10,7 @@ use super::SpoolError;
 use super::file::{SpoolFile, Stored};
 use super::gap::{GapReason, gap};
 use super::old::{Found, Old, find};
-use crate::envelope::{Envelope, Sequence, SpoolId};
+use crate::envelope::{Announced, Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::MeshMicros;
 use benchmesh_workloads::error_chain;
@@ -72,6 +72,7 @@ impl SpoolSet {
     }
 
     /// Their ids, oldest first; the one that is written is the last.
+    #[cfg(test)]
     pub(super) fn ids(&self) -> Vec<SpoolId> {
         self.old
             .iter()
@@ -85,23 +86,34 @@ impl SpoolSet {
         self.current.id()
     }
 
-    /// Whether the collector has less of a spool than it had acked: its database was restored from an older copy. `acked`
-    /// is what was acked in the meantime, beyond what the spools' files say.
-    pub(super) fn is_ahead_of(
+    /// All of them, oldest first. `acked` is what was acked in the meantime, beyond what the spools' files say.
+    pub(super) fn announced(&self, acked: &HashMap<SpoolId, Sequence>) -> Vec<Announced> {
+        let old = self.old.iter();
+        old.map(|old| (old.id, old.mesh.as_deref(), old.acked))
+            .chain([(self.current.id(), self.current.mesh(), self.current.acked())])
+            .map(|(id, mesh, written)| Announced {
+                id,
+                mesh: mesh.map(str::to_owned),
+                acked: acked.get(&id).copied().unwrap_or_default().max(written),
+            })
+            .collect()
+    }
+
+    /// How many batches the collector had acked and has not any more: its database was restored from an older copy.
+    pub(super) fn vanished(
         &self,
         mesh: &str,
         stored: &HashMap<SpoolId, Sequence>,
         acked: &HashMap<SpoolId, Sequence>,
-    ) -> bool {
-        let current = (self.current.id(), self.current.acked(), self.current.mesh());
-        let old = self.old.iter();
-        old.map(|old| (old.id, old.acked, old.mesh.as_deref()))
-            .chain([current])
-            .filter(|(_, _, bound)| *bound == Some(mesh))
-            .any(|(id, written, _)| {
-                let acked = acked.get(&id).copied().unwrap_or_default().max(written);
-                stored.get(&id).copied().unwrap_or_default() < acked
+    ) -> u64 {
+        let spools = self.announced(acked).into_iter();
+        spools
+            .filter(|spool| spool.mesh.as_deref() == Some(mesh))
+            .map(|spool| {
+                let stored = stored.get(&spool.id).copied().unwrap_or_default();
+                spool.acked.0.saturating_sub(stored.0)
             })
+            .sum()
     }
 
     /// Keeps everything of this mesh aside, and begins a new spool: the database that it was meant for is gone. Returns

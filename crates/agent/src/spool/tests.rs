@@ -8,7 +8,7 @@ mod recovery;
 use super::set::SpoolSet;
 use super::{Attached, Entry, Samples, Spool, WINDOW_BATCHES};
 use crate::clock::{Dating, Estimate, Exchange, Filter};
-use crate::envelope::{Envelope, Sequence};
+use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{
     At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, Row, RunUid, Scope,
@@ -45,6 +45,11 @@ struct Rig {
     entries: mpsc::Sender<Entry>,
     envelopes: mpsc::Receiver<Envelope>,
     _clock: watch::Sender<Option<Estimate>>,
+}
+
+async fn ids(rig: &Rig) -> Vec<SpoolId> {
+    let spools = rig.spool.announce().await.unwrap();
+    spools.into_iter().map(|spool| spool.id).collect()
 }
 
 async fn rig() -> Rig {
@@ -163,6 +168,7 @@ async fn fill_a_disk() {
         assert!(sent < 1000, "it takes in without end");
     }
     assert!(sent > 100, "{sent}: several MiB fit into memory");
+    assert!(rig.spool.blocked().borrow().is_some());
     assert!(
         place.try_recv().is_err(),
         "what is not on disk has no place"
@@ -170,6 +176,8 @@ async fn fill_a_disk() {
 
     rig.spool.limit_pages(1 << 30).await;
     assert_eq!(place.await.unwrap().sequence, Sequence(2));
+    let mut blocked = rig.spool.blocked();
+    blocked.wait_for(Option::is_none).await.unwrap();
     let (mut events, mut blocked) = (0, 0);
     while events < sent || blocked == 0 {
         let envelope = tokio::time::timeout(Duration::from_secs(60), rig.envelopes.recv())
@@ -179,7 +187,7 @@ async fn fill_a_disk() {
         let batch = v1::Batch::decode(envelope.body.as_slice()).unwrap();
         assert!(envelope.body.len() < benchmesh_proto::MAX_BATCH_BYTES);
         for event in &batch.events {
-            if event.kind == "spool-blocked" {
+            if event.kind == "spool-writable" {
                 blocked += 1;
                 continue;
             }

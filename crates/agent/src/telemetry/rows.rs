@@ -31,7 +31,7 @@ impl fmt::Display for TaskId {
 
 /// The uid of a run, which goes with the rows of its tasks: their ids are one database's. Empty: the collector did not
 /// tell it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunUid(Arc<str>);
 
 impl RunUid {

@@ -1,6 +1,7 @@
 //! What the agent says, as messages.
 
 use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
+use crate::envelope::Announced;
 use crate::host::HostFacts;
 use crate::policy::PolicyFacts;
 use crate::sampler::DaemonRule;
@@ -24,7 +25,9 @@ pub struct Hello {
     pub workloads: Vec<(&'static str, u32)>,
     pub policy: PolicyFacts,
     /// Oldest first, the one that is written now last.
-    pub spools: Vec<String>,
+    pub spools: Vec<Announced>,
+    /// The mesh, and the largest id of a run in it that it has had a command of.
+    pub newest_run: Option<(String, i64)>,
     /// Empty: as the collector sees it.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
@@ -41,6 +44,7 @@ pub struct Hello {
 pub enum Outgoing {
     Hello(Box<Hello>),
     Probe { sent: MonoNanos },
+    SpoolBlocked { since: MonoNanos },
     Reply { id: u64, outcome: Outcome },
     Progress { id: u64, progress: Progress },
 }
@@ -51,7 +55,11 @@ impl From<Outgoing> for v1::AgentMessage {
         let body = match outgoing {
             Outgoing::Hello(hello) => Body::Hello(hello_message(*hello)),
             Outgoing::Probe { sent } => Body::ClockProbe(v1::ClockProbe {
-                agent_sent_ns: i64::try_from(sent.0).unwrap_or(i64::MAX),
+                agent_sent_ns: stamp(sent),
+            }),
+            Outgoing::SpoolBlocked { since } => Body::SpoolBlocked(v1::SpoolBlocked {
+                since_ns: stamp(since),
+                sent_ns: stamp(MonoNanos::now()),
             }),
             Outgoing::Reply { id, outcome } => Body::Reply(reply(id, outcome)),
             Outgoing::Progress { id, progress } => Body::Progress(v1::Progress {
@@ -63,6 +71,10 @@ impl From<Outgoing> for v1::AgentMessage {
         };
         Self { body: Some(body) }
     }
+}
+
+fn stamp(at: MonoNanos) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
 fn hello_message(hello: Hello) -> v1::Hello {
@@ -98,15 +110,29 @@ fn hello_message(hello: Hello) -> v1::Hello {
             })
             .collect(),
         policy: Some(policy(hello.policy)),
-        spool_ids: hello.spools,
+        acked: hello.spools.iter().filter_map(acked).collect(),
+        spool_ids: (hello.spools.iter())
+            .map(|spool| spool.id.to_string())
+            .collect(),
+        newest_run: hello
+            .newest_run
+            .map(|(mesh_uid, run_id)| v1::NewestRun { mesh_uid, run_id }),
         advertised_address: hello.advertised,
         held_tasks: hello.held_tasks,
         pid: hello.pid,
         daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
         sample_always: hello.sample_always,
         state_directory: hello.state_directory,
-        started_ns: i64::try_from(hello.started.0).unwrap_or(i64::MAX),
+        started_ns: stamp(hello.started),
     }
+}
+
+fn acked(spool: &Announced) -> Option<v1::AckedSpool> {
+    Some(v1::AckedSpool {
+        spool_id: spool.id.to_string(),
+        mesh_uid: spool.mesh.clone()?,
+        last_sequence: spool.acked.0,
+    })
 }
 
 fn policy(facts: PolicyFacts) -> v1::AgentPolicy {

@@ -179,6 +179,7 @@ impl Ingest {
         for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
             devices::name_child(connection, source, parent)?;
         }
+        self.late |= tasks::note_late_losses(connection, source.agent, &batch.losses)?;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;

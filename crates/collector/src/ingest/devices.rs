@@ -1,7 +1,7 @@
 //! The rows that samples refer to: tasks, daemons, disks, interfaces, by the names that agents use for them.
 //!
-//! Each is looked up in the cache first and in the table on a miss. Daemons, disks and interfaces that are new are added as
-//! far as the agent has room for them.
+//! Each is looked up in the cache first and in the table on a miss. Daemons, disks and interfaces that are new are
+//! added as far as the agent has room for them.
 
 use super::batch::{DaemonSeen, Process};
 use super::cache::{Caches, TaskFacts};
@@ -84,6 +84,14 @@ pub(super) fn run_uid(connection: &Connection, run: RunId) -> Result<Option<Stri
     const FIND: &str = "SELECT uid FROM runs WHERE id = ?";
     find(connection, "look for a run", FIND, [run.0], |row| {
         row.get(0)
+    })
+}
+
+/// The run of a uid.
+pub(super) fn run_of_uid(connection: &Connection, uid: &str) -> Result<Option<RunId>, StoreError> {
+    const FIND: &str = "SELECT id FROM runs WHERE uid = ?";
+    find(connection, "look for a run", FIND, [uid], |row| {
+        Ok(RunId(row.get(0)?))
     })
 }
 

@@ -1,9 +1,9 @@
 //! Rows of tasks: their intervals, merged where one exists, and how they ended.
 
-use super::batch::{OpInterval, TaskEnd};
+use super::batch::{Loss, OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
 use crate::database::StoreError;
-use crate::model::StepId;
+use crate::model::{AgentId, LossKind, StepId};
 use crate::results::histogram_of;
 use benchmesh_workloads::histogram::Blob;
 use rusqlite::{Connection, Row};
@@ -222,11 +222,36 @@ pub(super) fn note_late(
     Ok(late)
 }
 
+/// Notes that an agent has lost batches of the time of steps which have ended, so that their results are made again;
+/// says whether there were any.
+pub(super) fn note_late_losses(
+    connection: &Connection,
+    agent: AgentId,
+    losses: &[Loss],
+) -> Result<bool, StoreError> {
+    let mut late = false;
+    for loss in losses
+        .iter()
+        .filter(|loss| matches!(loss.what, LossKind::Batches | LossKind::Operations))
+    {
+        let steps = execute(
+            connection,
+            "mark lost data",
+            "UPDATE steps SET stale_batches = stale_batches + 1
+             WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped')
+               AND EXISTS (SELECT 1 FROM tasks AS t WHERE t.step_id = steps.id AND t.agent_id = ?3)",
+            [loss.from.0, loss.until.0, agent.0],
+        )?;
+        late |= steps > 0;
+    }
+    Ok(late)
+}
+
 /// Samples this long after a step's end still tell of its end.
 const AFTER_US: i64 = 5_000_000;
 
-/// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again; says
-/// whether any had. What was imported happened elsewhere.
+/// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again;
+/// says whether any had. What was imported happened elsewhere.
 pub(super) fn note_late_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),

@@ -2,7 +2,8 @@
 //! another agent. They are left out and counted, and what came with them is stored.
 //!
 //! A task, a run or a step is found by its id, which belongs to one database. Where the agent tells the uid of the run,
-//! too, both must agree: ids of a database that was put back from a copy are given a second time.
+//! too, both must agree: a database that was put back from a copy can give ids a second time. An event that tells the
+//! uid alone is of the run that has it here, otherwise of none.
 
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;
@@ -83,6 +84,11 @@ impl UnknownRows {
             }
             Ok(own)
         })?;
+        for event in &mut batch.events {
+            if event.run.is_none() && event.step.is_none() && !event.run_uid.is_empty() {
+                event.run = devices::run_of_uid(connection, &event.run_uid)?;
+            }
+        }
         retain(&mut batch.events, |row: &AgentEvent| {
             let known = is_known(connection, row)?;
             if !known {

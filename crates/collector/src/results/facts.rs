@@ -62,6 +62,8 @@ pub struct TaskFacts {
     pub frozen: bool,
     /// Its agent's clock and mesh time jumped apart during the step.
     pub clock_gap: bool,
+    /// Its agent has lost batches of its time that may have had operations in them.
+    pub batches_lost: bool,
 }
 
 /// One task's operations of one kind in one interval.

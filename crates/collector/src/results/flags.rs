@@ -274,6 +274,16 @@ flags! {
                  `bytes` and the figures to the last worker's end hold what the missing ones are known to have done.",
         remedy: "`tasks.state` and `tasks.error` say which and why; `resume` repeats the cell.",
     }
+    BatchesLost = "batches-lost" {
+        about: "samples",
+        severity: Warning,
+        verdict: NotComparable,
+        meaning: "a part of what was measured was lost on its way to the database, so counts and rates may be too low",
+        raised: "An agent of the step lost batches of its time (table `losses`): its disk had damaged them, its spool \
+                 was full, or the collector refused them. Not raised where the agent knows that no operation was in \
+                 them.",
+        remedy: "The event `spool-gap` or `spool-full` of the agent says why; repeat the step.",
+    }
     Errors = "errors" {
         about: "errors",
         severity: Warning,

@@ -46,6 +46,7 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         round_trip_ns: None,
         frozen: false,
         clock_gap: false,
+        batches_lost: false,
     }
 }
 

@@ -154,6 +154,7 @@ impl Machine {
                     run.members = Arc::clone(&self.members);
                     run.now = now;
                     run.stop_on_returned_agents(&before);
+                    run.repeat_after_restore();
                     run.find_task_holders();
                     run.advance_stages();
                     out.append(std::mem::take(&mut run.out));

@@ -273,6 +273,9 @@ impl Listener {
             };
             match heard {
                 Ok(Incoming::Probe { agent_sent_ns }) => handle.answer_probe(agent_sent_ns),
+                Ok(Incoming::SpoolBlocked { since_ns, for_ns }) => {
+                    handle.note_spool_blocked(since_ns, for_ns);
+                }
                 Ok(Incoming::Reply { id, reply }) => handle.deliver_reply(id, reply),
                 Ok(Incoming::Progress { id, progress }) => handle.deliver_progress(id, progress),
                 Ok(Incoming::Hello(_)) => {

@@ -47,8 +47,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands wait
-/// and clock replies are dropped (the agent probes again).
+/// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands
+/// wait and clock replies are dropped (the agent probes again).
 const OUTGOING: usize = 64;
 /// An agent that was heard this recently is alive. The session of a dead agent ends sooner.
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
@@ -234,6 +234,17 @@ impl Fleet {
                 })?
             }
         };
+        let mesh_uid = self.0.store.mesh_uid();
+        let spools = self.0.store.spool_positions(agent).await.map_err(store)?;
+        let is_ahead = hello.is_ahead_of(mesh_uid, &spools);
+        if is_ahead {
+            // They are of the database that is lost: here their ids are of other tasks, or the agent is about to drop
+            // them.
+            hello.held_tasks.clear();
+        }
+        if let Some(run) = hello.newest_run_of(mesh_uid) {
+            self.0.store.raise_run_ids(run).await.map_err(store)?;
+        }
         let claimed = hello.held_tasks.len();
         hello.held_tasks = self
             .0
@@ -250,7 +261,6 @@ impl Fleet {
             self.store_false_claim(agent, &hello.name, of_others, at);
         }
         let hello = Arc::new(hello);
-        let spools = self.0.store.spool_positions(agent).await.map_err(store)?;
         let (outgoing, receiver) = mpsc::channel(OUTGOING);
         let cancel = CancellationToken::new();
         let number = self.number();
@@ -269,6 +279,9 @@ impl Fleet {
             };
             state.insert(agent, host, hello, from, session, at);
             state.appoint(Some(agent));
+            if let Some(member) = state.members.get_mut(&agent) {
+                member.was_ahead |= is_ahead;
+            }
             state
                 .members
                 .get(&agent)
@@ -371,7 +384,7 @@ impl Fleet {
         AttachError::UidBound { name, known_as }
     }
 
-    fn store_event(&self, event: NewEvent) {
+    pub(super) fn store_event(&self, event: NewEvent) {
         let store = self.0.store.clone();
         tokio::spawn(async move {
             let kind = event.kind.clone();

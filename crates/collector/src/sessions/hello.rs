@@ -53,6 +53,18 @@ pub struct Hello {
     pub state_directory: String,
     /// When it locked that, by its host's CLOCK_MONOTONIC.
     pub started_ns: i64,
+    /// Its spools that belong to a mesh.
+    pub acked: Vec<AckedSpool>,
+    /// The largest id of a run that it has had a command of, and the mesh of that.
+    pub newest_run: Option<(String, i64)>,
+}
+
+/// How far a mesh's collector has acknowledged a spool, as its agent knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AckedSpool {
+    pub spool_id: String,
+    pub mesh_uid: String,
+    pub last_sequence: u64,
 }
 
 /// A field that cannot be.
@@ -136,6 +148,25 @@ impl Hello {
         }
     }
 
+    /// Whether this mesh had acknowledged more of some spool than it has `stored`: its database was put back from an
+    /// older copy. The agent drops all that it holds once it is told what is stored.
+    pub fn is_ahead_of(&self, mesh_uid: &str, stored: &[(String, u64)]) -> bool {
+        let mut acked = self.acked.iter().filter(|spool| spool.mesh_uid == mesh_uid);
+        acked.any(|spool| {
+            let mut stored = stored.iter();
+            let known = stored.find(|(spool_id, _)| *spool_id == spool.spool_id);
+            known.map_or(0, |(_, last)| *last) < spool.last_sequence
+        })
+    }
+
+    /// The largest id of a run of this mesh that the agent has had a command of.
+    pub fn newest_run_of(&self, mesh_uid: &str) -> Option<i64> {
+        let newest = self.newest_run.as_ref();
+        newest
+            .filter(|(mesh, _)| mesh == mesh_uid)
+            .map(|(_, run)| *run)
+    }
+
     /// Every check that needs nothing but the message.
     pub fn check(&self) -> Result<(), BadField> {
         text("agent_uid", &self.uid, MAX_UID_BYTES)?;
@@ -182,6 +213,17 @@ impl Hello {
         at_most("spool_ids", self.spool_ids.len(), MAX_SPOOLS)?;
         for spool in &self.spool_ids {
             text("spool_ids", spool, MAX_UID_BYTES)?;
+        }
+        at_most("acked", self.acked.len(), MAX_SPOOLS)?;
+        for spool in &self.acked {
+            text("acked.spool_id", &spool.spool_id, MAX_UID_BYTES)?;
+            text("acked.mesh_uid", &spool.mesh_uid, MAX_UID_BYTES)?;
+        }
+        if let Some((mesh, run)) = &self.newest_run {
+            text("newest_run.mesh_uid", mesh, MAX_UID_BYTES)?;
+            if *run < 0 {
+                return bad("newest_run.run_id", "is negative");
+            }
         }
         optional("state_directory", &self.state_directory, MAX_NAME_BYTES)?;
         if self.pid < 0 {
@@ -253,6 +295,11 @@ impl Hello {
             + paths.map(|path| path.as_os_str().len()).sum::<usize>()
             + self.workloads.keys().map(String::len).sum::<usize>()
             + self.spool_ids.iter().map(String::len).sum::<usize>()
+            + self
+                .acked
+                .iter()
+                .map(|spool| spool.spool_id.len() + spool.mesh_uid.len())
+                .sum::<usize>()
     }
 
     /// The part that is kept while the agent is away: the columns of lists, and the identity by which it is recognized.
@@ -265,6 +312,8 @@ impl Hello {
             spool_ids: Vec::new(),
             held_tasks: Vec::new(),
             daemon_rules: Vec::new(),
+            acked: Vec::new(),
+            newest_run: None,
             ..self.clone()
         }
     }
@@ -318,6 +367,11 @@ mod tests {
         );
         check(&|h| h.held_tasks = vec![1; 70_000], "held_tasks");
         check(&|h| h.pid = -1, "pid");
+        check(&|h| h.acked = vec![AckedSpool::default()], "acked.spool_id");
+        check(
+            &|h| h.newest_run = Some((String::from("m"), -1)),
+            "newest_run.run_id",
+        );
         check(
             &|h| h.daemon_rules = vec![DaemonRule::default()],
             "daemon_rules.name",
@@ -334,6 +388,33 @@ mod tests {
             },
             "labels",
         );
+    }
+
+    #[test]
+    fn an_agent_that_was_acked_more_than_is_stored_is_ahead() {
+        let acked = |mesh: &str, last_sequence| AckedSpool {
+            spool_id: String::from("s"),
+            mesh_uid: String::from(mesh),
+            last_sequence,
+        };
+        let check = |acked, stored: &[(&str, u64)], expected| {
+            let hello = Hello {
+                acked: vec![acked],
+                ..hello()
+            };
+            let stored: Vec<_> = stored
+                .iter()
+                .map(|(spool, last)| ((*spool).to_owned(), *last))
+                .collect();
+            assert_eq!(hello.is_ahead_of("m", &stored), expected, "{stored:?}");
+        };
+        check(acked("m", 5), &[("s", 5)], false);
+        // An ack that was lost on its way.
+        check(acked("m", 5), &[("s", 6)], false);
+        check(acked("m", 5), &[("s", 4)], true);
+        check(acked("m", 5), &[("other", 9)], true);
+        check(acked("m", 0), &[], false);
+        check(acked("another mesh", 5), &[], false);
     }
 
     #[test]

@@ -65,6 +65,10 @@ pub(super) struct Member {
     pub last_seen: MeshMicros,
     pub clock_error_us: i64,
     pub round_trip_us: i64,
+    /// Since the collector's start it has attached with more than the database has, and has dropped its tasks.
+    pub was_ahead: bool,
+    /// Since when its disk takes nothing, by its own clock, as it said last.
+    pub spool_blocked_ns: Option<i64>,
 }
 
 impl Member {
@@ -93,6 +97,8 @@ impl Member {
             last_seen: row.last_seen,
             clock_error_us: 0,
             round_trip_us: 0,
+            was_ahead: false,
+            spool_blocked_ns: None,
         }
     }
 

@@ -13,6 +13,9 @@ pub struct Presence {
     pub session: u64,
     /// The tasks that it held when it attached.
     pub held_tasks: Vec<TaskId>,
+    /// Since the collector's start it has attached with more than the database has, and has dropped its tasks: the
+    /// database was put back from an older copy.
+    pub was_ahead: bool,
     pub boot_id: String,
     pub host: HostId,
     pub host_name: String,
@@ -34,6 +37,7 @@ impl Member {
             attached: self.session.is_some(),
             session: self.session.as_ref().map_or(0, |session| session.number),
             held_tasks: self.hello.held_tasks.iter().copied().map(TaskId).collect(),
+            was_ahead: self.was_ahead,
             boot_id: self.hello.boot_id.clone(),
             host: self.host,
             host_name: self.hello.host_name.clone(),

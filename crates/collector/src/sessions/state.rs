@@ -19,7 +19,8 @@ use tokio::time::Instant;
 /// Agents that are attached or were. A member that is away takes a kilobyte or two, and `hello::MAX_BYTES` at most.
 const MAX_MEMBERS: usize = 12_000;
 
-/// How often a host is sampled between runs, where one of its agents wants that; the agent's own period takes its place.
+/// How often a host is sampled between runs, where one of its agents wants that; the agent's own period takes its
+/// place.
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
 const MOST_RULES: usize = 1024;
@@ -66,6 +67,8 @@ impl State {
             old.as_ref().map_or_else(Default::default, |old| {
                 (old.sampling.clone(), old.clock_error_us, old.round_trip_us)
             });
+        let was_ahead = old.as_ref().is_some_and(|old| old.was_ahead);
+        let spool_blocked_ns = old.as_ref().and_then(|old| old.spool_blocked_ns);
         if let Some(old) = old.and_then(|old| old.session) {
             self.tokens.remove(&old.token);
             old.cancel.cancel();
@@ -84,6 +87,8 @@ impl State {
                 last_seen: at,
                 clock_error_us,
                 round_trip_us,
+                was_ahead,
+                spool_blocked_ns,
             },
         );
     }

@@ -6,7 +6,7 @@ use super::{
         Answer, CacheDrop, Command, DaemonRule, End, Inventory, Make, Progress, RefusalKind,
         RunDirectory, Sampling, Survey,
     },
-    hello::BadField,
+    hello::{AckedSpool, BadField},
     member::{Outgoing, Reply},
 };
 use crate::{
@@ -36,9 +36,22 @@ const MAX_INVENTORY_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Hello(Box<Hello>),
-    Probe { agent_sent_ns: i64 },
-    Reply { id: u64, reply: Reply },
-    Progress { id: u64, progress: Progress },
+    Probe {
+        agent_sent_ns: i64,
+    },
+    Reply {
+        id: u64,
+        reply: Reply,
+    },
+    Progress {
+        id: u64,
+        progress: Progress,
+    },
+    /// The agent's disk has taken nothing since that instant of its own clock, which is so long ago.
+    SpoolBlocked {
+        since_ns: i64,
+        for_ns: i64,
+    },
 }
 
 fn bad<T>(field: &'static str, problem: impl Into<String>) -> Result<T, BadField> {
@@ -59,6 +72,15 @@ impl TryFrom<v1::AgentMessage> for Incoming {
             Some(Body::ClockProbe(probe)) => Ok(Self::Probe {
                 agent_sent_ns: probe.agent_sent_ns,
             }),
+            Some(Body::SpoolBlocked(blocked)) => {
+                match blocked.sent_ns.checked_sub(blocked.since_ns) {
+                    Some(for_ns) if for_ns >= 0 => Ok(Self::SpoolBlocked {
+                        since_ns: blocked.since_ns,
+                        for_ns,
+                    }),
+                    _ => bad("spool_blocked.since_ns", "is after sent_ns"),
+                }
+            }
             Some(Body::Reply(reply)) => Ok(Self::Reply {
                 id: reply.id,
                 reply: decode_reply(reply)?,
@@ -112,6 +134,16 @@ impl TryFrom<v1::Hello> for Hello {
             sample_always: hello.sample_always,
             state_directory: hello.state_directory,
             started_ns: hello.started_ns,
+            acked: (hello.acked.into_iter())
+                .map(|spool| AckedSpool {
+                    spool_id: spool.spool_id,
+                    mesh_uid: spool.mesh_uid,
+                    last_sequence: spool.last_sequence,
+                })
+                .collect(),
+            newest_run: hello
+                .newest_run
+                .map(|newest| (newest.mesh_uid, newest.run_id)),
         })
     }
 }

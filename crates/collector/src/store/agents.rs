@@ -7,10 +7,13 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashSet;
 
+/// Runs that a database may be behind of its agents.
+const MOST_RUNS_AHEAD: i64 = 100_000;
+
 impl Store {
     /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
-    /// descriptions; those that they replace go to `former_agents` and `former_hosts`. A uid stays bound to its name, but
-    /// for one that may rename.
+    /// descriptions; those that they replace go to `former_agents` and `former_hosts`. A uid stays bound to its name,
+    /// but for one that may rename.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         self.write(agent, |agent, connection| {
@@ -106,8 +109,40 @@ impl Store {
             .collect())
     }
 
-    /// No longer lists an agent. Its rows stay, and it is listed again when it attaches. `false`: an unfinished run counts
-    /// on it.
+    /// Takes the ids of runs from behind `newest`, which an agent has seen: the database may have been put back from a
+    /// copy that is older than that run. Not from further than `MOST_RUNS_AHEAD`, whatever the agent says.
+    pub async fn raise_run_ids(&self, newest: i64) -> Result<(), StoreError> {
+        let given: i64 = sqlx::query_scalar(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'",
+        )
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("read the largest id of a run"))?;
+        let newest = newest.min(given.saturating_add(MOST_RUNS_AHEAD));
+        if newest <= given {
+            return Ok(());
+        }
+        self.write(newest, |newest, connection| {
+            Box::pin(async move {
+                for statement in [
+                    "INSERT INTO sqlite_sequence (name, seq) SELECT 'runs', 0
+                     WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'runs')",
+                    "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'runs'",
+                ] {
+                    sqlx::query(statement)
+                        .bind(*newest)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(StoreError::sql("raise the ids of runs"))?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// No longer lists an agent. Its rows stay, and it is listed again when it attaches. `false`: an unfinished run
+    /// counts on it.
     pub async fn forget_agent(&self, agent: AgentId, at: MeshMicros) -> Result<bool, StoreError> {
         self.write((agent, at), |(agent, at), connection| {
             Box::pin(async move {

@@ -53,9 +53,10 @@ const SCHEDULER_READERS: u32 = 3;
 const SCHEDULER_READER_CACHE_KIB: u32 = 16 << 10;
 const READER_CACHE_KIB: u32 = 64 << 10;
 
-/// More tasks and steps than a mesh makes, over the time since its database was made.
+/// More tasks, steps and events than a mesh makes, over the time since its database was made.
 const MOST_TASKS_PER_S: i64 = 1000;
 const MOST_STEPS_PER_S: i64 = 100;
+const MOST_EVENTS_PER_S: i64 = 1000;
 
 /// Everything that an open database consists of.
 #[derive(Debug)]
@@ -102,8 +103,8 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     })
 }
 
-/// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write does it
-/// with its first look at the file. Without a journal there is nothing to undo.
+/// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write
+/// does it with its first look at the file. Without a journal there is nothing to undo.
 pub(crate) fn roll_back(path: &Path) {
     let mut journal = path.as_os_str().to_owned();
     journal.push("-journal");
@@ -306,10 +307,15 @@ async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, 
         .map_err(|e| open_error(path, e))
 }
 
-/// Ids of tasks and steps are taken from behind all that may have been given since the file was made: where it is a
-/// copy that was put back, agents still hold tasks of the time that is lost.
+/// Ids of tasks, steps and events are taken from behind all that may have been given since the file was made: it may be
+/// a copy that was put back. Those of runs, which people type, are raised by what agents have seen
+/// (`Store::raise_run_ids`).
 async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
-    for (table, per_second) in [("tasks", MOST_TASKS_PER_S), ("steps", MOST_STEPS_PER_S)] {
+    for (table, per_second) in [
+        ("tasks", MOST_TASKS_PER_S),
+        ("steps", MOST_STEPS_PER_S),
+        ("events", MOST_EVENTS_PER_S),
+    ] {
         for statement in [
             "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0
              WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",

@@ -223,12 +223,16 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     let restored = rig.spool.is_ahead_of(mesh(), stored.clone()).await.unwrap();
     assert_eq!(restored, Some(first.sequence));
     assert_eq!(rig.spool.acked().last(), second.sequence);
+    let announced = rig.spool.announce().await.unwrap();
+    assert_eq!(announced.len(), 1);
+    assert_eq!(announced[0].mesh.as_deref(), Some("mesh-1"));
+    assert_eq!(announced[0].acked, second.sequence);
     let (out, _) = mpsc::channel(WINDOW_BATCHES);
     let attached = rig.spool.attach(mesh(), stored, out).await.unwrap();
     assert_eq!(attached, Attached::Again);
 
     // What the agent announces next: a new spool, of which the collector has nothing.
-    let ids = rig.spool.ids().await.unwrap();
+    let ids = ids(&rig).await;
     assert!(ids.len() == 2 && ids[0] == first.spool, "{ids:?}");
     let stored = HashMap::from([(first.spool, first.sequence)]);
     let restored = rig.spool.is_ahead_of(mesh(), stored.clone()).await.unwrap();
@@ -246,6 +250,7 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
         (&detail["batches"], &detail["spools"]),
         (&1.into(), &1.into())
     );
+    assert_eq!(detail["vanished_batches"], 1);
     rig.spool.close().await.unwrap();
 }
 
@@ -293,7 +298,7 @@ async fn a_written_spool_that_is_damaged_is_replaced() {
     }
     assert_ne!(last, damaged, "it is written as if nothing had happened");
     while rig.envelopes.recv().await.is_some() {}
-    let ids = rig.spool.ids().await.unwrap();
+    let ids = ids(&rig).await;
     assert_eq!(ids, [damaged, last], "the old one is drained first");
     let (out, mut envelopes) = mpsc::channel(WINDOW_BATCHES);
     let stored = HashMap::from([(damaged, sent.sequence)]);
@@ -335,8 +340,8 @@ async fn spool_files() -> (uuid::Uuid, [Vec<u8>; 3]) {
     (id, files)
 }
 
-/// Opens and drains what the disk has left of a spool. Each batch arrives as it was, or is within a counted gap, or its whole
-/// spool is named as unreadable; what is appended afterwards arrives.
+/// Opens and drains what the disk has left of a spool. Each batch arrives as it was, or is within a counted gap, or its
+/// whole spool is named as unreadable; what is appended afterwards arrives.
 async fn check_recovery(id: uuid::Uuid, files: &[Vec<u8>; 3]) {
     let home = tempfile::tempdir().unwrap();
     let state = state(&home);

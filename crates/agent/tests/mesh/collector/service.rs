@@ -111,6 +111,7 @@ async fn on_message(
                 state.violations.push(format!("two replies: {first:?}"));
             }
         }),
+        Some(Body::SpoolBlocked(_)) => {}
         Some(Body::Progress(progress)) => shared.with(|state| state.progress.push(progress)),
         Some(Body::Hello(_)) | None => {
             shared.with(|state| {

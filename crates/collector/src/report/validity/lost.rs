@@ -35,7 +35,8 @@ pub(super) fn clients(report: &Report) -> Check {
     }
 }
 
-/// Rows that a full spool gave up, and batches that a damaged one lost.
+/// Rows that a full spool gave up, and batches that a damaged one lost. Whether operations of a step may have been in
+/// them is said by its flag.
 pub(super) fn losses(report: &Report) -> Check {
     if !report.awaited.is_empty() {
         let text = format!(
@@ -51,6 +52,8 @@ pub(super) fn losses(report: &Report) -> Check {
     let (batches, samples): (Vec<&LossReport>, Vec<&LossReport>) =
         report.losses.iter().partition(is_batch);
     let mut findings = Vec::new();
+    let flagged = raised(&report.steps, "samples");
+    findings.extend(flagged.map(|flagged| flagged.text));
     findings.extend(batches_lost(&batches));
     let rows: i64 = samples.iter().map(|loss| loss.rows).sum();
     if rows > 0 {
@@ -103,7 +106,5 @@ fn batches_lost(losses: &[&LossReport]) -> Option<String> {
         0 => "how many operations were in them is not known".to_owned(),
         count => format!("with {} operations at least", figures::count(count)),
     };
-    Some(format!(
-        "{seconds} on {agents} ({known}): counts and rates may be too low"
-    ))
+    Some(format!("{seconds} on {agents} ({known})"))
 }

@@ -364,18 +364,24 @@ fn lost_batches_are_named_with_what_was_in_them() {
         from_us: 1,
         until_us: 2,
     };
-    let mut run = report(vec![step(1, "records", "write")]);
+    let mut flagged = step(1, "records", "write");
+    flagged.flags = vec!["batches-lost".into()];
+    let mut run = report(vec![flagged]);
     run.losses = vec![loss("batches", 18)];
-    let text = "18 batches of what was measured, each of about a second, were lost on c1 (how many operations were in \
-                them is not known): counts and rates may be too low";
-    assert_eq!(found(&run, "samples"), (Verdict::Warning, text.to_owned()));
+    let meaning = crate::results::flags::meaning("batches-lost");
+    let text = format!(
+        "the step: {meaning}; 18 batches of what was measured, each of about a second, were lost on c1 (how many \
+         operations were in them is not known)"
+    );
+    assert_eq!(found(&run, "samples"), (Verdict::Warning, text));
+    run.steps[0].flags.clear();
     run.losses = vec![
         loss("batches", 1),
         loss("operations", 1600),
         loss("net_samples", 9),
     ];
-    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least): \
-                counts and rates may be too low; 9 lost on 1 agent: what daemons and hosts did has gaps";
+    let text = "1 batch of what was measured, of about a second, was lost on c1 (with 1 600 operations at least); 9 \
+                lost on 1 agent: what daemons and hosts did has gaps";
     let grouped = text.replace("1 600", &crate::figures::count(1600));
     assert_eq!(found(&run, "samples"), (Verdict::Warning, grouped));
 }

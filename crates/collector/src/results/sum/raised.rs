@@ -71,6 +71,10 @@ impl StepSum {
         );
         raise(Flag::ClockGap, self.tasks.iter().any(|task| task.clock_gap));
         raise(Flag::Partial, self.tasks.iter().any(unended));
+        raise(
+            Flag::BatchesLost,
+            self.tasks.iter().any(|task| task.batches_lost),
+        );
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
         raise(Flag::MostlyFailed, is_mostly_failed(ops));
         raise(

@@ -278,3 +278,11 @@ fn a_clock_that_jumped_is_flagged() {
     let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
     assert_eq!(results.flags, [Flag::ClockGap]);
 }
+
+#[test]
+fn lost_batches_are_flagged() {
+    let mut one = task(1, 0, 4 * S);
+    one.batches_lost = true;
+    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
+    assert_eq!(results.flags, [Flag::BatchesLost]);
+}

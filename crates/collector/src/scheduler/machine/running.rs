@@ -298,6 +298,7 @@ impl Run {
         if state == StepState::Running {
             self.stage = Stage::FindingTaskHolders;
             self.wait(Waiting::HoldersLost, self.policy.loss_after);
+            self.repeat_after_restore();
             self.find_task_holders();
             None
         } else {
@@ -352,6 +353,23 @@ impl Run {
             self.run_load();
         } else if live.iter().all(|task| self.members.is_attached(task.agent)) {
             self.cancel(|waiting| matches!(waiting, Waiting::HoldersLost));
+        }
+    }
+
+    /// Repeats a step that was under way when the collector ended, if one of its agents has dropped its task because
+    /// the database was put back from an older copy. That is no loss of the agent.
+    pub(super) fn repeat_after_restore(&mut self) {
+        let is_awaited = matches!(self.stage, Stage::FindingTaskHolders | Stage::Running);
+        let Some(step) = self.step.as_ref().filter(|step| step.resumed && is_awaited) else {
+            return;
+        };
+        let was_ahead = |task: &TaskHandle| {
+            let member = self.members.get(task.agent);
+            member.is_some_and(|member| member.was_ahead)
+        };
+        if step.tasks.live().any(|task| was_ahead(&task)) {
+            let reason = String::from("the collector's database was restored from an older copy");
+            self.close(Goal::Again { reason });
         }
     }
 

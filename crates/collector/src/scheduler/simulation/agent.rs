@@ -88,6 +88,8 @@ pub(super) struct SimAgent {
     /// Every operation on its target fails.
     pub target_is_dead: bool,
     pub held_at_hello: Vec<TaskId>,
+    /// The database was put back from a copy that is older than what it was acknowledged.
+    pub was_ahead: bool,
     pub last_contact: i64,
     /// When the last command reached it.
     pub last_arrival: i64,
@@ -148,6 +150,7 @@ impl SimAgent {
             session: 0,
             target_is_dead: false,
             held_at_hello: Vec::new(),
+            was_ahead: false,
             last_contact: 0,
             last_arrival: 0,
             file_system,

@@ -108,6 +108,32 @@ fn a_stored_end_of_a_task_is_not_asked_for_after_a_restart() {
     assert_eq!(kinds(&world, "agent-lost"), [] as [String; 0]);
 }
 
+/// Both agents go on with the step that an older copy of the database has as running, and one of them drops its task
+/// because the copy has less than was acknowledged to it: nobody was started again.
+#[test]
+fn a_step_of_a_restored_database_is_repeated_and_nobody_is_lost() {
+    for held_by_the_other in [true, false] {
+        let mut world = world(NULL, 2, OnLoss::AtLeast(2));
+        world.run_until(is_running);
+        world.crash();
+        world.agents[0].restart();
+        world.agents[0].was_ahead = true;
+        if !held_by_the_other {
+            world.agents[1].restart();
+            world.agents[1].was_ahead = true;
+        }
+        world.run_until(|world| world.machine.is_some());
+        // The one that still holds its task is first: the step is awaited.
+        world.attach(1);
+        world.attach(0);
+        world.run_to_end();
+        world.check_end();
+        let run = &world.store.run;
+        assert_eq!((run.state, run.partial), (RunState::Done, false));
+        assert_eq!(kinds(&world, "agent-lost"), [] as [String; 0]);
+    }
+}
+
 /// A collector that is started again after it had stored the end of a task and not its rows; which task that is.
 fn ended_without_rows(on_loss: OnLoss) -> (World, usize) {
     let without_rows = |world: &World| {

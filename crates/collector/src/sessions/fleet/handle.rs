@@ -2,14 +2,16 @@
 
 use super::Fleet;
 use crate::{
-    model::AgentId,
+    model::{AgentId, MeshMicros, Severity},
     sessions::{
         command::Progress,
         member::{Outgoing, Reply, Session},
     },
+    store::rows::NewEvent,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 /// A stream's handle on its session; dropping it ends the session.
 #[derive(Debug)]
@@ -63,6 +65,44 @@ impl SessionHandle {
         if let Some(waiting) = waiting {
             let _ = waiting.reply.send(reply);
         }
+    }
+
+    /// Records that the agent's disk takes nothing, once for each time that it does.
+    pub fn note_spool_blocked(&self, since_ns: i64, for_ns: i64) {
+        if self.with_session(|_| ()).is_none() {
+            return;
+        }
+        let now = self.fleet.clock().now();
+        let name = {
+            let mut state = self.fleet.state();
+            let Some(member) = state.members.get_mut(&self.agent) else {
+                return;
+            };
+            if member.spool_blocked_ns.replace(since_ns) == Some(since_ns) {
+                return;
+            }
+            let name = member.hello.name.clone();
+            if state.recent.room_for(&name, 1, Instant::now()).stored == 0 {
+                return;
+            }
+            name
+        };
+        let since = MeshMicros(now.0.saturating_sub(for_ns / 1000));
+        let message = format!(
+            "the disk of agent `{name}`'s state directory takes nothing: what it measures waits in its memory, and \
+             samples are lost when that is full; make room there"
+        );
+        warn!("{message}");
+        self.fleet.store_event(NewEvent {
+            at: since,
+            run: None,
+            step: None,
+            agent: Some(self.agent),
+            severity: Severity::Warning,
+            kind: String::from("spool-blocked"),
+            message,
+            detail_json: None,
+        });
     }
 
     pub fn deliver_progress(&self, id: u64, progress: Progress) {

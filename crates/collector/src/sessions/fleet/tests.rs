@@ -1,6 +1,10 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::{sessions::recent::MAX_CHANGES, store::rows::Anchor};
+use crate::{
+    model::TaskId,
+    sessions::{hello::AckedSpool, recent::MAX_CHANGES},
+    store::rows::Anchor,
+};
 use tempfile::TempDir;
 
 fn hello() -> Hello {
@@ -72,8 +76,8 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
     store.close().await;
 }
 
-/// A copied state directory under a supervisor that restarts its agent: it is told what to do each time, and let in once
-/// it does that.
+/// A copied state directory under a supervisor that restarts its agent: it is told what to do each time, and let in
+/// once it does that.
 #[tokio::test]
 async fn a_refused_uid_does_not_use_up_changes() {
     let (_directory, store, fleet) = fleet().await;
@@ -147,5 +151,75 @@ async fn a_restarted_agent_takes_over_at_once() {
     );
     assert!(fleet.session(&second.welcome.session).is_some());
     drop((first, second));
+    store.close().await;
+}
+
+/// The database was put back from an older copy: what the agent holds is of the lost one, and the ids that it has seen
+/// are not given again.
+#[tokio::test]
+async fn an_agent_that_is_ahead_of_the_database_holds_nothing_and_raises_ids() {
+    let (_directory, store, fleet) = fleet().await;
+    let newest = async || -> i64 {
+        sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")
+            .fetch_one(store.reader())
+            .await
+            .unwrap()
+    };
+    let ahead = |mesh: &str, last_sequence, run| Hello {
+        held_tasks: vec![7],
+        acked: vec![AckedSpool {
+            spool_id: String::from("s"),
+            mesh_uid: mesh.to_owned(),
+            last_sequence,
+        }],
+        newest_run: Some((mesh.to_owned(), run)),
+        ..hello()
+    };
+    let own = store.mesh_uid().to_owned();
+    // The last: it has begun a new spool, and that it was ahead is remembered.
+    for (mesh, last_sequence, run, held, was_ahead, expected) in [
+        ("another mesh", 9, 40, vec![TaskId(7)], false, 0..=0),
+        (&*own, 9, 40, vec![], true, 40..=40),
+        (&*own, 0, 12, vec![TaskId(7)], true, 40..=40),
+        (&*own, 0, i64::MAX, vec![TaskId(7)], true, 41..=1 << 20),
+    ] {
+        let hello = ahead(mesh, last_sequence, run);
+        let _attached = fleet
+            .attach(hello, None, NameProof::Certificate)
+            .await
+            .unwrap();
+        let presence = fleet.presences().pop().unwrap();
+        assert_eq!((presence.held_tasks, presence.was_ahead), (held, was_ahead));
+        let newest = newest().await;
+        assert!(expected.contains(&newest), "{newest}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_is_one_event_for_each_time() {
+    let (_directory, store, fleet) = fleet().await;
+    let proof = NameProof::Certificate;
+    let first = fleet.attach(hello(), None, proof).await.unwrap();
+    for (since_ns, for_ns) in [(5_000, 0), (5_000, 2_000_000), (9_000, 0)] {
+        first.handle.note_spool_blocked(since_ns, for_ns);
+    }
+    // The next session says it again.
+    let second = fleet.attach(hello(), None, proof).await.unwrap();
+    second.handle.note_spool_blocked(9_000, 3_000_000);
+    first.handle.note_spool_blocked(11_000, 0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let told: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM events WHERE kind = 'spool-blocked'")
+                .fetch_one(store.reader())
+                .await
+                .unwrap();
+        if told == 2 {
+            break;
+        }
+        assert!(told < 2 && Instant::now() < deadline, "{told}");
+        tokio::task::yield_now().await;
+    }
     store.close().await;
 }

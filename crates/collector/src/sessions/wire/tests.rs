@@ -152,6 +152,10 @@ pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
     let body = prop_oneof![
         hello().prop_map(Body::Hello),
         any::<i64>().prop_map(|agent_sent_ns| Body::ClockProbe(v1::ClockProbe { agent_sent_ns })),
+        any::<(i64, i64)>().prop_map(|(since_ns, sent_ns)| Body::SpoolBlocked(v1::SpoolBlocked {
+            since_ns,
+            sent_ns
+        })),
         (any::<u64>(), text(), text(), option::of(reply_body())).prop_map(
             |(id, error, error_kind, body)| Body::Reply(v1::Reply {
                 id,
@@ -217,6 +221,7 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
                 Some(Body::ClockProbe(v1::ClockProbe { agent_sent_ns }))
             );
         }
+        Ok(Incoming::SpoolBlocked { for_ns, .. }) => prop_assert!(for_ns >= 0),
         Ok(Incoming::Progress { progress, .. }) => {
             prop_assert!(progress.unit.chars().count() <= 32 && fits(&progress.unit));
         }
@@ -280,6 +285,15 @@ fn said() -> Vec<Vec<u8>> {
             name: "osd".to_owned(),
             ..v1::DaemonRule::default()
         }],
+        acked: vec![v1::AckedSpool {
+            spool_id: "spool".to_owned(),
+            mesh_uid: "mesh".to_owned(),
+            last_sequence: 300,
+        }],
+        newest_run: Some(v1::NewestRun {
+            mesh_uid: "mesh".to_owned(),
+            run_id: 12,
+        }),
         ..v1::Hello::default()
     };
     let reply = |body| {
@@ -312,6 +326,10 @@ fn said() -> Vec<Vec<u8>> {
         reply(reply::Body::End(end)),
         reply(reply::Body::Arm(v1::ArmReply { lead_us: 5000 })),
         reply(reply::Body::Listen(v1::ListenReply { port: 4750 })),
+        Body::SpoolBlocked(v1::SpoolBlocked {
+            since_ns: 5,
+            sent_ns: 9,
+        }),
         Body::Progress(v1::Progress {
             command_id: 7,
             done: 1,

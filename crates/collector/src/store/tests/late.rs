@@ -1,6 +1,8 @@
 //! A step's figures, made at its end and again when late data arrive.
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
+use crate::ingest::batch::Loss;
+use crate::model::{LossKind, MeshMicros};
 use crate::results::{Flag, Headline};
 use crate::store::finish::follow::FollowedSteps;
 use std::time::{Duration, Instant};
@@ -214,4 +216,77 @@ async fn late_data_change_the_seconds_that_they_are_of_and_nobody_sees_an_empty_
         .map(|(_, new)| (new.1 - T0) / S)
         .collect();
     assert_eq!(changed, [7], "other rows were written again");
+}
+
+/// Waits until what came late is worked in.
+async fn until_worked_in(mesh: &Mesh, flag: &str, is_raised: bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let sql = format!(
+        "SELECT count(*) FROM steps WHERE stale_batches = 0 AND (instr(flags, '\"{flag}\"') > 0) = {is_raised}"
+    );
+    let reader = rusqlite::Connection::open(mesh.path()).unwrap();
+    let is_done = || -> i64 { reader.query_row(&sql, [], |row| row.get(0)).unwrap() };
+    while is_done() == 0 {
+        let found = || -> String {
+            let sql = "SELECT state || ', ' || stale_batches || ': ' || flags FROM steps";
+            reader.query_row(sql, [], |row| row.get(0)).unwrap()
+        };
+        assert!(
+            Instant::now() < deadline,
+            "it is not worked in: {}",
+            found()
+        );
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Batches that will not come are told after the step's results were stored, and flag those that had their time.
+#[tokio::test]
+async fn lost_batches_flag_the_steps_of_their_time() {
+    for (what, rows, from, is_flagged) in [
+        (vec![LossKind::Batches], 3, T0 + S, true),
+        (vec![LossKind::Batches], 3, T0 + 9 * S, false),
+        // A full spool gave up samples only.
+        (
+            vec![LossKind::Batches, LossKind::Operations],
+            0,
+            T0 + S,
+            false,
+        ),
+        (
+            vec![LossKind::Batches, LossKind::Operations],
+            7,
+            T0 + S,
+            true,
+        ),
+        (vec![LossKind::HostSamples], 3, T0 + S, false),
+    ] {
+        let mesh = Mesh::new().await;
+        let (publisher, agent, _) = mesh.publisher("a").await;
+        let run = mesh.run("u").await;
+        let (step, tasks) = mesh
+            .step(run, new_step(0, "files", "create"), &[agent])
+            .await;
+        let mut first = batch("s", 1);
+        first.op_intervals = (0..4)
+            .map(|second| interval(tasks[0], T0 + second * S, "create", 100, 1000))
+            .collect();
+        first.task_ends = vec![task_end(tasks[0], 0, T0 + 4 * S)];
+        send(&publisher, first).await.unwrap();
+        let early = mesh.finish(step, T0 + 5 * S).await;
+        assert_eq!(early.flags, []);
+        let mut late = batch("s", 2);
+        late.losses = (what.iter())
+            .map(|what| Loss {
+                what: *what,
+                rows,
+                from: MeshMicros(from),
+                until: MeshMicros(from + S),
+            })
+            .collect();
+        send(&publisher, late).await.unwrap();
+        until_worked_in(&mesh, "batches-lost", is_flagged).await;
+        let flags = "SELECT count(*) FROM v_results WHERE flag_batches_lost";
+        assert_eq!(mesh.number(flags).await > 0, is_flagged, "{what:?}");
+    }
 }

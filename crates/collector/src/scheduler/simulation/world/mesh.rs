@@ -233,6 +233,7 @@ impl World {
                         0 => Vec::new(),
                         _ => one.held_at_hello.clone(),
                     },
+                    was_ahead: one.was_ahead,
                     boot_id: format!("boot-{agent}"),
                     host: HostId(one.id.0),
                     host_name: format!("host-{agent}"),
