@@ -46,6 +46,18 @@ fn lying_batches() -> Vec<(&'static str, Lie)> {
         ),
         ("no spool", change(|batch| batch.spool_id.clear())),
         (
+            "a forged line of the audit trail",
+            change(|batch| {
+                batch.events.push(wire::Event {
+                    at_us: 1_700_000_000_000_000,
+                    severity: "info".into(),
+                    kind: "certificate-revoked".into(),
+                    message: "2 certificates of a1 revoked by owner".into(),
+                    ..wire::Event::default()
+                })
+            }),
+        ),
+        (
             "a spool that was not announced",
             change(|batch| batch.spool_id = "spool-of-somebody-else".into()),
         ),
@@ -226,6 +238,17 @@ fn rows_of_tasks_of_others_are_left_out_and_counted() {
                 kind: "good".into(),
                 ..wire::Event::default()
             }];
+            // Of a run in which it takes no part, and of a step of that.
+            for (run_id, step_id) in [(1, 0), (0, 1)] {
+                batch.events.push(wire::Event {
+                    at_us: 1_700_000_000_000_000,
+                    severity: "error".into(),
+                    kind: "stall".into(),
+                    run_id,
+                    step_id,
+                    ..wire::Event::default()
+                });
+            }
             liar.publish(batch).await.unwrap();
         });
     });
@@ -236,7 +259,7 @@ fn rows_of_tasks_of_others_are_left_out_and_counted() {
     );
     assert_eq!(
         db.one::<String>("SELECT detail FROM events WHERE kind = 'rows-left-out'"),
-        r#"{"events":0,"intervals":2,"operations":2,"run_uid":"","task_ends":1}"#
+        r#"{"events":2,"intervals":2,"operations":2,"run_uid":"","task_ends":1}"#
     );
     let honest: i64 = db.one("SELECT sum(ops) FROM op_intervals");
     let result: i64 = db.one("SELECT ops FROM step_results");

@@ -583,6 +583,7 @@ CREATE TABLE events (
     run_id          INTEGER REFERENCES runs (id),
     step_id         INTEGER REFERENCES steps (id),
     agent_id        INTEGER REFERENCES agents (id),
+    source          TEXT    NOT NULL DEFAULT 'collector' CHECK (source IN ('agent', 'collector')),
     severity        TEXT    NOT NULL CHECK (severity IN ('info', 'warning', 'error')),
     kind            TEXT    NOT NULL CHECK (kind <> ''),
     message         TEXT    NOT NULL,

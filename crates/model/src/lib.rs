@@ -1,4 +1,5 @@
 //! Facts that agent and collector share, as tables. Pure: no I/O, no wire, no database.
 
+pub mod events;
 pub mod systems;
 pub mod text;

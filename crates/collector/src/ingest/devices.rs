@@ -96,15 +96,35 @@ pub(super) fn run_of_uid(connection: &Connection, uid: &str) -> Result<Option<Ru
 }
 
 /// The uid of the run that a step is of; `None`: there is no such step.
-pub(super) fn run_uid_of_step(
+pub(super) fn run_of_step(
     connection: &Connection,
     step: StepId,
-) -> Result<Option<String>, StoreError> {
+) -> Result<Option<(RunId, String)>, StoreError> {
     const FIND: &str =
-        "SELECT r.uid FROM steps AS s JOIN runs AS r ON r.id = s.run_id WHERE s.id = ?";
+        "SELECT r.id, r.uid FROM steps AS s JOIN runs AS r ON r.id = s.run_id WHERE s.id = ?";
     find(connection, "look for a step", FIND, [step.0], |row| {
-        row.get(0)
+        Ok((RunId(row.get(0)?), row.get(1)?))
     })
+}
+
+/// Whether a run is the agent's: it was there when the run began, or has a task of it.
+pub(super) fn takes_part(
+    connection: &Connection,
+    agent: AgentId,
+    run: RunId,
+) -> Result<bool, StoreError> {
+    const FIND: &str =
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM run_agents WHERE run_id = ?1 AND agent_id = ?2)
+        OR EXISTS (SELECT 1 FROM steps AS s JOIN tasks AS t ON t.step_id = s.id
+            WHERE s.run_id = ?1 AND ?2 IN (t.agent_id, t.peer_agent_id))";
+    let found = find(
+        connection,
+        "look for an agent's run",
+        FIND,
+        [run.0, agent.0],
+        |row| row.get::<_, i64>(0),
+    )?;
+    Ok(found.is_some())
 }
 
 /// The daemon that a process on a host is; `None` when it was never described.

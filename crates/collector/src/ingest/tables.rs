@@ -5,6 +5,7 @@ use super::batch::{
 };
 use super::statements::{Table, Values};
 use crate::model::{AgentId, DaemonId, HostId};
+use benchmesh_model::events::may_be_agents;
 
 pub(crate) static DAEMON_SAMPLES: Table = Table::new(
     "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, rss_peak_bytes, \
@@ -151,9 +152,9 @@ pub(crate) fn clock_offset(agent: AgentId, offset: &ClockOffset, row: &mut Value
 }
 
 pub(crate) static EVENTS: Table = Table::new(
-    "INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)",
+    "INSERT INTO events (at_us, run_id, step_id, agent_id, source, severity, kind, message, detail)",
     "",
-    8,
+    9,
     "keep events",
 );
 
@@ -162,6 +163,11 @@ pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>
     row.add(event.run.map(|id| id.0));
     row.add(event.step.map(|id| id.0));
     row.add(agent.0);
+    // Of what an agent does the collector records events as well.
+    row.add(match may_be_agents(&event.kind) {
+        true => "agent",
+        false => "collector",
+    });
     row.add(event.severity.as_str());
     row.add(&event.kind);
     row.add(&event.message);

@@ -90,7 +90,7 @@ impl UnknownRows {
             }
         }
         retain(&mut batch.events, |row: &AgentEvent| {
-            let known = is_known(connection, row)?;
+            let known = is_known(connection, agent, row)?;
             if !known {
                 self.of_run(&row.run_uid).events += 1;
             }
@@ -144,17 +144,25 @@ fn is_own(
     Ok(facts.is_some_and(|facts| facts.agent == agent && is_same(run_uid, &facts.run_uid)))
 }
 
-/// Whether the run and the step of an event are here.
-fn is_known(connection: &Connection, event: &AgentEvent) -> Result<bool, StoreError> {
+/// Whether the run and the step of an event are here, and the agent takes part in them.
+fn is_known(
+    connection: &Connection,
+    agent: AgentId,
+    event: &AgentEvent,
+) -> Result<bool, StoreError> {
     if let Some(run) = event.run {
         let stored = devices::run_uid(connection, run)?;
-        if !stored.is_some_and(|stored| is_same(&event.run_uid, &stored)) {
+        let is_same = stored.is_some_and(|stored| is_same(&event.run_uid, &stored));
+        if !is_same || !devices::takes_part(connection, agent, run)? {
             return Ok(false);
         }
     }
     if let Some(step) = event.step {
-        let stored = devices::run_uid_of_step(connection, step)?;
-        return Ok(stored.is_some_and(|stored| is_same(&event.run_uid, &stored)));
+        let stored = devices::run_of_step(connection, step)?;
+        let Some((run, uid)) = stored.filter(|(_, uid)| is_same(&event.run_uid, uid)) else {
+            return Ok(false);
+        };
+        return devices::takes_part(connection, agent, run);
     }
     Ok(true)
 }
@@ -231,7 +239,7 @@ fn recorded(
         (agent.0, KIND, run_uid),
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    // An agent may record events of this kind, too.
+    // Databases of earlier versions have events of this kind that agents recorded.
     Ok(there.and_then(|(id, detail)| {
         let detail: Detail = serde_json::from_str(&detail).ok()?;
         Some((id, detail.counts))

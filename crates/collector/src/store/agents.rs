@@ -39,7 +39,7 @@ impl Store {
         let [first, second, third] = kinds;
         sqlx::query_as(
             "SELECT kind, detail FROM events
-            WHERE agent_id IS NULL AND kind IN (?, ?, ?) AND detail IS NOT NULL ORDER BY id",
+            WHERE source = 'collector' AND kind IN (?, ?, ?) AND detail IS NOT NULL ORDER BY id",
         )
         .bind(first)
         .bind(second)

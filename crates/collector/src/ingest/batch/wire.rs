@@ -6,6 +6,7 @@
 mod checks;
 mod samples;
 
+use benchmesh_model::events::may_be_agents;
 use std::collections::HashSet;
 
 pub use checks::BatchError;
@@ -230,6 +231,10 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
             Some(detail)
         }
     };
+    let kind = name("events.kind", wire.kind)?;
+    if !may_be_agents(&kind) {
+        return Err(BatchError::Reserved { kind });
+    }
     let known = |field, id| match id {
         0 => Ok(None),
         id => row_id(field, id).map(Some),
@@ -240,7 +245,7 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
         run: known("events.run_id", wire.run_id)?.map(RunId),
         step: known("events.step_id", wire.step_id)?.map(StepId),
         severity,
-        kind: name("events.kind", wire.kind)?,
+        kind,
         message: text(wire.message),
         detail_json,
     })

@@ -47,6 +47,8 @@ pub enum BatchError {
         "{field} of the batch is empty, longer than {NAME_BYTES} bytes or has control characters"
     )]
     Name { field: &'static str },
+    #[error("events.kind of the batch is `{kind}`, which the collector alone records")]
+    Reserved { kind: String },
     #[error("{field} of the batch has {found} values where pid has {expected}")]
     Columns {
         field: &'static str,

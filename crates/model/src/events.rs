@@ -1,0 +1,66 @@
+//! Which kinds of events only the collector records.
+
+/// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
+pub const OF_COLLECTOR: [&str; 43] = [
+    "agent-back",
+    "agent-lost",
+    "agent-renamed",
+    "agent-tidied",
+    "cache-not-dropped",
+    "cell-begun-anew",
+    "cell-left",
+    "certificate-issued",
+    "certificate-renewed",
+    "certificate-revoked",
+    "database-blocked",
+    "devices-left-out",
+    "directory-left",
+    "directory-removed",
+    "errors-limit",
+    "events-left-out",
+    "insecure",
+    "link-broken",
+    "load-stopped",
+    "mode-left-out",
+    "rate-shared-again",
+    "rows-left-out",
+    "rows-missing",
+    "run-done",
+    "run-failed",
+    "run-stopped",
+    "settle-blind",
+    "settle-limit",
+    "start-requested",
+    "step-failed",
+    "step-late",
+    "step-partial",
+    "step-resumed",
+    "stop-requested",
+    "target-lost",
+    "target-not-mounted",
+    "task-stopped",
+    "tasks-of-others",
+    "token-cancelled",
+    "token-exhausted",
+    "token-made",
+    "token-used",
+    "uid-of-another",
+];
+
+/// Whether an agent may send events of this kind; also those of later versions, which are not known here.
+#[must_use]
+pub fn may_be_agents(kind: &str) -> bool {
+    OF_COLLECTOR.binary_search(&kind).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_the_collector_are_found() {
+        assert!(OF_COLLECTOR.is_sorted());
+        assert!(OF_COLLECTOR.iter().all(|kind| !may_be_agents(kind)));
+        assert!(may_be_agents("daemon-started"));
+    }
+}
