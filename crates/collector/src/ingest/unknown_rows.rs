@@ -159,7 +159,7 @@ fn is_known(
     }
     if let Some(step) = event.step {
         let stored = devices::run_of_step(connection, step)?;
-        let Some((run, uid)) = stored.filter(|(_, uid)| is_same(&event.run_uid, uid)) else {
+        let Some((run, _)) = stored.filter(|(_, uid)| is_same(&event.run_uid, uid)) else {
             return Ok(false);
         };
         return devices::takes_part(connection, agent, run);

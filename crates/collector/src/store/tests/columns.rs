@@ -277,7 +277,9 @@ async fn values_of_tasks_land_in_their_columns() {
         ),
         (
             "events",
-            format!("at_us={T0} severity=warning kind=stall message=it hangs detail={{}}"),
+            format!(
+                "at_us={T0} source=agent severity=warning kind=stall message=it hangs detail={{}}"
+            ),
         ),
     ];
     for (table, expected) in expected {
