@@ -85,8 +85,9 @@ fn each_set_of_clients_is_within_the_next() {
     let sets: Vec<Row> = mesh.db().rows(
         "SELECT s.clients, (SELECT group_concat(name, ' ') FROM (SELECT a.name FROM tasks t JOIN agents a ON a.id = t.agent_id
                             WHERE t.step_id = s.id ORDER BY a.name)) AS agents
-         FROM steps s ORDER BY s.ordinal",
+         FROM steps s WHERE s.state = 'done' ORDER BY s.ordinal",
     );
+    // A cell in which a client was armed too late is begun anew: its first attempt is not done.
     let clients: Vec<i64> = sets.iter().map(|set| set.integer("clients")).collect();
     assert_eq!(clients, [1, 2, 4, 8]);
     let names = |set: &Row| -> BTreeSet<String> {
