@@ -106,7 +106,8 @@ impl Floors {
         }
     }
 
-    /// These floors, or what is free now where that is less: for what makes room on a file system that is too full.
+    /// These floors, or half of what is free now where that is less: for what makes room on a file system that is too full,
+    /// beside others that write to it.
     #[must_use]
     pub fn at_most_free(&self, file_system: impl AsFd) -> Floors {
         let Ok(facts) = rustix::fs::fstatvfs(file_system) else {
@@ -115,8 +116,8 @@ impl Floors {
         let (unit, total) = (facts.f_frsize, facts.f_blocks);
         let (space, inodes) = self.of(total.saturating_mul(unit), facts.f_files);
         Floors {
-            space: Floor::Amount(space.min(facts.f_bavail.saturating_mul(unit))),
-            inodes: Floor::Amount(inodes.min(facts.f_favail)),
+            space: Floor::Amount(space.min(facts.f_bavail.saturating_mul(unit) / 2)),
+            inodes: Floor::Amount(inodes.min(facts.f_favail / 2)),
         }
     }
 

@@ -18,7 +18,7 @@ use tracing::info;
 use super::cpu::{CpuClock, TickLength};
 use super::daemon::{Daemon, Depth, KEPT_PER_DAEMON, ReadContext, Reading, SwitchSource, Tree};
 use super::open_files::FdSizes;
-use super::others::{Listed, Others};
+use super::others::Others;
 use super::poll::Poll;
 use super::proc_file::Buffer;
 use super::round_robin::RoundRobin;
@@ -158,7 +158,7 @@ impl Daemons {
         if self.context.tree == Tree::Foreign {
             return;
         }
-        let listed: Vec<Listed> = self.scanner.listed().collect();
+        let listed: Vec<i32> = self.scanner.listed().collect();
         let Daemons {
             others,
             scanner,

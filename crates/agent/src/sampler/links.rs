@@ -131,6 +131,8 @@ impl Link {
                 .map(|since| LinkTrouble::Heard { since });
         }
         let step = in_step?;
+        // Each step is told of a silence that goes on.
+        self.silent = self.silent.filter(|since| *since >= step);
         let quiet_since = self.heard.at.max(step);
         let span_us = net.at.since(self.last.at).as_micros();
         let span_us = i64::try_from(span_us).unwrap_or(i64::MAX).max(1);

@@ -19,14 +19,8 @@ const MAX_ASKED: usize = 64;
 const MAX_SPAN: Duration = Duration::from_secs(20);
 /// Readings closer than this are not worth their cost.
 const MIN_SPAN: Duration = Duration::from_secs(1);
-
-/// A process of the newest scan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub(crate) pid: i32,
-    /// Of its directory: another one is another process.
-    pub(crate) inode: u64,
-}
+/// Clocks are read one after the other.
+const SLACK_NS: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Others {
@@ -39,7 +33,7 @@ pub(crate) struct Others {
 
 #[derive(Debug, Clone, Copy)]
 struct Used {
-    process: Listed,
+    pid: i32,
     /// `None`: it is watched, or was gone.
     cpu_ns: Option<u64>,
 }
@@ -63,15 +57,15 @@ impl Others {
     pub(crate) fn read(
         &mut self,
         now: MonoNanos,
-        listed: impl Iterator<Item = Listed>,
+        listed: impl Iterator<Item = i32>,
         cpu_ns: impl Fn(i32) -> Option<u64>,
         mut name: impl FnMut(i32) -> Option<String>,
     ) {
         std::mem::swap(&mut self.before, &mut self.now);
         self.now.clear();
-        self.now.extend(listed.map(|process| Used {
-            process,
-            cpu_ns: cpu_ns(process.pid),
+        self.now.extend(listed.map(|pid| Used {
+            pid,
+            cpu_ns: cpu_ns(pid),
         }));
         let Some(from) = self.read_at.replace(now) else {
             return;
@@ -80,8 +74,13 @@ impl Others {
         if span.is_zero() || span > MAX_SPAN {
             return;
         }
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let mut busy = self.since_before();
-        let least_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX) / MIN_PART;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let most_ns = span_ns.saturating_mul(u64::try_from(cpus).unwrap_or(1));
+        // More than there is cannot have been used since: the scan before did not list it.
+        busy.retain(|(_, used)| *used <= most_ns.saturating_add(SLACK_NS));
+        let least_ns = span_ns / MIN_PART;
         // A name may have many processes that are each below it.
         busy.retain(|(_, used)| *used >= least_ns / 10);
         busy.sort_unstable_by_key(|(_, used)| std::cmp::Reverse(*used));
@@ -108,18 +107,18 @@ impl Others {
         };
     }
 
-    /// What each process has used since the reading before; all of it, of one that has begun since.
+    /// What each process has used since the reading before; all of it, of one that has begun since. A clock that went back
+    /// is another process's: the directories in `/proc` get other inodes whenever the kernel forgets them.
     fn since_before(&self) -> Vec<(i32, u64)> {
         let mut before = self.before.iter().peekable();
         let used = self.now.iter().filter_map(|now| {
-            let pid = now.process.pid;
-            while before.next_if(|old| old.process.pid < pid).is_some() {}
-            let old = before.next_if(|old| old.process == now.process);
-            let base = match old {
-                Some(old) => old.cpu_ns?,
+            while before.next_if(|old| old.pid < now.pid).is_some() {}
+            let cpu_ns = now.cpu_ns?;
+            let base = match before.next_if(|old| old.pid == now.pid) {
+                Some(old) => old.cpu_ns.map(|old| if old <= cpu_ns { old } else { 0 })?,
                 None => 0,
             };
-            Some((pid, now.cpu_ns?.saturating_sub(base)))
+            Some((now.pid, cpu_ns - base))
         });
         used.collect()
     }
@@ -161,19 +160,16 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const MS: u64 = 1_000_000;
 
-    /// A process: pid, inode, CPU time if it is not watched, name.
-    type Process = (i32, u64, Option<u64>, &'static str);
+    /// A process: pid, CPU time if it is not watched, name.
+    type Process = (i32, Option<u64>, &'static str);
 
     fn read(others: &mut Others, at_s: u64, processes: &[Process]) {
         let of = |pid: i32| *processes.iter().find(|it| it.0 == pid).unwrap();
         others.read(
             MonoNanos(at_s * SECOND),
-            processes.iter().map(|it| Listed {
-                pid: it.0,
-                inode: it.1,
-            }),
-            |pid| of(pid).2,
-            |pid| Some(of(pid).3.to_owned()),
+            processes.iter().map(|it| it.0),
+            |pid| of(pid).1,
+            |pid| Some(of(pid).2.to_owned()),
         );
     }
 
@@ -185,11 +181,11 @@ mod tests {
     fn who_took_most_is_named_once_by_name() {
         let mut others = Others::default();
         let at_first: [Process; 5] = [
-            (1, 11, Some(5 * SECOND), "init"),
-            (7, 17, Some(SECOND), "backup"),
-            (8, 18, None, "ceph-osd"),
-            (9, 19, Some(0), "cc1"),
-            (20, 30, Some(0), "kworker/u8:3-events"),
+            (1, Some(5 * SECOND), "init"),
+            (7, Some(SECOND), "backup"),
+            (8, None, "ceph-osd"),
+            (9, Some(0), "cc1"),
+            (20, Some(0), "kworker/u8:3-events"),
         ];
         read(&mut others, 100, &at_first);
         assert_eq!(taken(&mut others), []);
@@ -197,14 +193,14 @@ mod tests {
             &mut others,
             105,
             &[
-                (1, 11, Some(5 * SECOND + MS), "init"),
-                (7, 17, Some(SECOND + 600 * MS), "backup"),
-                (8, 18, None, "ceph-osd"),
-                (9, 19, Some(700 * MS), "cc1"),
+                (1, Some(5 * SECOND + MS), "init"),
+                (7, Some(SECOND + 600 * MS), "backup"),
+                (8, None, "ceph-osd"),
+                (9, Some(700 * MS), "cc1"),
                 // Born since: all of it.
-                (10, 20, Some(1350 * MS), "cc1"),
+                (10, Some(1350 * MS), "cc1"),
                 // Of a pid that is used again.
-                (20, 31, Some(100 * MS), "kworker/3:1"),
+                (20, Some(100 * MS), "kworker/3:1"),
             ],
         );
         let busy = others.take().unwrap();
@@ -223,7 +219,7 @@ mod tests {
     #[test]
     fn what_was_not_taken_yet_is_joined_and_a_long_gap_is_left_out() {
         let mut others = Others::default();
-        let at = |cpu_ms: u64| [(7, 17, Some(cpu_ms * MS), "backup")];
+        let at = |cpu_ms: u64| [(7, Some(cpu_ms * MS), "backup")];
         read(&mut others, 100, &at(0));
         read(&mut others, 102, &at(500));
         read(&mut others, 104, &at(800));
@@ -241,10 +237,23 @@ mod tests {
     #[test]
     fn a_process_that_is_no_longer_watched_begins_at_its_clock() {
         let mut others = Others::default();
-        read(&mut others, 100, &[(8, 18, None, "ceph-osd")]);
-        read(&mut others, 102, &[(8, 18, Some(50 * SECOND), "ceph-osd")]);
+        read(&mut others, 100, &[(8, None, "ceph-osd")]);
+        read(&mut others, 102, &[(8, Some(50 * SECOND), "ceph-osd")]);
         assert_eq!(taken(&mut others), []);
-        read(&mut others, 104, &[(8, 18, Some(51 * SECOND), "ceph-osd")]);
+        read(&mut others, 104, &[(8, Some(51 * SECOND), "ceph-osd")]);
         assert_eq!(taken(&mut others), [("ceph-osd".to_owned(), 1_000_000)]);
+    }
+
+    /// As after a gap in the scans: its whole life is more than the time between two readings holds.
+    #[test]
+    fn a_process_that_was_not_listed_before_did_not_use_more_than_there_is() {
+        let mut others = Others::default();
+        read(&mut others, 100, &[(7, Some(0), "init")]);
+        read(
+            &mut others,
+            102,
+            &[(7, Some(0), "init"), (9, Some(216_000 * SECOND), "dockerd")],
+        );
+        assert_eq!(taken(&mut others), []);
     }
 }

@@ -15,7 +15,6 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::others::Listed;
 use super::proc_file::Buffer;
 
 /// Scans at each of which a new process is looked at: its first 15 s at a scan every 5 s.
@@ -125,11 +124,8 @@ impl Scanner {
     }
 
     /// What the last scan saw, ascending by pid.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = Listed> {
-        self.present.iter().map(|process| Listed {
-            pid: process.pid,
-            inode: process.inode,
-        })
+    pub(crate) fn listed(&self) -> impl Iterator<Item = i32> {
+        self.present.iter().map(|process| process.pid)
     }
 
     /// Whether the last scan saw a process of this pid.

@@ -161,7 +161,7 @@ impl Op {
                 "One block: pwrite until the block is written, and the fsync that falls due after it. Bytes: the block."
             }
             Op::Append => {
-                "More at the end of one file: open(O_APPEND), write until all is written, fsync where asked, close. Bytes: what was added."
+                "More at the end of one file: open(O_APPEND), fstat, write until all is written, fsync where asked, close. Bytes: what was added."
             }
             Op::Rename => "One name: one rename call. No bytes.",
             Op::Delete => "One name: one unlink call. No bytes.",
@@ -199,7 +199,9 @@ impl Op {
             Op::Seek => {
                 "One random place: lseek, read of a record; where it is rewritten, lseek back and write. Bytes: what was read, and what was written."
             }
-            Op::Open => "One file opened, or made: one open call. No bytes.",
+            Op::Open => {
+                "One file opened, or made: one open call, and an fstat where it was there. No bytes."
+            }
             Op::Close => "One open file: one close call. No bytes.",
             Op::Fsync => "One open file: one fsync call. No bytes.",
             Op::Truncate => "One open file: one ftruncate call. No bytes.",

@@ -8,7 +8,7 @@ use super::fault::Fault;
 use crate::measure::clock::MonoNanos;
 use crate::measure::recorder::Began;
 use crate::target::data::{Content, Found, Mismatch, Mismatches, Written};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -68,7 +68,16 @@ pub(crate) fn read_back(
     original: &mut impl Original,
     reached: impl FnMut(u64),
 ) -> Result<Moved, Fault> {
-    let file = calls::open_to_read(dir, name)?;
+    read_open(calls::open_to_read(dir, name)?, buffer, original, reached)
+}
+
+/// The same of a file that is open.
+fn read_open(
+    file: OwnedFd,
+    buffer: &mut [u8],
+    original: &mut impl Original,
+    reached: impl FnMut(u64),
+) -> Result<Moved, Fault> {
     let mut pass = Pass {
         original,
         wrong: Mismatches::default(),

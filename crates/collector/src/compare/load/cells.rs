@@ -42,8 +42,11 @@ pub(super) async fn cells_of(
                 coalesce(s.last_done_us, s.ended_us) AS until_us,
                 coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
                     AS tasks,
-                (SELECT count(DISTINCT t.agent_id) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL
-                     AND t.state = 'done' AND (o.group_name IS NULL OR t.group_name = o.group_name)) AS stayed,
+                -- An agent of which one task stayed and another did not is no whole client: then there are none to divide by.
+                coalesce((SELECT iif(max(a.some AND NOT a.every), 0, sum(a.every)) FROM (
+                    SELECT min(t.state = 'done') AS every, max(t.state = 'done') AS some FROM tasks AS t
+                    WHERE t.step_id = s.id AND t.peer_agent_id IS NULL
+                        AND (o.group_name IS NULL OR t.group_name = o.group_name) GROUP BY t.agent_id) AS a), 0) AS stayed,
                 s.cache, s.partial, s.flags,
                 coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,
                 o.p50_ns, o.p99_ns, o.response_p99_ns, o.window_us, o.last_done_us, o.histogram, o.response_histogram,

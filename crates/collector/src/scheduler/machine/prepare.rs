@@ -359,10 +359,14 @@ impl Run {
                 }
                 RefusalKind::TargetLost => self.lose_target(agent, &error.to_string()),
                 kind => {
-                    if let (RefusalKind::Unsupported, Stage::Preparing) = (kind, &self.stage)
-                        && let Some(step) = &mut self.step
-                    {
-                        step.unsupported = true;
+                    let cannot_be = matches!(
+                        (kind, &self.stage),
+                        (RefusalKind::Unsupported, Stage::Preparing)
+                    );
+                    // Only where nothing else failed.
+                    if let Some(step) = &mut self.step {
+                        step.unsupported =
+                            cannot_be && (self.failing.is_none() || step.unsupported);
                     }
                     self.failing.get_or_insert_with(|| error.to_string());
                 }

@@ -6,7 +6,7 @@ use super::dir::Dir;
 use super::lock::{Lock, lock};
 use super::marker::{self, Marker};
 use super::{Allowed, SandboxError, check_name, open_canonical};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -213,8 +213,9 @@ pub(super) fn mark_new(
     let dir = parent
         .dir_not_mounted_on(OsStr::new(unborn))?
         .ok_or_else(|| parent.error("open", unborn, Errno::NOENT))?;
-    check_new(&dir)?;
-    let born = marker.write(&dir).and_then(|()| {
+    let checked = check_new(&dir);
+    let is_ours = checked.is_ok();
+    let born = checked.and_then(|()| marker.write(&dir)).and_then(|()| {
         match rustix::fs::renameat(parent.fd(), unborn, parent.fd(), name) {
             Ok(()) => Ok(true),
             // A directory that is not empty is never replaced by a rename.
@@ -223,7 +224,9 @@ pub(super) fn mark_new(
         }
     });
     if !matches!(born, Ok(true)) {
-        dir.remove_file(marker::NAME)?;
+        if is_ours {
+            dir.remove_file(marker::NAME)?;
+        }
         // The name may lead elsewhere by now: only an empty directory goes.
         match rustix::fs::unlinkat(parent.fd(), unborn, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
@@ -246,25 +249,33 @@ fn check_new(dir: &Dir) -> Result<(), SandboxError> {
 fn check_holder(dir: &Dir) -> Result<(), SandboxError> {
     let facts =
         rustix::fs::fstat(dir.fd()).map_err(|errno| SandboxError::io("stat", dir.path(), errno))?;
-    let mode = Mode::from_raw_mode(facts.st_mode);
-    if mode.intersects(Mode::WGRP | Mode::WOTH) {
-        return Err(exchanged(dir, "others than its owner may write to it"));
-    }
+    let is_open =
+        |facts: &Stat| Mode::from_raw_mode(facts.st_mode).intersects(Mode::WGRP | Mode::WOTH);
     let agent = rustix::process::geteuid().as_raw();
-    if facts.st_uid == agent || facts.st_uid == owner_of_new_files(dir)? {
+    if facts.st_uid == agent && !is_open(&facts) {
         return Ok(());
     }
-    Err(exchanged(dir, "it belongs to another user"))
+    let new = new_directory_in(dir)?;
+    if facts.st_uid != agent && facts.st_uid != new.st_uid {
+        return Err(exchanged(dir, "it belongs to another user"));
+    }
+    match is_open(&facts) && !is_open(&new) {
+        true => Err(exchanged(dir, "others than its owner may write to it")),
+        false => Ok(()),
+    }
 }
 
-/// Servers may give what root makes to another user (root_squash).
-fn owner_of_new_files(dir: &Dir) -> Result<u32, SandboxError> {
+/// What a directory is like that was made a moment ago. Servers may give what root makes to another user (root_squash), and
+/// some file systems keep no owners or modes.
+fn new_directory_in(dir: &Dir) -> Result<Stat, SandboxError> {
     let name = format!("{}.{}", marker::NAME, marker::nonce()?);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    let file = dir.open(&name, flags, Mode::RUSR | Mode::WUSR)?;
-    let facts = rustix::fs::fstat(&file).map_err(|errno| dir.error("stat", &name, errno));
-    dir.remove_file(&name)?;
-    Ok(facts?.st_uid)
+    rustix::fs::mkdirat(dir.fd(), &*name, Mode::RWXU)
+        .map_err(|errno| dir.error("make", &name, errno))?;
+    let facts = rustix::fs::statat(dir.fd(), &*name, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|errno| dir.error("stat", &name, errno));
+    rustix::fs::unlinkat(dir.fd(), &*name, AtFlags::REMOVEDIR)
+        .map_err(|errno| dir.error("remove", &name, errno))?;
+    facts
 }
 
 fn exchanged(dir: &Dir, why: &str) -> SandboxError {

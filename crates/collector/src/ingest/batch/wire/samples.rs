@@ -3,11 +3,14 @@
 use super::checks::{BatchError, counter, instant, name, readable};
 use super::process;
 use crate::ingest::batch::{DaemonSample, DiskSample, HostSample, NetSample};
+use benchmesh_model::text::is_hidden;
 use benchmesh_proto::v1 as proto;
 use serde_json::json;
 
 /// Names in one sample; agents send three.
 const MAX_OTHERS: usize = 16;
+/// Of such a name; the kernel gives its own threads more than the 15 that others have.
+const MAX_NAME_CHARS: usize = 64;
 
 pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSample>, BatchError> {
     let expected = wire.pid.len();
@@ -159,7 +162,7 @@ fn busy_others(wire: proto::BusyOthers) -> Result<String, BatchError> {
     let mut processes = Vec::with_capacity(expected);
     for (process, cpu_us) in wire.names.into_iter().zip(wire.cpu_us) {
         processes.push(json!({
-            "name": name("host_samples.others.names", process)?,
+            "name": shown(&process),
             "cpu_us": counter("host_samples.others.cpu_us", cpu_us)?,
         }));
     }
@@ -169,6 +172,16 @@ fn busy_others(wire: proto::BusyOthers) -> Result<String, BatchError> {
         "processes": processes,
     });
     Ok(found.to_string())
+}
+
+/// Any user of the host chooses the name of a process: none of them may cost a batch.
+fn shown(process: &str) -> String {
+    let visible = process.chars().map(|c| if is_hidden(c) { '?' } else { c });
+    let name: String = visible.take(MAX_NAME_CHARS).collect();
+    match name.is_empty() {
+        true => "?".to_owned(),
+        false => name,
+    }
 }
 
 pub(super) fn disk_sample(wire: proto::DiskSample) -> Result<DiskSample, BatchError> {
@@ -203,4 +216,21 @@ pub(super) fn net_sample(wire: proto::NetSample) -> Result<NetSample, BatchError
         tx_errors: counter("net_samples.tx_errors", wire.tx_errors)?,
         tx_dropped: counter("net_samples.tx_dropped", wire.tx_dropped)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_process_costs_a_batch() {
+        for (given, stored) in [
+            ("cc1", "cc1"),
+            ("a\u{1b}b\n", "a?b?"),
+            ("\u{202e}", "?"),
+            ("", "?"),
+        ] {
+            assert_eq!(shown(given), stored);
+        }
+    }
 }
