@@ -1,7 +1,7 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 43] = [
+pub const OF_COLLECTOR: [&str; 44] = [
     "agent-back",
     "agent-lost",
     "agent-renamed",
@@ -30,6 +30,7 @@ pub const OF_COLLECTOR: [&str; 43] = [
     "run-stopped",
     "settle-blind",
     "settle-limit",
+    "spool-blocked",
     "start-requested",
     "step-failed",
     "step-late",
