@@ -1,4 +1,5 @@
-//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %.
+//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %. What the agent
+//! sampled of the device beside it is what the kernel counted, to one per cent.
 //!
 //! The throttle is the only limit by design: the device's image is in memory, and eight workers keep blocks waiting at it
 //! however late one of them gets a CPU. What it lets through at once after a rest has passed before the window opens
@@ -13,6 +14,8 @@ use benchmesh_testing::{TimingError, measured, timing};
 
 const BYTES_PER_S: u64 = 20_000_000;
 const TOLERANCE: f64 = 0.03;
+/// How near samples of a counter are to the counter.
+const OF_A_COUNTER: f64 = 0.01;
 /// How near the device itself must have been to its speed.
 const AT_SPEED: f64 = 0.015;
 
@@ -75,5 +78,77 @@ fn check(mesh: &Mesh, fs: &Mounted, mode: &str) -> Result<(), TimingError> {
         (reported / speed - 1.0).abs() <= TOLERANCE,
         "{mode}: {reported} bytes/s reported of a device that does {BYTES_PER_S}"
     );
+    host_figures(mesh, fs, run, &meter)
+}
+
+/// The host's figures of the step, which hold for the time from its first sample to its last one.
+fn host_figures(mesh: &Mesh, fs: &Mounted, run: i64, meter: &Meter) -> Result<(), TimingError> {
+    let name = fs.device_name();
+    let row = &mesh.db().rows(&format!(
+        "SELECT min(x.at_us) AS early, max(x.at_us) AS late, u.disk_read_mib_per_s + u.disk_written_mib_per_s AS moved,
+                u.busiest_disk_percent AS busy, u.busiest_disk AS disk
+         FROM steps s JOIN v_host_usage u ON u.step_id = s.id
+         JOIN disks d ON d.host_id = u.host_id AND d.name = '{name}'
+         JOIN disk_samples x ON x.disk_id = d.id AND x.at_us BETWEEN s.start_us AND s.ended_us
+         WHERE s.run_id = {run}"
+    ))[0];
+    let counted = meter.rate(row.integer("early"), row.integer("late"));
+    let sampled = row.number("moved") * f64::from(1 << 20);
+    timing!(
+        (sampled / counted - 1.0).abs() <= OF_A_COUNTER,
+        "{sampled} bytes/s sampled, the kernel counted {counted}"
+    );
+    let busy = row.number("busy");
+    timing!(
+        (90.0..=100.0).contains(&busy),
+        "a disk that is waited for all the time was busy for {busy} %"
+    );
+    assert_eq!(row.text("disk"), name);
     Ok(())
+}
+
+/// A step of milliseconds has no room for shares of the time, and its rates are none that the device did not have.
+#[test]
+fn a_short_step_says_no_more_of_its_host_than_was_counted() {
+    needs!("root", "loop", "ext4");
+    let fs = Mounted::on_memory_loop("ext4", 64 << 20);
+    let mut mesh = Mesh::start();
+    mesh.add(Agent::named("a").allow(&fs.path()));
+    let plan = format!(
+        r#"
+        repeat = 5
+        [targets.quick]
+        system = "ext4"
+        path = "{}"
+        [[phase]]
+        workload = "io"
+        size = "8m"
+        bs = "1m"
+        direct = true
+        modes = ["write", "read"]
+        "#,
+        fs.path().display()
+    );
+    let before = bytes_moved(&fs.device_name());
+    let run = mesh.run(&plan);
+    let counted = bytes_moved(&fs.device_name()) - before;
+    let db = mesh.db();
+    let rows = db.rows(&format!(
+        "SELECT u.disk_read_mib_per_s + u.disk_written_mib_per_s AS rate, u.busiest_disk_percent AS busy,
+                u.user_percent AS user, (s.ended_us - s.start_us) / 1e6 AS seconds
+         FROM v_host_usage u JOIN steps s ON s.id = u.step_id WHERE u.run_id = {run}"
+    ));
+    assert_eq!(rows.len(), 10);
+    for row in rows {
+        let seconds = row.number("seconds");
+        if !row.is_null("rate") {
+            let rate = row.number("rate");
+            #[expect(clippy::cast_precision_loss, reason = "some MiB")]
+            let most = counted as f64 / f64::from(1 << 20) / seconds;
+            assert!(rate <= most, "{rate} MiB/s, of {most} that there can be");
+        }
+        if seconds < 0.1 {
+            assert!(row.is_null("busy") && row.is_null("user"), "{row:?}");
+        }
+    }
 }

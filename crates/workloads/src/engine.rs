@@ -6,6 +6,7 @@ pub(crate) mod author;
 pub mod common;
 mod definition;
 mod mode;
+pub(crate) mod others;
 pub(crate) mod parallel;
 pub(crate) mod passes;
 mod prep_threads;

@@ -34,8 +34,10 @@ declare_keys! {
         "errors-limit" errors_limit: Span = "30s", min "1s";
         /// An operation that has neither ended nor moved a byte for this long is an event `stall`, which names its
         /// worker, path and offset (of the oldest of several in flight); when it goes on or ends there is an event
-        /// `stall-over`. What happens then is the plan's `on-stall`. The same holds for a system call before or after
-        /// the load; only bringing laid out data to stable storage (fsync, syncfs) is always waited for.
+        /// `stall-over`. What happens then is the plan's `on-stall`. An fsync that is part of an operation moves no byte:
+        /// one that takes longer is a stall, so give a large file on a slow target more time than its cached data need.
+        /// The same holds for a system call before or after the load; only bringing laid out data to stable storage
+        /// (fsync, syncfs) is always waited for.
         "stall-after" stall_after: Span = "30s", min "1s";
     }
 }

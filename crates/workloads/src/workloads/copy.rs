@@ -15,6 +15,7 @@ mod worker;
 
 pub use scratch::remove_abandoned;
 
+use crate::engine::others::other_task;
 use crate::engine::passes::WholePasses;
 use crate::engine::task::{Cache, PrepareControl, TaskError, TaskSpec};
 use crate::engine::workload::buffers_of;
@@ -103,6 +104,7 @@ impl Definition for CopyParams {
 
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         Ok(Box::new(CopyLoad {
+            others: other_task(spec, self.reorder_tasks)?,
             params: self,
             warm: spec.cache == Cache::Warm,
             task: spec.dir()?,
@@ -120,6 +122,8 @@ struct CopyLoad {
     warm: bool,
     task: Dir,
     task_index: u32,
+    /// The task whose data are read, and its directory, where it is another one.
+    others: Option<(u32, Dir)>,
     scratch: Option<PathBuf>,
     sources: Allowed,
     prepared: Mutex<Option<Arc<Prepared>>>,
@@ -136,11 +140,11 @@ impl CopyLoad {
             .map_err(|error| TaskError::io("get memory for a worker's buffer", error))
     }
 
-    /// What stands in the files that are made here; `None` where they come from elsewhere.
-    fn content(&self) -> Option<Content> {
+    /// What stands in the files that a task makes; `None` where they come from elsewhere.
+    fn content(&self, task_index: u32) -> Option<Content> {
         match &self.params.source {
             Source::Generated { seed, data, .. } => {
-                let own = [*seed, u64::from(self.task_index)];
+                let own = [*seed, u64::from(task_index)];
                 Some(Content::new(*data, Random::of(&own).next_u64()))
             }
             Source::From(_) => None,
@@ -172,10 +176,12 @@ impl Load for CopyLoad {
             )));
         }
         let engine = self.engine()?;
+        let others = self.others.as_ref();
+        let data_task = others.map_or(self.task_index, |(task, _)| *task);
         let verifier = self
             .params
             .verify
-            .then(|| Verifier::new(self.content(), LAY_OUT_BYTES));
+            .then(|| Verifier::new(self.content(data_task), LAY_OUT_BYTES));
         Ok(Box::new(CopyWorker {
             prepared,
             index,

@@ -14,6 +14,7 @@ mod tree;
 mod walk;
 mod worker;
 
+use crate::engine::others::other_task;
 use crate::engine::parallel::in_parallel;
 use crate::engine::passes::WholePasses;
 use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
@@ -26,7 +27,7 @@ use crate::target::block_size::BLOCK_BYTES;
 use crate::target::calls::{self, Durable, listing_buffer};
 use crate::target::write_buffer::WriteBuffer;
 use attributes::Calls;
-use layout::DatasetDirs;
+use layout::{DatasetDirs, Layout};
 use modes::{DatasetState, FilesMode, MODES};
 use name::Name;
 use options::{FilesKeys, FilesOptions, check_names};
@@ -107,8 +108,18 @@ impl Definition for FilesOptions {
         let place = spec.place.clone().ok_or(TaskError::NoPlace {
             workload: spec.workload.clone(),
         })?;
+        let mut data_layout = self.layout.clone();
+        let others = other_task(spec, self.reorder_tasks)?.map(|(task, dir)| {
+            data_layout.shape.task.0 = task;
+            DatasetDirs {
+                task: dir,
+                place: place.clone(),
+            }
+        });
         Ok(Box::new(FilesLoad {
             options: self,
+            others,
+            data_layout,
             home: DatasetDirs {
                 task: spec.dir()?,
                 place,
@@ -122,8 +133,13 @@ impl Definition for FilesOptions {
 
 struct FilesLoad {
     options: FilesOptions,
+    /// Where the task's own data lie.
     home: DatasetDirs,
-    /// What the data are; known once prepared.
+    /// Where the data lie that it works on, where those are another task's.
+    others: Option<DatasetDirs>,
+    /// How the data are laid out that it works on.
+    data_layout: Layout,
+    /// What those are; known once prepared.
     dataset: Mutex<DatasetState>,
     /// Where each worker works, for messages.
     roots: Mutex<BTreeMap<u32, PathBuf>>,
@@ -142,9 +158,10 @@ impl FilesLoad {
     }
 
     fn walk(&self, worker: u32) -> Result<Walk, TaskError> {
-        let layout = &self.options.layout;
+        let layout = &self.data_layout;
         let share = layout.shape.share(worker);
-        let root = self.home.root(&layout.shape, worker)?;
+        let home = self.others.as_ref().unwrap_or(&self.home);
+        let root = home.root(&layout.shape, worker)?;
         let path = root.path().to_owned();
         let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         roots.insert(worker, path.clone());
@@ -218,7 +235,11 @@ impl Load for FilesLoad {
             self.try_attribute()?;
         }
         let wanted = mode.wants(self.options.added.attribute);
-        let dataset = layout.ensure(&self.home, &wanted, control)?;
+        let own = layout.ensure(&self.home, &wanted, control)?;
+        let dataset = match &self.others {
+            Some(others) => self.data_layout.of_another(others, &wanted, control)?,
+            None => own,
+        };
         *self.dataset.lock().unwrap_or_else(PoisonError::into_inner) = dataset;
         if mode.leaves(dataset, self.options.added).is_some() {
             layout.unsettle(&self.home.task)?;
@@ -248,7 +269,7 @@ impl Load for FilesLoad {
             FilesMode::Read => {
                 let appended = self.dataset().extras.appended;
                 let buffer = vec![1; options.layout.buffer_bytes(appended)];
-                match options.layout.content() {
+                match self.data_layout.content() {
                     content if content.verifies() => {
                         Action::Check(buffer, content, options.added.append)
                     }
@@ -283,7 +304,7 @@ impl Load for FilesLoad {
         let path = match mode {
             FilesMode::List | FilesMode::ListStat => root.join(Name::directory(file).to_string()),
             _ => {
-                let share = self.options.layout.shape.share(worker);
+                let share = self.data_layout.shape.share(worker);
                 let names = self.dataset().names();
                 let letter = mode.beside().map_or(names.letter(), |kind| kind.letter());
                 root.join(Name::directory(share.directory_of(file)).to_string())

@@ -23,6 +23,7 @@ mod zipf;
 
 pub use ring::probe as probe_io_uring;
 
+use crate::engine::others::{await_other, data_task};
 use crate::engine::task::{Cache, Place, PrepareControl, TaskError, TaskSpec};
 use crate::engine::workload::{
     About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Note, Threads, Worker, Workload,
@@ -90,7 +91,7 @@ impl Definition for Job {
         let store = store_of(&self, spec)?;
         let way = Submission::of(&self, &store)?;
         store.check_room(self.workers)?;
-        let data_task = data_task(&self, spec);
+        let data_task = data_task(spec, self.reorder_tasks);
         Ok(Box::new(IoLoad {
             others: match (data_task == spec.task_index, self.file_per) {
                 (true, _) | (_, FilePer::Step) => None,
@@ -114,12 +115,6 @@ impl Definition for Job {
             unpinned: AtomicBool::new(false),
         }))
     }
-}
-
-/// The task whose data are read or written.
-fn data_task(job: &Job, spec: &TaskSpec) -> u32 {
-    let task = u64::from(spec.task_index) + u64::from(job.reorder_tasks);
-    u32::try_from(task % u64::from(spec.tasks.max(1))).unwrap_or(spec.task_index)
 }
 
 fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
@@ -286,9 +281,11 @@ impl IoLoad {
             return Ok(());
         };
         for worker in 0..self.job.workers {
-            let is_there =
-                || Ok(!others.has_holes()? && others.laid_bytes(worker)? >= self.job.file_bytes());
-            shared::await_other(self.data_task, control, is_there)?;
+            let is_there = || {
+                let whole = others.laid_bytes(worker)? >= self.job.file_bytes();
+                Ok((whole && !others.has_holes()?).then_some(()))
+            };
+            await_other(self.data_task, control, is_there)?;
         }
         Ok(())
     }

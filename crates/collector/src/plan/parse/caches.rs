@@ -7,7 +7,7 @@ use super::super::{
 };
 use benchmesh_workloads::{
     registry,
-    workload::{Needs, all_keys},
+    workload::{Needs, Workload, all_keys},
 };
 use serde_json::Value;
 
@@ -50,25 +50,26 @@ fn read_others(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
         if workload.needs() != Needs::Target {
             continue;
         }
-        let reads = all_keys(workload)
-            .find(|key| key.name == REORDER)
-            .and_then(|key| key.modes)
-            .is_some_and(|modes| {
-                group
-                    .modes
-                    .iter()
-                    .any(|mode| modes.contains(&mode.as_str()))
-            });
-        if !reads {
+        let reading = reading_modes(workload);
+        if !group
+            .modes
+            .iter()
+            .any(|mode| reading.contains(&mode.as_str()))
+        {
             let reason = format!(
                 "workload `{}`: none of its modes here can read what another client wrote",
                 workload.name()
             );
-            mistakes.at(
-                at,
-                reason,
-                "read with workload `io`, or write cache = \"cold\"",
+            let able: Vec<String> = registry::all()
+                .iter()
+                .filter(|other| !reading_modes(**other).is_empty())
+                .map(|other| format!("`{}`", other.name()))
+                .collect();
+            let remedy = format!(
+                "read with workload {}, or write cache = \"cold\"",
+                able.join(", ")
             );
+            mistakes.at(at, reason, remedy);
             continue;
         }
         for cell in &mut group.cells {
@@ -76,6 +77,12 @@ fn read_others(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
             cell.params.entry(REORDER).or_insert(tasks);
         }
     }
+}
+
+/// The modes that can read what another task wrote.
+fn reading_modes(workload: &dyn Workload) -> &'static [&'static str] {
+    let key = all_keys(workload).find(|key| key.name == REORDER);
+    key.and_then(|key| key.modes).unwrap_or_default()
 }
 
 /// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.

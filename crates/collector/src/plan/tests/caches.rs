@@ -48,7 +48,7 @@ fn a_treatment_of_caches_without_an_effect_is_refused() {
         ),
         (
             target(
-                "workload = \"files\"\nmodes = [\"create\", \"read\"]\ncache = \"other-client\"\n",
+                "workload = \"files\"\nmodes = [\"create\", \"chmod\"]\ncache = \"other-client\"\n",
             ),
             "p.toml:10:9: phase.1.cache: workload `files`: none of its modes here can read what another client wrote",
         ),
@@ -86,9 +86,18 @@ fn what_goes_past_the_caches_and_what_is_warmed_is_taken() {
 
 #[test]
 fn a_client_reads_what_the_next_one_wrote() {
+    for load in [
+        "workload = \"io\"\nmodes = [\"write\", \"read\"]\nsize = \"1m\"",
+        "workload = \"files\"\nmodes = [\"create\", \"read\"]",
+        "workload = \"copy\"\nmodes = [\"in\", \"out\"]",
+    ] {
+        each_reads_the_next(load);
+    }
+}
+
+fn each_reads_the_next(load: &str) {
     let text = format!(
-        "{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\", \"read\"]\nsize = \"1m\"\ntasks-per-agent = 3\n\
-         cache = \"other-client\"\ntargets = [\"a\"]\n"
+        "{TARGETS}[[phase]]\n{load}\ntasks-per-agent = 3\ncache = \"other-client\"\ntargets = [\"a\"]\n"
     );
     let plan = parse(&text, "p.toml").unwrap();
     let two = [agent("x", &[], &["/mnt"]), agent("y", &[], &["/mnt"])];

@@ -2,6 +2,7 @@
 
 use super::engine::{CopyMethod, DIRECT_BYTES};
 use crate::declare_keys;
+use crate::engine::others;
 use crate::engine::workload::{Data as CellData, ModeInfo, RampKeys, Timing};
 use crate::measure::op::Op;
 use crate::params::ParamError;
@@ -75,6 +76,8 @@ declare_keys! {
         /// Bytes per read and write where the kernel does not copy. With `direct` a multiple of 4k.
         "bs" bs: Bytes = "1m", min 1, max "1g",
             only "where the kernel may not copy: not with way = \"copy-file-range\"" if |keys, _| keys.way != CopyMethod::CopyFileRange;
+        #[doc = others::REORDER_TASKS]
+        "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in ["list", "out"];
         /// Seed of the sizes and the content: the same seed makes the same files.
         "seed" seed: Option<u64> = none("1");
         /// The copying ends then, if not before. A copy that has begun is completed.
@@ -111,6 +114,8 @@ pub(super) struct CopyParams {
     pub verify: bool,
     pub unit: usize,
     pub timing: Timing,
+    /// `list` and `out` read the data of task `index + reorder_tasks`, modulo the number of tasks.
+    pub reorder_tasks: u32,
 }
 
 impl CopyParams {
@@ -140,6 +145,10 @@ impl CopyParams {
             verify: keys.verify,
             unit,
             timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
+            reorder_tasks: match mode {
+                CopyMode::In => 0,
+                CopyMode::List | CopyMode::Out => keys.reorder_tasks,
+            },
             source: source_of(keys, spec)?,
         })
     }

@@ -12,6 +12,7 @@ use super::keys::MOST_FILES;
 use super::scratch::Scratch;
 use super::tree::Tree;
 use super::{CopyLoad, CopyMode, Source};
+use crate::engine::others::await_other;
 use crate::engine::task::{PrepareControl, TaskError};
 use crate::target::block_size::BLOCK_BYTES;
 use crate::target::calls;
@@ -86,20 +87,16 @@ impl Prepared {
                 };
                 (from, sides.empty_target()?)
             }
-            CopyMode::List => {
-                let from = sides.full_target(source.as_ref())?;
+            CopyMode::List | CopyMode::Out => {
+                let from = sides.data_to_read(source.as_ref())?;
                 if load.warm {
                     sides.warm(&from)?;
                 }
-                let again = load.task.make_dir(DATA).map_err(TaskError::Sandbox)?;
-                (from, again)
-            }
-            CopyMode::Out => {
-                let from = sides.full_target(source.as_ref())?;
-                if load.warm {
-                    sides.warm(&from)?;
-                }
-                (from, sides.empty_scratch()?)
+                let to = match params.mode {
+                    CopyMode::Out => sides.empty_scratch()?,
+                    _ => sides.data_to_read(source.as_ref())?,
+                };
+                (from, to)
             }
         };
         if params.mode != CopyMode::List {
@@ -207,19 +204,32 @@ impl Sides<'_> {
         Ok(data)
     }
 
-    /// The target with all files.
-    fn full_target(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
+    /// The tree that is read: the task's own, which is laid out where it is not there, or another task's.
+    fn data_to_read(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
         let task = &self.load.task;
-        let wanted = self.state(DatasetContent::Created);
-        if DatasetRecord::read(task).map_err(TaskError::Sandbox)? == Some(wanted.clone())
-            && let Some(data) = task.dir(DATA).map_err(TaskError::Sandbox)?
-        {
-            return Ok(data);
+        let own = match self.full_target(task)? {
+            Some(data) => data,
+            None => {
+                let data = self.empty_target()?;
+                self.fill(&data, source)?;
+                let state = self.state(DatasetContent::Created);
+                state.write(task).map_err(TaskError::Sandbox)?;
+                data
+            }
+        };
+        match &self.load.others {
+            Some((other, dir)) => await_other(*other, self.control, || self.full_target(dir)),
+            None => Ok(own),
         }
-        let data = self.empty_target()?;
-        self.fill(&data, source)?;
-        wanted.write(task).map_err(TaskError::Sandbox)?;
-        Ok(data)
+    }
+
+    /// The tree within a task's directory, where all files are in it.
+    fn full_target(&self, task: &Dir) -> Result<Option<Dir>, TaskError> {
+        let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
+        if found != Some(self.state(DatasetContent::Created)) {
+            return Ok(None);
+        }
+        task.dir(DATA).map_err(TaskError::Sandbox)
     }
 
     /// One clear error where the file systems cannot copy in the way that is asked for.

@@ -9,6 +9,7 @@ use super::found::{DirectoryListing, NameSet, list_names};
 use super::modes::{DatasetState, Wanted, WantedFiles};
 use super::name::{Name, NameKind, Names};
 use super::tree::{Shape, Share, Sharing, open_directory};
+use crate::engine::others::await_other;
 use crate::engine::parallel::{Done, in_parallel};
 use crate::engine::task::{Place, PrepareControl, TaskError};
 use crate::measure::random::Random;
@@ -100,20 +101,15 @@ impl Layout {
         control: &PrepareControl,
     ) -> Result<DatasetState, TaskError> {
         let task = &home.task;
-        let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
-        let same = found.filter(|state| state.shape == self.describe());
-        let known = same.as_ref().map(|state| DatasetState {
-            content: state.content,
-            extras: state.extras,
-        });
-        if let Some(known) = known.filter(|known| known.satisfies(wanted)) {
+        let same = self.known(task)?;
+        if let Some(known) = same.filter(|known| known.satisfies(wanted)) {
             return Ok(known);
         }
         self.unsettle(task)?;
         if same.is_none() {
             self.clear(task, control)?;
         }
-        let known = known.filter(|known| known.content != DatasetContent::Unsettled);
+        let known = same.filter(|known| known.content != DatasetContent::Unsettled);
         let goal = known.unwrap_or(DatasetState::empty()).repaired(wanted);
         let orders = RepairPlan {
             files: match wanted.files {
@@ -131,6 +127,29 @@ impl Layout {
         task.sync().map_err(TaskError::Sandbox)?;
         self.state(goal).write(task).map_err(TaskError::Sandbox)?;
         Ok(goal)
+    }
+
+    /// What is known of data of these parameters.
+    fn known(&self, task: &Dir) -> Result<Option<DatasetState>, TaskError> {
+        let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
+        let same = found.filter(|state| state.shape == self.describe());
+        Ok(same.map(|state| DatasetState {
+            content: state.content,
+            extras: state.extras,
+        }))
+    }
+
+    /// Waits until the data of another task, whose layout this is, are what is wanted, and says what they are.
+    pub(super) fn of_another(
+        &self,
+        home: &DatasetDirs,
+        wanted: &Wanted,
+        control: &PrepareControl,
+    ) -> Result<DatasetState, TaskError> {
+        await_other(self.shape.task.0, control, || {
+            let known = self.known(&home.task)?;
+            Ok(known.filter(|known| known.satisfies(wanted)))
+        })
     }
 
     fn attribute_bytes(&self, dataset: &DatasetState) -> usize {

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::modes::{FilesMode, Sizes};
 use super::name::MOST_FILES;
 use super::tree::{Shape, Sharing};
+use crate::engine::others;
 use crate::engine::passes::{self, Passes};
 use crate::engine::workload::{ModeInfo, RampKeys, Timing};
 use crate::params::ParamError;
@@ -42,6 +43,8 @@ declare_keys! {
         "fsync" fsync: bool = false, in ["create", "append"];
         /// Bytes per write or read call. A smaller file takes one call.
         "bs" bs: Bytes = "1m", min 1, max "1g";
+        #[doc = others::REORDER_TASKS]
+        "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READ_ONLY;
         /// Seed of the sizes and the content: the same seed makes the same files.
         "seed" seed: u64 = 1;
         /// Passes are repeated until then, or until `loops` are done. Modes that cannot be repeated end with their one
@@ -59,6 +62,9 @@ declare_keys! {
 
 /// The modes whose passes leave the data as they were: [`FilesMode::repeats`].
 const REPEATED: &[&str] = &["list", "list-stat", "stat", "read", "chmod", "getxattr"];
+
+/// The modes that change nothing at all.
+const READ_ONLY: &[&str] = &["list", "list-stat", "stat", "read", "getxattr"];
 
 declare_words! {
     /// In which order a pass goes through the files.
@@ -78,6 +84,8 @@ pub(super) struct FilesOptions {
     pub durable: Durable,
     pub timing: Timing,
     pub passes: Passes,
+    /// Reading modes read the data of task `index + reorder_tasks`, modulo the number of tasks.
+    pub reorder_tasks: u32,
 }
 
 impl FilesOptions {
@@ -134,6 +142,10 @@ impl FilesOptions {
                 false => Durable::No,
             },
             timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
+            reorder_tasks: match READ_ONLY.contains(&mode.as_str()) {
+                true => keys.reorder_tasks,
+                false => 0,
+            },
             passes: match mode.repeats() {
                 true => passes,
                 false => Passes::ONE,

@@ -2,8 +2,8 @@
 
 use super::sizes::Sizes;
 use super::zipf::Distribution;
-use crate::engine::passes;
 use crate::engine::workload::RampKeys;
+use crate::engine::{others, passes};
 use crate::params::units::{Bytes, Span};
 use crate::params::{KeyValue, ValueType};
 use crate::target::data::{self, DataKeys};
@@ -32,9 +32,7 @@ declare_keys! {
         /// `size`, as bonnie++'s seekers do.
         "ranges" ranges: Ranges = "segmented",
             only "with file-per = \"task\" or \"step\"" if |keys, _| keys.file_per != FilePer::Worker;
-        /// Read the data of task `index + reorder-tasks` instead of the task's own, modulo the number of tasks: IOR's -C and
-        /// -Q. With one task per agent, 1 reads what another host wrote, which this host's caches do not have. All agents of
-        /// the step have to mount the same file system.
+        #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READ_ONLY;
         /// Operations that each worker keeps in flight.
         "iodepth" iodepth: u32 = 1, min 1, max 1024;

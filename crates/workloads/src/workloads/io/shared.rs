@@ -4,15 +4,11 @@
 //! never overlap, unless each is the whole file.
 
 use super::keys::{FilePer, Ranges};
+use crate::engine::others::await_other;
 use crate::engine::task::{PrepareControl, TaskError};
-use crate::measure::clock::{MonoNanos, sleep_until};
 use crate::target::sandbox::Dir;
 use rustix::fs::{Mode, OFlags};
-use std::time::Duration;
 
-/// How long tasks wait for each other's data, once their own are there.
-const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
 pub(super) const NAME: &str = "shared.dat";
 /// Stands in a task's own directory once its part of the shared file is laid out.
 const LAID: &str = "state.laid";
@@ -124,7 +120,7 @@ impl SharedFile {
         for task in 0..self.tasks {
             let is_there = || {
                 let noted = self.dir.file_bytes(&name(task));
-                Ok(noted.map_err(TaskError::Sandbox)?.is_some())
+                Ok(noted.map_err(TaskError::Sandbox)?.map(drop))
             };
             await_other(task, control, is_there)?;
         }
@@ -139,27 +135,4 @@ fn touch(dir: &Dir, name: &str) -> Result<(), TaskError> {
         Mode::RUSR | Mode::WUSR,
     );
     made.map(drop).map_err(TaskError::Sandbox)
-}
-
-/// Waits until what `task` lays out is there.
-pub(super) fn await_other(
-    task: u32,
-    control: &PrepareControl,
-    is_there: impl Fn() -> Result<bool, TaskError>,
-) -> Result<(), TaskError> {
-    let until = MonoNanos::now().saturating_add(WAIT_FOR_OTHERS);
-    while !is_there()? {
-        control.check()?;
-        if MonoNanos::now() >= until {
-            return Err(TaskError::Unsupported {
-                why: format!(
-                    "the data of task {task} are not seen here {} s after this task's own were laid out; file-per = \"step\" \
-                     and reorder-tasks need one file system that all agents of the step mount",
-                    WAIT_FOR_OTHERS.as_secs()
-                ),
-            });
-        }
-        sleep_until(MonoNanos::now().saturating_add(LOOK));
-    }
-    Ok(())
 }

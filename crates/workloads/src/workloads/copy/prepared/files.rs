@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, OwnedFd};
 impl Sides<'_> {
     /// Writes every file beneath `to`: copied where there is a source, random otherwise.
     pub(super) fn fill(&self, to: &Dir, source: Option<&Dir>) -> Result<(), TaskError> {
-        let content = self.load.content();
+        let content = self.load.content(self.load.task_index);
         self.each_file("lay out", self.tree.bytes(), to, |prepare| {
             let mut writer = match (source, content) {
                 (Some(root), _) => {
