@@ -81,29 +81,33 @@ fn check(mesh: &Mesh, fs: &Mounted, mode: &str) -> Result<(), TimingError> {
     host_figures(mesh, fs, run, &meter)
 }
 
-/// The host's figures of the step, which hold for the time from its first sample to its last one.
+/// The samples of the device, and the host's figures of the step, which hold for the time from its first sample to its
+/// last one. Other disks of the host are in those, too.
 fn host_figures(mesh: &Mesh, fs: &Mounted, run: i64, meter: &Meter) -> Result<(), TimingError> {
     let name = fs.device_name();
     let row = &mesh.db().rows(&format!(
-        "SELECT min(x.at_us) AS early, max(x.at_us) AS late, u.disk_read_mib_per_s + u.disk_written_mib_per_s AS moved,
-                u.busiest_disk_percent AS busy, u.busiest_disk AS disk
+        "SELECT min(x.at_us) AS early, max(x.at_us) AS late,
+                max(x.read_bytes + x.write_bytes) - min(x.read_bytes + x.write_bytes) AS bytes,
+                max(x.busy_us) AS busy_us,
+                u.disk_read_mib_per_s + u.disk_written_mib_per_s AS all_moved, u.busiest_disk_percent AS all_busy
          FROM steps s JOIN v_host_usage u ON u.step_id = s.id
          JOIN disks d ON d.host_id = u.host_id AND d.name = '{name}'
          JOIN disk_samples x ON x.disk_id = d.id AND x.at_us BETWEEN s.start_us AND s.ended_us
          WHERE s.run_id = {run}"
     ))[0];
-    let counted = meter.rate(row.integer("early"), row.integer("late"));
-    let sampled = row.number("moved") * f64::from(1 << 20);
+    let (early, late) = (row.integer("early"), row.integer("late"));
+    let counted = meter.rate(early, late);
+    let sampled = row.number("bytes") * 1e6 / (late - early) as f64;
     timing!(
         (sampled / counted - 1.0).abs() <= OF_A_COUNTER,
         "{sampled} bytes/s sampled, the kernel counted {counted}"
     );
-    let busy = row.number("busy");
-    timing!(
-        (90.0..=100.0).contains(&busy),
-        "a disk that is waited for all the time was busy for {busy} %"
-    );
-    assert_eq!(row.text("disk"), name);
+    // Blocks wait in the throttle, not at the device: it is hardly busy.
+    let busy_us = row.integer("busy_us");
+    assert!(busy_us <= busy_ms(&name) * 1000, "{row:?}");
+    let (moved, busiest) = (row.number("all_moved"), row.number("all_busy"));
+    assert!(moved * f64::from(1 << 20) >= sampled * 0.999, "{row:?}");
+    assert!((0.0..=100.0).contains(&busiest), "{row:?}");
     Ok(())
 }
 
@@ -129,21 +133,20 @@ fn a_short_step_says_no_more_of_its_host_than_was_counted() {
         "#,
         fs.path().display()
     );
-    let before = bytes_moved(&fs.device_name());
+    let before = moved_by_all();
     let run = mesh.run(&plan);
-    let counted = bytes_moved(&fs.device_name()) - before;
+    let counted = moved_by_all() - before;
     let db = mesh.db();
     let rows = db.rows(&format!(
         "SELECT u.disk_read_mib_per_s + u.disk_written_mib_per_s AS rate, u.busiest_disk_percent AS busy,
                 u.user_percent AS user, (s.ended_us - s.start_us) / 1e6 AS seconds
          FROM v_host_usage u JOIN steps s ON s.id = u.step_id WHERE u.run_id = {run}"
     ));
-    assert_eq!(rows.len(), 10);
+    assert!(!rows.is_empty());
     for row in rows {
         let seconds = row.number("seconds");
         if !row.is_null("rate") {
             let rate = row.number("rate");
-            #[expect(clippy::cast_precision_loss, reason = "some MiB")]
             let most = counted as f64 / f64::from(1 << 20) / seconds;
             assert!(rate <= most, "{rate} MiB/s, of {most} that there can be");
         }
@@ -151,4 +154,17 @@ fn a_short_step_says_no_more_of_its_host_than_was_counted() {
             assert!(row.is_null("busy") && row.is_null("user"), "{row:?}");
         }
     }
+}
+
+/// Bytes that all block devices of the host have moved.
+fn moved_by_all() -> u64 {
+    let devices = std::fs::read_dir("/sys/class/block").unwrap();
+    let names = devices.map(|device| device.unwrap().file_name());
+    names.map(|name| bytes_moved(name.to_str().unwrap())).sum()
+}
+
+/// How long a device has been busy since it was made.
+fn busy_ms(device: &str) -> i64 {
+    let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
+    stat.split_whitespace().nth(9).unwrap().parse().unwrap()
 }
