@@ -263,6 +263,17 @@ fn resident(path: &Path) -> usize {
 #[test]
 fn a_cold_step_really_drops_the_page_cache() {
     needs!("root");
+    dropped_before("cold");
+}
+
+/// What an earlier repeat read of the other client's data is not in this one's caches.
+#[test]
+fn clients_that_read_each_others_data_drop_what_they_may() {
+    needs!("root");
+    dropped_before("other-client");
+}
+
+fn dropped_before(cache: &str) {
     // On a disk's file system: pages of a tmpfs cannot be dropped.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let bystander = directory.path().join("bystander");
@@ -272,7 +283,7 @@ fn a_cold_step_really_drops_the_page_cache() {
     assert_eq!(resident(&bystander), (4 << 20) / rustix::param::page_size());
     let mesh = Mesh::of(&["a", "b"], directory.path());
     mesh.run(&format!(
-        "[targets.t]\nsystem = \"s\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\ncache = \"cold\"\n",
+        "[targets.t]\nsystem = \"s\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"read\"]\ncache = \"{cache}\"\n",
         directory.path().display()
     ));
     assert_eq!(resident(&bystander), 0);

@@ -1,5 +1,6 @@
 //! `cache = "cold"`: every kernel that serves the step drops its caches, and each cache that could not be dropped is
-//! recorded.
+//! recorded. `cache = "other-client"`: the clients that may drop theirs do, since they still hold what an earlier repeat
+//! read.
 //!
 //! Each kernel is asked once, not each agent: agents in several namespaces of one kernel share its page cache. Where
 //! one agent may not drop, another on the same kernel is asked. Caches inside processes (daemons, FUSE clients) cannot
@@ -28,10 +29,12 @@ use std::{
 const DROP_WITHIN: Duration = Duration::from_secs(120);
 
 impl Run {
-    /// Drops caches on the clients and on every host that is labelled as storage, where the plan asks for it.
+    /// Drops caches on the clients and, for a cold step, on every host that is labelled as storage.
     pub(super) fn drop_caches(&mut self) -> Option<Next> {
-        if self.active_plan().map(|step| step.cache) != Some(Cache::Cold) {
-            return Some(Next::Arm);
+        match self.active_plan().map(|step| step.cache) {
+            Some(Cache::Cold) => {}
+            Some(Cache::OtherClient) if !self.kernels().is_empty() => {}
+            _ => return Some(Next::Arm),
         }
         let kernels: Vec<Kernel> = self
             .kernels()
@@ -56,21 +59,34 @@ impl Run {
         self.live().into_iter().map(|task| task.agent).collect()
     }
 
-    /// The kernels of the clients and of the storage, by boot id, each with every agent on it.
+    fn is_cold(&self) -> bool {
+        self.active_plan()
+            .is_some_and(|step| step.cache == Cache::Cold)
+    }
+
+    /// The kernels that drop their caches, by boot id, each with the agents on it that are asked: for a cold step those
+    /// of the clients and of the storage, with every agent; otherwise those of the clients that may.
     fn kernels(&self) -> BTreeMap<String, Vec<Presence>> {
         let clients = self.clients();
+        let is_cold = self.is_cold();
+        let is_asked = |member: &&Presence| {
+            let policy = || self.agents.facts_of(member.id)?.policy.as_ref();
+            is_cold || policy().is_some_and(|policy| policy.drop_caches)
+        };
         let takes_part = |member: &&Presence| {
-            clients.contains(&member.id) || (member.attached && member.is_storage)
+            clients.contains(&member.id) || (is_cold && member.attached && member.is_storage)
         };
         let mut kernels: BTreeMap<String, Vec<Presence>> = self
             .members
             .all()
+            .filter(is_asked)
             .filter(takes_part)
             .map(|member| (member.boot_id.clone(), Vec::new()))
             .collect();
         let (first, rest): (Vec<_>, Vec<_>) = self
             .members
             .all()
+            .filter(is_asked)
             .filter(|member| member.attached || clients.contains(&member.id))
             .partition(takes_part);
         for member in first.into_iter().chain(rest) {
@@ -184,8 +200,11 @@ impl Run {
         Some(Next::Arm)
     }
 
-    /// Agents of the run that are labelled as storage and are not there.
+    /// Agents of the run that are labelled as storage and are not there to make a step cold.
     fn storage_away(&self) -> Vec<AgentId> {
+        if !self.is_cold() {
+            return Vec::new();
+        }
         let is_storage = |labels: &BTreeMap<String, String>| {
             labels.get("role").is_some_and(|role| role == "storage")
         };
