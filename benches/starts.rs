@@ -1,8 +1,8 @@
 //! How closely the workers of a step start together, against their true starts.
 //!
-//! `cargo bench --bench starts [-- ROW...] [--starts N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
-//! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents, against 64 plain
-//! processes that wait for an absolute timer, in turn; `tls`, as many agents as CPUs with TLS and without, in turn, five
+//! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
+//! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents or as many as said,
+//! against as many plain processes that wait for an absolute timer, in turn; `tls`, as many agents as CPUs with TLS and without, in turn, five
 //! meshes of each; `short`, 1000 steps of next to no load on three agents: the wall time of a step beyond its load, and how
 //! many of them started late. All on one machine, so that the true starts are known: every agent
 //! writes the raw readings of its clock to a file. Spread: from the first worker's start to the last one's. Off: how far
@@ -65,12 +65,13 @@ fn main() {
         tell("clocks", &mesh_starts(&ahead, 100, Wire::Tls, starts));
     }
     if asked("many") {
-        let ours = mesh_starts(&[0; MANY], 0, Wire::Tls, starts);
-        let mut bare: Vec<f64> = (0..starts).map(|_| bare_spread_us()).collect();
+        let agents = value(&arguments, "--agents").unwrap_or(MANY as u64) as usize;
+        let ours = mesh_starts(&vec![0; agents], 0, Wire::Tls, starts);
+        let mut bare: Vec<f64> = (0..starts).map(|_| bare_spread_us(agents)).collect();
         tell("many", &ours);
         let (median, p99, most) = figures(&mut bare);
         println!(
-            "  {MANY} plain processes: spread median {median:.0}, p99 {p99:.0}, most {most:.0}"
+            "  {agents} plain processes: spread median {median:.0}, p99 {p99:.0}, most {most:.0}"
         );
         let ratio = figures(&mut spreads(&ours)).0 / median;
         println!("  ratio of the medians {ratio:.2}; the bar is 1.2");
@@ -205,10 +206,11 @@ fn figures(values: &mut [f64]) -> (f64, f64, f64) {
     (at(0.5), at(0.99), at(1.0))
 }
 
-/// 64 processes of this program that wait for one instant; from the first start to the last.
-fn bare_spread_us() -> f64 {
-    let at = MonoNanos::now().saturating_add(Duration::from_millis(500));
-    let children: Vec<Child> = (0..MANY)
+/// So many processes of this program that wait for one instant; from the first start to the last.
+fn bare_spread_us(count: usize) -> f64 {
+    let lead = Duration::from_millis(500 + 5 * count as u64);
+    let at = MonoNanos::now().saturating_add(lead);
+    let children: Vec<Child> = (0..count)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
                 .args(["--wait-for", &at.0.to_string()])
@@ -217,7 +219,10 @@ fn bare_spread_us() -> f64 {
                 .unwrap()
         })
         .collect();
-    assert!(MonoNanos::now() < at, "64 processes were not there in time");
+    assert!(
+        MonoNanos::now() < at,
+        "{count} processes were not there in time"
+    );
     let starts: Vec<u64> = children
         .into_iter()
         .map(|mut child| {

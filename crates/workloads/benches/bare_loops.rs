@@ -99,6 +99,7 @@ const ROWS: &[fn() -> table::Row] = &[
     links::udp_stream_1448,
     links::udp_stream_8k,
     links::udp_stream_8k_one_by_one,
+    links::udp_stream_8k_paced,
     links::udp_request_median,
     links::udp_request_median_busy,
     copies::one_large,

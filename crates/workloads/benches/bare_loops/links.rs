@@ -134,6 +134,28 @@ fn udp_stream(name: &'static str, params: Value, bytes: &'static str) -> Row {
     }
 }
 
+/// What arrives of a rate that both can send.
+pub fn udp_stream_8k_paced() -> Row {
+    let params = json!({"bs": "8k", "runtime": "2s", "rate": "1500m"});
+    Row {
+        name: "network UDP stream, 8 KiB at 1500 MiB/s, arrived",
+        unit: Unit::Percent,
+        ours: Box::new(move || {
+            let (outcome, received) = both_ends("udp-stream", params.clone());
+            Some(received as f64 * 100.0 / outcome.bytes as f64)
+        }),
+        baselines: vec![Baseline {
+            name: "iperf3 -u",
+            bar: "1.00",
+            measure: Box::new(|| {
+                let result = iperf3_result(&["-u", "-b", "12582912000", "-w", "2M", "-l", "8192"])?;
+                let lost = result.pointer("/end/sum/lost_percent")?;
+                Some(100.0 - lost.as_f64()?)
+            }),
+        }],
+    }
+}
+
 pub fn udp_request_median() -> Row {
     udp_request("network UDP request 64 bytes, median", "blocking", &[])
 }
@@ -242,6 +264,14 @@ fn both_ends(mode: &str, params: Value) -> (ours::Outcome, u64) {
 
 /// What arrived at its server, in MiB per second; `None` when it is not installed.
 fn iperf3(arguments: &[&str]) -> Option<f64> {
+    let bits = iperf3_result(arguments)?
+        .pointer("/end/sum_received/bits_per_second")?
+        .as_f64()?;
+    Some(bits / 8.0 / f64::from(1 << 20))
+}
+
+/// What it says of two seconds; `None` when it is not installed.
+fn iperf3_result(arguments: &[&str]) -> Option<Value> {
     let free = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
     let port = free.local_addr().expect("it is bound").port().to_string();
     drop(free);
@@ -261,11 +291,7 @@ fn iperf3(arguments: &[&str]) -> Option<f64> {
         .expect("the server was there, too");
     lines.for_each(drop);
     server.wait().expect("it ends after one client");
-    let result: Value = serde_json::from_slice(&client.stdout).expect("its JSON");
-    let bits = result
-        .pointer("/end/sum_received/bits_per_second")?
-        .as_f64()?;
-    Some(bits / 8.0 / f64::from(1 << 20))
+    Some(serde_json::from_slice(&client.stdout).expect("its JSON"))
 }
 
 /// The median round trip of its ping-pong, in nanoseconds; `None` when it is not installed.

@@ -11,6 +11,7 @@ pub enum Unit {
     NanosPerOp,
     MibPerSecond,
     KiloOpsPerSecond,
+    Percent,
 }
 
 impl Unit {
@@ -19,6 +20,7 @@ impl Unit {
             Unit::NanosPerOp => "ns/op",
             Unit::MibPerSecond => "MiB/s",
             Unit::KiloOpsPerSecond => "k op/s",
+            Unit::Percent => "%",
         }
     }
 
@@ -26,7 +28,7 @@ impl Unit {
     fn speed_up(self, ours: f64, theirs: f64) -> f64 {
         match self {
             Unit::NanosPerOp => theirs / ours,
-            Unit::MibPerSecond | Unit::KiloOpsPerSecond => ours / theirs,
+            Unit::MibPerSecond | Unit::KiloOpsPerSecond | Unit::Percent => ours / theirs,
         }
     }
 }
