@@ -1,17 +1,6 @@
 //! Which way an operation moves data between the client and the target.
 
-/// Operations that bring data from the storage.
-const READS: [&str; 4] = ["read", "fread", "getc", "seek"];
-/// Operations that send data to the storage.
-const WRITES: [&str; 7] = [
-    "write",
-    "append",
-    "create",
-    "rewrite",
-    "fwrite",
-    "putc",
-    "overwrite",
-];
+use benchmesh_workloads::op::{Moves, Op};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -20,15 +9,15 @@ pub(crate) enum Direction {
 }
 
 pub(crate) fn direction_of(op: &str, mode: &str) -> Option<Direction> {
-    match (op, mode) {
-        ("copy", "out") => Some(Direction::FromStorage),
-        ("copy", "in") => Some(Direction::ToStorage),
-        (op, _) if READS.contains(&op) => Some(Direction::FromStorage),
-        (op, _) if WRITES.contains(&op) => Some(Direction::ToStorage),
-        _ => None,
+    match (Op::parse(op)?.moves(), mode) {
+        (Moves::FromTarget, _) => Some(Direction::FromStorage),
+        (Moves::ToTarget, _) => Some(Direction::ToStorage),
+        (Moves::Either, "out") => Some(Direction::FromStorage),
+        (Moves::Either, "in") => Some(Direction::ToStorage),
+        (Moves::Either | Moves::Nothing, _) => None,
     }
 }
 
 pub(crate) fn is_write(op: &str) -> bool {
-    WRITES.contains(&op)
+    Op::parse(op).is_some_and(|op| op.moves() == Moves::ToTarget)
 }
