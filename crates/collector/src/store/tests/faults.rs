@@ -155,12 +155,20 @@ async fn full_while_merging(directory: &Path) {
     Store::open(&path).await.unwrap().close().await;
     let other = with_runs(&["other"]).await;
     fill(&ballast);
-    let error = merge(&path, &other.path()).await.unwrap_err();
+    let error = merge(&path, &other.path(), &mut |_, _| {})
+        .await
+        .unwrap_err();
     assert!(!error.is_request(), "{error}");
     assert!(error.to_string().contains("free some"), "{error}");
     std::fs::remove_file(ballast).unwrap();
     assert_eq!(check(&path).unwrap(), [] as [String; 0]);
-    assert_eq!(merge(&path, &other.path()).await.unwrap().runs, 1);
+    assert_eq!(
+        merge(&path, &other.path(), &mut |_, _| {})
+            .await
+            .unwrap()
+            .runs,
+        1
+    );
     std::fs::remove_file(path).unwrap();
 }
 

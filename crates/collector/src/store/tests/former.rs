@@ -301,7 +301,9 @@ async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
             let mut expected = [as_it_was(&one), as_it_was(&other)].concat();
             expected.sort();
             assert!(expected.len() >= 2 * 6, "{expected:?}");
-            merge(&one.path(), &other.path()).await.unwrap();
+            merge(&one.path(), &other.path(), &mut |_, _| {})
+                .await
+                .unwrap();
             assert_eq!(as_it_was(&one), expected, "round {number}");
             assert_eq!(check(&one.path()).unwrap(), Vec::<String>::new());
         }
@@ -326,7 +328,9 @@ async fn a_merge_adds_former_rows_only_where_something_changed() {
     ];
     for (other, expected) in [(same, 0), (other, 2)] {
         let (one, other) = (days(&one).await, days(&other).await);
-        merge(&one.path(), &other.path()).await.unwrap();
+        merge(&one.path(), &other.path(), &mut |_, _| {})
+            .await
+            .unwrap();
         let file = Connection::open(one.path()).unwrap();
         let rows =
             "SELECT (SELECT count(*) FROM former_hosts) + (SELECT count(*) FROM former_agents)";
@@ -357,7 +361,9 @@ async fn a_merged_file_knows_when_either_file_saw_an_agent_and_a_daemon() {
             true => (earlier, later),
             false => (later, earlier),
         };
-        merge(&one.path(), &other.path()).await.unwrap();
+        merge(&one.path(), &other.path(), &mut |_, _| {})
+            .await
+            .unwrap();
         let file = Connection::open(one.path()).unwrap();
         let row = file.query_row(seen, [], |row| {
             Ok([row.get::<_, String>(0)?, row.get::<_, String>(1)?])

@@ -126,7 +126,7 @@ async fn a_merge_gives_no_id_of_a_deleted_run_again() {
         mesh.store.close().await;
     }
     delete(&a.path(), "two").await.unwrap();
-    merge(&a.path(), &b.path()).await.unwrap();
+    merge(&a.path(), &b.path(), &mut |_, _| {}).await.unwrap();
     let merged: i64 = Connection::open(a.path())
         .unwrap()
         .query_row("SELECT id FROM runs WHERE uid = 'other'", [], |row| {

@@ -54,24 +54,31 @@ async fn a_merge_adds_all_runs_and_loses_none() {
     let b = with_runs(&["three", "four"]).await;
     let mut expected = [results(&a), results(&b)].concat();
     expected.sort();
-    let merged = merge(&a.path(), &b.path()).await.unwrap();
+    let merged = merge(&a.path(), &b.path(), &mut |_, _| {}).await.unwrap();
     assert_eq!(merged.runs, 2);
     assert_eq!(results(&a), expected);
     assert_eq!(check(&a.path()).unwrap(), Vec::<String>::new());
-    let again = wrong(merge(&a.path(), &b.path()).await.unwrap_err());
+    let again = wrong(
+        merge(&a.path(), &b.path(), &mut |_, _| {})
+            .await
+            .unwrap_err(),
+    );
     assert!(
         again.ends_with("already: 1 (run three), 2 (run four)"),
         "{again}"
     );
     assert_eq!(results(&a), expected, "a refused merge changes nothing");
-    let itself = merge(&a.path(), &a.path()).await;
+    let itself = merge(&a.path(), &a.path(), &mut |_, _| {}).await;
     assert!(itself.is_err());
     let newer = Connection::open(b.path()).unwrap();
     newer
         .execute_batch("INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (999, 'x', 1, x'00', 0)")
         .unwrap();
     drop(newer);
-    let refused = merge(&a.path(), &b.path()).await.unwrap_err().to_string();
+    let refused = merge(&a.path(), &b.path(), &mut |_, _| {})
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("has schema 999"), "{refused}");
 }
 
@@ -130,7 +137,7 @@ async fn merge_samples(a: &Path, b: &Path) {
     let (before, other) = (samples(a), samples(b));
     let mut expected = other.clone();
     expected.extend(before.clone());
-    merge(a, b).await.unwrap();
+    merge(a, b, &mut |_, _| {}).await.unwrap();
     let after = samples(a);
     let differ: Vec<&String> = expected
         .iter()
