@@ -10,6 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const REFERENCE: &str = include_str!("../../../../../docs/database.md");
+/// What each kind of event means for whoever reads it.
+const EXPLAINED: [&str; 2] = [
+    include_str!("../../../../../docs/troubleshooting.md"),
+    include_str!("../../../../../docs/security.md"),
+];
 
 /// Tables and views of the reference: a heading of the third level with the name in code, then a table whose first
 /// cells are the columns.
@@ -145,6 +150,12 @@ fn every_kind_of_event_is_in_the_reference() {
         assert!(
             is_agents || !may_be_agents(kind),
             "agents may send `{kind}`, which only the collector records"
+        );
+        assert!(
+            EXPLAINED
+                .iter()
+                .any(|page| page.contains(&format!("`{kind}`"))),
+            "docs/troubleshooting.md does not say what to do about `{kind}`"
         );
     }
     let mut recorded = 0;
