@@ -4,7 +4,8 @@
 
 use super::{
     AgentFacts, Cache, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
-    Target, curve, groups::members, links, mounts::mounted_otherwise, policy, source::Mistakes,
+    Target, agents::left_out, curve, groups::members, links, mounts::mounted_otherwise, policy,
+    source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -114,6 +115,8 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     policy::check_steps(plan, &expansion.steps, mistakes);
     let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
     expansion.warnings.extend(otherwise);
+    let left_out = left_out(plan, &expansion.steps, &fleet);
+    expansion.warnings.extend(left_out);
     expansion
 }
 
