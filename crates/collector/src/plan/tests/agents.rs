@@ -396,8 +396,7 @@ fn networks_of_a_policy_are_read_as_the_agent_writes_them() {
 /// Whoever has joined with a token is attached; a plan that selects nobody does not take it along for that.
 #[test]
 fn an_agent_that_was_in_no_run_is_taken_when_it_is_selected() {
-    const PLAN: &str =
-        "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"null\"\nops = 1\n";
+    const PLAN: &str = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
     let agent = |name: &str, is_new| AgentFacts {
         is_new,
         ..agent(name, &[], &["/mnt"])
@@ -410,12 +409,7 @@ fn an_agent_that_was_in_no_run_is_taken_when_it_is_selected() {
         Ok::<_, String>((names, expansion.warnings))
     };
     let (known, new) = (agent("a", false), agent("x", true));
-    let null = PLAN
-        .split("[[phase]]")
-        .nth(1)
-        .map(|phase| format!("[[phase]]{phase}"))
-        .unwrap();
-    for text in [PLAN, &null] {
+    for text in [PLAN, "[[phase]]\nworkload = \"null\"\n"] {
         let (names, warnings) = taken(text, &[known.clone(), new.clone()]).unwrap();
         assert_eq!(names, ["a"]);
         assert_eq!(
