@@ -329,7 +329,8 @@ impl Run {
     fn check_receiver(&mut self, task: TaskHandle, receiver: AgentId, refusal: String) {
         let command = Command::ForgetTask { task: task.task };
         let waiting = Waiting::ReceiverThere { task, refusal };
-        self.ask_at_once(waiting, receiver, command, Within::Contact);
+        let within = Within::For(LISTEN_WITHIN.max(self.policy.loss_after * 2));
+        self.ask_at_once(waiting, receiver, command, within);
     }
 
     pub(super) fn on_receiver_there(
