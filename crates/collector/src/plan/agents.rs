@@ -68,8 +68,12 @@ fn can_take(target: Option<&Target>, agent: &AgentFacts) -> bool {
     }
 }
 
-/// A sentence about each agent that a plan without `[clients]` would take if it were not new.
-pub(super) fn left_out(plan: &Plan, steps: &[PlannedStep], fleet: &[&AgentFacts]) -> Vec<String> {
+/// Each agent that a plan without `[clients]` would take if it were not new, and what takes it.
+pub(super) fn left_out(
+    plan: &Plan,
+    steps: &[PlannedStep],
+    fleet: &[&AgentFacts],
+) -> Vec<(String, String)> {
     if plan.clients.is_some() {
         return Vec::new();
     }
@@ -88,9 +92,9 @@ pub(super) fn left_out(plan: &Plan, steps: &[PlannedStep], fleet: &[&AgentFacts]
         .filter(|agent| agent.is_new && can(agent) && !takes_part(&agent.name));
     left_out
         .map(|agent| {
-            format!(
-                "left out: `{}`, which has been in no run yet; {NEW_AGENTS} it along, or name it in [clients]",
-                agent.name
+            (
+                format!("left out: `{}`, which has been in no run yet", agent.name),
+                format!("{NEW_AGENTS} it along, or name it in [clients]"),
             )
         })
         .collect()

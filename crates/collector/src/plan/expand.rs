@@ -115,8 +115,13 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     policy::check_steps(plan, &expansion.steps, mistakes);
     let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
     expansion.warnings.extend(otherwise);
-    let left_out = left_out(plan, &expansion.steps, &fleet);
-    expansion.warnings.extend(left_out);
+    for (agent, remedy) in left_out(plan, &expansion.steps, &fleet) {
+        // Where the plan is refused, the agent may be what it lacks.
+        match mistakes.count() == 0 {
+            true => expansion.warnings.push(format!("{agent}; {remedy}")),
+            false => mistakes.whole(agent, remedy),
+        }
+    }
     expansion
 }
 
