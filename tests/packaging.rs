@@ -121,6 +121,55 @@ fn units_start_what_there_is() {
     }
 }
 
+/// Who has one host's token can do nothing with it on the next one, and a host that has joined gets none.
+#[test]
+fn each_host_gets_a_join_token_of_its_own() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    };
+    // Each call makes another token; hosts only keep what they are told to run.
+    write(
+        "benchmesh",
+        "#!/bin/sh\necho \"$*\" >> \"$0.calls\"\necho \"token-$$\"\n",
+    );
+    let ssh = write(
+        "ssh",
+        "#!/bin/sh\ncase $2 in\n*credentials.json*) [ \"$1\" = joined ] ;;\n\
+         *mktemp*) cat > /dev/null; echo /tmp/none/x.deb ;;\n*) cat > \"$0.$1\" ;;\nesac\n",
+    );
+    let (package, config) = (write("x.deb", "x"), write("agents.toml", ""));
+    let path = format!(
+        "{}:{}",
+        place.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut deploy = Command::new(packaging().join("deploy-agents"));
+    deploy.env("PATH", path).env("BENCHMESH_SSH", &ssh);
+    deploy
+        .args(["--collector", "central:4750", "--package"])
+        .arg(package);
+    deploy
+        .arg("--config")
+        .arg(config)
+        .args(["a", "b", "joined"]);
+    let output = run(&mut deploy);
+    assert_eq!(output.code, 0, "{}", output.all());
+    let tokens = |host: &str| {
+        let script = std::fs::read_to_string(place.path().join(format!("ssh.{host}"))).unwrap();
+        let tokens = script.lines().filter(|line| line.starts_with("token-"));
+        tokens.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (a, b) = (tokens("a"), tokens("b"));
+    assert!(a.len() == 1 && b.len() == 1 && a != b, "{a:?} {b:?}");
+    assert_eq!(tokens("joined"), [] as [String; 0]);
+    let calls = std::fs::read_to_string(place.path().join("benchmesh.calls")).unwrap();
+    assert_eq!(calls, "collector token\ncollector token\n");
+}
+
 /// By the schemas of Kubernetes' own API; the configuration in it by doctor.
 #[test]
 fn the_daemon_set_is_valid() {

@@ -18,7 +18,7 @@ fn plan(path: &str, phase: &str) -> String {
 /// A dry run refuses the plan, as wrong, and says all of this.
 fn assert_refused(mesh: &Mesh, plan: &str, parts: &[&str]) {
     let file = mesh.plan(plan);
-    let output = mesh.command(&["run", file.to_str().unwrap(), "--dry-run"]);
+    let output = mesh.command(&["run", file.to_str().unwrap(), "--dry-run", "--new-agents"]);
     assert_eq!(output.code, 2, "{}", output.all());
     for part in parts {
         assert!(output.err.contains(part), "{part}: {}", output.all());

@@ -422,7 +422,8 @@ impl Mesh {
     pub fn begin(&self, plan: &str) -> Process {
         let plan = self.plan(plan);
         let mut command = self.benchmesh();
-        command.arg("run").arg(plan);
+        // Agents come and go between the runs of a test.
+        command.arg("run").arg("--new-agents").arg(plan);
         Process::start("run", command, &self.directory.path().join("run.log"))
     }
 

@@ -9,6 +9,7 @@ mod claimed_task;
 mod denials;
 mod follow;
 mod link_speed;
+mod per_minute;
 mod permissions;
 mod reply;
 mod running;

@@ -44,6 +44,15 @@ pub enum StateError {
         "{path} is not empty and not the state directory of an agent: give --state-dir a directory of its own"
     )]
     Foreign { path: PathBuf },
+    #[error(
+        "{path} belongs to user id {user}, and this agent is user id {own}: run the agent as that user, or look at what \
+         is in it and `chown -R {own} {path}`"
+    )]
+    OfAnother { path: PathBuf, user: u32, own: u32 },
+    #[error(
+        "others can write to {path}, and may have put files there: look at what is in it, then `chmod 700 {path}`"
+    )]
+    OpenToOthers { path: PathBuf },
     #[error("{path} does not hold an agent's uid: restore it, or remove it to be a new agent")]
     BadUid { path: PathBuf },
     #[error("{doing} {path}")]
@@ -204,20 +213,45 @@ fn make(path: &Path) -> Result<(), StateError> {
         .map_err(io_error("make the state directory", path))
 }
 
-/// Checks that it is an agent's or empty, and closes it to others. A directory that is neither keeps its rights.
+/// Checks that it is this user's, and an agent's or empty, and closes it to others. A directory that is neither keeps its
+/// rights. One that others could write to may hold what they put there.
 fn own(path: &Path) -> Result<(), StateError> {
-    let mut entries = fs::read_dir(path).map_err(io_error("read the state directory", path))?;
-    if entries.next().is_some() && !path.join(LOCK).exists() {
-        return Err(StateError::Foreign {
+    let found = fs::metadata(path).map_err(io_error("look at", path))?;
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() != own {
+        return Err(StateError::OfAnother {
             path: path.to_owned(),
+            user: found.uid(),
+            own,
         });
     }
-    let rights = fs::metadata(path)
-        .map_err(io_error("look at", path))?
-        .permissions();
-    if rights.mode() & 0o077 != 0 {
+    let mode = found.permissions().mode();
+    let is_empty = || {
+        let mut entries = fs::read_dir(path).map_err(io_error("read the state directory", path))?;
+        Ok(entries.next().is_none())
+    };
+    let was_empty = is_empty()?;
+    if !was_empty {
+        if !path.join(LOCK).exists() {
+            return Err(StateError::Foreign {
+                path: path.to_owned(),
+            });
+        }
+        if mode & 0o022 != 0 {
+            return Err(StateError::OpenToOthers {
+                path: path.to_owned(),
+            });
+        }
+    }
+    if mode & 0o077 != 0 {
+        let was_open = mode & 0o022 != 0;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
             .map_err(io_error("close to others the state directory", path))?;
+        if was_open && was_empty && !is_empty()? {
+            return Err(StateError::OpenToOthers {
+                path: path.to_owned(),
+            });
+        }
     }
     Ok(())
 }
@@ -359,6 +393,35 @@ mod tests {
         assert!(matches!(error, StateError::Foreign { .. }), "{error}");
         let rights = fs::metadata(home.path()).unwrap().permissions();
         assert_eq!(rights.mode() & 0o777, 0o755);
+    }
+
+    /// What is in it may be another user's: a spool, a uid, credentials.
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        fs::create_dir(&path).unwrap();
+        let set_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+        // A volume of a container begins so, and nothing is in it.
+        set_mode(0o777).unwrap();
+        drop(StateDir::open(&path, &[]).unwrap());
+        for mode in [0o777, 0o770, 0o702] {
+            set_mode(mode).unwrap();
+            let error = StateDir::open(&path, &[]).unwrap_err();
+            assert!(matches!(error, StateError::OpenToOthers { .. }), "{error}");
+            assert!(error.to_string().contains("chmod 700"), "{error}");
+        }
+        set_mode(0o755).unwrap();
+        drop(StateDir::open(&path, &[]).unwrap());
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+        let error = StateDir::open(&path, &[]).unwrap_err();
+        assert!(
+            matches!(error, StateError::OfAnother { user: 12345, .. }),
+            "{error}"
+        );
     }
 
     #[test]

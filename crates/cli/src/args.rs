@@ -232,6 +232,9 @@ pub struct RunArguments {
     /// How long to wait for --agents
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
     pub agents_wait: Duration,
+    /// Take agents too that have been in no run of this mesh yet, where the plan has no [clients]
+    #[arg(long)]
+    pub new_agents: bool,
     /// Start the run and leave; its id goes to standard output
     #[arg(long)]
     pub detach: bool,

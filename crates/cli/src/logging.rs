@@ -4,7 +4,7 @@ use crate::args::Command;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,6 +14,16 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The environment variable that says what is logged: a level, or directives such as `benchmesh_agent=debug`.
 pub const VARIABLE: &str = "BENCHMESH_LOG";
 
+/// What speaks with strangers.
+const LIBRARIES: [&str; 6] = [
+    "h2",
+    "hyper",
+    "hyper_util",
+    "rustls",
+    "tokio_rustls",
+    "tonic",
+];
+
 /// From now on events are logged. Daemons say what they do, commands only what is wrong.
 pub fn start(command: &Command) {
     let level = match command {
@@ -22,14 +32,7 @@ pub fn start(command: &Command) {
         _ => LevelFilter::WARN,
     };
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let default = Targets::new().with_default(level);
-    let (filter, mistake) = match wanted.trim() {
-        "" => (default, None),
-        wanted => match wanted.parse::<Targets>() {
-            Ok(filter) => (filter, None),
-            Err(error) => (default, Some(error)),
-        },
-    };
+    let (filter, mistake) = filter(wanted.trim(), level);
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Log);
     let registry = tracing_subscriber::registry().with(filter);
     if is_journal() {
@@ -43,6 +46,25 @@ pub fn start(command: &Command) {
     if let Some(error) = mistake {
         tracing::warn!(%error, "{VARIABLE}={wanted:?} is not understood; logging at {level}");
     }
+}
+
+/// What is logged. What strangers send makes libraries warn as often as they like: of these only errors count, unless
+/// one of them is named.
+fn filter(wanted: &str, level: LevelFilter) -> (Targets, Option<ParseError>) {
+    let default = Targets::new().with_default(level);
+    let (filter, mistake) = match wanted {
+        "" => (default, None),
+        wanted => match wanted.parse::<Targets>() {
+            Ok(filter) => (filter, None),
+            Err(error) => (default, Some(error)),
+        },
+    };
+    let unnamed = LIBRARIES.into_iter().filter(|library| {
+        let mut directives = wanted.split(',');
+        !directives.any(|directive| directive.trim().starts_with(library))
+    });
+    let filter = filter.with_targets(unnamed.map(|library| (library, LevelFilter::ERROR)));
+    (filter, mistake)
 }
 
 /// Whether standard error goes to systemd's journal.
@@ -91,5 +113,42 @@ impl Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_do_not_write_the_log_by_way_of_libraries() {
+        let check = |wanted: &str, target: &str, level: Level, expected: bool| {
+            let (filter, mistake) = filter(wanted, LevelFilter::INFO);
+            assert!(mistake.is_none());
+            assert_eq!(
+                filter.would_enable(target, &level),
+                expected,
+                "{wanted:?} {target}"
+            );
+        };
+        for wanted in ["", "info", "benchmesh_collector=debug,info", "debug"] {
+            for target in [
+                "h2::proto::streams::recv",
+                "hyper::proto::h1::conn",
+                "rustls::conn",
+            ] {
+                check(wanted, target, Level::WARN, false);
+                check(wanted, target, Level::ERROR, true);
+            }
+            check(wanted, "benchmesh_collector::service", Level::INFO, true);
+        }
+        check(
+            "info,h2=debug",
+            "h2::proto::streams::recv",
+            Level::DEBUG,
+            true,
+        );
+        check("info,h2=debug", "rustls::conn", Level::WARN, false);
+        assert!(filter("no such=level=x", LevelFilter::INFO).1.is_some());
     }
 }

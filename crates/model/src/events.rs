@@ -1,7 +1,7 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 44] = [
+pub const OF_COLLECTOR: [&str; 45] = [
     "agent-back",
     "agent-lost",
     "agent-renamed",
@@ -22,6 +22,7 @@ pub const OF_COLLECTOR: [&str; 44] = [
     "link-broken",
     "load-stopped",
     "mode-left-out",
+    "prepare-failed",
     "rate-shared-again",
     "rows-left-out",
     "rows-missing",

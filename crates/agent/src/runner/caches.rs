@@ -2,13 +2,12 @@
 //!
 //! How often is bounded: a collector cannot keep a host's caches cold.
 
+use super::per_minute::PerMinute;
 use crate::command::CacheDrop;
-use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const CONTROL: &str = "/proc/sys/vm/drop_caches";
 
@@ -16,30 +15,7 @@ const CONTROL: &str = "/proc/sys/vm/drop_caches";
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
 /// The shortest steps drop them at each start; no plan does so twice a second.
-const MOST_PER_MINUTE: usize = 120;
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// When caches were dropped within the last minute.
-#[derive(Debug, Default)]
-pub struct RecentDrops(Mutex<VecDeque<Instant>>);
-
-impl RecentDrops {
-    /// Whether they may be dropped at `now`, which then counts.
-    fn permit(&self, now: Instant) -> bool {
-        let mut drops = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while drops
-            .front()
-            .is_some_and(|at| now.saturating_duration_since(*at) >= MINUTE)
-        {
-            drops.pop_front();
-        }
-        let permitted = drops.len() < MOST_PER_MINUTE;
-        if permitted {
-            drops.push_back(now);
-        }
-        permitted
-    }
-}
+pub(super) const MOST_DROPS: usize = 120;
 
 /// The answer of an agent that was not started with `--allow-drop-caches`.
 #[must_use]
@@ -56,12 +32,13 @@ fn not_dropped(error: &str) -> Vec<CacheDrop> {
 }
 
 /// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for as long as that takes. Drops
-/// nothing when it was done [`MOST_PER_MINUTE`] times within the last minute.
+/// nothing when it was done as often as `recent` permits.
 #[must_use]
-pub fn drop_caches(recent: &RecentDrops) -> Vec<CacheDrop> {
+pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
     if !recent.permit(Instant::now()) {
         return not_dropped(&format!(
-            "this agent drops caches at most {MOST_PER_MINUTE} times a minute"
+            "this agent drops caches at most {} times a minute",
+            recent.most()
         ));
     }
     // What is dirty cannot be dropped.
@@ -96,19 +73,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-
-    #[test]
-    fn drops_are_bounded_within_each_minute() {
-        let (recent, start) = (RecentDrops::default(), Instant::now());
-        let at = |ms| start + Duration::from_millis(ms);
-        for ms in 0..120 {
-            assert!(recent.permit(at(ms)), "{ms}");
-        }
-        assert!(!recent.permit(at(120)) && !recent.permit(at(59_999)));
-        // The first one is a minute ago, the second one is not.
-        assert!(recent.permit(at(60_000)) && !recent.permit(at(60_000)));
-        assert!(recent.permit(at(200_000)));
-    }
 
     #[test]
     fn what_cannot_be_dropped_is_said() {

@@ -369,6 +369,36 @@ mod tests {
         }
     }
 
+    /// Who commands the agent learns nothing of paths that it does not allow.
+    #[test]
+    fn what_is_not_allowed_has_one_answer_whether_it_exists_or_not() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("target");
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(home.path().join("there"), "x").unwrap();
+        let config = PolicyConfig {
+            allow: vec![target.clone()],
+            ..PolicyConfig::default()
+        };
+        let permissions = Permissions {
+            policy: Arc::new(Policy::open(&config).unwrap()),
+            scratch: None,
+        };
+        for (there, missing) in [("there", "none"), ("target/../there", "target/../none")] {
+            let answer = |name: &str| {
+                let path = home.path().join(name);
+                let opened = permissions.open_run(MESH, RUN, &path, Make::IfMissing);
+                let removed = permissions.remove_run(MESH, RUN, &path, &mut |_| {});
+                [opened.unwrap_err(), removed.unwrap_err()].map(|refusal| {
+                    let place = path.display().to_string();
+                    (refusal.kind, refusal.message.replace(&place, "PATH"))
+                })
+            };
+            assert_eq!(answer(there), answer(missing));
+            assert_eq!(answer(missing)[0].0, RefusalKind::NotAllowed);
+        }
+    }
+
     /// Below the floor nothing is laid out, and what is there is removed.
     #[test]
     fn removing_is_not_refused_for_space() {

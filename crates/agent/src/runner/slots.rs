@@ -17,13 +17,16 @@ mod run;
 mod stuck;
 mod threads;
 
-use super::caches::RecentDrops;
+use super::caches::MOST_DROPS;
 use super::claimed_task::ClaimedTask;
 use super::denials::DenialLog;
+use super::per_minute::PerMinute;
 use super::reply::{ProgressReporter, ReplyHandle};
 use super::running::StopReason;
 use super::{RunnerDeps, RunnerRequest};
-use crate::command::{Answer, Command, Ended, Outcome, Prepare, Refusal, Request, Sampling};
+use crate::command::{
+    Answer, Command, Ended, Outcome, Prepare, Refusal, RefusalKind, Request, Sampling,
+};
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
 use crate::spool::Entry;
@@ -37,7 +40,11 @@ use receivers::Receivers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
+
+/// The shortest steps ask for two each; each is a sample of the whole host.
+const MOST_MARKS: usize = 3000;
 
 /// One task.
 struct Slot {
@@ -94,7 +101,9 @@ pub(super) struct Slots {
     threads: Arc<AtomicUsize>,
     /// Commands on directories wait for those before them.
     queues: DirectoryQueues,
-    recent_drops: Arc<RecentDrops>,
+    recent_drops: Arc<PerMinute>,
+    recent_marks: PerMinute,
+    surveys: Arc<AtomicUsize>,
     denials: Arc<DenialLog>,
     stopping: Vec<oneshot::Sender<()>>,
     /// When the clock was last looked at, while a load runs.
@@ -117,7 +126,9 @@ impl Slots {
             receivers: Receivers::default(),
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
-            recent_drops: Arc::default(),
+            recent_drops: Arc::new(PerMinute::new(MOST_DROPS)),
+            recent_marks: PerMinute::new(MOST_MARKS),
+            surveys: Arc::default(),
             denials: Arc::default(),
             stopping: Vec::new(),
             looked: None,
@@ -227,6 +238,12 @@ impl Slots {
 
     /// A mark with an instant is the start of a step, one without is its end.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
+        if !self.recent_marks.permit(Instant::now()) {
+            return Err(Refusal::new(
+                RefusalKind::NotAllowed,
+                format!("this agent takes samples on demand at most {MOST_MARKS} times a minute"),
+            ));
+        }
         let now = MonoNanos::now();
         let mark = match at {
             None => Mark::StepEnd(now),

@@ -115,9 +115,7 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     let path = Path::new(text);
     let real = match allowed.permits(path) {
         Ok(real) => real,
-        Err(SandboxError::Io { source, .. })
-            if allowed.roots().iter().any(|root| path.starts_with(root)) =>
-        {
+        Err(SandboxError::Io { source, .. }) => {
             facts.allowed = true;
             facts.problem = match source.kind() {
                 std::io::ErrorKind::NotFound => "does not exist".to_owned(),
@@ -129,7 +127,7 @@ fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.problem = "is not an absolute path".to_owned();
             return facts;
         }
-        Err(_) if allowed.roots().iter().any(|root| path.starts_with(root)) => {
+        Err(_) if allowed.names(path) => {
             facts.problem =
                 "a symlink, there or on the way, leads out of what this agent allows".to_owned();
             return facts;
@@ -378,6 +376,9 @@ mod tests {
             "other",
             "target/out",
             "none",
+            "target/../none",
+            "target/../other",
+            "target/out/none",
         ]
         .map(text);
         let survey = survey(&policy, None, &paths, &paths);
@@ -397,6 +398,10 @@ mod tests {
         check(&survey.paths[3], false, false, "--allow)");
         check(&survey.paths[4], false, false, "leads out");
         check(&survey.paths[5], false, false, "--allow)");
+        // The same words whether it exists or not.
+        check(&survey.paths[6], false, false, "--allow)");
+        check(&survey.paths[7], false, false, "--allow)");
+        check(&survey.paths[8], false, false, "leads out");
         check(&survey.sources[2], true, true, "");
         check(&survey.sources[3], false, false, "--allow-read");
         let target = &survey.paths[0];

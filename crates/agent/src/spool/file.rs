@@ -22,6 +22,8 @@ pub(super) use mark::SUFFIX as MARK_SUFFIX;
 pub(super) use read::{Loss, Stored};
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqliteConnection};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transaction::transaction;
@@ -102,11 +104,15 @@ impl SpoolFile {
 
     async fn try_create(path: &Path, id: SpoolId, ordinal: i64) -> Result<Self, SpoolError> {
         let error = || SpoolError::sql("make the spool", path);
-        let mut connection = options(path)
-            .create_if_missing(true)
-            .connect()
-            .await
-            .map_err(error())?;
+        // SQLite gives its other files the mode of this one.
+        let made = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path);
+        made.map_err(|source| error()(sqlx::Error::Io(source)))?;
+        let mut connection = options(path).connect().await.map_err(error())?;
         let header = Header::new(id, ordinal);
         transaction(&mut connection, async |connection| {
             sqlx::raw_sql(TABLES).execute(&mut *connection).await?;

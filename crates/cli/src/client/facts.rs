@@ -18,6 +18,8 @@ pub struct RunRequest {
     pub agents: u32,
     pub agents_wait: Duration,
     pub dry_run: bool,
+    /// Take agents that have been in no run yet too.
+    pub new_agents: bool,
 }
 
 /// A plan that was accepted.

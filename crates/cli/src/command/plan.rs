@@ -178,6 +178,7 @@ pub fn dry_run(file: &PlanFile) -> RunRequest {
         agents: 0,
         agents_wait: Duration::ZERO,
         dry_run: true,
+        new_agents: false,
     }
 }
 

@@ -136,6 +136,7 @@ async fn run(
         agents: u32::try_from(AGENTS.len()).unwrap_or(u32::MAX),
         agents_wait: START_LIMIT,
         dry_run: false,
+        new_agents: true,
     };
     let started = tokio::select! {
         started = async { Client::connect(&address).await?.start_run(&wanted).await } => started,

@@ -26,6 +26,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     wanted.dry_run = arguments.dry_run;
     wanted.agents = arguments.agents.unwrap_or(0);
     wanted.agents_wait = arguments.agents_wait;
+    wanted.new_agents = arguments.new_agents;
     let mut interrupts = Interrupts::listen()?;
     let started = tokio::select! {
         started = start(address, &wanted) => started?,
@@ -235,6 +236,7 @@ mod tests {
             agents: 3,
             agents_wait: Duration::from_secs(60),
             dry_run: false,
+            new_agents: false,
         };
         let after = |seconds, there: &[&str]| waiting(&wanted, there, Duration::from_secs(seconds));
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Which agents a cell means: selected, permitted, able.
 
 use super::{
-    AgentFacts, Group, Plan, Target,
+    AgentFacts, Group, Plan, PlannedStep, Target,
     cells::Cell,
     select::{Selected, Selector},
     source::{Mistakes, NAMED as SHORT_LIST, first_few, listed},
@@ -19,19 +19,85 @@ pub(super) fn candidates<'f>(
 ) -> Vec<&'f AgentFacts> {
     match (select.or(plan.clients.as_ref()), target) {
         (Some(selected), _) => chosen(selected, fleet, mistakes),
-        (None, Some(target)) => allowing(target, fleet, mistakes),
+        (None, target) => taken_unasked(target, fleet, mistakes),
+    }
+}
+
+/// What takes along agents that have been in no run.
+const NEW_AGENTS: &str = "--new-agents takes";
+
+/// The agents that a load takes whose plan selects none: those that are not new.
+fn taken_unasked<'f>(
+    target: Option<&Target>,
+    fleet: &[&'f AgentFacts],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<&'f AgentFacts> {
+    let (new, known): (Vec<_>, Vec<_>) = fleet.iter().partition(|agent| agent.is_new);
+    let can = |agent: &&AgentFacts| can_take(target, agent);
+    let left_out: Vec<String> = new
+        .into_iter()
+        .filter(can)
+        .map(|it| it.name.clone())
+        .collect();
+    if !left_out.is_empty() && !known.iter().any(can) {
+        mistakes.whole(
+            format!(
+                "no agent that was in a run of this mesh before can take its load, and {} can",
+                first_few(&left_out, ", ")
+            ),
+            format!("{NEW_AGENTS} them along, or name them in [clients]"),
+        );
+        return Vec::new();
+    }
+    match target {
+        Some(target) => allowing(target, &known, mistakes),
         // Agents that only sample are not meant unless they are named.
-        (None, None) => {
-            let takes_load = |agent: &&AgentFacts| !agent.workloads.is_empty();
-            let taking: Vec<_> = fleet.iter().copied().filter(takes_load).collect();
+        None => {
+            let taking: Vec<_> = known.iter().copied().filter(can).collect();
             // Where there is no other, each is told what it lacks.
-            if taking.is_empty() {
-                fleet.to_vec()
-            } else {
-                taking
-            }
+            if taking.is_empty() { known } else { taking }
         }
     }
+}
+
+/// Whether an agent can take load on the target; without a target: whether it takes any.
+fn can_take(target: Option<&Target>, agent: &AgentFacts) -> bool {
+    match target {
+        Some(target) => allows(agent, &target.path),
+        None => !agent.workloads.is_empty(),
+    }
+}
+
+/// Each agent that a plan without `[clients]` would take if it were not new, and what takes it.
+pub(super) fn left_out(
+    plan: &Plan,
+    steps: &[PlannedStep],
+    fleet: &[&AgentFacts],
+) -> Vec<(String, String)> {
+    if plan.clients.is_some() {
+        return Vec::new();
+    }
+    let takes_part = |name: &str| {
+        let mut tasks = steps.iter().flat_map(|step| step.tasks.iter());
+        tasks.any(|task| task.agent == name || task.peer.as_deref() == Some(name))
+    };
+    let can = |agent: &AgentFacts| {
+        let mut targets = plan.targets.iter();
+        let mut phases = plan.phases.iter();
+        targets.any(|target| can_take(Some(target), agent))
+            || phases.any(|phase| phase.targets.is_empty() && can_take(None, agent))
+    };
+    let left_out = fleet
+        .iter()
+        .filter(|agent| agent.is_new && can(agent) && !takes_part(&agent.name));
+    left_out
+        .map(|agent| {
+            (
+                format!("left out: `{}`, which has been in no run yet", agent.name),
+                format!("{NEW_AGENTS} it along, or name it in [clients]"),
+            )
+        })
+        .collect()
 }
 
 /// Refuses agents that cannot work on the target or read what the cell's workload reads.

@@ -4,7 +4,8 @@
 
 use super::{
     AgentFacts, Cache, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
-    Target, curve, groups::members, links, mounts::mounted_otherwise, policy, source::Mistakes,
+    Target, agents::left_out, curve, groups::members, links, mounts::mounted_otherwise, policy,
+    source::Mistakes,
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
@@ -114,6 +115,13 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     policy::check_steps(plan, &expansion.steps, mistakes);
     let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
     expansion.warnings.extend(otherwise);
+    for (agent, remedy) in left_out(plan, &expansion.steps, &fleet) {
+        // Where the plan is refused, the agent may be what it lacks.
+        match mistakes.count() == 0 {
+            true => expansion.warnings.push(format!("{agent}; {remedy}")),
+            false => mistakes.whole(agent, remedy),
+        }
+    }
     expansion
 }
 

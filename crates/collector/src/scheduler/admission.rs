@@ -40,6 +40,7 @@ pub struct StartRequest {
     pub agents: u32,
     pub agents_wait: Duration,
     pub mode: Admission,
+    pub new_agents: NewAgents,
 }
 
 /// Whether a run is made.
@@ -49,6 +50,14 @@ pub enum Admission {
     Queue,
     /// Check and expand only.
     DryRun,
+}
+
+/// Whether a plan that selects no agents takes those that have been in no run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NewAgents {
+    #[default]
+    LeftOut,
+    Taken,
 }
 
 /// A run that was queued, or would be.
@@ -134,7 +143,8 @@ impl Scheduler {
         plan.order = plan.order.drawn(drawn_seed);
         self.wait_for_agents(request.agents, request.agents_wait)
             .await?;
-        let (plan, agents, expansion, room) = self.planned_for_agents(plan).await?;
+        let (plan, agents, expansion, room) =
+            self.planned_for_agents(plan, request.new_agents).await?;
         if request.mode == Admission::DryRun {
             return Ok(Started {
                 run: None,
@@ -153,11 +163,15 @@ impl Scheduler {
 
     /// Holds a plan against the agents. Where it does not fit, and one that was here a moment ago is away or does not
     /// answer, that one is waited for.
-    async fn planned_for_agents(&self, plan: Plan) -> Result<Planned, StartError> {
+    async fn planned_for_agents(
+        &self,
+        plan: Plan,
+        new_agents: NewAgents,
+    ) -> Result<Planned, StartError> {
         let until = Instant::now() + RETURN_WITHIN;
         let mut changes = self.0.fleet.changes();
         loop {
-            let agents = self.survey(&plan).await;
+            let agents = self.survey(&plan, new_agents).await?;
             let facts = agents.facts();
             let room = Arc::clone(&self.0.expansions).acquire_owned().await;
             let room = room.ok().map(Arc::new);
@@ -297,7 +311,13 @@ impl Scheduler {
     }
 
     /// Surveys the plan's paths on every attached agent.
-    async fn survey(&self, plan: &Plan) -> RunAgents {
+    async fn survey(&self, plan: &Plan, new_agents: NewAgents) -> Result<RunAgents, StartError> {
+        let attached = self.attached().map(|member| member.id).collect();
+        let new = match new_agents {
+            NewAgents::Taken => Vec::new(),
+            NewAgents::LeftOut => self.0.store.new_agents(attached).await.map_err(store)?,
+        };
+        let new = &new;
         let paths = plan.target_paths();
         let sources: Vec<String> = plan.sources().into_iter().collect();
         let asked = self.attached().map(|member| {
@@ -318,11 +338,14 @@ impl Scheduler {
                 RunAgent {
                     id: member.id,
                     uid: member.hello.uid.clone(),
-                    facts: facts(&member, survey),
+                    facts: AgentFacts {
+                        is_new: new.contains(&member.id),
+                        ..facts(&member, survey)
+                    },
                 }
             }
         });
-        RunAgents::new(join_all(asked).await)
+        Ok(RunAgents::new(join_all(asked).await))
     }
 }
 

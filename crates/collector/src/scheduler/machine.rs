@@ -14,6 +14,7 @@ pub(super) mod effect;
 mod end;
 pub(super) mod event;
 mod finish;
+mod late;
 mod lead;
 mod leftovers;
 mod loss;
@@ -365,6 +366,7 @@ impl Run {
         match waiting {
             // The step should long have ended.
             Waiting::Overtime => self.close(Goal::CutOff),
+            Waiting::PreparationDue => self.on_preparation_due(),
             Waiting::BeginningDue => self.check_begun(Waiting::BegunBefore),
             Waiting::BegunPatience { before } => {
                 self.check_begun(Waiting::BegunAfter { before });

@@ -31,6 +31,24 @@ impl Store {
             .map_err(StoreError::sql("look up an agent"))
     }
 
+    /// Which of these agents have been in no run, while others have: in a mesh without a run nobody is new.
+    pub async fn new_agents(&self, agents: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
+        let ids: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
+        let ids = serde_json::to_string(&ids).unwrap_or_default();
+        let new: Vec<i64> = sqlx::query_scalar(
+            "SELECT a.value FROM json_each(?) AS a
+            WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE agent_id = a.value)
+                AND NOT EXISTS (SELECT 1 FROM tasks WHERE peer_agent_id = a.value)
+                AND EXISTS (SELECT 1 FROM tasks AS t JOIN steps AS s ON s.id = t.step_id
+                    JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL)",
+        )
+        .bind(ids)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look up which agents are new"))?;
+        Ok(new.into_iter().map(AgentId).collect())
+    }
+
     /// Events of these kinds that no agent sent, with their details, the oldest first.
     pub async fn trust_events(
         &self,

@@ -13,11 +13,12 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use rustix::process::geteuid;
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
     net::IpAddr,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -58,6 +59,11 @@ pub enum TokenError {
     #[error("{} can be read by others; make it yours alone: chmod 600 {}", path.display(), path.display())]
     ReadByOthers { path: PathBuf },
     #[error(
+        "{} belongs to user id {user}, who knows the token: remove the file, and the collector makes one of its own",
+        path.display()
+    )]
+    OfAnother { path: PathBuf, user: u32 },
+    #[error(
         "{} holds no token: it must be {LEAST_CHARACTERS} to {MOST_CHARACTERS} letters, digits, - or _ on one line; remove the file, and the collector makes one",
         path.display()
     )]
@@ -94,13 +100,21 @@ impl Token {
                 Ok(token)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let found = fs::metadata(path).map_err(failed)?;
+                let mut file = File::open(path).map_err(failed)?;
+                let found = file.metadata().map_err(failed)?;
+                if found.uid() != geteuid().as_raw() {
+                    return Err(TokenError::OfAnother {
+                        path: path.to_owned(),
+                        user: found.uid(),
+                    });
+                }
                 if found.permissions().mode() & 0o077 != 0 {
                     return Err(TokenError::ReadByOthers {
                         path: path.to_owned(),
                     });
                 }
-                let text = fs::read_to_string(path).map_err(failed)?;
+                let mut text = String::new();
+                file.read_to_string(&mut text).map_err(failed)?;
                 let text = text.trim();
                 let is_token = (LEAST_CHARACTERS..=MOST_CHARACTERS).contains(&text.len())
                     && text
@@ -382,6 +396,7 @@ pub async fn login(State(app): State<App>, extensions: Extensions, body: Bytes) 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
 
     fn access() -> Access {
         Access::new(Token::new(), 4751, vec!["bench.example".to_owned()])
@@ -480,6 +495,14 @@ mod tests {
             Token::kept_in(&path),
             Err(TokenError::ReadByOthers { .. })
         ));
+        // Root's collector does not take the token of a user who knows it.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            assert!(matches!(
+                Token::kept_in(&path),
+                Err(TokenError::OfAnother { user: 12345, .. })
+            ));
+        }
         assert!(matches!(
             Token::kept_in(&directory.path().join("no/token")),
             Err(TokenError::File { .. })

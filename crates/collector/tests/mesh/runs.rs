@@ -1,6 +1,7 @@
 //! Runs from their start to their end, and what goes wrong between.
 
 mod lost;
+mod new_agents;
 mod queue;
 mod restart;
 

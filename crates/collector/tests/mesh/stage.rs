@@ -116,6 +116,7 @@ impl Stage {
             run_uid: uid.to_owned(),
             plan_name: String::from("p.toml"),
             plan_toml: plan.to_owned(),
+            new_agents: true,
             ..v1::StartRunRequest::default()
         };
         self.control()

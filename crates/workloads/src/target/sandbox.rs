@@ -25,7 +25,7 @@ pub use run_directory::{Make, RunDirectory};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What stands in the way of working in a directory.
 #[derive(Debug, thiserror::Error)]
@@ -102,10 +102,13 @@ impl SandboxError {
     }
 }
 
-/// The paths beneath which an agent may work, canonical.
+/// The paths beneath which an agent may work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowed {
+    /// Canonical.
     roots: Vec<PathBuf>,
+    /// As they were given: what lies beneath them is named so too.
+    names: Vec<PathBuf>,
 }
 
 impl Allowed {
@@ -114,24 +117,65 @@ impl Allowed {
         let roots = paths.iter().map(|path| canonical(path));
         Ok(Allowed {
             roots: roots.collect::<Result<_, _>>()?,
+            names: paths,
         })
     }
 
-    /// The canonical form of `path`, if it lies at or beneath an allowed one.
+    /// The canonical form of `path`, if it lies at or beneath an allowed one. What does not is refused in the same words
+    /// whether it exists or not, and is not looked at unless a symlink beneath an allowed path leads there.
     pub fn permits(&self, path: &Path) -> Result<PathBuf, SandboxError> {
-        let resolved = canonical(path)?;
-        if self.roots.iter().any(|root| resolved.starts_with(root)) {
-            return Ok(resolved);
+        if !path.is_absolute() {
+            return Err(SandboxError::NotAbsolute {
+                path: path.to_owned(),
+            });
         }
+        if !self.names(path) {
+            return Err(self.not_allowed(path));
+        }
+        match canonical(path) {
+            Ok(resolved) if self.holds(&resolved) => Ok(resolved),
+            Err(error) if !self.leads_out(path) => Err(error),
+            Ok(_) | Err(_) => Err(self.not_allowed(path)),
+        }
+    }
+
+    /// Whether a path's own words put it at or beneath an allowed one.
+    pub fn names(&self, path: &Path) -> bool {
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        let mut allowed = self.roots.iter().chain(&self.names);
+        !climbs && allowed.any(|allowed| path.starts_with(allowed))
+    }
+
+    fn holds(&self, resolved: &Path) -> bool {
+        self.roots.iter().any(|root| resolved.starts_with(root))
+    }
+
+    /// Whether a path that cannot be resolved leaves what is allowed on its way: by a symlink that leads out, or by one
+    /// that leads to nothing.
+    fn leads_out(&self, path: &Path) -> bool {
+        let mut child = path;
+        for parent in path.ancestors().skip(1) {
+            if child.is_symlink() && child.canonicalize().is_err() {
+                return true;
+            }
+            if let Ok(resolved) = parent.canonicalize() {
+                return !self.holds(&resolved) && self.names(parent);
+            }
+            child = parent;
+        }
+        false
+    }
+
+    fn not_allowed(&self, path: &Path) -> SandboxError {
         let allowed: Vec<_> = self
             .roots
             .iter()
             .map(|root| root.display().to_string())
             .collect();
-        Err(SandboxError::NotAllowed {
+        SandboxError::NotAllowed {
             path: path.to_owned(),
             allowed: allowed.join(", "),
-        })
+        }
     }
 
     pub fn roots(&self) -> &[PathBuf] {

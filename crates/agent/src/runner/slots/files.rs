@@ -3,15 +3,19 @@
 use super::hang_watch::HangWatch;
 use super::threads::unpanicked;
 use super::{RunPath, Slots};
-use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Request};
-use crate::runner::caches::RecentDrops;
+use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, RefusalKind, Request};
+use crate::runner::per_minute::PerMinute;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
 use crate::telemetry::{RunId, RunUid, Scope};
 use benchmesh_workloads::sandbox::Make;
 use benchmesh_workloads::task::PrepThreads;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
+
+/// Each dry run and each start asks for one.
+const MOST_SURVEYS: usize = 16;
 
 impl Slots {
     /// Does it on a thread, which replies.
@@ -21,6 +25,13 @@ impl Slots {
         let replying = reply_to.clone();
         let (requests, acked) = (self.requests.clone(), self.deps.acked.last());
         let recent_drops = Arc::clone(&self.recent_drops);
+        let survey = match matches!(request, Request::Survey { .. }) {
+            true => match self.begin_survey() {
+                Ok(survey) => Some(survey),
+                Err(refusal) => return reply_to.reply(Err(refusal)),
+            },
+            false => None,
+        };
         let path = RunPath::of(&mesh, &request);
         let queued = path.as_ref().map(|path| self.queues.next(path));
         let hang_watch = HangWatch {
@@ -37,7 +48,7 @@ impl Slots {
         let (working, over) = oneshot::channel::<()>();
         tokio::spawn(hang_watch.run(threads.clone(), over));
         let started = self.on_thread("bm-command", move || {
-            let _working = working;
+            let (_working, _survey) = (working, survey);
             let mut queued = queued;
             if let Some(queued) = &mut queued {
                 queued.wait();
@@ -56,6 +67,35 @@ impl Slots {
         if let Err(refusal) = started {
             reply_to.reply(Err(refusal));
         }
+    }
+}
+
+/// A survey that is under way.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Slots {
+    /// Room for a survey: so many at once, and no more than the policy has threads. The other commands on files keep
+    /// their room, however many surveys hang on a dead file system.
+    fn begin_survey(&self) -> Result<UnderWay, Refusal> {
+        let threads = self.deps.permissions.policy.budget.limits().threads;
+        let most = usize::try_from(threads)
+            .unwrap_or(usize::MAX)
+            .clamp(1, MOST_SURVEYS);
+        let before = self.surveys.fetch_add(1, Ordering::Relaxed);
+        let survey = UnderWay(Arc::clone(&self.surveys));
+        if before < most {
+            return Ok(survey);
+        }
+        Err(Refusal::new(
+            RefusalKind::NotAllowed,
+            format!("this agent makes {most} surveys at once: does a file system hang?"),
+        ))
     }
 }
 
@@ -85,7 +125,7 @@ fn work(
     permissions: &Permissions,
     mesh: &str,
     request: Request,
-    recent_drops: &RecentDrops,
+    recent_drops: &PerMinute,
     reply_to: &ReplyHandle,
 ) -> Result<Answer, Refusal> {
     let reporter = ProgressReporter::new(reply_to.clone());

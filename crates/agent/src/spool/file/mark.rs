@@ -5,7 +5,7 @@
 
 use crate::envelope::Sequence;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Appended to the spool's path.
@@ -39,6 +39,7 @@ impl AppendMark {
                 .create(true)
                 .truncate(false)
                 .write(true)
+                .mode(0o600)
                 .open(&self.path)
                 .ok()
         };

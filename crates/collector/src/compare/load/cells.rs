@@ -193,7 +193,7 @@ fn histogram(
 }
 
 /// Events of a run that disturb what is measured, by the beginnings of their kinds.
-const DISTURBING: [&str; 11] = [
+const DISTURBING: [&str; 12] = [
     "agent-lost",
     "carrier-",
     "client-frozen",
@@ -202,6 +202,7 @@ const DISTURBING: [&str; 11] = [
     "lease-over",
     "link-",
     "operation-stuck",
+    "prepare-failed",
     "stall",
     "step-failed",
     "target-lost",

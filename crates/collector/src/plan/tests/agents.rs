@@ -392,3 +392,49 @@ fn networks_of_a_policy_are_read_as_the_agent_writes_them() {
         );
     }
 }
+
+/// Whoever has joined with a token is attached; a plan that selects nobody does not take it along for that.
+#[test]
+fn an_agent_that_was_in_no_run_is_taken_when_it_is_selected() {
+    const PLAN: &str = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+    let agent = |name: &str, is_new| AgentFacts {
+        is_new,
+        ..agent(name, &[], &["/mnt"])
+    };
+    let taken = |text: &str, agents: &[AgentFacts]| {
+        let parsed = parse(text, "p.toml").unwrap();
+        let expansion = expand(&parsed, agents).map_err(|error| error.to_string())?;
+        let tasks = expansion.steps[0].tasks.iter();
+        let names: Vec<String> = tasks.map(|task| task.agent.clone()).collect();
+        Ok::<_, String>((names, expansion.warnings))
+    };
+    let (known, new) = (agent("a", false), agent("x", true));
+    for text in [PLAN, "[[phase]]\nworkload = \"null\"\n"] {
+        let (names, warnings) = taken(text, &[known.clone(), new.clone()]).unwrap();
+        assert_eq!(names, ["a"]);
+        assert_eq!(
+            warnings,
+            [
+                "left out: `x`, which has been in no run yet; --new-agents takes it along, or name it in [clients]"
+            ]
+        );
+        let refused = taken(text, std::slice::from_ref(&new)).unwrap_err();
+        assert!(
+            refused.contains("--new-agents takes them along"),
+            "{refused}"
+        );
+    }
+    let named = format!("{PLAN}[clients]\nagents = [\"a\", \"x\"]\n");
+    let (names, warnings) = taken(&named, &[known.clone(), new.clone()]).unwrap();
+    assert_eq!(
+        (names, warnings.len()),
+        (vec!["a".to_owned(), "x".to_owned()], 0)
+    );
+    // One that could not take the load is not left out.
+    let samples_only = AgentFacts {
+        allowed: Vec::new(),
+        ..new
+    };
+    let (_, warnings) = taken(PLAN, &[known, samples_only]).unwrap();
+    assert_eq!(warnings, [] as [String; 0]);
+}

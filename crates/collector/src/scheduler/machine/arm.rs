@@ -103,6 +103,7 @@ impl Run {
             start,
             margin: None,
             late: None,
+            unconfirmed: BTreeSet::new(),
         });
     }
 
@@ -141,14 +142,20 @@ impl Run {
                 arming.late = Some(error.to_string());
                 self.lose(task.agent, &error.to_string());
             }
-            Ok(_) => arming.late = Some(format!("agent `{name}` did not confirm its start")),
+            Ok(_) => {
+                arming.unconfirmed.insert(task.agent);
+                arming.late = Some(format!("agent `{name}` did not confirm its start"));
+            }
             Err(error) => {
                 arming.late = Some(error.to_string());
+                let not_asked = matches!(error, CallError::TooLateToAsk { .. });
+                if !not_asked {
+                    arming.unconfirmed.insert(task.agent);
+                }
                 let refused = matches!(
                     error.refusal(),
                     Some(RefusalKind::TooLate | RefusalKind::UnknownTask)
                 );
-                let not_asked = matches!(error, CallError::TooLateToAsk { .. });
                 if (refused || not_asked)
                     && let Some(step) = &mut self.step
                 {
@@ -165,12 +172,14 @@ impl Run {
             start,
             margin,
             late,
+            unconfirmed,
         } = arming;
         let lead = between(chosen, start);
         let too_late = self.now >= start;
         match (late, margin) {
             (None, Some(margin)) if !too_late => {
                 self.lead.measured(lead.saturating_sub(margin));
+                self.unconfirmed.clear();
                 Next::StartLoad(start)
             }
             (late, _) => {
@@ -182,6 +191,9 @@ impl Run {
                 let title = self.active_plan().map(crate::plan::PlannedStep::title);
                 let message = format!("{} is armed again: {reason}", title.unwrap_or_default());
                 self.record_event(None, Severity::Warning, "step-late", message);
+                if margin.is_some() {
+                    self.count_unconfirmed(&unconfirmed, &reason);
+                }
                 Next::Close(Goal::Retry { reason })
             }
         }

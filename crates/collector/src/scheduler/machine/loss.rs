@@ -28,9 +28,9 @@ pub(super) enum Verdict {
 }
 
 /// The verdict on a loss, and how many agents of the step are left.
-struct Decided {
-    verdict: Verdict,
-    left: usize,
+pub(super) struct Decided {
+    pub verdict: Verdict,
+    pub left: usize,
 }
 
 /// The policy's verdict when `left` of the `all` agents of a step are left.
@@ -134,7 +134,7 @@ impl Run {
     }
 
     /// Stores that tasks are lost, and stops what is still there of them.
-    fn remove_lost(&mut self, lost: Vec<TaskHandle>, why: &str) {
+    pub(super) fn remove_lost(&mut self, lost: Vec<TaskHandle>, why: &str) {
         for task in &lost {
             self.set_task(task.task, TaskState::Lost, Some(why.to_owned()));
         }
@@ -145,7 +145,7 @@ impl Run {
         }
     }
 
-    fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {
+    pub(super) fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {
         let next = match (&decided.verdict, decided.left) {
             (Verdict::Abort { .. }, _) => String::from("the run ends"),
             (Verdict::GoOn, 0) => String::from("the step ends"),

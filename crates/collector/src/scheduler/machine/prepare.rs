@@ -25,9 +25,9 @@ use std::{
 
 /// Opening a port takes no longer on a host that works.
 const LISTEN_WITHIN: Duration = Duration::from_secs(30);
-/// A preparation reports progress; one that does not for this long hangs. The longest silence of a working one is the
-/// sync of all its data.
-pub(super) const PREPARE_SILENCE: Duration = Duration::from_secs(15 * 60);
+/// A preparation reports progress; one that is no further after this long hangs. The longest silence of a working one is
+/// the sync of all its data.
+pub(super) const PREPARE_SILENCE: Duration = Duration::from_secs(30 * 60);
 
 impl Run {
     pub(super) fn begin_step(&mut self, index: usize) {
@@ -45,6 +45,8 @@ impl Run {
             stopped_at: Vec::new(),
             confirmed_stops: BTreeSet::new(),
             preparing_since: self.now,
+            half_ready: None,
+            refusals: None,
             start: None,
             measured: false,
             end_marked: false,
@@ -139,6 +141,7 @@ impl Run {
         let Some(active) = &mut self.step else { return };
         active.tasks = tasks;
         self.show_step();
+        self.lose_barred();
         self.record_returned_agents();
     }
 
@@ -166,7 +169,7 @@ impl Run {
             .known_lost
             .iter()
             .copied()
-            .filter(|agent| self.members.is_attached(*agent))
+            .filter(|agent| self.members.is_attached(*agent) && !self.barred.contains_key(agent))
             .collect();
         for agent in back {
             self.known_lost.remove(&agent);
@@ -261,6 +264,7 @@ impl Run {
         self.stage = Stage::Preparing;
         if let Some(step) = &mut self.step {
             step.preparing_since = self.now;
+            step.half_ready = None;
         }
         for task in self.live() {
             if let Some(prepare) = self.prepare_command(task) {
@@ -269,6 +273,7 @@ impl Run {
                 self.ask_long(waiting, task.agent, command, PREPARE_SILENCE);
             }
         }
+        self.watch_preparation();
     }
 
     fn prepare_command(&self, task: TaskHandle) -> Option<Prepare> {
@@ -307,11 +312,14 @@ impl Run {
                     let took = between(step.preparing_since, self.now);
                     self.lead.prepared_within(took);
                 }
+                self.note_ready();
             }
             Err(error @ CallError::Refused { .. }) => match task.peer {
                 Some(receiver) => self.check_receiver(task, receiver, error.to_string()),
                 None => self.handle_failure(task.agent, &error),
             },
+            // Its session lives.
+            Err(error @ CallError::Deadline { .. }) => self.bar(task.agent, &error.to_string()),
             Err(error) => self.handle_failure(task.agent, &error),
         }
     }
@@ -321,7 +329,8 @@ impl Run {
     fn check_receiver(&mut self, task: TaskHandle, receiver: AgentId, refusal: String) {
         let command = Command::ForgetTask { task: task.task };
         let waiting = Waiting::ReceiverThere { task, refusal };
-        self.ask_at_once(waiting, receiver, command, Within::Contact);
+        let within = Within::For(LISTEN_WITHIN.max(self.policy.loss_after * 2));
+        self.ask_at_once(waiting, receiver, command, within);
     }
 
     pub(super) fn on_receiver_there(
@@ -334,13 +343,12 @@ impl Run {
             (Err(error), Some(receiver)) if error.is_lost() => {
                 self.lose(receiver, &error.to_string());
             }
-            _ => {
-                self.failing.get_or_insert(refusal);
-            }
+            _ => self.refused_link(task, refusal),
         }
     }
 
     pub(super) fn prepared(&mut self) -> Option<Next> {
+        self.cancel(|waiting| matches!(waiting, Waiting::PreparationDue));
         if self.live().is_empty() {
             self.failing = Some(String::from(NOBODY_LEFT));
             return None;
@@ -348,8 +356,8 @@ impl Run {
         Some(Next::Settle)
     }
 
-    /// The policy decides about an agent that is lost, that hangs, or whose target is gone; any other refusal ends the step,
-    /// and the run where a target hangs.
+    /// The policy decides about an agent that is lost, that hangs, whose target is gone, or that cannot prepare its task; a
+    /// target that hangs ends the run.
     pub(super) fn handle_failure(&mut self, agent: AgentId, error: &CallError) {
         match error {
             CallError::Refused { kind, .. } => match kind {
@@ -358,18 +366,7 @@ impl Run {
                     self.abort(error.to_string());
                 }
                 RefusalKind::TargetLost => self.lose_target(agent, &error.to_string()),
-                kind => {
-                    let cannot_be = matches!(
-                        (kind, &self.stage),
-                        (RefusalKind::Unsupported, Stage::Preparing)
-                    );
-                    // Only where nothing else failed.
-                    if let Some(step) = &mut self.step {
-                        step.unsupported =
-                            cannot_be && (self.failing.is_none() || step.unsupported);
-                    }
-                    self.failing.get_or_insert_with(|| error.to_string());
-                }
+                _ => self.refused(agent, error),
             },
             // In a deadline its session lives, and what it was asked for hangs.
             CallError::Lost { .. } | CallError::Deadline { .. } => {
@@ -377,9 +374,7 @@ impl Run {
             }
             CallError::Mismatched { .. }
             | CallError::Unknown { .. }
-            | CallError::TooLateToAsk { .. } => {
-                self.failing.get_or_insert_with(|| error.to_string());
-            }
+            | CallError::TooLateToAsk { .. } => self.refused(agent, error),
         }
     }
 

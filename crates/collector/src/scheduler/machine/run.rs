@@ -89,6 +89,10 @@ pub(super) struct Run {
     pub stalled: bool,
     /// Lost agents that have an event.
     pub known_lost: BTreeSet<AgentId>,
+    /// Agents that held up a step, and take no part in the rest of the run; why.
+    pub barred: BTreeMap<AgentId, String>,
+    /// How often agents left a start unconfirmed since a load has begun.
+    pub unconfirmed: BTreeMap<AgentId, u32>,
     /// Speeds that were read since the last step with links.
     pub link_speeds: BTreeMap<AgentId, Option<i64>>,
     pub lead: LeadEstimate,
@@ -138,6 +142,8 @@ impl Run {
             failing: None,
             stalled: false,
             known_lost: BTreeSet::new(),
+            barred: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
             link_speeds: BTreeMap::new(),
             lead: LeadEstimate::default(),
             stage: Stage::Between,

@@ -252,8 +252,8 @@ impl Run {
             .filter(is_stuck)
             .map(|task| task.agent)
             .collect();
-        if stuck.is_empty() {
-            return self.check_begun(Waiting::BegunBefore);
+        if silent.iter().any(|task| !stuck.contains(&task.agent)) {
+            self.check_begun(Waiting::BegunBefore);
         }
         for agent in stuck {
             let why = format!(

@@ -5,7 +5,10 @@ use crate::{
     sessions::command::CallError,
     store::rows::NewCacheDrop,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// How far the run is. Each stage ends when nothing is waited for that belongs to it.
 #[derive(Clone, Debug)]
@@ -90,6 +93,8 @@ pub(super) struct Arming {
     pub margin: Option<Duration>,
     /// Why the step is not armed.
     pub late: Option<String>,
+    /// Agents that were asked and have not confirmed.
+    pub unconfirmed: BTreeSet<AgentId>,
 }
 
 /// Why a step's tasks are stopped.

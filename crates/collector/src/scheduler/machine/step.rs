@@ -1,11 +1,14 @@
 //! What the machine keeps of each step of a run, and of the step under way.
 
-use super::tasks::{LinkEndpoints, TaskHandle, TaskSet};
+use super::{
+    late::Refusals,
+    tasks::{LinkEndpoints, TaskHandle, TaskSet},
+};
 use crate::{
     model::{MeshMicros, StepId, StepState, TaskId},
     store::rows::{SpoolPosition, StepRow, TaskRow},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 /// The machine's state of each step of the plan.
 #[derive(Clone, Debug)]
@@ -55,6 +58,10 @@ pub(super) struct ActiveStep {
     pub confirmed_stops: BTreeSet<TaskId>,
     /// When its tasks were asked to prepare.
     pub preparing_since: MeshMicros,
+    /// How long the faster half of its agents took to prepare; `None`: they have not.
+    pub half_ready: Option<Duration>,
+    /// Of agents that could not prepare it.
+    pub refusals: Option<Refusals>,
     pub start: Option<MeshMicros>,
     /// Its load was started, so that there is something to measure.
     pub measured: bool,

@@ -213,6 +213,14 @@ impl TaskSet {
         left.len()
     }
 
+    /// How many agents are left when these tasks are lost too.
+    pub fn agents_left_but(&self, is_lost: impl Fn(&TaskHandle) -> bool) -> usize {
+        let left = self
+            .all()
+            .filter(|it| !self.is_lost(it.task) && !is_lost(it));
+        left.map(|it| it.agent).collect::<BTreeSet<AgentId>>().len()
+    }
+
     fn unlost_agents(&self) -> BTreeSet<AgentId> {
         self.all()
             .filter(|handle| !self.is_lost(handle.task))
@@ -232,7 +240,8 @@ impl TaskSet {
         self.lose_those(error, |handle| handle.peer == Some(receiver))
     }
 
-    fn lose_those(
+    /// Ends the live tasks that are lost, and returns them.
+    pub fn lose_those(
         &mut self,
         error: &str,
         is_lost: impl Fn(&TaskHandle) -> bool,

@@ -15,7 +15,7 @@ pub(super) type Positions = BTreeMap<AgentId, Vec<(String, u64)>>;
 pub(super) enum Scope {
     /// Until the stage ends; the stage ends when nothing of it is left.
     Stage,
-    /// As long as the load runs; no stage waits for it.
+    /// As long as its preparation or the load runs; no stage waits for it.
     Load,
     /// As long as the run is under way; its end waits for it.
     Cleanup,
@@ -95,6 +95,8 @@ pub(super) enum Waiting {
         files: u64,
     },
     // As long as the load runs.
+    /// From here on an agent is late with its preparation.
+    PreparationDue,
     /// The loss of an agent that receives from others.
     ReceiverLost {
         receiver: AgentId,
@@ -129,7 +131,8 @@ pub(super) enum Waiting {
 impl Waiting {
     pub fn scope(&self) -> Scope {
         match self {
-            Self::ReceiverLost { .. }
+            Self::PreparationDue
+            | Self::ReceiverLost { .. }
             | Self::Overtime
             | Self::BeginningDue
             | Self::BegunBefore

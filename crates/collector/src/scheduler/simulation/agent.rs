@@ -80,9 +80,21 @@ pub(super) enum Later {
     Directory(String),
 }
 
+/// An agent that wants to hold up the others' run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hostile {
+    /// It reports progress of a preparation for ever.
+    PreparesForEver,
+    /// It never answers a start.
+    IgnoresArm,
+    /// It refuses each preparation.
+    RefusesPrepare,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct SimAgent {
     pub id: AgentId,
+    pub hostile: Option<Hostile>,
     /// 0: not attached.
     pub session: u64,
     /// Every operation on its target fails.
@@ -147,6 +159,7 @@ impl SimAgent {
     pub fn new(id: AgentId, file_system: usize) -> Self {
         Self {
             id,
+            hostile: None,
             session: 0,
             target_is_dead: false,
             held_at_hello: Vec::new(),
@@ -235,7 +248,9 @@ impl SimAgent {
                 None if self.target_is_dead && !prepare.path.is_empty() => {
                     refused(RefusalKind::TargetLost, DEAD)
                 }
-                None if chance(random, faults.refuses_prepare) => {
+                None if self.hostile == Some(Hostile::RefusesPrepare)
+                    || chance(random, faults.refuses_prepare) =>
+                {
                     refused(RefusalKind::NoSpace, "the disk is full")
                 }
                 None => {
@@ -257,13 +272,18 @@ impl SimAgent {
                             forgotten: false,
                         },
                     );
-                    if !chance(random, faults.never_prepares) {
+                    if self.hostile != Some(Hostile::PreparesForEver)
+                        && !chance(random, faults.never_prepares)
+                    {
                         let takes = i64::try_from(random.below(50_000)).unwrap();
                         later.push((takes, Later::Prepared(prepare.task)));
                     }
                     return (Vec::new(), later);
                 }
             },
+            Command::Arm { .. } if self.hostile == Some(Hostile::IgnoresArm) => {
+                return (Vec::new(), later);
+            }
             Command::Arm { task, start } => match self.tasks.get_mut(task) {
                 None => refused(RefusalKind::UnknownTask, "not known"),
                 Some(_) if chance(random, faults.late_arm) => {

@@ -246,7 +246,7 @@ fn an_agent_that_never_prepares_is_lost_with_its_name() {
     let lost = kinds(&world, "agent-lost");
     assert_eq!(lost.len(), 2, "{lost:?}");
     for name in ["`a`", "`b`"] {
-        let why = format!("agent {name} did not prepare its task within 900.0s");
+        let why = format!("agent {name} did not prepare its task within 1800.0s");
         assert!(lost.iter().any(|lost| lost.starts_with(&why)), "{lost:?}");
     }
     assert_eq!(world.store.steps[0].state, StepState::Failed);

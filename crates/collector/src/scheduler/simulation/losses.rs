@@ -1,6 +1,9 @@
 //! What `on-loss` makes of losses that leave the agent in place: a dead target on one of two clients, and links that break.
 
-use super::world::{SimEvent, World};
+use super::{
+    agent::Hostile,
+    world::{SimEvent, World},
+};
 use crate::{
     model::{RunState, StepState, TaskState},
     plan::OnLoss,
@@ -213,4 +216,118 @@ fn a_receiver_that_is_lost_while_the_load_runs_costs_its_links() {
         states(&world),
         [(StepState::Done, false), (StepState::Failed, true)]
     );
+}
+
+const TWO_STEPS: &str = "[[phase]]\nname = \"p0\"\nworkload = \"null\"\n[[phase]]\nname = \"p1\"\nworkload = \"null\"\n";
+
+/// One of three agents holds up the run. What the run comes to, and what is said of the hostile one.
+fn beside(hostile: Hostile, plan: &str, policy: OnLoss) -> (World, i64) {
+    let mut world = world(plan, 3, policy);
+    world.agents[1].hostile = Some(hostile);
+    let began = world.now;
+    world.run_until(|world| world.store.run.state.is_end());
+    let took = world.now - began;
+    world.run_until(|_| false);
+    world.check_end();
+    (world, took)
+}
+
+#[test]
+fn an_agent_that_reports_progress_for_ever_holds_up_one_step_for_half_an_hour() {
+    for plan in [TWO_STEPS, DATA] {
+        let (world, took) = beside(Hostile::PreparesForEver, plan, OnLoss::Continue);
+        let run = &world.store.run;
+        assert_eq!(
+            (run.state, run.partial),
+            (RunState::Done, true),
+            "{:?}",
+            run.reason
+        );
+        assert!(
+            states(&world)
+                .iter()
+                .all(|step| *step == (StepState::Done, true))
+        );
+        // In the next steps it has no part: it would hold up each of them.
+        let lost = kinds(&world, "agent-lost");
+        assert_eq!(lost.len(), 1, "{lost:?}");
+        let why = "agent `b` has not prepared its task within 30m; it takes no part in the rest of the run";
+        assert!(lost[0].starts_with(why), "{lost:?}");
+        assert!((1_800_000_000..1_900_000_000).contains(&took), "{took}");
+    }
+    let (world, _) = beside(Hostile::PreparesForEver, TWO_STEPS, OnLoss::Abort);
+    assert_eq!(world.store.run.state, RunState::Failed);
+    let reason = world.store.run.reason.clone().unwrap_or_default();
+    assert!(
+        reason.contains("agent `b`") && reason.contains("on-loss"),
+        "{reason}"
+    );
+}
+
+/// What it lays out alone is nobody's measure: 24 h are left to it.
+#[test]
+fn agents_that_are_all_slow_are_not_late() {
+    let mut world = world(TWO_STEPS, 2, OnLoss::Continue);
+    for agent in &mut world.agents {
+        agent.hostile = Some(Hostile::PreparesForEver);
+    }
+    let began = world.now;
+    world.run_until(|world| !kinds(world, "agent-lost").is_empty());
+    assert!(world.now - began >= 24 * 3_600_000_000);
+}
+
+#[test]
+fn an_agent_that_never_answers_a_start_costs_no_step() {
+    let (world, _) = beside(Hostile::IgnoresArm, TWO_STEPS, OnLoss::Continue);
+    let run = &world.store.run;
+    assert_eq!(
+        (run.state, run.partial),
+        (RunState::Done, true),
+        "{:?}",
+        run.reason
+    );
+    let lost = kinds(&world, "agent-lost");
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(
+        lost[0].starts_with("agent `b` has not confirmed its start 5 times"),
+        "{lost:?}"
+    );
+    let (world, _) = beside(Hostile::IgnoresArm, TWO_STEPS, OnLoss::AtLeast(3));
+    assert_eq!(world.store.run.state, RunState::Failed);
+}
+
+#[test]
+fn an_agent_that_cannot_prepare_leaves_the_others_to_go_on() {
+    let (world, _) = beside(Hostile::RefusesPrepare, DATA, OnLoss::Continue);
+    let run = &world.store.run;
+    assert_eq!(
+        (run.state, run.partial),
+        (RunState::Done, true),
+        "{:?}",
+        run.reason
+    );
+    assert_eq!(states(&world), [(StepState::Done, true); 3]);
+    // It is asked again in each step: what it lacks may be there by then.
+    let refused = kinds(&world, "prepare-failed");
+    assert_eq!(
+        refused,
+        vec!["agent `b`: the disk is full; the step goes on with 2"; 3]
+    );
+    for policy in [OnLoss::Abort, OnLoss::AtLeast(3)] {
+        let (world, _) = beside(Hostile::RefusesPrepare, DATA, policy);
+        assert_eq!(world.store.run.state, RunState::Failed);
+        let reason = world.store.steps[0].reason.clone().unwrap_or_default();
+        assert_eq!(reason, "agent `b`: the disk is full", "{policy:?}");
+    }
+}
+
+#[test]
+fn a_step_that_nobody_can_prepare_fails_with_the_first_reason() {
+    let mut world = world(DATA, 3, OnLoss::Continue);
+    world.faults.refuses_prepare = 1000;
+    world.run_until(|_| false);
+    world.check_end();
+    assert_eq!(world.store.run.state, RunState::Failed);
+    let reason = world.store.steps[0].reason.clone().unwrap_or_default();
+    assert!(reason.ends_with(": the disk is full"), "{reason}");
 }

@@ -12,7 +12,7 @@ mod waits;
 pub(super) use sim_event::SimEvent;
 
 use super::{
-    agent::{Disks, Faults, SimAgent},
+    agent::{Disks, Faults, Hostile, SimAgent},
     plans::{Planned, Plans},
     store::SimStore,
 };
@@ -127,7 +127,15 @@ impl World {
             };
             SimAgent::new(AgentId(i64::try_from(agent).unwrap() + 1), own)
         });
-        let agents: Vec<SimAgent> = agents.collect();
+        let mut agents: Vec<SimAgent> = agents.collect();
+        if fault_mode == FaultMode::All && random.below(8) == 0 {
+            let one = usize::try_from(random.below(count as u64)).unwrap();
+            agents[one].hostile = Some(match random.below(3) {
+                0 => Hostile::PreparesForEver,
+                1 => Hostile::IgnoresArm,
+                _ => Hostile::RefusesPrepare,
+            });
+        }
         // Most schedules have a few kinds of faults, some none.
         let mut likely = |thousandths: u64| match random.below(4) {
             0 => thousandths,

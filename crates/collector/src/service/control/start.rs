@@ -2,7 +2,10 @@
 
 use super::ControlService;
 use crate::{
-    scheduler::{StartError, StartRequest, admission::Admission},
+    scheduler::{
+        StartError, StartRequest,
+        admission::{Admission, NewAgents},
+    },
     service::{
         audit::{self, Requester},
         memory,
@@ -68,6 +71,10 @@ impl ControlService {
                 Admission::DryRun
             } else {
                 Admission::Queue
+            },
+            new_agents: match request.new_agents {
+                true => NewAgents::Taken,
+                false => NewAgents::LeftOut,
             },
         };
         let started = tokio::select! {

@@ -56,16 +56,24 @@ fn only_what_lies_beneath_an_allowed_path_is_permitted() {
 
     let inside = inside.canonicalize().unwrap();
     assert_eq!(scene.allowed.permits(&inside).unwrap(), inside);
-    assert_eq!(
-        scene
-            .allowed
-            .permits(&scene.root.path().join("in"))
-            .unwrap(),
-        inside
-    );
+    // By the name that it was allowed under, also where that is a symlink.
+    let by_link = Allowed::new(vec![scene.root.path().join("in")]).unwrap();
+    let named = by_link.permits(&scene.root.path().join("in")).unwrap();
+    assert_eq!(named, inside);
+    symlink("/nowhere/at/all", inside.join("dangling")).unwrap();
+    symlink("dangling", inside.join("twice")).unwrap();
     for outside in [
         "",
+        "in",
         "targets",
+        "targets/none",
+        "none",
+        "target/../none",
+        "target/../targets",
+        "target/inside/out/none",
+        "target/inside/dangling",
+        "target/inside/dangling/none",
+        "target/inside/twice",
         "target/inside/out",
         "target/..",
         "target/inside/out/secret",

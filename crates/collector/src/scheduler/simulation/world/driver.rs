@@ -1,7 +1,7 @@
 //! The driver of a schedule: commits with a duration, effects after them, and commands in transit.
 
 use super::{
-    super::plans::name,
+    super::{agent::Hostile, plans::name},
     FaultMode, LONGEST_LOAD, MS, S, World, micros,
     sim_event::{Call, SimEvent},
 };
@@ -11,7 +11,7 @@ use crate::{
         effect::{Ask, Effect, Lookup, NewIds, Output, Within},
         event::{Event, Token},
     },
-    sessions::command::CallError,
+    sessions::command::{CallError, Command},
     store::rows::Row,
 };
 use std::time::Duration;
@@ -240,6 +240,13 @@ impl World {
         self.check_ask(token, &command);
         let agent = usize::try_from(agent.0).unwrap() - 1;
         let within = match within {
+            // It reports progress all the time.
+            Within::Contact
+                if matches!(command, Command::Prepare(_))
+                    && self.agents[agent].hostile == Some(Hostile::PreparesForEver) =>
+            {
+                None
+            }
             Within::Contact => silence,
             Within::For(time) => Some(time),
             Within::Until(_) if self.random.below(1000) < self.faults.late_ask => {
