@@ -9,6 +9,7 @@ use super::{
     loss::{Decided, Verdict, apply_policy},
     run::{Run, after, between},
     stage::Stage,
+    step::Refusals,
     tasks::{TaskHandle, TaskSet},
     waiting::Waiting,
 };
@@ -34,15 +35,6 @@ const ALL_LATE_FACTOR: u32 = 4;
 /// How often an agent may leave its start unconfirmed that another one has confirmed. Fewer than a step is armed, or a
 /// cell repeated.
 const MAX_UNCONFIRMED: u32 = 5;
-
-/// Why agents could not prepare a step.
-#[derive(Clone, Debug)]
-pub(super) struct Refusals {
-    /// The first one.
-    reason: String,
-    /// Each of them says that the mode cannot be done there.
-    all_unsupported: bool,
-}
 
 impl Run {
     /// Watches over the agents that are not ready: the next one is late when this is due.

@@ -1,9 +1,6 @@
 //! What the machine keeps of each step of a run, and of the step under way.
 
-use super::{
-    late::Refusals,
-    tasks::{LinkEndpoints, TaskHandle, TaskSet},
-};
+use super::tasks::{LinkEndpoints, TaskHandle, TaskSet};
 use crate::{
     model::{MeshMicros, StepId, StepState, TaskId},
     store::rows::{SpoolPosition, StepRow, TaskRow},
@@ -37,6 +34,15 @@ impl StepFacts {
     pub fn is_open(&self) -> bool {
         !self.state.is_end() && self.state != StepState::Planned
     }
+}
+
+/// Why agents could not prepare a step.
+#[derive(Clone, Debug)]
+pub(super) struct Refusals {
+    /// The first one.
+    pub reason: String,
+    /// Each of them says that the mode cannot be done there.
+    pub all_unsupported: bool,
 }
 
 /// The step under way.
