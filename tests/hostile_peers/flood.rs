@@ -145,7 +145,7 @@ fn what_is_left_of_the_disk_is_kept_for_results() {
     assert_eq!(db.one::<String>(lost), "host_samples 2");
     assert_eq!(db.one::<i64>("SELECT count(*) FROM runs"), 0);
     let events = "SELECT group_concat(kind, ' ') FROM
-        (SELECT kind FROM events WHERE kind IN ('database-low', 'database-room') ORDER BY id)";
+        (SELECT kind FROM events WHERE kind IN ('database-low', 'database-room') ORDER BY kind)";
     until_true("both are events", LIMIT, || {
         db.one::<Option<String>>(events).as_deref() == Some("database-low database-room")
     });

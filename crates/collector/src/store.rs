@@ -188,6 +188,11 @@ impl Store {
         self.shared.reserve.look()
     }
 
+    /// Whether it was so since the last call.
+    pub(crate) fn take_was_low_on_space(&self) -> bool {
+        self.shared.reserve.take_was_low()
+    }
+
     /// Notifications of committed rows.
     pub fn live(&self) -> &Feed {
         &self.shared.live

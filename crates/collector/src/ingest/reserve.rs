@@ -21,6 +21,8 @@ const SAME_LOSS_US: i64 = 60_000_000;
 pub(crate) struct Reserve {
     directory: PathBuf,
     is_low: AtomicBool,
+    /// It was, since somebody asked.
+    was_low: AtomicBool,
 }
 
 /// Below it room is kept: a twentieth of the file system, 1 GiB at most.
@@ -48,6 +50,7 @@ impl Reserve {
         Self {
             directory: directory.to_owned(),
             is_low: AtomicBool::new(false),
+            was_low: AtomicBool::new(false),
         }
     }
 
@@ -59,7 +62,13 @@ impl Reserve {
             is_low(was_low, bytes(fs.f_bavail), bytes(fs.f_blocks))
         });
         self.is_low.store(is_low, Ordering::Relaxed);
+        self.was_low.fetch_or(is_low, Ordering::Relaxed);
         is_low
+    }
+
+    /// Whether it was found low since the last call.
+    pub fn take_was_low(&self) -> bool {
+        self.was_low.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
         appointed::Appointed,
         budget::{Flood, Refusal, costs},
     },
-    model::{AgentId, MeshMicros, Severity},
+    model::{AgentId, Severity},
     sessions::{hello::Hello, recent::EventRoom},
     store::rows::NewEvent,
 };
@@ -97,25 +97,34 @@ impl Fleet {
         Some((Arc::clone(&member.hello), host, interfaces))
     }
 
-    /// The end of `is_low` is an event, and so is its beginning.
-    pub(super) fn note_room(&self, was_low: bool, is_low: bool, at: MeshMicros) {
-        let (kind, severity, message) = match (was_low, is_low) {
-            (false, true) => (
+    /// Looks at the free space of the database's disk: that it gets low is an event, and that it has room again, even if
+    /// it was low for a moment. Whether it is low now.
+    pub(super) fn note_room(&self, was_low: bool) -> bool {
+        let store = &self.0.store;
+        let is_low = store.is_low_on_space();
+        let was_found_low = store.take_was_low_on_space();
+        if was_found_low && !was_low {
+            self.store_room(
                 "database-low",
                 Severity::Warning,
                 "the database's disk is almost full: samples are left out and no run is started, what is left is kept for \
                  results; free space on it",
-            ),
-            (true, false) => (
+            );
+        }
+        if (was_low || was_found_low) && !is_low {
+            self.store_room(
                 "database-room",
                 Severity::Info,
                 "the database's disk has room again: samples are stored, and runs are started",
-            ),
-            _ => return,
-        };
+            );
+        }
+        is_low
+    }
+
+    fn store_room(&self, kind: &str, severity: Severity, message: &str) {
         warn!("{message}");
         self.store_event(NewEvent {
-            at,
+            at: self.clock().now(),
             run: None,
             step: None,
             agent: None,

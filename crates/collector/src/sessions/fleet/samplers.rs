@@ -45,7 +45,11 @@ impl Fleet {
             // Most agents have both parts: that is one event.
             let is_said = sampled == Some(change.agent);
             sampled = Some(change.agent);
-            if let Some(former) = change.former.as_ref().filter(|_| !is_said) {
+            if let Some(former) = change
+                .former
+                .as_ref()
+                .filter(|former| !is_said && **former != change.name)
+            {
                 let of = change
                     .net_namespace
                     .as_ref()

@@ -42,8 +42,7 @@ impl Fleet {
             }
             looked = Instant::now();
             self.appoint_waiting();
-            let was_low = std::mem::replace(&mut is_low, self.0.store.is_low_on_space());
-            self.note_room(was_low, is_low, self.clock().now());
+            is_low = self.note_room(is_low);
             count = count.wrapping_add(1);
             if count.is_multiple_of(CHECKS_PER_LAST_SEEN) && storing.is_finished() {
                 // Beside the checks: the database may keep it waiting for long.
