@@ -4,6 +4,8 @@
 mod batches;
 mod borrowed_uid;
 mod campaign;
+mod claimed_host;
+mod flood;
 mod greetings;
 mod half_open;
 mod noise;

@@ -67,6 +67,16 @@ fn spool_of(name: &str) -> String {
     format!("spool-{name}-{}", std::process::id())
 }
 
+/// Mesh time, as an agent on the collector's machine has it.
+pub fn now_us() -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "mesh time begins as the wall clock's"
+    )]
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_micros()).unwrap()
+}
+
 /// Runs a test's conversation, and fails when it hangs.
 pub fn converse<T>(limit: Duration, conversation: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -130,6 +130,7 @@ fn commit(criterion: &mut Criterion) {
             labels_json: "{}".to_owned(),
             version: "0".to_owned(),
             may_rename: false,
+            describes_host: true,
             at: MeshMicros(T0),
         };
         let (agent, host) = store.attach_agent(agent).await.unwrap();

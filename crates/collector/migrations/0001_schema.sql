@@ -39,6 +39,19 @@ CREATE TABLE agents (
 ) STRICT;
 CREATE INDEX agents_by_host ON agents (host_id);
 
+-- Who samples a host; with a net_namespace: its interfaces. The first of a place is its own agent, whose samples count
+-- from from_us on; those of others count until until_us.
+CREATE TABLE samplers (
+    id              INTEGER PRIMARY KEY,
+    host_id         INTEGER NOT NULL REFERENCES hosts (id),
+    net_namespace   TEXT CHECK (net_namespace <> ''),
+    agent_id        INTEGER NOT NULL REFERENCES agents (id),
+    from_us         INTEGER NOT NULL,
+    until_us        INTEGER
+) STRICT;
+CREATE INDEX samplers_by_host ON samplers (host_id);
+CREATE INDEX samplers_by_agent ON samplers (agent_id);
+
 -- What `hosts` and `agents` said up to `until_us`, before an attach or a rename changed it, and at the end of a run of a merged
 -- file. At an instant the first row after it holds, and without one the row of today, so that views of old runs do not
 -- change when a host or an agent does.

@@ -1,11 +1,12 @@
 //! Texts that others chose, made fit for a column, a terminal and a line of the log.
 
 /// Of a text for people: an error, a problem, the options of a mount.
-pub(crate) const MAX_TEXT_CHARS: usize = 4096;
+pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 
-/// At most [`MAX_TEXT_CHARS`] of the text, each control character replaced by a space.
+/// At most [`MAX_TEXT_BYTES`] of the text, cut at a character, each control character replaced by a space.
 pub(crate) fn cut(text: &str) -> String {
-    cut_to(MAX_TEXT_CHARS, text)
+    let end = text.floor_char_boundary(MAX_TEXT_BYTES);
+    cut_to(end, text.get(..end).unwrap_or_default())
 }
 
 /// At most `most` characters of the text, each control character replaced by a space.
@@ -36,7 +37,9 @@ mod tests {
     fn texts_are_short_and_of_one_line() {
         assert_eq!(cut("a\nb\u{1b}[2J\0"), "a b [2J ");
         assert_eq!(cut_to(3, "äöüß"), "äöü");
-        assert_eq!(cut(&"x".repeat(1 << 20)).len(), MAX_TEXT_CHARS);
+        assert_eq!(cut(&"x".repeat(1 << 20)).len(), MAX_TEXT_BYTES);
+        assert_eq!(cut(&"x€".repeat(1 << 10)), "x€".repeat(1 << 10));
+        assert_eq!(cut(&"€".repeat(1 << 20)).len(), MAX_TEXT_BYTES - 1);
     }
 
     #[test]

@@ -7,13 +7,16 @@
 //! writer's own thread.
 
 pub(crate) mod apply;
+pub(crate) mod appointed;
 pub mod batch;
+pub(crate) mod budget;
 mod cache;
 mod devices;
 pub(crate) mod feed;
 mod lasting;
 pub(crate) mod pending;
 mod receipt;
+pub(crate) mod reserve;
 pub(crate) mod source;
 mod statements;
 mod tables;

@@ -25,7 +25,7 @@ use crate::{
     sessions::Fleet,
     store::{
         Store, StoreError,
-        rows::{AgentRow, NewEvent},
+        rows::{AgentRow, NewEvent, SamplerRow},
     },
     trust::{Authority, Security, TrustError},
     web::{HttpConfig, HttpListen, Web, WebError},
@@ -184,7 +184,7 @@ impl Collector {
             Err(source) => Err(CollectorError::Trust { source }),
         };
         match restored {
-            Ok(((clock, known), (trust, gate))) => {
+            Ok(((clock, known, samplers), (trust, gate))) => {
                 let clock = Arc::new(clock);
                 if let Err(error) = reconciled(&store, &clock, &trust, &config).await {
                     store.close().await;
@@ -192,6 +192,7 @@ impl Collector {
                 }
                 let fleet = Fleet::new(&store, Arc::clone(&clock));
                 fleet.add_known(known);
+                fleet.add_samplers(samplers);
                 Ok(Self {
                     address,
                     is_port_chosen: listen.port() == 0,
@@ -481,7 +482,7 @@ async fn renew_owner(
 async fn restore(
     store: &Store,
     config: &CollectorConfig,
-) -> Result<(MeshClock, Vec<AgentRow>), CollectorError> {
+) -> Result<(MeshClock, Vec<AgentRow>, Vec<SamplerRow>), CollectorError> {
     let failed = |source| CollectorError::Store {
         db: config.db.clone(),
         source,
@@ -497,7 +498,8 @@ async fn restore(
         .await
         .map_err(failed)?;
     let known = store.agents().await.map_err(failed)?;
-    Ok((clock, known))
+    let samplers = store.samplers().await.map_err(failed)?;
+    Ok((clock, known, samplers))
 }
 
 /// Persists the anchor, and records steps of the wall clock.

@@ -13,6 +13,7 @@ pub mod hello;
 mod member;
 mod presence;
 mod recent;
+mod samplers;
 mod state;
 pub(crate) mod wire;
 

@@ -20,6 +20,7 @@ mod publisher;
 mod read;
 pub mod rows;
 mod runs;
+mod samplers;
 pub(crate) mod writer;
 
 pub use crate::database::{Blocked, StoreError};
@@ -31,6 +32,7 @@ pub use writer::GROUP_ROWS;
 
 use crate::ingest::apply::Ingest;
 use crate::ingest::feed::Feed;
+use crate::ingest::reserve::Reserve;
 use crate::model::{AgentId, HostId, MeshMicros};
 use finish::claims::StepClaims;
 use publisher::QUEUED_ROWS;
@@ -78,6 +80,7 @@ struct Shared {
     closing: CancellationToken,
     rows: Arc<Semaphore>,
     live: Feed,
+    reserve: Arc<Reserve>,
     blocked: blocked::Blockage,
     /// Steps whose figures are being computed.
     computing: StepClaims,
@@ -90,7 +93,8 @@ impl Store {
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         let opened = open::open(path).await?;
         let live = Feed::new();
-        let ingest = Ingest::new(live.clone());
+        let reserve = Arc::new(Reserve::of(&opened.path));
+        let ingest = Ingest::new(live.clone(), Arc::clone(&reserve));
         let blocked = blocked::Blockage::new(None);
         let (writer, task) = WriterHandle::start(
             opened.writer,
@@ -110,6 +114,7 @@ impl Store {
                 closing: CancellationToken::new(),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
                 live,
+                reserve,
                 blocked,
                 computing: StepClaims::default(),
                 newest: Arc::new(AtomicI64::new(0)),
@@ -176,6 +181,16 @@ impl Store {
             host,
             net_namespace,
         )
+    }
+
+    /// Whether what is free on the database's disk is kept for results.
+    pub fn is_low_on_space(&self) -> bool {
+        self.shared.reserve.look()
+    }
+
+    /// Whether it was so since the last call.
+    pub(crate) fn take_was_low_on_space(&self) -> bool {
+        self.shared.reserve.take_was_low()
     }
 
     /// Notifications of committed rows.

@@ -88,6 +88,7 @@ fn client() -> NewAgent {
         labels_json: r#"{"role":"client"}"#.to_owned(),
         version: "0.1.0".to_owned(),
         may_rename: true,
+        describes_host: true,
         at: MeshMicros(LATER_US),
     }
 }

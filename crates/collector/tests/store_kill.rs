@@ -89,6 +89,7 @@ fn agent() -> NewAgent {
         labels_json: "{}".to_owned(),
         version: "0".to_owned(),
         may_rename: false,
+        describes_host: true,
         at: MeshMicros(T0),
     }
 }

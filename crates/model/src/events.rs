@@ -1,8 +1,9 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 45] = [
+pub const OF_COLLECTOR: [&str; 50] = [
     "agent-back",
+    "agent-flood",
     "agent-lost",
     "agent-renamed",
     "agent-tidied",
@@ -13,11 +14,14 @@ pub const OF_COLLECTOR: [&str; 45] = [
     "certificate-renewed",
     "certificate-revoked",
     "database-blocked",
+    "database-low",
+    "database-room",
     "devices-left-out",
     "directory-left",
     "directory-removed",
     "errors-limit",
     "events-left-out",
+    "host-of-another",
     "insecure",
     "link-broken",
     "load-stopped",
@@ -29,6 +33,7 @@ pub const OF_COLLECTOR: [&str; 45] = [
     "run-done",
     "run-failed",
     "run-stopped",
+    "sampler-changed",
     "settle-blind",
     "settle-limit",
     "spool-blocked",
@@ -48,6 +53,18 @@ pub const OF_COLLECTOR: [&str; 45] = [
     "token-used",
     "uid-of-another",
 ];
+
+/// What the sampler of a host records of its daemons.
+pub const OF_HOSTS: [&str; 5] = [
+    "daemon-continued",
+    "daemon-ended",
+    "daemon-restarted",
+    "daemon-started",
+    "daemon-stopped",
+];
+
+/// What the sampler of a network namespace records of its interfaces.
+pub const OF_INTERFACES: [&str; 3] = ["carrier-back", "carrier-lost", "link-errors"];
 
 /// Whether an agent may send events of this kind; also those of later versions, which are not known here.
 #[must_use]

@@ -382,7 +382,8 @@ pub struct AgentArguments {
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
     /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
-    /// comma-separated; may be given several times. The rules of all agents on one host are joined
+    /// comma-separated; may be given several times. The rules of all agents on one host that connect from one address
+    /// are joined
     #[arg(long, value_name = "RULE", value_parser = daemon_rule)]
     pub watch: Vec<DaemonRule>,
     /// How often daemons and the host are sampled, from 100ms on

@@ -121,6 +121,7 @@ fn agent(session: usize) -> NewAgent {
         labels_json: "{}".to_owned(),
         version: "0".to_owned(),
         may_rename: false,
+        describes_host: true,
         at: MeshMicros(1_750_000_000_000_000),
     }
 }

@@ -12,6 +12,7 @@ use super::feed::{Feed, LiveInterval};
 use super::lasting::{LeftOut, MOST_ROWS};
 use super::pending::{PendingBatch, Verdict};
 use super::receipt::IngestError;
+use super::reserve::{self, Reserve};
 use super::source::Source;
 use super::statements::find;
 use super::{devices, tables, tasks};
@@ -19,6 +20,7 @@ use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, MeshMicros, Severity, StepId};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
@@ -29,15 +31,17 @@ const SEEN_EVERY_US: i64 = 60_000_000;
 pub(crate) struct Ingest {
     caches: Caches,
     live: Feed,
+    reserve: Arc<Reserve>,
     /// Whether this transaction brought data of steps that had ended.
     late: bool,
 }
 
 impl Ingest {
-    pub(crate) fn new(live: Feed) -> Self {
+    pub(crate) fn new(live: Feed, reserve: Arc<Reserve>) -> Self {
         Self {
             caches: Caches::new(),
             live,
+            reserve,
             late: false,
         }
     }
@@ -50,9 +54,16 @@ impl Ingest {
         batches: &mut [PendingBatch],
     ) -> Result<(), StoreError> {
         let mut steps = BTreeSet::new();
+        let is_low = !batches.is_empty() && self.reserve.look();
         for pending in batches.iter_mut() {
             pending.verdict = self.admit(connection, pending)?;
             if pending.is_fresh() {
+                if is_low {
+                    pending
+                        .withheld
+                        .extend(reserve::withhold(&mut pending.batch));
+                }
+                reserve::record(connection, pending.source.agent, &pending.withheld)?;
                 self.store_all_but_daemon_samples(connection, pending, &mut steps)?;
                 self.caches
                     .positions
@@ -162,7 +173,13 @@ impl Ingest {
     ) -> Result<(), StoreError> {
         let PendingBatch { source, batch, .. } = &*pending;
         for daemon in &batch.daemons {
-            devices::describe_daemon(&mut self.caches, connection, source, daemon)?;
+            devices::describe_daemon(
+                &mut self.caches,
+                connection,
+                source,
+                daemon,
+                batch.stands_in_since,
+            )?;
             // Steps that have counted it are made again.
             self.late |= daemon.is_parent;
         }
@@ -350,7 +367,9 @@ fn store_samples(
     })?;
     let mut disks = Vec::with_capacity(batch.disk_samples.len());
     for sample in &batch.disk_samples {
-        let disk = devices::disk(caches, connection, source, &sample.disk, sample.stacked)?;
+        let stacked = sample.stacked;
+        let is_own = batch.stands_in_since.is_none();
+        let disk = devices::disk(caches, connection, source, &sample.disk, stacked, is_own)?;
         disks.extend(disk.map(|disk| (disk, sample)));
     }
     tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;

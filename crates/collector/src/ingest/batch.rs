@@ -28,6 +28,8 @@ pub struct Batch {
     pub task_ends: Vec<TaskEnd>,
     /// The latest instant in it.
     pub newest_us: i64,
+    /// Its agent stands in for the sampler of its host since then: what is older there is not its to change.
+    pub stands_in_since: Option<MeshMicros>,
 }
 
 impl Batch {

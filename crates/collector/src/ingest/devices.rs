@@ -152,18 +152,38 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Makes a daemon where there is room for it, or updates its description: some set their name late.
+/// Makes a daemon where there is room for it, or updates its description: some set their name late. An agent that
+/// stands in for the host's sampler says no more of daemons from before than that they have ended.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,
     source: &Source,
     seen: &DaemonSeen,
+    stands_in_since: Option<MeshMicros>,
 ) -> Result<(), StoreError> {
     let host = source.host;
-    if daemon(caches, connection, host, seen.process)?.is_none()
-        && !may_add(caches, connection, source.agent)?
-    {
+    let known = daemon(caches, connection, host, seen.process)?;
+    if known.is_none() && !may_add(caches, connection, source.agent)? {
         return Ok(());
+    }
+    if let (Some(id), Some(since)) = (known, stands_in_since) {
+        const FIND: &str = "SELECT 1 FROM daemons WHERE id = ? AND first_seen_us < ?";
+        let is_of_before = find(
+            connection,
+            "look for a daemon",
+            FIND,
+            [id.0, since.0],
+            |row| row.get::<_, i64>(0),
+        )?;
+        if is_of_before.is_some() {
+            return execute(
+                connection,
+                "store the end of a daemon",
+                "UPDATE daemons SET ended_us = coalesce(ended_us, ?1) WHERE id = ?2 AND last_seen_us <= ?1",
+                (seen.ended.then_some(seen.at.0), id.0),
+            )
+            .map(drop);
+        }
     }
     let (id, last_seen) = one(
         connection,
@@ -267,6 +287,7 @@ pub(super) fn disk(
     source: &Source,
     name: &str,
     stacked: bool,
+    is_own: bool,
 ) -> Result<Option<i64>, StoreError> {
     let key = (source.host, name.to_owned());
     let known = match caches.disks.get(&key) {
@@ -280,7 +301,7 @@ pub(super) fn disk(
         )?,
     };
     let id = match known {
-        Some((id, was)) if was == stacked => id,
+        Some((id, was)) if was == stacked || !is_own => id,
         Some((id, _)) => {
             execute(
                 connection,
@@ -298,6 +319,10 @@ pub(super) fn disk(
             (source.host.0, name, stacked),
             |row| row.get(0),
         )?,
+    };
+    let stacked = match known {
+        Some((_, was)) if !is_own => was,
+        _ => stacked,
     };
     if known != Some((id, stacked)) || caches.disks.get(&key).is_none() {
         caches.disks.set(key, (id, stacked));

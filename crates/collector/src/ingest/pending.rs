@@ -1,6 +1,6 @@
 //! A batch between its submission and its answer: its agent, the rows it refers to, and the sender of the answer.
 
-use super::batch::Batch;
+use super::batch::{Batch, Loss};
 use super::receipt::{IngestError, Stored};
 use super::source::Source;
 use super::unknown_rows::UnknownRows;
@@ -16,6 +16,8 @@ pub(crate) struct PendingBatch {
     pub(super) verdict: Result<Verdict, IngestError>,
     /// What was taken out of the batch.
     pub(super) unknown: UnknownRows,
+    /// Samples that were taken out because the database's disk is almost full.
+    pub(super) withheld: Vec<Loss>,
     /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
     done: oneshot::Sender<Result<Stored, IngestError>>,
@@ -42,6 +44,7 @@ impl PendingBatch {
             batch,
             verdict: Ok(Verdict::Waiting),
             unknown: UnknownRows::default(),
+            withheld: Vec::new(),
             daemon_ids: Vec::new(),
             done,
             _permit: permit,

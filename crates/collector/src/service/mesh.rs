@@ -104,9 +104,10 @@ fn attach_status(error: &AttachError) -> Status {
         AttachError::EarlierStart { .. } | AttachError::NameHeld { .. } => {
             Status::unavailable(message)
         }
-        AttachError::Full | AttachError::TooOften { .. } | AttachError::ChangesTooOften { .. } => {
-            Status::resource_exhausted(message)
-        }
+        AttachError::Full
+        | AttachError::TooOften { .. }
+        | AttachError::ChangesTooOften { .. }
+        | AttachError::Flood(_) => Status::resource_exhausted(message),
         AttachError::Store { source } => Status::unavailable(format!("{message}: {source}")),
     }
 }
@@ -355,7 +356,12 @@ impl BatchReader {
                 Ok(batch) => batch,
                 Err(error) => break Status::invalid_argument(format!("batch: {error}")),
             };
+            self.fleet.take_out_of_others(self.agent, &mut batch);
             self.bound_events(&mut batch);
+            // Of what would be stored.
+            if let Err(flood) = self.fleet.spend(self.agent, &self.name, &batch) {
+                break Status::resource_exhausted(flood.to_string());
+            }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
                     "batch: spool_id `{}` is none of those that the hello announced: attach again with it in hello.spool_ids",

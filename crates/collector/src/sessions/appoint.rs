@@ -1,45 +1,67 @@
 //! Appoints samplers: one agent per host for daemons and disks, one per network namespace for interfaces.
 //!
-//! Pure. An appointed agent stays appointed while it is attached; otherwise the agent with the lowest id is taken.
+//! Pure. A place's own agent is appointed whenever it is attached. Without it whoever was appointed last stays
+//! appointed, otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
 
 use crate::model::AgentId;
 use std::collections::BTreeMap;
 
-/// An attached agent, and what it is appointed to.
+/// By what an attached agent may be appointed to a place; the least comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// The place is its own.
+    Own,
+    /// It was appointed last.
+    Last,
+    /// Nobody is expected.
+    Free,
+    /// The agent before may be back in a moment.
+    Waits,
+}
+
+/// An attached agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub agent: AgentId,
-    pub host: String,
-    pub net: String,
+    pub host: (String, Claim),
+    pub net: (String, Claim),
+}
+
+/// What an agent samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appointed {
+    pub agent: AgentId,
     pub host_wide: bool,
     pub interfaces: bool,
 }
 
-/// The candidates with one appointment per host and one per namespace.
-pub fn appoint(candidates: &[Candidate]) -> Vec<Candidate> {
-    let hosts = chosen(candidates, |c| &c.host, |c| c.host_wide);
-    let nets = chosen(candidates, |c| &c.net, |c| c.interfaces);
+/// What each candidate samples: one has each host, and one each namespace.
+pub fn appoint(candidates: &[Candidate]) -> Vec<Appointed> {
+    let hosts = chosen(candidates, |candidate| &candidate.host);
+    let nets = chosen(candidates, |candidate| &candidate.net);
     candidates
         .iter()
-        .map(|candidate| Candidate {
-            host_wide: hosts.get(candidate.host.as_str()) == Some(&candidate.agent),
-            interfaces: nets.get(candidate.net.as_str()) == Some(&candidate.agent),
-            ..candidate.clone()
+        .map(|candidate| Appointed {
+            agent: candidate.agent,
+            host_wide: hosts.get(candidate.host.0.as_str()) == Some(&candidate.agent),
+            interfaces: nets.get(candidate.net.0.as_str()) == Some(&candidate.agent),
         })
         .collect()
 }
 
-fn chosen<'c>(
-    candidates: &'c [Candidate],
-    place: impl Fn(&'c Candidate) -> &'c String,
-    holds: impl Fn(&Candidate) -> bool,
-) -> BTreeMap<&'c str, AgentId> {
-    let mut chosen: BTreeMap<&str, (bool, AgentId)> = BTreeMap::new();
+fn chosen(
+    candidates: &[Candidate],
+    place: impl Fn(&Candidate) -> &(String, Claim),
+) -> BTreeMap<&str, AgentId> {
+    let mut chosen: BTreeMap<&str, (Claim, AgentId)> = BTreeMap::new();
     for candidate in candidates {
-        // An incumbent sorts first, then the lowest id.
-        let claim = (!holds(candidate), candidate.agent);
+        let (place, claim) = place(candidate);
+        if *claim == Claim::Waits {
+            continue;
+        }
+        let claim = (*claim, candidate.agent);
         chosen
-            .entry(place(candidate).as_str())
+            .entry(place.as_str())
             .and_modify(|best| *best = (*best).min(claim))
             .or_insert(claim);
     }
@@ -53,53 +75,53 @@ fn chosen<'c>(
 mod tests {
     use super::*;
 
-    fn candidate(
-        agent: i64,
-        host: &str,
-        net: &str,
-        host_wide: bool,
-        interfaces: bool,
-    ) -> Candidate {
+    fn candidate(agent: i64, host: (&str, Claim), net: &str) -> Candidate {
         Candidate {
             agent: AgentId(agent),
-            host: host.to_owned(),
-            net: net.to_owned(),
-            host_wide,
-            interfaces,
+            host: (host.0.to_owned(), host.1),
+            net: (net.to_owned(), Claim::Free),
         }
+    }
+
+    fn samples(candidates: &[Candidate]) -> Vec<(i64, bool, bool)> {
+        let appointed = appoint(candidates);
+        let of = |it: &Appointed| (it.agent.0, it.host_wide, it.interfaces);
+        appointed.iter().map(of).collect()
     }
 
     #[test]
     fn one_per_host_and_one_per_namespace() {
-        let got = appoint(&[
-            candidate(3, "h", "n1", false, false),
-            candidate(1, "h", "n1", false, false),
-            candidate(2, "h", "n2", false, false),
-            candidate(4, "g", "n3", false, false),
+        let got = samples(&[
+            candidate(3, ("h", Claim::Free), "n1"),
+            candidate(1, ("h", Claim::Free), "n1"),
+            candidate(2, ("h", Claim::Free), "n2"),
+            candidate(4, ("g", Claim::Free), "n3"),
         ]);
-        assert_eq!(
-            got,
-            [
-                candidate(3, "h", "n1", false, false),
-                candidate(1, "h", "n1", true, true),
-                candidate(2, "h", "n2", false, true),
-                candidate(4, "g", "n3", true, true),
-            ]
-        );
+        let expected = [
+            (3, false, false),
+            (1, true, true),
+            (2, false, true),
+            (4, true, true),
+        ];
+        assert_eq!(got, expected);
     }
 
     #[test]
-    fn an_appointed_sampler_stays_appointed() {
-        let got = appoint(&[
-            candidate(1, "h", "n", false, false),
-            candidate(2, "h", "n", true, true),
-        ]);
-        assert_eq!(
-            got,
-            [
-                candidate(1, "h", "n", false, false),
-                candidate(2, "h", "n", true, true)
-            ]
-        );
+    fn the_own_agent_comes_before_the_last_and_the_last_before_others() {
+        for (claims, expected) in [
+            ([Claim::Free, Claim::Last, Claim::Own], Some(3)),
+            ([Claim::Free, Claim::Last, Claim::Free], Some(2)),
+            ([Claim::Waits, Claim::Free, Claim::Free], Some(2)),
+            ([Claim::Waits, Claim::Waits, Claim::Waits], None),
+        ] {
+            let candidates: Vec<Candidate> = claims
+                .into_iter()
+                .zip(1..)
+                .map(|(claim, agent)| candidate(agent, ("h", claim), "n"))
+                .collect();
+            let got = samples(&candidates);
+            let sampler = got.iter().find(|(_, host_wide, _)| *host_wide);
+            assert_eq!(sampler.map(|(agent, ..)| *agent), expected, "{claims:?}");
+        }
     }
 }

@@ -5,6 +5,8 @@
 
 mod error;
 mod handle;
+mod intake;
+mod samplers;
 mod silence;
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,6 @@ use super::{
     hello::{Hello, Start},
     member::{Member, MemberFacts, Outgoing, Session},
     presence::Presence,
-    recent::EventRoom,
     state::State,
 };
 use crate::{
@@ -197,29 +198,38 @@ impl Fleet {
             });
         }
         hello.check().map_err(AttachError::BadField)?;
-        let is_change = {
+        let (is_change, describes_host) = {
             let mut state = self.state();
+            state
+                .budget
+                .check(&hello.name, Instant::now().into_std())
+                .map_err(AttachError::Flood)?;
             if !state.recent.attach(&hello.name, Instant::now()) {
                 return Err(AttachError::TooOften { name: hello.name });
             }
             check_available(&state, &hello)?;
             let members = || state.members.values();
+            let describes_host = state.describes_host(&hello);
             let is_known = members().any(|it| it.is_described_by(&hello))
-                && members().all(|it| it.agrees_on_host(&hello));
+                && (!describes_host || members().all(|it| it.agrees_on_host(&hello)));
             if !is_known && !state.recent.change(&hello.name, Instant::now()) {
                 return Err(AttachError::ChangesTooOften { name: hello.name });
             }
-            !is_known
+            (!is_known, describes_host)
         };
         let at = self.0.clock.now();
         let store = |source| AttachError::Store { source };
+        let new = NewAgent {
+            describes_host,
+            ..new_agent(&hello, proof, at)
+        };
         let (agent, host) = match self.known(&hello) {
             Some(known) => {
-                self.store_attachment(new_agent(&hello, proof, at));
+                self.store_attachment(new);
                 known
             }
             None => {
-                let stored = self.0.store.attach_agent(new_agent(&hello, proof, at));
+                let stored = self.0.store.attach_agent(new);
                 stored.await.map_err(|error| {
                     if is_change {
                         // Nothing was stored.
@@ -266,7 +276,7 @@ impl Fleet {
         let number = self.number();
         let token = uuid::Uuid::new_v4().simple().to_string();
         let name = hello.name.clone();
-        let sampling = {
+        let (sampling, changes) = {
             let mut state = self.state();
             // Another may have taken the name while the database was busy.
             check_available(&state, &hello)?;
@@ -278,16 +288,18 @@ impl Fleet {
                 waiting: HashMap::new(),
             };
             state.insert(agent, host, hello, from, session, at);
-            state.appoint(Some(agent));
+            let changes = state.appoint(Some(agent), at);
             if let Some(member) = state.members.get_mut(&agent) {
                 member.was_ahead |= is_ahead;
             }
-            state
+            let sampling = state
                 .members
                 .get(&agent)
                 .map(|member| member.sampling.clone())
-                .unwrap_or_default()
+                .unwrap_or_default();
+            (sampling, changes)
         };
+        self.store_samplers(changes);
         self.changed();
         info!(agent = %name, "attached");
         Ok(Attached {
@@ -407,11 +419,14 @@ impl Fleet {
         if let Some(session) = &member.session {
             session.cancel.cancel();
         }
+        let id = member.id;
+        state.samplers.rename(id, name);
         Ok(())
     }
 
     pub(super) fn detach(&self, agent: AgentId, number: u64) {
-        let name = {
+        let at = self.0.clock.now();
+        let (name, changes) = {
             let mut state = self.state();
             let Some(member) = state.members.get_mut(&agent) else {
                 return;
@@ -428,9 +443,9 @@ impl Fleet {
                 session.cancel.cancel();
                 state.tokens.remove(&session.token);
             }
-            state.appoint(None);
-            name
+            (name, state.appoint(None, at))
         };
+        self.store_samplers(changes);
         self.changed();
         info!(agent = %name, "detached");
     }
@@ -482,12 +497,8 @@ impl Fleet {
         {
             state.members.remove(&agent);
         }
+        state.samplers.forget(agent);
         Ok(agent)
-    }
-
-    /// How many events of an agent's batch are stored.
-    pub(crate) fn room_for_events(&self, name: &str, events: usize) -> EventRoom {
-        self.state().recent.room_for(name, events, Instant::now())
     }
 
     /// Stores an agent's own measurement of its clock.
@@ -500,11 +511,16 @@ impl Fleet {
 
     /// Samplers beat with this period from now on; 0: only at marks.
     pub fn set_period(&self, period_us: i64) {
-        let mut state = self.state();
-        if state.period_us != period_us {
+        let at = self.0.clock.now();
+        let changes = {
+            let mut state = self.state();
+            if state.period_us == period_us {
+                return;
+            }
             state.period_us = period_us;
-            state.appoint(None);
-        }
+            state.appoint(None, at)
+        };
+        self.store_samplers(changes);
     }
 }
 
@@ -565,6 +581,7 @@ fn new_agent(hello: &Hello, proof: NameProof, at: MeshMicros) -> NewAgent {
         labels_json: serde_json::Value::from_iter(hello.labels.clone()).to_string(),
         version: hello.version.clone(),
         may_rename: proof == NameProof::None,
+        describes_host: true,
         at,
     }
 }

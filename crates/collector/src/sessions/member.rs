@@ -1,9 +1,9 @@
 //! One agent as the collector knows it, attached or not.
 
 use super::{
-    appoint::Candidate,
     command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
     hello::Hello,
+    samplers::Place,
 };
 use crate::{
     model::{AgentId, HostId, MeshMicros, RunId},
@@ -139,14 +139,14 @@ impl Member {
         self.seen_at.map_or_else(String::new, |ip| ip.to_string())
     }
 
-    pub fn candidate(&self) -> Candidate {
-        Candidate {
-            agent: self.id,
-            host: self.hello.host_key(),
-            net: self.hello.net_key(),
-            host_wide: self.sampling.host_wide,
-            interfaces: self.sampling.interfaces,
-        }
+    /// Its host, as a place that is sampled.
+    pub fn host_place(&self) -> Place {
+        Place::Host(self.hello.host_key())
+    }
+
+    /// The interfaces that it sees.
+    pub fn net_place(&self) -> Place {
+        Place::Interfaces(self.hello.net_key())
     }
 
     /// Ends its session, and drops what only a session needs.

@@ -23,6 +23,7 @@ struct Minute {
     attaches: u32,
     has_claimed: bool,
     has_shown_foreign_uid: bool,
+    has_sent_rows_of_others: bool,
     events: usize,
     has_left_out: bool,
 }
@@ -58,6 +59,7 @@ impl Recent {
             attaches: 0,
             has_claimed: false,
             has_shown_foreign_uid: false,
+            has_sent_rows_of_others: false,
             events: 0,
             has_left_out: false,
         })
@@ -106,6 +108,11 @@ impl Recent {
     /// Whether this claim of tasks of others is the first of the minute.
     pub fn is_first_claim(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_claimed, true)
+    }
+
+    /// Whether these rows about a host of another agent are the first of the minute.
+    pub fn is_first_of_others(&mut self, name: &str, now: Instant) -> bool {
+        !std::mem::replace(&mut self.minute(name, now).has_sent_rows_of_others, true)
     }
 
     /// Whether this uid of another name is the first of the minute.

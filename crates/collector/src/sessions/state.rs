@@ -1,13 +1,17 @@
 //! The members as plain maps: sessions by agent and token, and the appointed samplers.
 
 use super::{
-    appoint,
+    appoint::{self, Candidate, Claim},
     command::{Command, HostSampling, Sampling},
     hello::Hello,
     member::{Member, Outgoing, Session},
     recent::Recent,
+    samplers::{Place, Samplers},
 };
-use crate::model::{AgentId, HostId, MeshMicros};
+use crate::{
+    ingest::budget::Budget,
+    model::{AgentId, HostId, MeshMicros},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
@@ -24,6 +28,9 @@ const MAX_MEMBERS: usize = 12_000;
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
 const MOST_RULES: usize = 1024;
+/// How long a host goes without a sampler before another agent stands in: an agent without a connection tries again
+/// within this.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// The collector's own host, in the form that agents report; `None`: the kernel does not tell.
 fn own_host_key() -> Option<String> {
@@ -49,6 +56,24 @@ pub(super) struct State {
     /// After how long without contact the run under way takes an agent for lost.
     pub loss_after: Option<Duration>,
     pub recent: Recent,
+    pub budget: Budget,
+    pub samplers: Samplers,
+    /// An agent waits to be appointed, in case the one before is back.
+    pub is_sampler_awaited: bool,
+}
+
+/// Another agent was appointed.
+#[derive(Debug)]
+pub(super) struct SamplerChange {
+    pub host: HostId,
+    pub host_name: String,
+    /// Of its interfaces; `None`: of all else.
+    pub net_namespace: Option<String>,
+    pub agent: AgentId,
+    pub name: String,
+    /// `None`: the place had no agent before.
+    pub former: Option<String>,
+    pub at: MeshMicros,
 }
 
 impl State {
@@ -107,17 +132,24 @@ impl State {
         }
     }
 
-    /// The host sampling that the attached agents of each host ask for, and whether one of them wants it between runs.
-    fn hosts(&self) -> HashMap<String, (HostSampling, bool)> {
-        let mut attached: Vec<&Hello> = self
-            .members
-            .values()
-            .filter(|member| member.session.is_some())
+    /// The host sampling that is asked of the samplers of hosts, and whether it is wanted between runs: by themselves and
+    /// by agents that connect from the same address. Whoever says from elsewhere that it is on a host has no part.
+    fn hosts(&self, samplers: &[AgentId]) -> HashMap<String, (HostSampling, bool)> {
+        let attached = || {
+            let members = self.members.values();
+            members.filter(|member| member.session.is_some())
+        };
+        let sampled_from: HashMap<String, Option<IpAddr>> = attached()
+            .filter(|member| samplers.contains(&member.id))
+            .map(|member| (member.hello.host_key(), member.seen_at))
+            .collect();
+        let mut of_hosts: Vec<&Hello> = attached()
+            .filter(|member| sampled_from.get(&member.hello.host_key()) == Some(&member.seen_at))
             .map(|member| &*member.hello)
             .collect();
-        attached.sort_by(|a, b| a.name.cmp(&b.name));
+        of_hosts.sort_by(|a, b| a.name.cmp(&b.name));
         let mut hosts: HashMap<String, (HostSampling, bool)> = HashMap::new();
-        for hello in attached {
+        for hello in of_hosts {
             let (host, always) = hosts.entry(hello.host_key()).or_default();
             *always |= hello.sample_always;
             if hello.pid > 0 {
@@ -136,22 +168,108 @@ impl State {
         hosts
     }
 
+    /// Whether an agent that is away now may be back on the host in a moment.
+    fn is_expected(&self, agent: AgentId, host_key: &str) -> bool {
+        self.members.get(&agent).is_some_and(|member| {
+            member.session.is_none()
+                && member.last_contact.elapsed() < BACK_WITHIN
+                && member.hello.host_key() == host_key
+        })
+    }
+
+    /// By what an attached agent may be appointed.
+    fn claim(&self, place: &Place, member: &Member) -> Claim {
+        let (Some(own), Some(last)) = (self.samplers.own(place), self.samplers.current(place))
+        else {
+            return Claim::Free;
+        };
+        let host_key = member.hello.host_key();
+        if self.samplers.is_own(place, member.id, &member.hello.name) {
+            Claim::Own
+        } else if last.agent == member.id {
+            Claim::Last
+        } else if self.is_expected(own.agent, &host_key) || self.is_expected(last.agent, &host_key)
+        {
+            Claim::Waits
+        } else {
+            Claim::Free
+        }
+    }
+
+    /// Remembers what an agent was appointed to; what changed by it.
+    fn note_appointed(
+        &mut self,
+        appointed: appoint::Appointed,
+        at: MeshMicros,
+        changes: &mut Vec<SamplerChange>,
+    ) {
+        let Some(member) = self.members.get(&appointed.agent) else {
+            return;
+        };
+        let hello = &member.hello;
+        let places = [
+            (appointed.host_wide, member.host_place(), None),
+            (
+                appointed.interfaces,
+                member.net_place(),
+                Some(hello.net_namespace.clone()),
+            ),
+        ];
+        for (is_appointed, place, net_namespace) in places {
+            let former = self.samplers.current(&place).map(|last| last.name.clone());
+            if is_appointed && self.samplers.appoint(&place, member.id, &hello.name, at) {
+                changes.push(SamplerChange {
+                    host: member.host,
+                    host_name: hello.host_name.clone(),
+                    net_namespace,
+                    agent: member.id,
+                    name: hello.name.clone(),
+                    former,
+                    at,
+                });
+            }
+        }
+    }
+
     /// Appoints samplers again, and sends each agent its new part; the agent `welcomed` gets it with its Welcome.
-    pub fn appoint(&mut self, welcomed: Option<AgentId>) {
-        let candidates: Vec<_> = self
+    /// Returns what is to be stored.
+    #[must_use]
+    pub fn appoint(&mut self, welcomed: Option<AgentId>, at: MeshMicros) -> Vec<SamplerChange> {
+        let candidates: Vec<Candidate> = self
             .members
             .values()
             .filter(|member| member.session.is_some())
-            .map(Member::candidate)
+            .map(|member| Candidate {
+                agent: member.id,
+                host: (
+                    member.hello.host_key(),
+                    self.claim(&member.host_place(), member),
+                ),
+                net: (
+                    member.hello.net_key(),
+                    self.claim(&member.net_place(), member),
+                ),
+            })
             .collect();
-        let mut hosts = self.hosts();
+        self.is_sampler_awaited = candidates
+            .iter()
+            .any(|candidate| [candidate.host.1, candidate.net.1].contains(&Claim::Waits));
+        let all = appoint::appoint(&candidates);
+        let samplers: Vec<AgentId> = all
+            .iter()
+            .filter(|appointed| appointed.host_wide)
+            .map(|appointed| appointed.agent)
+            .collect();
+        let mut hosts = self.hosts(&samplers);
+        let mut changes = Vec::new();
         let mut number = u64::MAX;
-        for appointed in appoint::appoint(&candidates) {
+        for appointed in all {
+            self.note_appointed(appointed, at, &mut changes);
             let Some(member) = self.members.get_mut(&appointed.agent) else {
                 continue;
             };
             let (host, always) = match appointed.host_wide {
-                true => hosts.remove(&appointed.host).unwrap_or_default(),
+                true => hosts.remove(&member.hello.host_key()).unwrap_or_default(),
                 false => Default::default(),
             };
             let sampling = Sampling {
@@ -191,5 +309,6 @@ impl State {
         {
             member.sampling = Sampling::default();
         }
+        changes
     }
 }

@@ -164,17 +164,25 @@ impl Store {
     pub async fn forget_agent(&self, agent: AgentId, at: MeshMicros) -> Result<bool, StoreError> {
         self.write((agent, at), |(agent, at), connection| {
             Box::pin(async move {
-                sqlx::query(
+                let forgotten = sqlx::query(
                     "UPDATE agents SET forgotten_us = ?1 WHERE id = ?2 AND NOT EXISTS (
                          SELECT 1 FROM runs AS r, json_each(r.agents) AS j
                          WHERE r.state IN ('queued', 'running') AND j.value ->> 'uid' = agents.uid)",
                 )
                 .bind(at.0)
                 .bind(agent.0)
-                .execute(connection)
+                .execute(&mut *connection)
                 .await
                 .map(|done| done.rows_affected() > 0)
-                .map_err(StoreError::sql("forget an agent"))
+                .map_err(StoreError::sql("forget an agent"))?;
+                if forgotten {
+                    sqlx::query("DELETE FROM samplers WHERE agent_id = ?")
+                        .bind(agent.0)
+                        .execute(connection)
+                        .await
+                        .map_err(StoreError::sql("forget what an agent has sampled"))?;
+                }
+                Ok(forgotten)
             })
         })
         .await
@@ -282,23 +290,8 @@ async fn attach(
             return Err(StoreError::UidBound { known_as });
         }
     }
-    keep_former_host(agent, connection).await?;
-    let host: i64 = sqlx::query_scalar(
-        "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?, ?, ?, ?, ?, ?)
-         ON CONFLICT (boot_id, pid_namespace) DO UPDATE SET name = excluded.name, kernel = excluded.kernel,
-             cpus = excluded.cpus, memory_bytes = excluded.memory_bytes
-         RETURNING id",
-    )
-    .bind(agent.host.boot_id.as_str())
-    .bind(agent.host.pid_namespace.as_str())
-    .bind(agent.host.name.as_str())
-    .bind(agent.host.kernel.as_str())
-    .bind(agent.host.cpus)
-    .bind(agent.host.memory_bytes)
-    .fetch_one(&mut *connection)
-    .await
-    .map_err(StoreError::sql("keep a host"))?;
-    keep_former_agent(agent, HostId(host), connection).await?;
+    let host = attach_host(agent, connection).await?;
+    keep_former_agent(agent, host, connection).await?;
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO agents (uid, name, host_id, labels, version, first_seen_us, last_seen_us)
          VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -308,7 +301,7 @@ async fn attach(
     )
     .bind(agent.uid.as_str())
     .bind(agent.name.as_str())
-    .bind(host)
+    .bind(host.0)
     .bind(agent.labels_json.as_str())
     .bind(agent.version.as_str())
     .bind(agent.at.0)
@@ -316,7 +309,36 @@ async fn attach(
     .fetch_one(&mut *connection)
     .await
     .map_err(StoreError::sql("store an agent"))?;
-    Ok((AgentId(id), HostId(host)))
+    Ok((AgentId(id), host))
+}
+
+/// Finds or makes the agent's host. Whoever describes it replaces what is known of it.
+async fn attach_host(
+    agent: &NewAgent,
+    connection: &mut SqliteConnection,
+) -> Result<HostId, StoreError> {
+    if agent.describes_host {
+        keep_former_host(agent, connection).await?;
+    }
+    let host = &agent.host;
+    sqlx::query_scalar(
+        "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT (boot_id, pid_namespace) DO UPDATE SET name = iif(?7, excluded.name, name),
+             kernel = iif(?7, excluded.kernel, kernel), cpus = iif(?7, excluded.cpus, cpus),
+             memory_bytes = iif(?7, excluded.memory_bytes, memory_bytes)
+         RETURNING id",
+    )
+    .bind(host.boot_id.as_str())
+    .bind(host.pid_namespace.as_str())
+    .bind(host.name.as_str())
+    .bind(host.kernel.as_str())
+    .bind(host.cpus)
+    .bind(host.memory_bytes)
+    .bind(agent.describes_host)
+    .fetch_one(connection)
+    .await
+    .map(HostId)
+    .map_err(StoreError::sql("keep a host"))
 }
 
 /// Keeps what `hosts` says until now, if the attach is going to change it.

@@ -36,7 +36,32 @@ pub struct NewAgent {
     pub version: String,
     /// Its name takes the place of the one that its uid is bound to.
     pub may_rename: bool,
+    /// The row of its host is its own; otherwise it changes nothing of one that is there.
+    pub describes_host: bool,
     pub at: MeshMicros,
+}
+
+/// An agent's appointment to sample a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSampler {
+    pub host: HostId,
+    /// The interfaces of this namespace; `None`: all else of the host.
+    pub net_namespace: Option<String>,
+    pub agent: AgentId,
+    pub from: MeshMicros,
+}
+
+/// A stored appointment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SamplerRow {
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub net_namespace: Option<String>,
+    pub agent: AgentId,
+    /// Of the agent, as it is called now.
+    pub name: String,
+    pub from: MeshMicros,
+    pub until: Option<MeshMicros>,
 }
 
 /// A run to be queued.

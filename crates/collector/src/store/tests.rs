@@ -173,6 +173,7 @@ pub(super) fn new_agent(name: &str) -> NewAgent {
         labels_json: r#"{"role":"client"}"#.to_owned(),
         version: "0".to_owned(),
         may_rename: false,
+        describes_host: true,
         at: MeshMicros(T0),
     }
 }

@@ -2,12 +2,14 @@
 
 use super::{
     fake_agent::{FakeAgent, Script},
-    stage::Stage,
+    stage::{LIMIT, Stage},
 };
 use benchmesh_collector::trust::Security;
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig, CollectorError};
 use benchmesh_proto::v1;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 #[tokio::test]
@@ -108,11 +110,22 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
         .await;
     let sampling = |agents: [&FakeAgent; 3]| agents.map(|agent| agent.sampling().host_wide);
     assert_eq!(sampling([&a, &b, &c]), [true, false, true]);
+    // Once it is sure that it is not back in a moment, for as long as it is away.
     a.cut();
     b.until_asked("sampling").await;
     assert_eq!(sampling([&a, &b, &c])[1..], [true, true]);
     a.attach(stage.address).await.unwrap();
-    assert_eq!(sampling([&a, &b, &c]), [false, true, true]);
+    b.until_asked("sampling").await;
+    assert_eq!(sampling([&a, &b, &c]), [true, false, true]);
+    let changed = "select a.name || ' for ' || (e.detail ->> 'former') from events e join agents a on a.id = e.agent_id
+         where e.kind = 'sampler-changed' order by e.id";
+    timeout(LIMIT, async {
+        while stage.rows(changed).await != ["b for a", "a for b"] {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("an event for each change");
     let listed = stage.listed().await;
     let told: Vec<_> = listed
         .iter()
@@ -120,7 +133,7 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
         .collect();
     assert_eq!(
         told,
-        [("a", true, false), ("b", true, true), ("c", true, true)]
+        [("a", true, true), ("b", true, false), ("c", true, true)]
     );
     assert_eq!(listed[0].address, "127.0.0.1");
 }

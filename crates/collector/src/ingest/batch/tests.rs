@@ -141,8 +141,10 @@ fn an_unknown_severity_is_a_warning() {
 fn long_texts_are_cut_at_a_character() {
     let mut wire = sound();
     wire.daemons[0].cmdline = "\u{20ac}".repeat(10_000);
+    wire.daemons[0].instance = "\u{20ac}".repeat(10_000);
     let batch = Batch::try_from(wire).unwrap();
-    assert_eq!(batch.daemons[0].cmdline.len(), 16_383);
+    assert_eq!(batch.daemons[0].cmdline.len(), 4095);
+    assert_eq!(batch.daemons[0].instance.len(), 255);
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn a_long_detail_of_an_event_is_left_out_and_the_event_stays() {
         event.detail_json.as_deref(),
         Some("{\"left_out_bytes\":3145736}")
     );
-    assert_eq!(event.message.len(), 16 << 10);
+    assert_eq!(event.message.len(), 4 << 10);
 }
 
 #[test]
@@ -283,7 +285,7 @@ fn check_stored(batch: &Batch) -> Result<(), TestCaseError> {
         prop_assert!(Histogram::from_blob(&interval.service).is_ok());
     }
     for event in &batch.events {
-        prop_assert!(event.message.len() <= 16 << 10 && !event.message.contains('\0'));
+        prop_assert!(event.message.len() <= 4 << 10 && !event.message.contains('\0'));
         let detail = event.detail_json.as_deref().unwrap_or("null");
         prop_assert!(serde_json::from_str::<serde_json::Value>(detail).is_ok());
     }

@@ -11,9 +11,9 @@ use std::collections::HashSet;
 
 pub use checks::BatchError;
 use checks::{
-    LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, PACKED_BYTES,
-    TEXT_BYTES, count, counter, filled, instant, known_counter, known_instant, name, range, row_id,
-    sequence, text, unsigned,
+    LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, NAME_BYTES,
+    PACKED_BYTES, TEXT_BYTES, count, counter, cut_to, filled, instant, known_counter,
+    known_instant, name, range, row_id, sequence, text, unsigned,
 };
 use samples::{daemon_samples, disk_sample, host_sample, net_sample};
 
@@ -49,6 +49,7 @@ impl TryFrom<proto::Batch> for Batch {
             losses: all(wire.losses, loss)?,
             task_ends: all(wire.task_ends, task_end)?,
             newest_us: 0,
+            stands_in_since: None,
         };
         if batch.first_sequence > batch.sequence {
             return Err(BatchError::Invalid {
@@ -184,7 +185,7 @@ fn daemon_seen(wire: proto::DaemonSeen) -> Result<DaemonSeen, BatchError> {
     Ok(DaemonSeen {
         process: process("daemons.pid", wire.pid, wire.start_ticks)?,
         name: name("daemons.name", wire.name)?,
-        instance: text(wire.instance),
+        instance: cut_to(NAME_BYTES, wire.instance),
         cmdline: text(wire.cmdline),
         at: instant("daemons.at_us", wire.at_us)?,
         ended: wire.ended,

@@ -59,7 +59,7 @@ impl ControlService {
             )));
         }
         if !request.dry_run {
-            self.check_queue(&request.run_uid).await?;
+            self.check_room(&request.run_uid).await?;
         }
         let start = StartRequest {
             run_uid: request.run_uid,
@@ -115,14 +115,18 @@ impl ControlService {
         }))
     }
 
-    /// Refuses a new run while too many wait; a run with a known uid is answered.
-    async fn check_queue(&self, uid: &str) -> Result<(), Status> {
+    /// Refuses a new run while too many wait, or the disk is almost full; a run with a known uid is answered.
+    async fn check_room(&self, uid: &str) -> Result<(), Status> {
         let failed = |error| store_status(&error);
-        if self.store.count_unfinished_runs().await.map_err(failed)? < MAX_QUEUED_RUNS {
+        let is_low = self.store.is_low_on_space();
+        if !is_low && self.store.count_unfinished_runs().await.map_err(failed)? < MAX_QUEUED_RUNS {
             return Ok(());
         }
         match self.store.find_run(uid).await {
             Ok(row) if row.uid == uid => Ok(()),
+            _ if is_low => Err(Status::resource_exhausted(
+                "the disk of the collector's database is almost full, and what is left is kept for results of runs that are going: free space on it, and start this run again",
+            )),
             _ => Err(Status::resource_exhausted(format!(
                 "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"
             ))),

@@ -75,6 +75,7 @@ impl Fixture {
             labels_json: String::from("{}"),
             version: String::from("0"),
             may_rename: false,
+            describes_host: true,
             at: MeshMicros(1),
         };
         self.store.attach_agent(agent).await.unwrap();

@@ -2,6 +2,7 @@
 
 use super::MAX_SESSIONS;
 use crate::{
+    ingest::budget::Flood,
     sessions::{hello::BadField, recent::MAX_CHANGES},
     store::StoreError,
 };
@@ -51,6 +52,8 @@ pub enum AttachError {
         "the agent `{name}` has attached with a new identity or another description (host, labels, version) {MAX_CHANGES} times within an hour: give it a --state-dir that is kept when it restarts; it is taken again when the hour is over"
     )]
     ChangesTooOften { name: String },
+    #[error(transparent)]
+    Flood(Flood),
     #[error("the collector could not store the agent")]
     Store { source: StoreError },
 }

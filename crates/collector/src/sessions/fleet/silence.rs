@@ -1,4 +1,5 @@
-//! Ends the sessions of silent agents, and stores when each agent was last seen.
+//! Once a second: ends the sessions of silent agents, stores when each agent was last seen, appoints samplers that
+//! waited, and looks at the free space on the database's disk.
 //!
 //! An open connection proves nothing: the process may be stopped, or the link to its host cut.
 
@@ -29,6 +30,7 @@ impl Fleet {
         let mut count = 0_u32;
         let mut looked = Instant::now();
         let mut storing = tokio::spawn(async {});
+        let mut is_low = false;
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
@@ -39,6 +41,8 @@ impl Fleet {
                 self.end_silent();
             }
             looked = Instant::now();
+            self.appoint_waiting();
+            is_low = self.note_room(is_low);
             count = count.wrapping_add(1);
             if count.is_multiple_of(CHECKS_PER_LAST_SEEN) && storing.is_finished() {
                 // Beside the checks: the database may keep it waiting for long.

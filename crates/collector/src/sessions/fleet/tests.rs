@@ -223,3 +223,158 @@ async fn a_disk_that_takes_nothing_is_one_event_for_each_time() {
     }
     store.close().await;
 }
+
+/// On one host, from an address, each with a rule of its own.
+async fn attach_from(fleet: &Fleet, name: &str, from: [u8; 4]) -> Attached {
+    let rule = crate::sessions::command::DaemonRule {
+        name: name.to_owned(),
+        comm: name.to_owned(),
+        ..Default::default()
+    };
+    let hello = Hello {
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+        pid: i32::from(from[3]),
+        daemon_rules: vec![rule],
+        sample_always: name == "rogue",
+        net_namespace: String::from("net:1"),
+        host_name: format!("host of {name}"),
+        ..hello()
+    };
+    let from = Some(IpAddr::from(from));
+    let attached = fleet.attach(hello, from, NameProof::Certificate).await;
+    attached.unwrap()
+}
+
+/// What the agent is to sample: the host, for whom, and how often between runs.
+fn sampling(fleet: &Fleet, agent: &Attached) -> (bool, bool, Vec<String>, Vec<i32>, i64) {
+    let sampling = fleet.member(agent.welcome.agent).unwrap().sampling;
+    let rules = sampling.host.daemon_rules.iter();
+    (
+        sampling.host_wide,
+        sampling.interfaces,
+        rules.map(|rule| rule.name.clone()).collect(),
+        sampling.host.mesh_pids.iter().copied().collect(),
+        sampling.period_us,
+    )
+}
+
+fn away_for(fleet: &Fleet, agent: &Attached, seconds: u64) {
+    let mut state = fleet.state();
+    let member = state.members.get_mut(&agent.welcome.agent).unwrap();
+    member.last_contact = Instant::now()
+        .checked_sub(Duration::from_secs(seconds))
+        .unwrap();
+}
+
+#[tokio::test]
+async fn rules_and_pids_come_from_where_the_sampler_connects_from() {
+    let (_directory, store, fleet) = fleet().await;
+    let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
+    let _rogue = attach_from(&fleet, "rogue", [10, 0, 0, 66]).await;
+    let _beside = attach_from(&fleet, "beside", [10, 0, 0, 1]).await;
+    let rules = ["beside", "first"].map(String::from).to_vec();
+    assert_eq!(sampling(&fleet, &first), (true, true, rules, vec![1], 0));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_host_stays_its_first_agents_own() {
+    let (_directory, store, fleet) = fleet().await;
+    let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
+    let other = attach_from(&fleet, "other", [10, 0, 0, 2]).await;
+    let parts = |agent| {
+        let (host, interfaces, ..) = sampling(&fleet, agent);
+        (host, interfaces)
+    };
+    let is_waiting = || {
+        fleet.appoint_waiting();
+        fleet.state().is_sampler_awaited
+    };
+    assert_eq!(
+        (parts(&first), parts(&other)),
+        ((true, true), (false, false))
+    );
+    let at = |seconds: i64| MeshMicros(fleet.clock().now().0 + seconds * 1_000_000);
+    let holds = |agent: &Attached, seconds: i64| {
+        let at = at(seconds);
+        let mut batch = crate::ingest::Batch::default();
+        batch.events.push(crate::ingest::batch::AgentEvent {
+            at,
+            run_uid: String::new(),
+            run: None,
+            step: None,
+            severity: Severity::Info,
+            kind: String::from("daemon-ended"),
+            message: String::new(),
+            detail_json: None,
+        });
+        fleet.take_out_of_others(agent.welcome.agent, &mut batch);
+        (!batch.events.is_empty(), batch.stands_in_since.is_some())
+    };
+    assert_eq!(holds(&other, 0), (false, false));
+    assert_eq!(holds(&first, 0), (true, false));
+    assert_eq!(holds(&first, -60), (false, false));
+    // A moment without it changes nothing.
+    fleet.detach(first.welcome.agent, 1);
+    away_for(&fleet, &first, 9);
+    assert!(is_waiting());
+    assert_eq!(parts(&other), (false, false));
+    away_for(&fleet, &first, 11);
+    assert!(!is_waiting());
+    assert_eq!(parts(&other), (true, true));
+    assert_eq!(holds(&other, 30), (true, true));
+    assert_eq!(holds(&other, -30), (false, true));
+    // Its own agent is back, also under a new uid, and its spool of the time between is good.
+    let hello = Hello {
+        uid: String::from("anew"),
+        name: String::from("first"),
+        net_namespace: String::from("net:1"),
+        ..hello()
+    };
+    let again = fleet.attach(hello, None, NameProof::Certificate);
+    let again = again.await.unwrap();
+    assert_eq!(
+        (parts(&again), parts(&other)),
+        ((true, true), (false, false))
+    );
+    assert_eq!(holds(&other, 30), (false, true));
+    assert_eq!(holds(&other, 0), (true, true));
+    assert_eq!(holds(&again, 0), (true, false));
+    // The host is called as its own agent calls it.
+    let name = "SELECT name FROM hosts";
+    let name: String = sqlx::query_scalar(name)
+        .fetch_one(store.reader())
+        .await
+        .unwrap();
+    assert_eq!(name, "");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn whose_a_host_is_outlives_the_collector() {
+    let (_directory, store, fleet) = fleet().await;
+    let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
+    let samplers = async || {
+        while store.samplers().await.unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        store.samplers().await.unwrap()
+    };
+    let stored = samplers().await;
+    let clock = Arc::clone(&fleet.0.clock);
+    let fleet = Fleet::new(&store, clock);
+    fleet.add_known(store.agents().await.unwrap());
+    fleet.add_samplers(stored);
+    let other = attach_from(&fleet, "other", [10, 0, 0, 1]).await;
+    assert!(!sampling(&fleet, &other).0);
+    away_for(&fleet, &first, 11);
+    fleet.appoint_waiting();
+    assert!(sampling(&fleet, &other).0);
+    // Whoever is forgotten leaves its place.
+    fleet.forget("first").await.unwrap();
+    let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
+    assert!(!sampling(&fleet, &first).0);
+    assert!(sampling(&fleet, &other).0);
+    store.close().await;
+}

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::cut::MAX_TEXT_CHARS;
+use crate::cut::MAX_TEXT_BYTES;
 use benchmesh_proto::bounded::{Bounded, MAX_ENTRIES, holds_at_most};
 use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::{option, prelude::*};
@@ -178,7 +178,7 @@ pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
 
 /// Short enough for a column and for a line of the log, and of one line.
 fn fits(text: &str) -> bool {
-    text.chars().count() <= MAX_TEXT_CHARS && !text.chars().any(char::is_control)
+    text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control)
 }
 
 fn is_name(text: &str, most: usize) -> bool {

@@ -83,6 +83,7 @@ const OWN: &[(&str, References)] = &[
     ("run_targets", &[RUN, AGENT]),
     ("former_hosts", &[("host_id", Mapped("hosts"))]),
     ("former_agents", &[AGENT, ("host_id", Mapped("hosts"))]),
+    ("samplers", &[AGENT, ("host_id", Mapped("hosts"))]),
     ("steps", &[RUN]),
     ("step_groups", &[STEP]),
     ("step_intervals", &[STEP]),

@@ -132,8 +132,11 @@ async fn submit_and_wait(publisher: &Publisher, batch: crate::ingest::Batch) {
     publisher.submit(batch).await.unwrap().await.unwrap();
 }
 
+/// Samples that are stored, or counted as lost because the disk was almost full.
 async fn stored_rows(store: &Store) -> i64 {
-    sqlx::query_scalar("SELECT count(*) FROM daemon_samples")
+    sqlx::query_scalar(
+        "SELECT (SELECT count(*) FROM daemon_samples) + (SELECT coalesce(sum(rows), 0) FROM losses)",
+    )
         .fetch_one(store.reader())
         .await
         .unwrap()

@@ -2,6 +2,7 @@
 //! without an effect on others.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
+use crate::ingest::batch::{DaemonSeen, DiskSample};
 use crate::ingest::{Batch, IngestError};
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId};
 use crate::store::StoreError;
@@ -432,4 +433,59 @@ proptest! {
             mesh.store.close().await;
         });
     }
+}
+
+/// An agent that stands in for a host's sampler says of daemons from before that they have ended, and nothing else.
+#[tokio::test]
+async fn a_stand_in_changes_nothing_from_before() {
+    let mesh = Mesh::new().await;
+    let (publisher, ..) = mesh.publisher("a").await;
+    let disk = |at: i64, stacked| DiskSample {
+        at: MeshMicros(at),
+        disk: "sda".to_owned(),
+        stacked,
+        reads: 0,
+        read_bytes: 0,
+        read_us: 0,
+        writes: 0,
+        write_bytes: 0,
+        write_us: 0,
+        in_flight: 0,
+        busy_us: 0,
+        queue_us: 0,
+        discards: 0,
+        flushes: 0,
+    };
+    let mut own = batch("own", 1);
+    own.daemons = vec![seen(1, "ceph-osd", T0), seen(2, "ceph-osd", T0)];
+    own.disk_samples = vec![disk(T0, false)];
+    send(&publisher, own).await.unwrap();
+    let lie = |pid| DaemonSeen {
+        is_parent: true,
+        ..seen(pid, "nothing", T0 + 60 * S)
+    };
+    let mut stand_in = batch("other", 1);
+    stand_in.stands_in_since = Some(MeshMicros(T0 + 30 * S));
+    stand_in.daemons = vec![
+        lie(1),
+        DaemonSeen {
+            ended: true,
+            ..lie(2)
+        },
+        seen(3, "ceph-mon", T0 + 60 * S),
+    ];
+    stand_in.disk_samples = vec![disk(T0 + 60 * S, true)];
+    send(&publisher, stand_in).await.unwrap();
+    let known: Vec<String> = sqlx::query_scalar(
+        "SELECT format('%s %d %d', name, is_parent, coalesce((ended_us - first_seen_us) / 1000000, -1)) FROM daemons
+         UNION ALL SELECT format('%s %d', name, stacked) FROM disks",
+    )
+    .fetch_all(mesh.store.reader())
+    .await
+    .unwrap();
+    assert_eq!(
+        known,
+        ["ceph-osd 0 -1", "ceph-osd 0 60", "ceph-mon 0 -1", "sda 0"]
+    );
+    mesh.store.close().await;
 }

@@ -6,7 +6,7 @@ use benchmesh_model::text::is_hidden;
 /// Names, ids and kinds, in bytes.
 pub(super) const NAME_BYTES: usize = 256;
 /// Messages and command lines, in bytes; longer ones are cut.
-pub(super) const TEXT_BYTES: usize = 16 << 10;
+pub(super) const TEXT_BYTES: usize = 4 << 10;
 /// Of one packed histogram: far above the largest that two digits over an hour can make.
 pub(super) const PACKED_BYTES: usize = 32 << 10;
 /// The year 2000: an agent's clock is mapped to mesh time, so nothing can be older.
@@ -156,14 +156,13 @@ pub(super) fn name(field: &'static str, found: String) -> Result<String, BatchEr
 }
 
 /// Free text: cut to its bound at a character, zero bytes (which end a text for many readers) made blanks.
-pub(super) fn text(mut found: String) -> String {
-    if found.len() > TEXT_BYTES {
-        let end = (0..=TEXT_BYTES)
-            .rev()
-            .find(|&at| found.is_char_boundary(at))
-            .unwrap_or(0);
-        found.truncate(end);
-    }
+pub(super) fn text(found: String) -> String {
+    cut_to(TEXT_BYTES, found)
+}
+
+/// The same with another bound, in bytes.
+pub(super) fn cut_to(most: usize, mut found: String) -> String {
+    found.truncate(found.floor_char_boundary(most));
     if found.contains('\0') {
         return found.replace('\0', " ");
     }

@@ -1,0 +1,117 @@
+//! Who samples a host, and the interfaces of a network namespace, and since when.
+//!
+//! A place is its first agent's own, for as long as that is not forgotten: that alone describes it, and its rows count
+//! from then on. Another agent stands in while the first one is gone; its rows count for that time. Agents go by the
+//! names of their certificates: a uid is made in a moment.
+
+use crate::{
+    ingest::appointed::Appointed,
+    model::{AgentId, MeshMicros},
+};
+use std::collections::HashMap;
+
+/// Appointments of one place that are remembered, beside the first.
+const MAX_PERIODS: usize = 256;
+
+/// What a sampler is appointed to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// As `Hello::host_key` has it.
+    Host(String),
+    /// The interfaces of a namespace, as `Hello::net_key` has it.
+    Interfaces(String),
+}
+
+/// From its appointment until another one's.
+#[derive(Clone, Debug)]
+pub struct Period {
+    pub agent: AgentId,
+    pub name: String,
+    pub from: MeshMicros,
+    pub until: Option<MeshMicros>,
+}
+
+impl Period {
+    fn is_of(&self, agent: AgentId, name: &str) -> bool {
+        self.agent == agent || self.name == name
+    }
+}
+
+/// The periods of each place, in their order.
+#[derive(Debug, Default)]
+pub struct Samplers(HashMap<Place, Vec<Period>>);
+
+impl Samplers {
+    /// Adds a period that was stored.
+    pub fn add(&mut self, place: Place, period: Period) {
+        let periods = self.0.entry(place).or_default();
+        periods.push(period);
+        if periods.len() > MAX_PERIODS {
+            periods.remove(1);
+        }
+    }
+
+    /// The place's own agent.
+    pub fn own(&self, place: &Place) -> Option<&Period> {
+        self.0.get(place)?.first()
+    }
+
+    pub fn is_own(&self, place: &Place, agent: AgentId, name: &str) -> bool {
+        self.own(place).is_some_and(|own| own.is_of(agent, name))
+    }
+
+    /// Who was appointed last.
+    pub fn current(&self, place: &Place) -> Option<&Period> {
+        self.0.get(place)?.last()
+    }
+
+    /// Appoints an agent, unless it is; whether anything changed.
+    pub fn appoint(&mut self, place: &Place, agent: AgentId, name: &str, at: MeshMicros) -> bool {
+        if let Some(current) = self.0.get_mut(place).and_then(|periods| periods.last_mut()) {
+            if current.agent == agent {
+                return false;
+            }
+            current.until = Some(at);
+        }
+        let period = Period {
+            agent,
+            name: name.to_owned(),
+            from: at,
+            until: None,
+        };
+        self.add(place.clone(), period);
+        true
+    }
+
+    /// When an agent's rows about a place count.
+    pub fn appointed(&self, place: &Place, agent: AgentId, name: &str) -> Appointed {
+        let is_own = self.is_own(place, agent, name);
+        let periods = self.0.get(place).map_or(&[][..], Vec::as_slice);
+        let mut periods = periods.iter().filter(|period| period.is_of(agent, name));
+        let always = MeshMicros(i64::MAX);
+        let spans = match is_own {
+            // It may have gone on beyond reach while another stood in.
+            true => Vec::from_iter(periods.next().map(|period| (period.from, always))),
+            false => periods
+                .map(|period| (period.from, period.until.unwrap_or(always)))
+                .collect(),
+        };
+        Appointed { is_own, spans }
+    }
+
+    /// Nothing is an agent's own any more.
+    pub fn forget(&mut self, agent: AgentId) {
+        for periods in self.0.values_mut() {
+            periods.retain(|period| period.agent != agent);
+        }
+        self.0.retain(|_, periods| !periods.is_empty());
+    }
+
+    pub fn rename(&mut self, agent: AgentId, name: &str) {
+        for period in self.0.values_mut().flatten() {
+            if period.agent == agent {
+                name.clone_into(&mut period.name);
+            }
+        }
+    }
+}
