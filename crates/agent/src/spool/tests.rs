@@ -353,6 +353,28 @@ fn of_new_tasks(row: &OpInterval, last: &mut i64) -> Batch {
     batch
 }
 
+/// What is measured tells of others' daemons and command lines.
+#[tokio::test]
+async fn the_files_of_a_spool_are_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    let state = new_set_state(&home);
+    let mut set = SpoolSet::open(Arc::clone(&state), 0).await.unwrap();
+    append(&mut set, &of_new_tasks(&interval(&[1000]), &mut 0)).await;
+    let spool = state.spool_path(set.current().0);
+    let name = spool.file_name().unwrap().to_str().unwrap();
+    let mut files = 0;
+    for entry in std::fs::read_dir(spool.parent().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with(name) {
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", entry.path().display());
+            files += 1;
+        }
+    }
+    assert!(files >= 2, "{files}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_merged_is_given_up_and_counted() {
     let home = tempfile::tempdir().unwrap();
