@@ -60,8 +60,12 @@ fn filter(wanted: &str, level: LevelFilter) -> (Targets, Option<ParseError>) {
         },
     };
     let unnamed = LIBRARIES.into_iter().filter(|library| {
-        let mut directives = wanted.split(',');
-        !directives.any(|directive| directive.trim().starts_with(library))
+        let mut directives = wanted.split(',').map(str::trim);
+        !directives.any(|directive| {
+            let rest = directive.strip_prefix(library);
+            directive == "off"
+                || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ':']))
+        })
     });
     let filter = filter.with_targets(unnamed.map(|library| (library, LevelFilter::ERROR)));
     (filter, mistake)

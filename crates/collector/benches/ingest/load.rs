@@ -25,8 +25,8 @@ impl Beats {
             daemons,
             beats,
             sequence: 0,
-            // Ten days back: however fast it is sent, it stays in the past.
-            first_us: now.as_micros() as i64 / 1_000_000 * 1_000_000 - 864_000_000_000,
+            // From its session on, which is when its rows count, a beat each millisecond: it stays in the past.
+            first_us: now.as_micros() as i64,
         }
     }
 
@@ -60,7 +60,7 @@ impl Beats {
                     .collect(),
                 // A reading has its own instant: they are some microseconds apart.
                 at_us: samples()
-                    .map(|(beat, daemon)| first_us + beat * 1_000_000 + daemon * 7)
+                    .map(|(beat, daemon)| first_us + beat * 1000 + daemon * 7)
                     .collect(),
                 cpu_user_us: column(|beat, daemon| 3_000_000_000 + beat * 83_117 + daemon * 977),
                 cpu_system_us: column(|beat, daemon| 900_000_000 + beat * 41_011 + daemon * 131),

@@ -41,7 +41,7 @@ impl Batch {
             (!is_of(row, &OF_HOSTS) || host.holds(row.at))
                 && (!is_of(row, &OF_INTERFACES) || interfaces.holds(row.at))
         });
-        let since = host.spans.first().map(|(from, _)| *from);
+        let since = host.spans.last().map(|(from, _)| *from);
         self.stands_in_since = since.filter(|_| !host.is_own);
         before - self.rows()
     }

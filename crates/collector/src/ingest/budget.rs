@@ -62,8 +62,8 @@ static LIMITS: [Limit; 10] = [
     },
     Limit {
         table: "daemons",
-        rows: 131_072,
-        bytes: 16 << 20,
+        rows: 1_000_000,
+        bytes: 256 << 20,
         cost: |batch| {
             let daemons = batch.daemons.iter();
             cost(daemons.map(|one| one.name.len() + one.instance.len() + one.cmdline.len()))
@@ -77,8 +77,8 @@ static LIMITS: [Limit; 10] = [
     },
     Limit {
         table: "host_samples",
-        rows: 100_000,
-        bytes: 32 << 20,
+        rows: 1_000_000,
+        bytes: 256 << 20,
         cost: |batch| {
             let samples = batch.host_samples.iter();
             cost(samples.map(|one| one.busy_others.as_ref().map_or(0, String::len)))
@@ -187,11 +187,14 @@ impl Budget {
     /// Takes what a batch costs.
     pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), Refusal> {
         self.check(name, now).map_err(Refusal::GoesOn)?;
-        self.forget_idle(now);
+        if !self.0.contains_key(name) {
+            self.forget_idle(now);
+        }
         let account = self.0.entry(name.to_owned()).or_insert(Account {
+            // It may bring a spool of hours, and the collector has forgotten what it sent before.
             left: LIMITS.each_ref().map(|limit| Cost {
-                rows: limit.rows,
-                bytes: limit.bytes,
+                rows: limit.rows * HOURS_SAVED,
+                bytes: limit.bytes * HOURS_SAVED,
             }),
             raised: now,
             barred: None,
@@ -312,8 +315,15 @@ mod tests {
     #[test]
     fn a_full_spool_is_no_flood() {
         let now = Instant::now();
-        for table in ["daemon_samples", "disk_samples", "net_samples"] {
-            let spool = of(table, (256 << 20) / 50, 0);
+        for (table, bytes) in [
+            ("daemon_samples", 50),
+            ("disk_samples", 50),
+            ("net_samples", 50),
+            ("host_samples", 256),
+            ("daemons", 256),
+        ] {
+            let text = if bytes > 50 { bytes } else { 0 };
+            let spool = of(table, (256 << 20) / bytes, text);
             assert_eq!(Budget::default().spend("a", &spool, now), Ok(()), "{table}");
         }
         let intervals = of("op_intervals", (256 << 20) / 200, 100);
@@ -323,8 +333,10 @@ mod tests {
     #[test]
     fn what_is_not_used_is_saved_for_some_hours() {
         let (mut budget, start) = (Budget::default(), Instant::now());
-        let hour = of("daemons", 131_072, 0);
-        budget.spend("a", &hour, start).unwrap();
+        let hour = of("daemons", 1_000_000, 0);
+        for _ in 0..HOURS_SAVED {
+            budget.spend("a", &hour, start).unwrap();
+        }
         let later = start + HOUR * 20;
         for _ in 0..HOURS_SAVED {
             budget.spend("a", &hour, later).unwrap();

@@ -74,7 +74,8 @@ pub(super) fn left_out(
     steps: &[PlannedStep],
     fleet: &[&AgentFacts],
 ) -> Vec<(String, String)> {
-    if plan.clients.is_some() {
+    let mut groups = plan.phases.iter().flat_map(|phase| phase.groups.iter());
+    if plan.clients.is_some() || groups.all(|group| group.select.is_some()) {
         return Vec::new();
     }
     let takes_part = |name: &str| {

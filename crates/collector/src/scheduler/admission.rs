@@ -17,7 +17,7 @@ use crate::{
     },
 };
 use futures::future::join_all;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
@@ -112,8 +112,38 @@ pub enum StartError {
         #[source]
         source: PlanErrors,
     },
+    #[error(
+        "{wanted} agents were asked for, and the plan takes {taken}, since {} {} been in no run yet: --new-agents takes \
+         new ones along, or name them in [clients]",
+        new.join(", "),
+        if new.len() == 1 { "has" } else { "have" }
+    )]
+    AgentsNew {
+        wanted: u32,
+        taken: usize,
+        new: Vec<String>,
+    },
     #[error("the plan could not be stored")]
     Store { source: StoreError },
+}
+
+/// Refuses a plan that takes fewer agents than were asked for because some of them are new.
+fn check_count(wanted: u32, agents: &RunAgents, expansion: &Expansion) -> Result<(), StartError> {
+    let tasks = expansion.steps.iter().flat_map(|step| step.tasks.iter());
+    let taken: BTreeSet<&str> = tasks.map(|task| task.agent.as_str()).collect();
+    let new: Vec<String> = agents
+        .members()
+        .filter(|(_, facts)| facts.is_new && !taken.contains(facts.name.as_str()))
+        .map(|(_, facts)| format!("`{}`", facts.name))
+        .collect();
+    if new.is_empty() || taken.len() >= usize::try_from(wanted).unwrap_or(usize::MAX) {
+        return Ok(());
+    }
+    Err(StartError::AgentsNew {
+        wanted,
+        taken: taken.len(),
+        new,
+    })
 }
 
 fn store(source: StoreError) -> StartError {
@@ -145,6 +175,7 @@ impl Scheduler {
             .await?;
         let (plan, agents, expansion, room) =
             self.planned_for_agents(plan, request.new_agents).await?;
+        check_count(request.agents, &agents, &expansion)?;
         if request.mode == Admission::DryRun {
             return Ok(Started {
                 run: None,

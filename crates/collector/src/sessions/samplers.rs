@@ -37,14 +37,28 @@ impl Period {
     }
 }
 
-/// The periods of each place, in their order.
+/// Who was appointed when.
 #[derive(Debug, Default)]
-pub struct Samplers(HashMap<Place, Vec<Period>>);
+pub struct Samplers {
+    /// The periods of each place, in their order.
+    places: HashMap<Place, Vec<Period>>,
+    /// Since when an agent has had a place of its own.
+    since: HashMap<AgentId, MeshMicros>,
+}
 
 impl Samplers {
     /// Adds a period that was stored.
     pub fn add(&mut self, place: Place, period: Period) {
-        let periods = self.0.entry(place).or_default();
+        let periods = self.places.entry(place).or_default();
+        match periods.last_mut() {
+            Some(last) => {
+                last.until.get_or_insert(period.from);
+            }
+            None => {
+                let since = self.since.entry(period.agent).or_insert(period.from);
+                *since = period.from.min(*since);
+            }
+        }
         periods.push(period);
         if periods.len() > MAX_PERIODS {
             periods.remove(1);
@@ -53,7 +67,7 @@ impl Samplers {
 
     /// The place's own agent.
     pub fn own(&self, place: &Place) -> Option<&Period> {
-        self.0.get(place)?.first()
+        self.places.get(place)?.first()
     }
 
     pub fn is_own(&self, place: &Place, agent: AgentId, name: &str) -> bool {
@@ -62,16 +76,20 @@ impl Samplers {
 
     /// Who was appointed last.
     pub fn current(&self, place: &Place) -> Option<&Period> {
-        self.0.get(place)?.last()
+        self.places.get(place)?.last()
     }
 
     /// Appoints an agent, unless it is; whether anything changed.
     pub fn appoint(&mut self, place: &Place, agent: AgentId, name: &str, at: MeshMicros) -> bool {
-        if let Some(current) = self.0.get_mut(place).and_then(|periods| periods.last_mut()) {
-            if current.agent == agent {
+        if let Some(current) = self
+            .places
+            .get_mut(place)
+            .and_then(|periods| periods.last_mut())
+        {
+            if current.agent == agent && current.until.is_none() {
                 return false;
             }
-            current.until = Some(at);
+            current.until.get_or_insert(at);
         }
         let period = Period {
             agent,
@@ -86,12 +104,16 @@ impl Samplers {
     /// When an agent's rows about a place count.
     pub fn appointed(&self, place: &Place, agent: AgentId, name: &str) -> Appointed {
         let is_own = self.is_own(place, agent, name);
-        let periods = self.0.get(place).map_or(&[][..], Vec::as_slice);
+        let periods = self.places.get(place).map_or(&[][..], Vec::as_slice);
         let mut periods = periods.iter().filter(|period| period.is_of(agent, name));
         let always = MeshMicros(i64::MAX);
         let spans = match is_own {
-            // It may have gone on beyond reach while another stood in.
-            true => Vec::from_iter(periods.next().map(|period| (period.from, always))),
+            // It may have gone on beyond reach while another stood in; and what it spooled before a reboot, or in a
+            // container before this one, is of a place that it had then.
+            true => {
+                let since = |from| self.since.get(&agent).copied().unwrap_or(from).min(from);
+                Vec::from_iter(periods.next().map(|period| (since(period.from), always)))
+            }
             false => periods
                 .map(|period| (period.from, period.until.unwrap_or(always)))
                 .collect(),
@@ -101,14 +123,15 @@ impl Samplers {
 
     /// Nothing is an agent's own any more.
     pub fn forget(&mut self, agent: AgentId) {
-        for periods in self.0.values_mut() {
+        for periods in self.places.values_mut() {
             periods.retain(|period| period.agent != agent);
         }
-        self.0.retain(|_, periods| !periods.is_empty());
+        self.places.retain(|_, periods| !periods.is_empty());
+        self.since.remove(&agent);
     }
 
     pub fn rename(&mut self, agent: AgentId, name: &str) {
-        for period in self.0.values_mut().flatten() {
+        for period in self.places.values_mut().flatten() {
             if period.agent == agent {
                 name.clone_into(&mut period.name);
             }

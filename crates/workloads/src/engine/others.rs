@@ -9,8 +9,10 @@ use crate::measure::clock::{MonoNanos, sleep_until};
 use crate::target::sandbox::Dir;
 use std::time::Duration;
 
-/// How long tasks wait for each other's data, once their own are there.
+/// How long tasks wait at least for each other's data, once their own are there, ...
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
+/// ... and how many times as long as their own took.
+const SLOWER_THAN_OWN: u32 = 10;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What the key `reorder-tasks` means.
@@ -43,19 +45,22 @@ pub(crate) fn await_other<T>(
     control: &PrepareControl,
     find: impl Fn() -> Result<Option<T>, TaskError>,
 ) -> Result<T, TaskError> {
-    let until = MonoNanos::now().saturating_add(WAIT_FOR_OTHERS);
+    let patience = WAIT_FOR_OTHERS.max(control.elapsed().saturating_mul(SLOWER_THAN_OWN));
+    let until = MonoNanos::now().saturating_add(patience);
     loop {
         if let Some(found) = find()? {
             return Ok(found);
         }
         control.check()?;
+        // The collector takes silence for a hang.
+        control.progress(0, 0, "waiting for another task's data");
         if MonoNanos::now() >= until {
             return Err(TaskError::Unsupported {
                 why: format!(
                     "the data of task {task} are not seen here {} s after this task's own were laid out; what reads or \
                      shares another task's data needs one file system that all agents of the step mount, and the same \
                      parameters on each",
-                    WAIT_FOR_OTHERS.as_secs()
+                    patience.as_secs()
                 ),
             });
         }
@@ -65,7 +70,7 @@ pub(crate) fn await_other<T>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use super::*;
     use crate::engine::task::End;

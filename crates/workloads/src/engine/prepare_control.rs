@@ -32,6 +32,7 @@ pub struct PrepareControl {
     stalls: Box<dyn Fn(StallEvent) + Send + Sync>,
     prep_threads: PrepThreads,
     limit: Option<Arc<RateLimit>>,
+    began: MonoNanos,
 }
 
 impl std::fmt::Debug for PrepareControl {
@@ -54,6 +55,7 @@ impl PrepareControl {
             stalls: Box::new(|_| {}),
             prep_threads: PrepThreads::default(),
             limit: None,
+            began: MonoNanos::now(),
         }
     }
 
@@ -84,6 +86,11 @@ impl PrepareControl {
         while MonoNanos::now() < from && !self.cancelled() {
             sleep_until(from.min(MonoNanos::now().saturating_add(CANCEL_LOOK)));
         }
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_nanos(MonoNanos::now().0.saturating_sub(self.began.0))
     }
 
     /// Nobody cancels and nobody listens.

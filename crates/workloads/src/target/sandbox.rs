@@ -155,7 +155,9 @@ impl Allowed {
     fn leads_out(&self, path: &Path) -> bool {
         let mut child = path;
         for parent in path.ancestors().skip(1) {
-            if child.is_symlink() && child.canonicalize().is_err() {
+            // Where the operator named the link, it may lead to a mount that has died.
+            let is_named = self.names.iter().any(|name| name == child);
+            if child.is_symlink() && !is_named && child.canonicalize().is_err() {
                 return true;
             }
             if let Ok(resolved) = parent.canonicalize() {

@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 
 /// Each dry run and each start asks for one.
 const MOST_SURVEYS: usize = 16;
+/// One dead mount holds up a few, and plans on others go on.
+const MIN_SURVEYS: usize = 4;
 
 impl Slots {
     /// Does it on a thread, which replies.
@@ -86,7 +88,7 @@ impl Slots {
         let threads = self.deps.permissions.policy.budget.limits().threads;
         let most = usize::try_from(threads)
             .unwrap_or(usize::MAX)
-            .clamp(1, MOST_SURVEYS);
+            .clamp(MIN_SURVEYS, MOST_SURVEYS);
         let before = self.surveys.fetch_add(1, Ordering::Relaxed);
         let survey = UnderWay(Arc::clone(&self.surveys));
         if before < most {

@@ -23,29 +23,7 @@ use tokio::{
 /// A mark is worth nothing later.
 const MARK_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often a count of progress may begin anew: a preparation has a few parts, each with its own count.
-const MAX_RESTARTS: u32 = 32;
-
-/// How far a command is, by its agent's reports.
-#[derive(Debug, Default)]
-struct Advance {
-    last: Progress,
-    restarts: u32,
-}
-
-impl Advance {
-    /// Whether a report says that more is done than before.
-    fn is_further(&mut self, report: &Progress) -> bool {
-        let last = std::mem::replace(&mut self.last, report.clone());
-        if report.unit == last.unit && report.done >= last.done {
-            return report.done > last.done;
-        }
-        self.restarts = self.restarts.saturating_add(1);
-        self.restarts <= MAX_RESTARTS
-    }
-}
-
-/// Asks an agent, and forwards its progress. A command that is no further after `silence` hangs.
+/// Asks an agent, and forwards its progress. A command without progress for `silence` hangs.
 pub(super) async fn ask(
     fleet: &Fleet,
     clock: &Arc<MeshClock>,
@@ -76,23 +54,20 @@ pub(super) async fn ask(
     }
     let call = fleet.call(call.with_progress(sender));
     tokio::pin!(call);
-    let mut advance = Advance::default();
-    let mut last_advance = Instant::now();
+    let mut last_report = Instant::now();
     loop {
         tokio::select! {
             answer = &mut call => return answer,
             Ok(()) = reports.changed() => {
                 let progress = reports.borrow_and_update().clone();
-                if advance.is_further(&progress) {
-                    last_advance = Instant::now();
-                }
+                last_report = Instant::now();
                 // A full queue drops it; watchers see the next one.
                 let _ = events.try_send(Event::Progressed {
                     token: ask.token,
                     progress,
                 });
             }
-            within = silent_since(last_advance, ask.silence) => {
+            within = silent_since(last_report, ask.silence) => {
                 return Err(CallError::Deadline {
                     agent: name(),
                     doing: action,
@@ -138,39 +113,4 @@ pub(super) fn marks(
             .boxed()
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_that_say_nothing_new_are_no_progress() {
-        let report = |done, unit: &str| Progress {
-            done,
-            total: 100,
-            unit: unit.to_owned(),
-        };
-        let mut advance = Advance::default();
-        let mut check = |done, unit, further| {
-            assert_eq!(
-                advance.is_further(&report(done, unit)),
-                further,
-                "{done} {unit}"
-            );
-        };
-        check(7, "files removed", true);
-        check(0, "bytes", true);
-        check(0, "bytes", false);
-        check(5, "bytes", true);
-        check(5, "bytes", false);
-        // Asked again over a new session, it may lay out from the start.
-        check(1, "bytes", true);
-        check(2, "bytes", true);
-        let mut turns = 0;
-        while advance.is_further(&report(1, if turns % 2 == 0 { "a" } else { "b" })) {
-            turns += 1;
-            assert!(turns < 100, "it goes on for ever");
-        }
-    }
 }

@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     model::{AgentId, MeshMicros},
+    plan::PlannedLoad,
     sessions::command::{CallError, RefusalKind},
 };
-use benchmesh_workloads::units::Span;
+use benchmesh_workloads::{registry, units::Span, workload::Needs};
 use std::{collections::BTreeSet, time::Duration};
 
 /// Once half of a step's agents are ready, the others have at least this long from the beginning on, ...
@@ -46,13 +47,16 @@ impl Run {
         }
     }
 
-    /// An agent is ready, which may make half of them.
+    /// An agent is ready or lost, which may make half of them ready.
     pub(super) fn note_ready(&mut self) {
+        if !matches!(self.stage, Stage::Preparing) {
+            return;
+        }
         let live: BTreeSet<AgentId> = self.live().iter().map(|task| task.agent).collect();
         let ready = live.len().saturating_sub(self.unready().len());
         let now = self.now;
         let Some(step) = &mut self.step else { return };
-        if step.half_ready.is_none() && ready * 2 >= live.len() {
+        if step.half_ready.is_none() && ready > 0 && ready * 2 >= live.len() {
             step.half_ready = Some(between(step.preparing_since, now));
             self.watch_preparation();
         }
@@ -87,18 +91,29 @@ impl Run {
         let Some(step) = &self.step else {
             return self.now;
         };
-        let data = self.slowest_layout(agent);
-        let limit = match step.half_ready {
-            Some(took) => LATE_AFTER.max(took.saturating_mul(LATE_FACTOR)).max(data),
-            None => ALL_LATE_AFTER.saturating_add(data.saturating_mul(ALL_LATE_FACTOR)),
+        let limit = match (step.half_ready, self.slowest_layout(agent)) {
+            (Some(took), Some(data)) => LATE_AFTER.max(took.saturating_mul(LATE_FACTOR)).max(data),
+            (_, data) => {
+                let data = data.unwrap_or_default();
+                ALL_LATE_AFTER.saturating_add(data.saturating_mul(ALL_LATE_FACTOR))
+            }
         };
         after(step.preparing_since, limit)
     }
 
-    /// How long an agent takes at most for the data of its tasks: to write what they take, and to read it once.
-    fn slowest_layout(&self, agent: AgentId) -> Duration {
+    /// How long an agent takes at most for the data of its tasks: to write what they take, and to read it once. `None`: the
+    /// plan does not say how much that is, as with a share of the target, or with files that the agent has.
+    fn slowest_layout(&self, agent: AgentId) -> Option<Duration> {
         let tasks = self.live().into_iter().filter(|task| task.agent == agent);
-        let footprints = tasks.filter_map(|task| Some(self.load_of(task)?.footprint));
+        let loads: Vec<_> = tasks.filter_map(|task| self.load_of(task)).collect();
+        let is_unknown = |load: &&PlannedLoad| {
+            let needs = registry::find(&load.workload).map(|workload| workload.needs());
+            needs == Some(Needs::Target) && load.footprint.bytes == 0
+        };
+        if loads.iter().any(is_unknown) {
+            return None;
+        }
+        let footprints = loads.into_iter().map(|load| load.footprint);
         let (bytes, files) = footprints.fold((0_u64, 0_u64), |(bytes, files), of| {
             let all = [of.bytes, of.scratch_bytes, of.moved_bytes];
             let bytes = all.into_iter().fold(bytes, u64::saturating_add);
@@ -110,7 +125,9 @@ impl Run {
             .map(|policy| policy.rate_bytes_per_s / 2)
             .filter(|rate| *rate > 0);
         let speed = rate.map_or(SLOWEST_BYTES_PER_S, |rate| rate.min(SLOWEST_BYTES_PER_S));
-        Duration::from_secs(bytes / speed + files / SLOWEST_FILES_PER_S)
+        Some(Duration::from_secs(
+            bytes / speed + files / SLOWEST_FILES_PER_S,
+        ))
     }
 
     /// Loses an agent for the rest of the run.

@@ -143,6 +143,7 @@ impl Run {
             self.stop_lost(task);
             self.replace_in_rate(task);
         }
+        self.note_ready();
     }
 
     pub(super) fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {

@@ -25,8 +25,8 @@ use std::{
 
 /// Opening a port takes no longer on a host that works.
 const LISTEN_WITHIN: Duration = Duration::from_secs(30);
-/// A preparation reports progress; one that is no further after this long hangs. The longest silence of a working one is
-/// the sync of all its data.
+/// A preparation reports progress; one that does not for this long hangs. The longest silence of a working one is the
+/// sync of all its data. How long it may take in all is decided in `late`.
 pub(super) const PREPARE_SILENCE: Duration = Duration::from_secs(30 * 60);
 
 impl Run {
@@ -318,8 +318,6 @@ impl Run {
                 Some(receiver) => self.check_receiver(task, receiver, error.to_string()),
                 None => self.handle_failure(task.agent, &error),
             },
-            // Its session lives.
-            Err(error @ CallError::Deadline { .. }) => self.bar(task.agent, &error.to_string()),
             Err(error) => self.handle_failure(task.agent, &error),
         }
     }

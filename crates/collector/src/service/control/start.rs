@@ -149,9 +149,9 @@ fn start_status(error: &StartError) -> Status {
         StartError::BadUid { .. } | StartError::Plan(_) => {
             Status::invalid_argument(error.to_string())
         }
-        StartError::AgentsMissing { .. } | StartError::AgentsAway { .. } => {
-            Status::failed_precondition(message)
-        }
+        StartError::AgentsMissing { .. }
+        | StartError::AgentsAway { .. }
+        | StartError::AgentsNew { .. } => Status::failed_precondition(message),
         StartError::Store { .. } => Status::internal(message),
     }
 }

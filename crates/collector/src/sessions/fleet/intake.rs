@@ -107,7 +107,7 @@ impl Fleet {
             self.store_room(
                 "database-low",
                 Severity::Warning,
-                "the database's disk is almost full: samples are left out and no run is started, what is left is kept for \
+                "the database's disk is almost full: samples are left out and no new run is taken, what is left is kept for \
                  results; free space on it",
             );
         }
@@ -115,7 +115,7 @@ impl Fleet {
             self.store_room(
                 "database-room",
                 Severity::Info,
-                "the database's disk has room again: samples are stored, and runs are started",
+                "the database's disk has room again: samples are stored, and new runs are taken",
             );
         }
         is_low
