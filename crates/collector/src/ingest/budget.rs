@@ -62,8 +62,8 @@ static LIMITS: [Limit; 10] = [
     },
     Limit {
         table: "daemons",
-        rows: 1_000_000,
-        bytes: 256 << 20,
+        rows: 131_072,
+        bytes: 32 << 20,
         cost: |batch| {
             let daemons = batch.daemons.iter();
             cost(daemons.map(|one| one.name.len() + one.instance.len() + one.cmdline.len()))
@@ -191,10 +191,9 @@ impl Budget {
             self.forget_idle(now);
         }
         let account = self.0.entry(name.to_owned()).or_insert(Account {
-            // It may bring a spool of hours, and the collector has forgotten what it sent before.
             left: LIMITS.each_ref().map(|limit| Cost {
-                rows: limit.rows * HOURS_SAVED,
-                bytes: limit.bytes * HOURS_SAVED,
+                rows: limit.rows,
+                bytes: limit.bytes,
             }),
             raised: now,
             barred: None,
@@ -319,8 +318,7 @@ mod tests {
             ("daemon_samples", 50),
             ("disk_samples", 50),
             ("net_samples", 50),
-            ("host_samples", 256),
-            ("daemons", 256),
+            ("host_samples", 300),
         ] {
             let text = if bytes > 50 { bytes } else { 0 };
             let spool = of(table, (256 << 20) / bytes, text);
@@ -333,10 +331,8 @@ mod tests {
     #[test]
     fn what_is_not_used_is_saved_for_some_hours() {
         let (mut budget, start) = (Budget::default(), Instant::now());
-        let hour = of("daemons", 1_000_000, 0);
-        for _ in 0..HOURS_SAVED {
-            budget.spend("a", &hour, start).unwrap();
-        }
+        let hour = of("daemons", 131_072, 0);
+        budget.spend("a", &hour, start).unwrap();
         let later = start + HOUR * 20;
         for _ in 0..HOURS_SAVED {
             budget.spend("a", &hour, later).unwrap();
@@ -348,7 +344,7 @@ mod tests {
     #[test]
     fn a_flood_is_named_once_and_its_agent_barred_for_an_hour() {
         let (mut budget, start) = (Budget::default(), Instant::now());
-        let flood = of("daemons", 600, 32 << 10);
+        let flood = of("daemons", 1200, 32 << 10);
         let Err(Refusal::Begins(named)) = budget.spend("a", &flood, start) else {
             panic!("it is taken");
         };
