@@ -78,6 +78,10 @@ impl Setup {
         Setup { workers, ..self }
     }
 
+    const fn passing(self, passes: u32) -> Setup {
+        Setup { passes, ..self }
+    }
+
     fn files(self) -> u64 {
         FILES * u64::from(self.workers)
     }
@@ -108,6 +112,8 @@ rows! {
     read_memory_4: "files read 4 KiB, tmpfs, 4 workers", MEMORY.with(4), repeating("read", Plain::read);
     read_ext4: "files read 4 KiB, ext4, 1 worker", EXT4, repeating("read", Plain::read);
     read_ext4_4: "files read 4 KiB, ext4, 4 workers", EXT4.with(4), repeating("read", Plain::read);
+    append_memory: "files append 4 KiB, tmpfs, 1 worker", MEMORY.passing(3), changing("append", Plain::append, Plain::complete);
+    append_ext4: "files append 4 KiB, ext4, 1 worker", EXT4.passing(1), changing("append", Plain::append, Plain::complete);
     rename_memory: "files rename 4 KiB, tmpfs, 1 worker", MEMORY, changing("rename", Plain::rename, Plain::complete);
     delete_memory: "files delete 4 KiB, tmpfs, 1 worker", MEMORY, changing("delete", Plain::delete, Plain::create);
     delete_memory_4: "files delete 4 KiB, tmpfs, 4 workers", MEMORY.with(4), changing("delete", Plain::delete, Plain::create);
@@ -369,6 +375,18 @@ impl Plain {
             new_name.advance();
         });
         self.letter = new_name.0[0];
+    }
+
+    /// Without asking what the file is, which ours does.
+    fn append(&mut self) {
+        let flags =
+            OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        self.each(|directory, name, buffer| {
+            let file =
+                rustix::fs::openat(directory, name, flags, Mode::empty()).expect("it is there");
+            let data = buffer.get(..FILE_BYTES).expect("it is longer");
+            assert_eq!(rustix::io::write(&file, data), Ok(FILE_BYTES));
+        });
     }
 
     /// Makes the files where they are missing.
