@@ -143,8 +143,8 @@ fn a_stopped_agent_is_lost_and_comes_back() {
     let stored = until_stored(&mesh, 4);
     mesh.agent("b").signal(libc::SIGSTOP);
     let lost = "SELECT count(*) FROM events e JOIN agents a ON a.id = e.agent_id WHERE a.name = 'b' \
-        AND e.severity <> 'info'";
-    until_true("the silent agent is noticed", LIMIT, || {
+        AND e.kind = 'agent-lost'";
+    until_true("the silent agent is lost", LIMIT, || {
         mesh.db().one::<i64>(lost) > 0
     });
     mesh.agent("b").signal(libc::SIGCONT);

@@ -77,7 +77,9 @@ fn run_and_count(fs: &FuseFs, mesh: &Mesh, keys: &str) -> Vec<Row> {
 }
 
 fn assert_told_of_each_mode(told: &[Row], kind: &str, part: &str) {
-    let modes: Vec<String> = told.iter().map(|row| row.text("mode")).collect();
+    // A step that is armed again on a busy machine tells it again.
+    let mut modes: Vec<String> = told.iter().map(|row| row.text("mode")).collect();
+    modes.dedup();
     assert_eq!(modes, MODES, "{told:?}");
     for row in told {
         let facts = (row.text("kind"), row.text("severity"), row.text("agent"));
