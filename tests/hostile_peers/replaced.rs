@@ -13,8 +13,25 @@ use std::path::{Path, PathBuf};
 
 const BYTES: u64 = 1 << 20;
 
+/// A load that makes data files in its first mode and writes to them again in its second, and the file to replace.
+struct Load {
+    phase: &'static str,
+    /// Beneath the directory of the cell.
+    file: &'static str,
+}
+
+const REWRITE: Load = Load {
+    phase: "workload = \"io\"\nmodes = [\"write\", \"rewrite\"]\nsize = \"1m\"\nbs = \"64k\"\nrate = \"1m\"\n",
+    file: "t0/w0.dat",
+};
+
+const APPEND: Load = Load {
+    phase: "workload = \"files\"\nmodes = [\"create\", \"append\"]\nfiles = 4\nsize = \"256k\"\nrate = \"1m\"\n",
+    file: "t0/w000000000/d000000000/c000000000",
+};
+
 /// The data file of the only task, once it is there.
-fn data_file(target: &Path) -> PathBuf {
+fn data_file(target: &Path, name: &str) -> PathBuf {
     let mut found = None;
     until_true("the data file is there", LIMIT, || {
         let run = fs::read_dir(target).unwrap().flatten().find(|entry| {
@@ -23,7 +40,7 @@ fn data_file(target: &Path) -> PathBuf {
         });
         let cells = run.and_then(|run| fs::read_dir(run.path()).ok());
         found = cells.into_iter().flatten().flatten().find_map(|cell| {
-            let file = cell.path().join("t0/w0.dat");
+            let file = cell.path().join(name);
             file.exists().then_some(file)
         });
         found.is_some()
@@ -31,41 +48,56 @@ fn data_file(target: &Path) -> PathBuf {
     found.unwrap()
 }
 
-/// Writes a file and overwrites it in the next mode. While the first one goes on, which holds its file, `exchange` puts
-/// something in the place of its name. What the database says of the run's end.
-fn attacked(exchange: impl FnOnce(&Path)) -> String {
+/// Runs the load. While its first mode goes on, `exchange` puts something in the place of a data file. Returns what the
+/// database says of the run's end.
+fn attacked(load: &Load, exchange: impl FnOnce(&Path)) -> String {
     let target = tempfile::tempdir().unwrap();
     let mesh = Mesh::of(&["victim"], target.path());
     let mut run = mesh.begin(&format!(
-        "[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nmodes = [\"write\", \"rewrite\"]\n\
-         size = \"1m\"\nbs = \"64k\"\nrate = \"1m\"\n",
-        target.path().display()
+        "[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\n{}",
+        target.path().display(),
+        load.phase
     ));
-    let file = data_file(target.path());
+    let file = data_file(target.path(), load.file);
     fs::rename(&file, file.with_extension("aside")).unwrap();
     exchange(&file);
     run.exit_within(LIMIT).unwrap();
     let reasons: Vec<String> = mesh.db().column(
-        "SELECT message FROM events WHERE kind IN ('step-failed', 'run-failed') ORDER BY id",
+        "SELECT message FROM events WHERE kind IN ('step-failed', 'run-failed')
+         UNION ALL SELECT op || ' ' || errno || ' ' || first FROM task_errors",
     );
     reasons.join("\n")
 }
 
-#[test]
-fn a_device_node_is_never_written_to() {
-    needs!("root", "loop");
+/// The load meets a node of a block device: what the run's end says of it. The device must be as it was.
+fn meets_a_device(load: &Load) -> String {
     let device = Bare::on_loop(BYTES);
     let number = fs::metadata(device.path()).unwrap().rdev();
-    let reasons = attacked(|file| {
+    let reasons = attacked(load, |file| {
         let mode = Mode::RUSR | Mode::WUSR;
         mknodat(CWD, file, FileType::BlockDevice, mode, number).unwrap();
     });
-    assert!(reasons.contains("w0.dat` is a block device"), "{reasons}");
     let content = fs::read(device.image()).unwrap();
     assert!(
         content.iter().all(|byte| *byte == 0),
         "the disk was written to"
     );
+    reasons
+}
+
+#[test]
+fn a_device_node_is_never_written_to() {
+    needs!("root", "loop");
+    let reasons = meets_a_device(&REWRITE);
+    assert!(reasons.contains("w0.dat` is a block device"), "{reasons}");
+}
+
+#[test]
+fn nothing_is_appended_to_a_device_node() {
+    needs!("root", "loop");
+    let reasons = meets_a_device(&APPEND);
+    // EPERM, counted as an error of the operation.
+    assert!(reasons.contains("append 1 "), "{reasons}");
 }
 
 #[test]
@@ -73,7 +105,7 @@ fn a_hard_link_is_never_written_to() {
     let home = tempfile::tempdir().unwrap();
     let precious = home.path().join("precious");
     fs::write(&precious, "gold").unwrap();
-    let reasons = attacked(|file| {
+    let reasons = attacked(&REWRITE, |file| {
         fs::hard_link(&precious, file).unwrap();
     });
     assert!(
@@ -85,7 +117,7 @@ fn a_hard_link_is_never_written_to() {
 
 #[test]
 fn a_pipe_holds_nobody_up() {
-    let reasons = attacked(|file| {
+    let reasons = attacked(&REWRITE, |file| {
         mknodat(
             CWD,
             file,

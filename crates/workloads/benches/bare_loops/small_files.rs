@@ -377,7 +377,6 @@ impl Plain {
         self.letter = new_name.0[0];
     }
 
-    /// Without asking what the file is, which ours does.
     fn append(&mut self) {
         let flags =
             OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -77,7 +77,7 @@ operations! {
     Write "write" ToTarget Worker
         "One block: pwrite until the block is written, and the fsync that falls due after it. Bytes: the block.";
     Append "append" ToTarget Worker
-        "More at the end of one file: open(O_APPEND), fstat, write until all is written, fsync where asked, close. \
+        "More at the end of one file: open(O_APPEND), pwrite until all is written, fsync where asked, close. \
          Bytes: what was added.";
     Rename "rename" Nothing Worker
         "One name: one rename call. No bytes.";

@@ -24,7 +24,7 @@ use crate::engine::workload::{
 };
 use crate::params::ParamError;
 use crate::target::block_size::BLOCK_BYTES;
-use crate::target::calls::{self, Durable, listing_buffer};
+use crate::target::calls::{self, Durable, HardLinks, listing_buffer};
 use crate::target::write_buffer::WriteBuffer;
 use attributes::Calls;
 use layout::{DatasetDirs, Layout};
@@ -264,7 +264,11 @@ impl Load for FilesLoad {
             FilesMode::Append => {
                 let bytes = usize::try_from(options.added.append).unwrap_or(usize::MAX);
                 let data = options.layout.data_of(bytes.min(options.layout.unit));
-                Action::Append(data, options.durable, options.added.append)
+                Action::Append(
+                    data,
+                    (options.durable, HardLinks::of_kernel()),
+                    options.added.append,
+                )
             }
             FilesMode::Read => {
                 let appended = self.dataset().extras.appended;

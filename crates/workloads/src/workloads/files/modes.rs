@@ -311,7 +311,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
     ModeInfo {
         name: "append",
-        meaning: "adds `append` bytes to each file: open(O_APPEND), fstat, write, fsync where asked, close",
+        meaning: "adds `append` bytes to each file: open(O_APPEND), pwrite, fsync where asked, close",
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Append],

@@ -9,7 +9,7 @@ use super::walk::{Clock, Job, Walk};
 use crate::engine::passes::{Pass, Passes, WholePasses};
 use crate::engine::workload::Worker;
 use crate::measure::recorder::{OpError, Recorder};
-use crate::target::calls::{self, CallError, Durable};
+use crate::target::calls::{self, CallError, Durable, HardLinks};
 use crate::target::data::Content;
 use crate::target::fault::Fault;
 use crate::target::read_back::{Blocks, Moved, read_back};
@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 /// What a mode does to each file or directory, with what it needs for that.
 pub(super) enum Action {
     Create(WriteBuffer, Durable),
-    Append(WriteBuffer, Durable, u64),
+    Append(WriteBuffer, (Durable, HardLinks), u64),
     Read(Vec<u8>),
     /// Reads and verifies; appends were of so many bytes.
     Check(Vec<u8>, Content, u64),
@@ -113,14 +113,14 @@ impl FilesWorker {
                     written(made, data)
                 },
             ),
-            Action::Append(data, durable, more) => walk.files(
+            Action::Append(data, how, more) => walk.files(
                 recorder,
                 &job(Clock::Own),
                 size_now,
                 |mut spot, dir, name, index, had| {
                     let reached = |offset| spot.reached(offset, offset - had);
                     let (name, place) = (name.as_c_str(), (index, had));
-                    let more = calls::append(dir, name, place, *more, data, *durable, reached);
+                    let more = calls::append(dir, name, place, *more, data, *how, reached);
                     written(more, data)
                 },
             ),
