@@ -37,11 +37,11 @@ fn scripts_are_sound_shell() {
 /// The directory that the tar unpacks to, with a stand-in for the binary.
 fn unpacked() -> TempDir {
     let place = tempfile::tempdir().unwrap();
-    for name in ["install", "agent.toml", "collector.toml"] {
+    for name in ["install", "deploy-agents", "agent.toml", "collector.toml"] {
         std::fs::copy(packaging().join(name), place.path().join(name)).unwrap();
     }
-    for directory in ["man", "completions", "systemd"] {
-        std::fs::create_dir(place.path().join(directory)).unwrap();
+    for directory in ["man", "completions", "systemd", "docs", "plans/examples"] {
+        std::fs::create_dir_all(place.path().join(directory)).unwrap();
     }
     for unit in ["benchmesh-agent.service", "benchmesh-collector.service"] {
         let from = packaging().join("systemd").join(unit);
@@ -53,6 +53,9 @@ fn unpacked() -> TempDir {
         "completions/benchmesh.bash",
         "completions/_benchmesh",
         "completions/benchmesh.fish",
+        "docs/plan.md",
+        "plans/quickstart.toml",
+        "plans/examples/io.toml",
     ] {
         std::fs::write(place.path().join(name), "x").unwrap();
     }
@@ -91,6 +94,7 @@ fn the_tar_installs_for_all_users_whatever_the_umask() {
         let expected = match path.file_name().unwrap().to_str().unwrap() {
             "agent.toml" => 0o600,
             "benchmesh" if path.ends_with("bin/benchmesh") => 0o755,
+            "benchmesh-deploy-agents" => 0o755,
             _ if path.is_dir() => 0o755,
             _ => 0o644,
         };
