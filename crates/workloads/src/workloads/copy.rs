@@ -189,7 +189,8 @@ impl Load for CopyLoad {
             durable: self.params.durable,
             verifier,
             whole: self.whole.clone(),
-            entered: None,
+            from: tree::Entered::default(),
+            to: tree::Entered::default(),
         }))
     }
 

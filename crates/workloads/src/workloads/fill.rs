@@ -213,7 +213,7 @@ impl FillLoad {
 
     fn empty(&self, control: &PrepareControl) -> Result<(), TaskError> {
         self.unsettle()?;
-        self.dirs.remove(control)
+        WorkerDirs::remove_from(&self.dirs.task, control)
     }
 
     /// Whether a fill that ended before its aim has left files.

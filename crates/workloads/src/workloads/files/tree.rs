@@ -6,9 +6,10 @@
 
 use super::name::Name;
 use crate::declare_words;
+use crate::target::calls::OPEN_DIRECTORY;
 use crate::target::sandbox::Dir;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
 use std::ops::Range;
 
@@ -133,11 +134,6 @@ impl Share {
         from(begin)..from(begin + self.files_per_directory)
     }
 }
-
-pub(super) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 
 /// The directories of a share: all kept open where their number allows it, otherwise one at a time.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use crate::engine::workload::Worker;
 use crate::measure::recorder::{OpError, Recorder};
 use crate::target::block_io::{read_at, write_at};
 use crate::target::calls::{self, CallError, listing_buffer};
+use crate::target::cursor::{Cursor, PARENT, components, find, split};
 use crate::target::data::Mismatches;
-use crate::target::dir_stack::{Stack, c_string, components, split};
 use crate::target::fault::Fault;
 use crate::target::write_buffer::WriteBuffer;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +36,7 @@ pub(super) struct ReplayWorker {
 
 /// What operations are done with.
 struct ReplayContext {
-    stack: Stack,
+    cursor: Cursor,
     /// The last component of the path, and of the path that it becomes or what the symlink says.
     name: Name,
     other: Name,
@@ -51,7 +51,7 @@ struct ReplayContext {
 
 impl ReplayWorker {
     pub(super) fn new(
-        stack: Stack,
+        cursor: Cursor,
         list: Arc<List>,
         timed: bool,
         data: WriteBuffer,
@@ -62,7 +62,7 @@ impl ReplayWorker {
             list,
             timed,
             context: ReplayContext {
-                stack,
+                cursor,
                 name: Name::new(),
                 other: Name::new(),
                 parent: None,
@@ -107,8 +107,7 @@ impl Worker for ReplayWorker {
             match checked {
                 Ok(()) => recorder.end_at(now, op, began, line.action.bytes()),
                 Err(fault) => {
-                    let path = String::from_utf8_lossy(&line.path);
-                    let path = self.context.stack.root().path().join(path.as_ref());
+                    let path = self.context.cursor.path_from_root(&line.path);
                     fault.record(recorder, op, began, &path)?;
                 }
             }
@@ -164,19 +163,17 @@ impl ReplayContext {
         if let Some(parent) = self.parent.take() {
             recorder.untimed(line.action.op(), || drop(parent));
         }
-        let common = self.stack.back_to_common(directories);
-        for part in components(directories).skip(common) {
-            let name = c_string(part);
-            recorder.untimed(line.action.op(), || self.stack.step(name))?;
-        }
+        self.cursor.go(directories, |cursor, name| {
+            recorder.untimed(line.action.op(), || cursor.down(name))
+        })?;
         match &line.action {
             Action::Rename { to } => {
                 let (new_directories, new) = split(to);
                 self.other.set(new);
                 if new_directories != directories {
-                    let found =
-                        recorder.untimed(line.action.op(), || self.stack.find(new_directories))?;
-                    self.parent = Some(found);
+                    let root = self.cursor.root();
+                    let found = || find(root, components(new_directories), PARENT);
+                    self.parent = Some(recorder.untimed(line.action.op(), found)?);
                 }
             }
             Action::Symlink { target } => self.other.set(target),
@@ -212,7 +209,7 @@ impl ReplayContext {
 
     fn act(&mut self, line: &Line) -> Result<(), CallError> {
         let (name, other) = (self.name.as_c_str(), self.other.as_c_str());
-        let dir = self.stack.top();
+        let dir = self.cursor.dir();
         match &line.action {
             Action::Create { file } => {
                 let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;

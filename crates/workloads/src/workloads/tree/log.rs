@@ -63,7 +63,7 @@ pub(super) trait Log {
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
-/// Placeholder: the path comes from [`CurrentPath`](super::current_path::CurrentPath).
+/// Placeholder: the path comes from [`CurrentPath`](crate::target::cursor::CurrentPath).
 const HERE: u64 = 0;
 
 impl Log for &mut Recorder {

@@ -1,7 +1,7 @@
 //! Reading a list, line by line: each is held against what those above it have made and opened.
 
 use super::{Action, Line, List};
-use crate::target::dir_stack::split;
+use crate::target::cursor::split;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
