@@ -10,21 +10,7 @@ mod keys;
 mod list;
 mod worker;
 
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::worker_dirs::WorkerDirs;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Params, Threads, Worker, Workload,
-    workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::{BLOCK_BYTES, one_mib};
-use crate::target::calls::{self, Durable};
-use crate::target::cursor::{Cursor, c_string, split};
-use crate::target::data::Content;
-use crate::target::sandbox::{Allowed, open_canonical};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use checks::Checks;
 use expected::Expected;
 use keys::{MODES, Operations, ReplayKeys, ReplayOptions};
@@ -143,7 +129,7 @@ impl ReplayLoad {
                 TaskError::io(format!("lay out `{}`", path.display()), errno)
             };
             let (directories, last) = match bytes {
-                Some(_) => split(path),
+                Some(_) => cursor::split(path),
                 None => (&path[..], &[][..]),
             };
             let entered = cursor.go(directories, |cursor, name| {
@@ -155,7 +141,7 @@ impl ReplayLoad {
             entered.map_err(failed)?;
             if let Some(bytes) = bytes {
                 let number = u64::try_from(number).unwrap_or(u64::MAX);
-                let name = c_string(last);
+                let name = cursor::c_string(last);
                 done.moves(*bytes);
                 calls::create(
                     cursor.dir(),

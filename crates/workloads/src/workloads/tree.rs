@@ -17,21 +17,7 @@ mod tree_walker;
 mod unpack;
 mod worker;
 
-use crate::engine::parallel::in_parallel;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::worker_dirs::WorkerDirs;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::BLOCK_BYTES;
-use crate::target::cursor::{CurrentPath, Cursor};
-use crate::target::data::Content;
-use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
-use crate::target::sandbox::Allowed;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use archive::{Archive, Contents};
 use keys::{MODES, TreeKeys, TreeMode, TreeOptions, TreeOrigin};
 use log::Quiet;

@@ -5,11 +5,7 @@
 //! so nothing beside the tree is ever reached.
 
 use super::keys::MOST_FILES;
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::target::calls::{OPEN_DIRECTORY, make_directory};
-use crate::target::cursor::find;
-use crate::target::sandbox::Dir;
-use crate::target::size::SizeSpec;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
@@ -157,7 +153,7 @@ impl Tree {
             way.push(step.name.to_bytes());
             at = step.parent;
         }
-        find(root, way.into_iter().rev(), OPEN_DIRECTORY)
+        cursor::find(root, way.into_iter().rev(), calls::OPEN_DIRECTORY)
     }
 
     /// Makes every directory of the tree beneath `root`, which has to be empty.
@@ -166,7 +162,7 @@ impl Tree {
         for (index, directory) in self.directories.iter().enumerate() {
             let made = parent
                 .enter(self, root, directory.parent)
-                .and_then(|dir| make_directory(dir, &directory.name));
+                .and_then(|dir| calls::make_directory(dir, &directory.name));
             made.map_err(|errno| {
                 let path = root.path().join(self.path_of(index + 1));
                 TaskError::io(format!("make `{}`", path.display()), errno)

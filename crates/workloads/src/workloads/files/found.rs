@@ -4,7 +4,7 @@
 
 use super::name::{Name, NameKind, Names};
 use super::tree::Share;
-use crate::target::calls;
+use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ffi::CString;

@@ -5,9 +5,7 @@
 //! It knows nothing of sizes, modes or clocks.
 
 use super::name::Name;
-use crate::declare_words;
-use crate::target::calls::OPEN_DIRECTORY;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
@@ -190,7 +188,7 @@ pub(super) fn open_directory(root: &Dir, number: u64) -> Result<OwnedFd, Errno> 
     openat(
         root.fd(),
         Name::directory(number).as_c_str(),
-        OPEN_DIRECTORY,
+        calls::OPEN_DIRECTORY,
         Mode::empty(),
     )
 }

@@ -6,14 +6,7 @@
 use super::checks::Checks;
 use super::expected::generation;
 use super::list::{Action, Line, List};
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::block_io::{read_at, write_at};
-use crate::target::calls::{self, CallError, listing_buffer};
-use crate::target::cursor::{Cursor, PARENT, components, find, split};
-use crate::target::data::Mismatches;
-use crate::target::fault::Fault;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -68,7 +61,7 @@ impl ReplayWorker {
                 parent: None,
                 files,
                 data,
-                listing: listing_buffer(),
+                listing: calls::listing_buffer(),
                 checks,
             },
         }
@@ -158,7 +151,7 @@ impl ReplayContext {
             self.data
                 .written_as(generation(number), file, offset, length);
         }
-        let (directories, last) = split(&line.path);
+        let (directories, last) = cursor::split(&line.path);
         self.name.set(last);
         if let Some(parent) = self.parent.take() {
             recorder.untimed(line.action.op(), || drop(parent));
@@ -168,11 +161,12 @@ impl ReplayContext {
         })?;
         match &line.action {
             Action::Rename { to } => {
-                let (new_directories, new) = split(to);
+                let (new_directories, new) = cursor::split(to);
                 self.other.set(new);
                 if new_directories != directories {
                     let root = self.cursor.root();
-                    let found = || find(root, components(new_directories), PARENT);
+                    let found =
+                        || cursor::find(root, cursor::components(new_directories), cursor::PARENT);
                     self.parent = Some(recorder.untimed(line.action.op(), found)?);
                 }
             }

@@ -6,12 +6,7 @@
 
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
-use crate::engine::passes::Pass;
-use crate::measure::op::Op;
-use crate::target::calls::{self, CallError};
-use crate::target::cursor::{Cursor, c_string, split};
-use crate::target::data::Mismatches;
-use crate::target::read_back::{Original, read_back};
+use crate::engine::author::*;
 
 pub(super) struct Reading {
     cursor: Cursor,
@@ -50,7 +45,7 @@ impl Reading {
             buffer,
             verify,
         } = self;
-        let (directories, last) = split(&entry.path);
+        let (directories, last) = cursor::split(&entry.path);
         cursor.show(directories, last);
         let entered = cursor.go(directories, |cursor, name| match log.has_to_end() {
             true => Err(None),
@@ -61,7 +56,7 @@ impl Reading {
             Err(Some(errno)) => Err(errno),
             Ok(()) => Ok(()),
         };
-        let (dir, name, bytes) = (cursor.dir(), c_string(last), entry.bytes);
+        let (dir, name, bytes) = (cursor.dir(), cursor::c_string(last), entry.bytes);
         let path = || cursor.path_from_root(&entry.path);
         log.operation(Op::Read, bytes, path, |reached| {
             entered?;

@@ -4,12 +4,7 @@
 //! tree. What has vanished meanwhile is a failed operation; the rest goes on.
 
 use super::log::{Flow, Log};
-use crate::engine::passes::Pass;
-use crate::measure::op::Op;
-use crate::target::calls::{self, listing_buffer};
-use crate::target::cursor::Cursor;
-use crate::target::fault::Fault;
-use crate::target::read_back::Moved;
+use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
@@ -57,7 +52,7 @@ impl TreeWalker {
         Self {
             cursor,
             levels: Vec::new(),
-            buffer: listing_buffer(),
+            buffer: calls::listing_buffer(),
             names: Vec::with_capacity(NAMES_BYTES),
             entries: Vec::with_capacity(ENTRIES),
         }

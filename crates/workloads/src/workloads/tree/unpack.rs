@@ -6,12 +6,7 @@
 
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
-use crate::engine::passes::Pass;
-use crate::measure::op::Op;
-use crate::target::calls::{self, CallError, Durable};
-use crate::target::cursor::{Cursor, PARENT, c_string, components, find, split};
-use crate::target::fault::Fault;
-use crate::target::read_back::Moved;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -48,7 +43,7 @@ impl Unpacker {
 
     /// Goes to the directory of the entry.
     fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
-        let (directories, last) = split(&entry.path);
+        let (directories, last) = cursor::split(&entry.path);
         self.cursor.show(directories, last);
         let entered = self.cursor.go(directories, |cursor, name| {
             match enter_or_make(cursor, name, entry, log) {
@@ -67,8 +62,8 @@ impl Unpacker {
         log: &mut L,
     ) -> Result<Flow, L::Error> {
         let dir = self.cursor.dir();
-        let (_, last) = split(&entry.path);
-        let name = c_string(last);
+        let (_, last) = cursor::split(&entry.path);
+        let name = cursor::c_string(last);
         let path = || self.cursor.path_from_root(&entry.path);
         let op = op_of(entry.kind);
         match entry.kind {
@@ -80,18 +75,22 @@ impl Unpacker {
                 Ok(Some(Moved { bytes, apart }))
             }),
             EntryKind::Symlink => {
-                let target = c_string(&entry.target);
+                let target = cursor::c_string(&entry.target);
                 log.operation(op, 0, path, |_| {
                     calls::make_symlink(dir, &name, &target)?;
                     Ok(Some(Moved::NOTHING))
                 })
             }
             EntryKind::Link => {
-                let (directories, old) = split(&entry.target);
+                let (directories, old) = cursor::split(&entry.target);
                 let found = log.untimed(op, || {
-                    find(self.cursor.root(), components(directories), PARENT)
+                    cursor::find(
+                        self.cursor.root(),
+                        cursor::components(directories),
+                        cursor::PARENT,
+                    )
                 });
-                let old = c_string(old);
+                let old = cursor::c_string(old);
                 log.operation(op, 0, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(Moved::NOTHING))

@@ -3,11 +3,7 @@
 use super::super::engine::{CopyMethod, Engine, TargetSide};
 use super::super::tree::{Entered, Entry, Tree};
 use super::{LAY_OUT_BYTES, Sides};
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::TaskError;
-use crate::target::calls::{self, Durable};
-use crate::target::sandbox::Dir;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 
 impl Sides<'_> {
