@@ -5,9 +5,9 @@
 pub(crate) mod block_io;
 pub(crate) mod block_size;
 pub(crate) mod calls;
+pub(crate) mod cursor;
 pub mod data;
 pub(crate) mod dataset;
-pub(crate) mod dir_stack;
 pub(crate) mod fault;
 pub mod memory;
 pub(crate) mod read_back;

@@ -31,3 +31,14 @@ fn no_workload_imports_another() {
     let texts: Vec<String> = imports.map(Import::to_string).collect();
     assert_eq!(texts, Vec::<String>::new());
 }
+
+#[test]
+fn a_workload_imports_the_author_module_and_nothing_else() {
+    let code = Crate::read(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("read the source");
+    let imports = code.between(&[]).map(Import::to_string);
+    let others = imports.filter(|import| {
+        let is_of_author = import.contains(" by crate::engine::author::");
+        import.starts_with("workloads/") && import.contains(" by crate::") && !is_of_author
+    });
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<String>::new());
+}

@@ -1,12 +1,39 @@
-//! What the file of a small workload imports.
+//! All that a workload imports of the crate: `use crate::engine::author::*`, and nothing else (`tests/layers.rs`).
+//!
+//! What a task is and does, what its measured loop needs, what it works on, how its keys are declared.
 
-pub(crate) use crate::declare_keys;
-pub(crate) use crate::engine::definition::{About, Definition, Load, Threads, Worker};
-pub(crate) use crate::engine::mode::ModeInfo;
-pub(crate) use crate::engine::task::{TaskError, TaskSpec};
-pub(crate) use crate::engine::workload::{Workload, workload};
+pub(crate) use crate::engine::others::{self, await_other, data_task, other_task};
+pub(crate) use crate::engine::parallel::{Done, in_parallel};
+pub(crate) use crate::engine::passes::{self, Pass, Passes, WholePasses};
+pub(crate) use crate::engine::task::{Cache, PeerEnd, Place, PrepareControl, TaskError, TaskSpec};
+pub(crate) use crate::engine::worker_dirs::WorkerDirs;
+pub(crate) use crate::engine::workload::{
+    About, Bypass, Data, Definition, FillAim, Footprint, Issue, ListenSpec, Load, ModeInfo, Needs,
+    Note, Params, RampKeys, Received, Receiver, Threads, Timing, Worker, Workload, buffers_of,
+    workload,
+};
+pub(crate) use crate::measure::clock::{MonoNanos, sleep_until};
 pub(crate) use crate::measure::op::Op;
-pub(crate) use crate::measure::recorder::Recorder;
-pub(crate) use crate::measure::timing::RampKeys;
-pub(crate) use crate::params::ParamError;
-pub(crate) use crate::params::units::Span;
+pub(crate) use crate::measure::random::{Random, stamp};
+pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder};
+pub(crate) use crate::measure::shuffle::Shuffle;
+pub(crate) use crate::params::units::{Bytes, Span};
+pub(crate) use crate::params::{Cidr, KeyValue, Keys, ParamError, ValueType};
+pub(crate) use crate::target::block_io::{read_at, write_at};
+pub(crate) use crate::target::block_size::{BLOCK_BYTES, check_unit, one_mib};
+pub(crate) use crate::target::calls::{self, CallError, Durable, HardLinks};
+pub(crate) use crate::target::cursor::{self, CurrentPath, Cursor};
+pub(crate) use crate::target::data::{
+    self, Content, DataKeys, DataKind, DataSpec, EntropyPool, Found, Generations, Mismatch,
+    Mismatches, SECTOR_BYTES, VARIETY_BYTES, Written,
+};
+pub(crate) use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
+pub(crate) use crate::target::fault::Fault;
+pub(crate) use crate::target::memory::{HUGE_FROM, HUGE_PAGE, Pages};
+pub(crate) use crate::target::read_back::{Blocks, Moved, Original, read_back};
+pub(crate) use crate::target::sandbox::{
+    Allowed, Device, Dir, Make, RunDirectory, SandboxError, open_canonical,
+};
+pub(crate) use crate::target::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
+pub(crate) use crate::target::write_buffer::WriteBuffer;
+pub(crate) use crate::{declare_keys, declare_words, error_chain};

@@ -26,14 +26,13 @@ impl WorkerDirs {
         self.task.path().join(format!("w{worker}"))
     }
 
-    /// Removes the directories of all workers with what is in them.
-    pub(crate) fn remove(&self, control: &PrepareControl) -> Result<(), TaskError> {
-        for name in self.task.names().map_err(TaskError::Sandbox)? {
+    /// Removes the directories of all workers in a task's directory, with what is in them.
+    pub(crate) fn remove_from(task: &Dir, control: &PrepareControl) -> Result<(), TaskError> {
+        for name in task.names().map_err(TaskError::Sandbox)? {
             control.check()?;
             if name.starts_with('w') {
                 let mut removed = |files| control.progress(files, 0, "files removed");
-                self.task
-                    .remove_all(&name, &mut removed)
+                task.remove_all(&name, &mut removed)
                     .map_err(TaskError::Sandbox)?;
             }
         }

@@ -6,7 +6,7 @@
 use crate::target::sandbox::foreign_kind;
 use crate::target::write_buffer::WriteBuffer;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -353,13 +353,29 @@ pub(crate) fn list_in(
     buffer: &mut [MaybeUninit<u8>],
     mut each: impl FnMut(BorrowedFd<'_>, &CStr) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
+    list_all(parent, name, buffer, |dir, name, _| {
+        match name.to_bytes().starts_with(b".") {
+            true => Ok(()),
+            false => each(dir, name),
+        }
+    })
+}
+
+/// The same with hidden names, but for `.` and `..`, and with what the listing says that each is.
+#[inline]
+pub(crate) fn list_all(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    buffer: &mut [MaybeUninit<u8>],
+    mut each: impl FnMut(BorrowedFd<'_>, &CStr, FileType) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let fd = retry_on_intr(|| openat(parent, name, OPEN_DIRECTORY, Mode::empty()))?;
     {
         let mut entries = RawDir::new(&fd, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
-            if !entry.file_name().to_bytes().starts_with(b".") {
-                each(fd.as_fd(), entry.file_name())?;
+            if entry.file_name() != c"." && entry.file_name() != c".." {
+                each(fd.as_fd(), entry.file_name(), entry.file_type())?;
             }
         }
     }

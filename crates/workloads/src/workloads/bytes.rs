@@ -10,22 +10,7 @@ mod keys;
 mod stream;
 mod worker;
 
-use crate::engine::parallel::in_parallel;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::workload::buffers_of;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
-};
-use crate::measure::clock::MonoNanos;
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::{BLOCK_BYTES, one_mib};
-use crate::target::calls::{self, Durable};
-use crate::target::data::Generations;
-use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
-use crate::target::sandbox::Dir;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use expected::Expected;
 use keys::{BytesKeys, BytesMode, BytesOptions, MODES, Writes};
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -109,8 +94,8 @@ impl BytesLoad {
         WriteBuffer::of(self.content(), bytes)
     }
 
-    fn content(&self) -> crate::target::data::Content {
-        crate::target::data::Content::new(self.options.data, self.options.seed)
+    fn content(&self) -> Content {
+        Content::new(self.options.data, self.options.seed)
     }
 
     /// The number of a worker's file among all of the step's.

@@ -15,19 +15,7 @@ mod worker;
 
 pub use scratch::remove_abandoned;
 
-use crate::engine::others::other_task;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{Cache, PrepareControl, TaskError, TaskSpec};
-use crate::engine::workload::buffers_of;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::BLOCK_BYTES;
-use crate::target::data::Content;
-use crate::target::dataset::DatasetContent;
-use crate::target::sandbox::{Allowed, Dir};
+use crate::engine::author::*;
 use engine::{Engine, TargetSide};
 use keys::{CopyKeys, CopyMode, CopyParams, MODES, Source};
 use list::ListWorker;
@@ -189,7 +177,8 @@ impl Load for CopyLoad {
             durable: self.params.durable,
             verifier,
             whole: self.whole.clone(),
-            entered: None,
+            from: tree::Entered::default(),
+            to: tree::Entered::default(),
         }))
     }
 

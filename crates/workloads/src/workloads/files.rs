@@ -14,18 +14,7 @@ mod tree;
 mod walk;
 mod worker;
 
-use crate::engine::others::other_task;
-use crate::engine::parallel::in_parallel;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::workload::buffers_of;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
-};
-use crate::params::ParamError;
-use crate::target::block_size::BLOCK_BYTES;
-use crate::target::calls::{self, Durable, HardLinks, listing_buffer};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use attributes::Calls;
 use layout::{DatasetDirs, Layout};
 use modes::{DatasetState, FilesMode, MODES};
@@ -280,7 +269,7 @@ impl Load for FilesLoad {
                     _ => Action::Read(buffer),
                 }
             }
-            FilesMode::List | FilesMode::ListStat => Action::List(listing_buffer()),
+            FilesMode::List | FilesMode::ListStat => Action::List(calls::listing_buffer()),
             FilesMode::SetXattr => Action::SetXattr(Calls::known(), self.attribute()),
             FilesMode::GetXattr => Action::GetXattr(Calls::known(), self.attribute()),
             FilesMode::Chmod => Action::Chmod(Calls::known()),

@@ -14,23 +14,7 @@ mod reading;
 mod removing;
 mod space;
 
-use crate::engine::parallel::in_parallel;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::worker_dirs::WorkerDirs;
-use crate::engine::workload::buffers_of;
-use crate::engine::workload::{
-    About, Bypass, Definition, FillAim, Footprint, Load, ModeInfo, Threads, Worker, Workload,
-    workload,
-};
-use crate::measure::clock::MonoNanos;
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::calls;
-use crate::target::data::{DataKind, DataSpec};
-use crate::target::dataset::{DatasetContent, DatasetRecord};
-use crate::target::sandbox::Dir;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use filled::{Filled, Finished};
 use filling::FillWorker;
 use holding::HoldWorker;
@@ -186,13 +170,13 @@ impl FillLoad {
         })
     }
 
-    fn content(&self, worker: u32) -> crate::target::data::Content {
+    fn content(&self, worker: u32) -> Content {
         let own = [self.options.seed, self.task_index.into(), worker.into()];
         let data = DataSpec {
             verify: self.options.data.verify && self.options.data.kind != DataKind::Zero,
             ..self.options.data
         };
-        crate::target::data::Content::new(data, Random::of(&own).next_u64())
+        Content::new(data, Random::of(&own).next_u64())
     }
 
     fn reader(&self, worker: u32) -> Result<ReadWorker, TaskError> {
@@ -213,7 +197,7 @@ impl FillLoad {
 
     fn empty(&self, control: &PrepareControl) -> Result<(), TaskError> {
         self.unsettle()?;
-        self.dirs.remove(control)
+        WorkerDirs::remove_from(&self.dirs.task, control)
     }
 
     /// Whether a fill that ended before its aim has left files.

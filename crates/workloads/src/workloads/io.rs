@@ -23,15 +23,7 @@ mod zipf;
 
 pub use ring::probe as probe_io_uring;
 
-use crate::engine::others::{await_other, data_task};
-use crate::engine::task::{Cache, Place, PrepareControl, TaskError, TaskSpec};
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Note, Threads, Worker, Workload,
-    workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::data::{Content, Generations};
+use crate::engine::author::*;
 use job::Job;
 use keys::{Engine, Fallback, FilePer, IoKeys};
 use modes::MODES;

@@ -15,13 +15,8 @@ mod socket;
 mod stream;
 mod udp;
 
-use crate::engine::task::{PeerEnd, TaskError, TaskSpec};
-use crate::engine::workload::{
-    About, Definition, Footprint, Issue, ListenSpec, Load, ModeInfo, Needs, Note,
-    Params as PlanParams, Received, Receiver, Threads, Worker, Workload, workload,
-};
-use crate::params::ParamError;
-use crate::params::units::Bytes;
+use crate::engine::author::Params as PlanParams;
+use crate::engine::author::*;
 use connection::Connection;
 use keys::{MODES, NAME, NetworkKeys, NetworkParams, Traffic};
 use receiver::{Admission, OpenPort};

@@ -10,21 +10,7 @@ mod keys;
 mod list;
 mod worker;
 
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::worker_dirs::WorkerDirs;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Params, Threads, Worker, Workload,
-    workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::{BLOCK_BYTES, one_mib};
-use crate::target::calls::{self, Durable};
-use crate::target::data::Content;
-use crate::target::dir_stack::{Stack, c_string, components, split};
-use crate::target::sandbox::{Allowed, open_canonical};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use checks::Checks;
 use expected::Expected;
 use keys::{MODES, Operations, ReplayKeys, ReplayOptions};
@@ -134,7 +120,7 @@ impl ReplayLoad {
     fn lay_out(&self, worker: u32, list: &List, done: &Done<'_>) -> Result<(), TaskError> {
         let root = self.dirs.open(worker)?;
         let top = root.path().to_owned();
-        let mut stack = Stack::new(root);
+        let mut cursor = Cursor::new(root);
         let mut data = self.data(worker, usize::try_from(one_mib().0).unwrap_or(1));
         let expected = list.expected.iter().enumerate();
         for (number, (path, bytes)) in expected {
@@ -143,24 +129,22 @@ impl ReplayLoad {
                 TaskError::io(format!("lay out `{}`", path.display()), errno)
             };
             let (directories, last) = match bytes {
-                Some(_) => split(path),
+                Some(_) => cursor::split(path),
                 None => (&path[..], &[][..]),
             };
-            let common = stack.back_to_common(directories);
-            for part in components(directories).skip(common) {
-                let name = c_string(part);
-                match calls::make_directory(stack.top(), &name) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(failed(errno)),
+            let entered = cursor.go(directories, |cursor, name| {
+                match calls::make_directory(cursor.dir(), &name) {
+                    Ok(()) | Err(Errno::EXIST) => cursor.down(name),
+                    Err(errno) => Err(errno),
                 }
-                stack.step(name).map_err(failed)?;
-            }
+            });
+            entered.map_err(failed)?;
             if let Some(bytes) = bytes {
                 let number = u64::try_from(number).unwrap_or(u64::MAX);
-                let name = c_string(last);
+                let name = cursor::c_string(last);
                 done.moves(*bytes);
                 calls::create(
-                    stack.top(),
+                    cursor.dir(),
                     &name,
                     number,
                     *bytes,
@@ -203,7 +187,7 @@ impl Load for ReplayLoad {
             let expected = Expected::of(&list, one_mib().0)?;
             self.expected.get_or_init(|| Arc::new(expected));
         }
-        self.dirs.remove(control)?;
+        WorkerDirs::remove_from(&self.dirs.task, control)?;
         let total = (u64::from(self.options.workers), "workers");
         in_parallel(self.options.workers, total, control, |worker, done| {
             self.lay_out(worker, &list, done)?;
@@ -231,7 +215,7 @@ impl Load for ReplayLoad {
         let list = self.list()?;
         let data = self.data(index, list.largest);
         Ok(Box::new(ReplayWorker::new(
-            Stack::new(self.dirs.open(index)?),
+            Cursor::new(self.dirs.open(index)?),
             list,
             self.options.timed,
             data,

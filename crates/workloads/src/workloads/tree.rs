@@ -3,11 +3,10 @@
 //! The tree comes from a tar archive that the agent may read, or is made from a table of file sizes; two trees of the
 //! field are built in. Each worker has a copy of the whole tree in the task's directory. Reading and decompressing the
 //! archive lies between the operations, never in one, but for files larger than [`archive::READ_AHEAD_BYTES`].
-//! Whatever an archive says, nothing outside of the worker's directory is reached: see [`archive`] and [`stack`].
+//! Whatever an archive says, nothing outside of the worker's directory is reached: see [`archive`] and [`Cursor`].
 
 mod archive;
 mod compressed;
-mod current_path;
 mod keys;
 mod log;
 mod reading;
@@ -18,22 +17,8 @@ mod tree_walker;
 mod unpack;
 mod worker;
 
-use crate::engine::parallel::in_parallel;
-use crate::engine::passes::WholePasses;
-use crate::engine::task::{PrepareControl, TaskError, TaskSpec};
-use crate::engine::worker_dirs::WorkerDirs;
-use crate::engine::workload::{
-    About, Bypass, Definition, Footprint, Load, ModeInfo, Threads, Worker, Workload, workload,
-};
-use crate::measure::random::Random;
-use crate::params::ParamError;
-use crate::target::block_size::BLOCK_BYTES;
-use crate::target::data::Content;
-use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
-use crate::target::sandbox::Allowed;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use archive::{Archive, Contents};
-use current_path::CurrentPath;
 use keys::{MODES, TreeKeys, TreeMode, TreeOptions, TreeOrigin};
 use log::Quiet;
 use reading::Reading;
@@ -127,13 +112,25 @@ impl TreeLoad {
             .unwrap_or_else(|| Arc::new(CurrentPath::new()))
     }
 
+    /// At the root of a worker's tree.
+    fn cursor(&self, worker: u32) -> Result<Cursor, TaskError> {
+        let root = self.dirs.open(worker)?;
+        Ok(Cursor::shown(root, self.current_path(worker)))
+    }
+
     fn reading(&self, worker: u32, verify: bool) -> Result<Reading, TaskError> {
         Ok(Reading::new(
-            self.dirs.open(worker)?,
+            self.cursor(worker)?,
             self.options.unit,
             verify,
-            self.current_path(worker),
         ))
+    }
+
+    fn unpacker(&self, worker: u32) -> Result<Unpacker, TaskError> {
+        Ok(Unpacker {
+            cursor: self.cursor(worker)?,
+            durable: self.options.durable,
+        })
     }
 
     /// The tree from its beginning.
@@ -197,7 +194,7 @@ impl TreeLoad {
 
     fn empty(&self, control: &PrepareControl) -> Result<(), TaskError> {
         self.unsettle()?;
-        self.dirs.remove(control)?;
+        WorkerDirs::remove_from(&self.dirs.task, control)?;
         self.dirs.make(self.options.workers, control)
     }
 
@@ -219,13 +216,8 @@ impl TreeLoad {
             (total, "files"),
             control,
             |worker, done| {
-                let mut unpack = Unpacker::new(
-                    self.dirs.open(worker)?,
-                    self.options.durable,
-                    self.current_path(worker),
-                );
-                let mut source = self.source(worker)?;
-                unpack.all(source.as_mut(), &mut Quiet { done }).map(drop)
+                let (mut unpacker, mut source) = (self.unpacker(worker)?, self.source(worker)?);
+                unpacker.all(source.as_mut(), &mut Quiet { done }).map(drop)
             },
         )?;
         self.dirs.sync()
@@ -271,26 +263,22 @@ impl Load for TreeLoad {
                     let mut reading = self.reading(worker, false)?;
                     return reading.all(source.as_mut(), &mut Quiet { done }).map(drop);
                 }
-                let mut tree_walker =
-                    TreeWalker::new(self.dirs.open(worker)?, self.current_path(worker));
-                tree_walker.walk(&mut Quiet { done }).map(drop)
+                TreeWalker::new(self.cursor(worker)?)
+                    .walk(&mut Quiet { done })
+                    .map(drop)
             },
         )
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
-        let (root, current_path) = (self.dirs.open(index)?, self.current_path(index));
         let work = match self.options.mode {
-            TreeMode::Unpack => {
-                let unpack = Unpacker::new(root, self.options.durable, current_path);
-                Work::Unpack(unpack, self.source(index)?)
-            }
+            TreeMode::Unpack => Work::Unpack(self.unpacker(index)?, self.source(index)?),
             TreeMode::Read => Work::Read(
                 self.reading(index, self.options.verify)?,
                 self.source(index)?,
             ),
-            TreeMode::Walk => Work::Walk(TreeWalker::new(root, current_path), self.options.passes),
-            TreeMode::Remove => Work::Remove(TreeWalker::new(root, current_path)),
+            TreeMode::Walk => Work::Walk(TreeWalker::new(self.cursor(index)?), self.options.passes),
+            TreeMode::Remove => Work::Remove(TreeWalker::new(self.cursor(index)?)),
         };
         Ok(Box::new(TreeWorker {
             work,

@@ -3,8 +3,7 @@
 //! Modes cut a file into blocks of different sizes, so each sector is looked at by itself: the one before it may be of
 //! another generation.
 
-use crate::target::data::{Content, Generations, Mismatches};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 
 #[derive(Debug)]
 pub(super) struct Expected {

@@ -1,15 +1,8 @@
 //! The modes, keys and parameters of `bytes`.
 
-use crate::engine::passes::{self, Passes};
-use crate::engine::workload::{Data as CellData, ModeInfo, RampKeys, Timing};
-use crate::measure::op::Op;
-use crate::params::ParamError;
-use crate::params::units::{Bytes, Span};
-use crate::target::block_size::check_unit;
-use crate::target::data::{self, DataKeys, DataSpec};
-use crate::{declare_keys, declare_words};
+use crate::engine::author::*;
 
-const WHOLE: CellData = CellData::Laid("each worker's file, whole");
+const WHOLE: Data = Data::Laid("each worker's file, whole");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BytesMode {
@@ -65,7 +58,7 @@ impl BytesMode {
 const fn mode(
     name: &'static str,
     meaning: &'static str,
-    needs: CellData,
+    needs: Data,
     ops: &'static [Op],
 ) -> ModeInfo {
     ModeInfo {
@@ -82,7 +75,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         "putc",
         "writes an empty file a byte at a time: each byte is put into the buffer by a call, and a full buffer is written; \
          an operation is one buffer",
-        CellData::Nothing,
+        Data::Nothing,
         &[Op::Putc],
     ),
     mode(
@@ -103,7 +96,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         "fwrite",
         "writes an empty file in records of `bs` through the buffer, whole buffers of a larger record past it; an \
          operation is one record, or as many as fill the buffer",
-        CellData::Nothing,
+        Data::Nothing,
         &[Op::Fwrite],
     ),
     mode(

@@ -4,8 +4,7 @@
 //! that are stood for it is a call into a library. Invariant: between two operations the buffer is empty, or holds what
 //! was put and is not written yet, or what was read ahead; never both. Who goes from one to the other flushes or seeks.
 
-use crate::measure::recorder::Marker;
-use crate::target::calls::{self, CallError};
+use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

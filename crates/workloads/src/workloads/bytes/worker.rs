@@ -3,13 +3,7 @@
 use super::expected::Expected;
 use super::keys::{BytesMode, BytesOptions, Change};
 use super::stream::Stream;
-use crate::engine::passes::{Pass, WholePasses};
-use crate::engine::workload::Worker;
-use crate::measure::random::Random;
-use crate::measure::recorder::{Began, OpError, Recorder};
-use crate::target::calls::CallError;
-use crate::target::fault::Fault;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use std::hint::black_box;
 use std::path::PathBuf;
 

@@ -3,9 +3,7 @@
 //! It knows nothing of trees, clocks or modes. Left to itself it finds out with the first file whether the kernel can
 //! copy, and remembers: that is a matter of the two file systems, not of the file.
 
-use crate::declare_words;
-use crate::target::calls::{self, CallError, Durable};
-use crate::target::memory::Pages;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{FileType, OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;

@@ -1,22 +1,13 @@
 //! The modes, keys and parameters of `copy`.
 
 use super::engine::{CopyMethod, DIRECT_BYTES};
-use crate::declare_keys;
-use crate::engine::others;
-use crate::engine::workload::{Data as CellData, ModeInfo, RampKeys, Timing};
-use crate::measure::op::Op;
-use crate::params::ParamError;
-use crate::params::units::{Bytes, Span};
-use crate::target::block_size::check_unit;
-use crate::target::calls::Durable;
-use crate::target::data::{DataKeys, DataSpec};
-use crate::target::size::SizeSpec;
+use crate::engine::author::*;
 use std::path::PathBuf;
 
 /// A task knows the name of each of its files while it runs.
 pub(super) const MOST_FILES: u64 = 10_000_000;
 
-const COPIED: CellData = CellData::Laid("all files, copied in");
+const COPIED: Data = Data::Laid("all files, copied in");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyMode {
@@ -30,7 +21,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "in",
         meaning: "copies each file into the target: open both, move all of it in the `way` that is asked for, fsync where \
                   asked, close both; with `verify`, reads each copy after that",
-        needs: CellData::Nothing,
+        needs: Data::Nothing,
         leaves: COPIED,
         ops: &[Op::Copy, Op::Read],
     },

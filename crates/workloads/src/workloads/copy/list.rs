@@ -4,11 +4,7 @@
 //! the workers in turn. Invariant: a name that was copied and is not there is an error; nothing is allocated per name.
 
 use super::prepared::Prepared;
-use crate::engine::workload::Worker;
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::calls;
-use crate::target::fault::Fault;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::CStr;

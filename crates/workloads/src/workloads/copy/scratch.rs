@@ -4,9 +4,7 @@
 //! long as its task lives: what a killed agent left is not, and is removed at the next start. Making one and taking stock
 //! of those that are there exclude each other by a lock on the scratch itself, so none is ever seen unlocked while young.
 
-use crate::engine::task::TaskError;
-use crate::measure::clock::MonoNanos;
-use crate::target::sandbox::{Allowed, Dir, Make, RunDirectory, SandboxError, open_canonical};
+use crate::engine::author::*;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use rustix::io::Errno;
 use std::path::Path;
@@ -56,7 +54,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(error = %crate::error_chain(&error), "a directory in the agent's scratch was not removed; \
+            tracing::warn!(error = %error_chain(&error), "a directory in the agent's scratch was not removed; \
                 {REMEDY}");
         }
     }

@@ -5,11 +5,9 @@
 //! so nothing beside the tree is ever reached.
 
 use super::keys::MOST_FILES;
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::target::sandbox::Dir;
-use crate::target::size::SizeSpec;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,11 +21,6 @@ const FILES_PER_DIRECTORY: usize = 1000;
 /// What it takes to open and close a file, in bytes that could be copied meanwhile: so that a worker with many small
 /// files gets fewer bytes than one with a large file.
 const FILE_COST_BYTES: u64 = 64 << 10;
-
-const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Directory {
@@ -157,30 +150,23 @@ impl Tree {
             .checked_sub(1)
             .and_then(|index| self.directories.get(index))
         {
-            way.push(&step.name);
+            way.push(step.name.to_bytes());
             at = step.parent;
         }
-        let mut fd = openat(root.fd(), c".", OPEN_DIRECTORY, Mode::empty())?;
-        for name in way.into_iter().rev() {
-            fd = openat(&fd, name, OPEN_DIRECTORY, Mode::empty())?;
-        }
-        Ok(fd)
+        cursor::find(root, way.into_iter().rev(), calls::OPEN_DIRECTORY)
     }
 
     /// Makes every directory of the tree beneath `root`, which has to be empty.
     pub(super) fn make_directories(&self, root: &Dir) -> Result<(), TaskError> {
-        let mut parent: Option<(usize, OwnedFd)> = None;
+        let mut parent = Entered::default();
         for (index, directory) in self.directories.iter().enumerate() {
-            let failed = |errno| {
+            let made = parent
+                .enter(self, root, directory.parent)
+                .and_then(|dir| calls::make_directory(dir, &directory.name));
+            made.map_err(|errno| {
                 let path = root.path().join(self.path_of(index + 1));
                 TaskError::io(format!("make `{}`", path.display()), errno)
-            };
-            let fd = match parent.take() {
-                Some((number, fd)) if number == directory.parent => fd,
-                _ => self.open(root, directory.parent).map_err(failed)?,
-            };
-            mkdirat(&fd, &directory.name, Mode::RWXU).map_err(failed)?;
-            parent = Some((directory.parent, fd));
+            })?;
         }
         Ok(())
     }
@@ -267,6 +253,35 @@ impl Tree {
             least.push(Reverse((load, worker)));
         }
         shares
+    }
+}
+
+/// The directory of a tree that is open.
+#[derive(Debug, Default)]
+pub(super) struct Entered(Option<(usize, OwnedFd)>);
+
+impl Entered {
+    pub(super) fn is_in(&self, directory: usize) -> bool {
+        self.0.as_ref().is_some_and(|(open, _)| *open == directory)
+    }
+
+    /// The directory, opened unless it is the one that is open.
+    pub(super) fn enter(
+        &mut self,
+        tree: &Tree,
+        root: &Dir,
+        directory: usize,
+    ) -> Result<BorrowedFd<'_>, Errno> {
+        if !self.is_in(directory) {
+            self.0 = None;
+            self.0 = Some((directory, tree.open(root, directory)?));
+        }
+        self.dir()
+    }
+
+    pub(super) fn dir(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let open = self.0.as_ref().ok_or(Errno::BADF);
+        open.map(|(_, fd)| fd.as_fd())
     }
 }
 

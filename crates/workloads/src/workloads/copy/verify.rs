@@ -4,10 +4,7 @@
 //! on the way out; one that was found, against its source. The copy is read as any program reads it: it may come from
 //! a cache.
 
-use crate::target::calls::{self, CallError, read_full};
-use crate::target::data::{Content, Mismatches};
-use crate::target::fault::Fault;
-use crate::target::read_back::{Blocks, Moved, Original, read_back};
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ffi::CStr;
 
@@ -83,7 +80,7 @@ impl Original for Given<'_> {
         let left = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
         self.have = left.min(room).min(self.block.len());
         if let (Some(file), Some(block)) = (&self.file, self.block.get_mut(..self.have)) {
-            read_full(file.as_fd(), block, offset)?;
+            calls::read_full(file.as_fd(), block, offset)?;
         }
         Ok(self.have)
     }

@@ -4,15 +4,9 @@
 
 use super::engine::{Copied, Engine};
 use super::prepared::Prepared;
-use super::tree::Entry;
+use super::tree::{Entered, Entry};
 use super::verify::Verifier;
-use crate::engine::passes::WholePasses;
-use crate::engine::workload::Worker;
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::calls::{CallError, Durable};
-use crate::target::fault::Fault;
-use rustix::fd::{AsFd, OwnedFd};
+use crate::engine::author::*;
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,45 +18,28 @@ pub(super) struct CopyWorker {
     pub durable: Durable,
     pub verifier: Option<Verifier>,
     pub whole: WholePasses,
-    pub entered: Option<Entered>,
+    /// The same directory of the tree on both sides.
+    pub from: Entered,
+    pub to: Entered,
 }
 
 /// Set in what a worker says of its place where it looks at the copy; the other operations are about both sides, of
 /// which the target's is told.
 pub(super) const OF_COPY: u64 = 1 << 63;
 
-/// The same directory of the tree on both sides.
-pub(super) struct Entered {
-    directory: usize,
-    from: OwnedFd,
-    to: OwnedFd,
-}
-
 impl CopyWorker {
     /// No part of an operation; but it can hang like one, and is shown like one.
     fn enter(&mut self, directory: usize, recorder: &Recorder) -> Result<(), Errno> {
-        let is_there = |entered: &Entered| entered.directory == directory;
-        if self.entered.as_ref().is_some_and(is_there) {
+        if self.from.is_in(directory) && self.to.is_in(directory) {
             return Ok(());
         }
-        let Self {
-            prepared, entered, ..
-        } = self;
-        let Prepared { tree, from, to, .. } = &**prepared;
-        let (from, to) = recorder.untimed(Op::Copy, || {
-            *entered = None;
-            (tree.open(from, directory), tree.open(to, directory))
-        });
-        self.entered = Some(Entered {
-            directory,
-            from: from?,
-            to: to?,
-        });
-        Ok(())
+        let Prepared { tree, from, to, .. } = &*self.prepared;
+        recorder.untimed(Op::Copy, || {
+            self.from.enter(tree, from, directory)?;
+            self.to.enter(tree, to, directory).map(drop)
+        })
     }
-}
 
-impl CopyWorker {
     /// One file; what failed is recorded.
     fn copy(
         &mut self,
@@ -80,19 +57,15 @@ impl CopyWorker {
         let Some(began) = recorder.next(Op::Copy, file.bytes) else {
             return Ok(Flow::Stop);
         };
-        let copied = match (entered, &self.entered) {
-            (Ok(()), Some(Entered { from, to, .. })) => {
-                let both = (from.as_fd(), to.as_fd());
-                let stop = |copied| {
-                    recorder.reached(Op::Copy, began, (index, copied), copied);
-                    recorder.should_stop()
-                };
-                self.engine
-                    .copy(both, &file.name, file.bytes, self.durable, stop)
-            }
-            (Err(errno), _) => Err(CallError::from(errno)),
-            (Ok(()), None) => Err(CallError::from(Errno::BADF)),
-        };
+        let both = entered.and_then(|()| Ok((self.from.dir()?, self.to.dir()?)));
+        let copied = both.map_err(CallError::from).and_then(|both| {
+            let stop = |copied| {
+                recorder.reached(Op::Copy, began, (index, copied), copied);
+                recorder.should_stop()
+            };
+            self.engine
+                .copy(both, &file.name, file.bytes, self.durable, stop)
+        });
         match copied {
             Ok(Copied::Whole(bytes)) => {
                 recorder.end(Op::Copy, began, bytes);
@@ -117,7 +90,9 @@ impl CopyWorker {
         (index, file): (usize, &Entry),
         recorder: &mut Recorder,
     ) -> Result<Flow, OpError> {
-        let (Some(verifier), Some(entered)) = (&mut self.verifier, &self.entered) else {
+        let (Some(verifier), Ok(from), Ok(to)) =
+            (&mut self.verifier, self.from.dir(), self.to.dir())
+        else {
             return Ok(Flow::Done);
         };
         let index = u64::try_from(index).unwrap_or(u64::MAX);
@@ -125,10 +100,9 @@ impl CopyWorker {
         let Some(began) = recorder.next(Op::Read, file.bytes) else {
             return Ok(Flow::Stop);
         };
-        let both = (entered.from.as_fd(), entered.to.as_fd());
         let place = index | OF_COPY;
         let reached = |offset| recorder.reached(Op::Read, began, (place, offset), offset);
-        match verifier.check(both, &file.name, index, file.bytes, reached) {
+        match verifier.check((from, to), &file.name, index, file.bytes, reached) {
             Ok(moved) => {
                 recorder.end(Op::Read, moved.shorten(began), moved.bytes);
                 Ok(Flow::Done)

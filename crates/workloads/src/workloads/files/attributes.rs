@@ -4,7 +4,7 @@
 //! newer ones that take a directory's descriptor are used where the kernel has them, and otherwise the nearest that
 //! cannot be led astray either. Which one is found out once, never in a measured loop.
 
-use crate::target::calls::{self, CallError};
+use crate::engine::author::*;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;

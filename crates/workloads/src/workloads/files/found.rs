@@ -4,7 +4,7 @@
 
 use super::name::{Name, NameKind, Names};
 use super::tree::Share;
-use crate::target::calls;
+use crate::engine::author::*;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -48,7 +48,7 @@ impl DirectoryListing {
         let mut found = Self::default();
         let count = usize::try_from(files.end - files.start).unwrap_or(usize::MAX);
         found.files.resize(count, NameSet::default());
-        list_names(dir, c".", |name| {
+        calls::list(dir, c".", &mut calls::listing_buffer(), |name| {
             let known = LETTERS.into_iter().find_map(|letter| {
                 let file = share.file_of(Name::number(letter, name)?)?;
                 let place = file.checked_sub(files.start)?;
@@ -66,13 +66,4 @@ impl DirectoryListing {
     pub(super) fn under(&self, place: usize) -> NameSet {
         self.files.get(place).copied().unwrap_or_default()
     }
-}
-
-/// Calls `each` with every name in the directory `name` of `dir`.
-pub(super) fn list_names(
-    dir: BorrowedFd<'_>,
-    name: &std::ffi::CStr,
-    each: impl FnMut(&std::ffi::CStr),
-) -> Result<(), Errno> {
-    calls::list(dir, name, &mut calls::listing_buffer(), each)
 }

@@ -5,20 +5,11 @@
 //! removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is `Unsettled`.
 
 use super::attributes::Calls;
-use super::found::{DirectoryListing, NameSet, list_names};
+use super::found::{DirectoryListing, NameSet};
 use super::modes::{DatasetState, Wanted, WantedFiles};
 use super::name::{Name, NameKind, Names};
 use super::tree::{Shape, Share, Sharing, open_directory};
-use crate::engine::others::await_other;
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::{Place, PrepareControl, TaskError};
-use crate::measure::random::Random;
-use crate::target::calls::{self, Durable};
-use crate::target::data::{Content, DataSpec};
-use crate::target::dataset::{DatasetContent, DatasetRecord};
-use crate::target::sandbox::Dir;
-use crate::target::size::SizeSpec;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, mkdirat};
 use rustix::io::Errno;
@@ -107,7 +98,8 @@ impl Layout {
         }
         self.unsettle(task)?;
         if same.is_none() {
-            self.clear(task, control)?;
+            // They are of other parameters.
+            WorkerDirs::remove_from(task, control)?;
         }
         let known = same.filter(|known| known.content != DatasetContent::Unsettled);
         let goal = known.unwrap_or(DatasetState::empty()).repaired(wanted);
@@ -160,24 +152,6 @@ impl Layout {
     /// To be called before anything changes the data.
     pub(super) fn unsettle(&self, task: &Dir) -> Result<(), TaskError> {
         DatasetRecord::unsettle(self.describe(), task).map_err(TaskError::Sandbox)
-    }
-
-    /// Removes data of other parameters.
-    fn clear(&self, task: &Dir, control: &PrepareControl) -> Result<(), TaskError> {
-        let mut names = Vec::new();
-        list_names(task.fd(), c".", |name| names.push(name.to_owned()))
-            .map_err(|errno| failed("list", task.path(), errno))?;
-        for name in names {
-            control.check()?;
-            let name = name.to_string_lossy();
-            if name.starts_with('w') {
-                task.remove_all(&name, &mut |gone| {
-                    control.progress(gone, 0, "files removed")
-                })
-                .map_err(TaskError::Sandbox)?;
-            }
-        }
-        Ok(())
     }
 
     fn mend(

@@ -3,13 +3,10 @@
 //! It knows nothing of directories that exist, and nothing of parameters.
 
 use super::name::{NameKind, Names};
-use crate::engine::workload::{Data as CellData, ModeInfo};
-use crate::measure::op::Op;
-use crate::target::dataset::{DatasetContent, Extras};
+use crate::engine::author::*;
 
-const ALL_FILES: CellData =
-    CellData::Laid("all files, under the name that the last mode gave them");
-const DIRECTORIES: CellData = CellData::Laid("the directories, empty");
+const ALL_FILES: Data = Data::Laid("all files, under the name that the last mode gave them");
+const DIRECTORIES: Data = Data::Laid("the directories, empty");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilesMode {
@@ -277,7 +274,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "create",
         meaning: "makes each file: open(O_CREAT|O_EXCL), write, fsync where asked, close; directories are there before",
-        needs: CellData::Nothing,
+        needs: Data::Nothing,
         leaves: ALL_FILES,
         ops: &[Op::Create],
     },
@@ -333,7 +330,7 @@ pub(super) const MODES: &[ModeInfo] = &[
     ModeInfo {
         name: "getxattr",
         meaning: "reads that attribute of each file: getxattrat",
-        needs: CellData::Laid("all files, each with its attribute"),
+        needs: Data::Laid("all files, each with its attribute"),
         leaves: ALL_FILES,
         ops: &[Op::GetXattr],
     },
@@ -349,20 +346,20 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "symlink",
         meaning: "makes a symlink to each file beside it, whether the file is there or not: symlinkat",
         needs: DIRECTORIES,
-        leaves: CellData::Laid("a symlink for each file"),
+        leaves: Data::Laid("a symlink for each file"),
         ops: &[Op::Symlink],
     },
     ModeInfo {
         name: "mkdir",
         meaning: "makes an empty directory for each file, beside it: mkdirat",
         needs: DIRECTORIES,
-        leaves: CellData::Laid("a directory for each file"),
+        leaves: Data::Laid("a directory for each file"),
         ops: &[Op::Mkdir],
     },
     ModeInfo {
         name: "rmdir",
         meaning: "removes the directories that `mkdir` makes: unlinkat(AT_REMOVEDIR)",
-        needs: CellData::Laid("a directory for each file"),
+        needs: Data::Laid("a directory for each file"),
         leaves: DIRECTORIES,
         ops: &[Op::Rmdir],
     },

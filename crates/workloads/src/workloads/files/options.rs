@@ -7,15 +7,7 @@ use super::layout::Layout;
 use super::modes::{FilesMode, Sizes};
 use super::name::MOST_FILES;
 use super::tree::{Shape, Sharing};
-use crate::engine::others;
-use crate::engine::passes::{self, Passes};
-use crate::engine::workload::{ModeInfo, RampKeys, Timing};
-use crate::params::ParamError;
-use crate::params::units::{Bytes, Span};
-use crate::target::block_size::check_unit;
-use crate::target::data::{self, DataKeys, DataSpec};
-use crate::target::size::SizeSpec;
-use crate::{declare_keys, declare_words};
+use crate::engine::author::*;
 
 declare_keys! {
     #[derive(Debug)]

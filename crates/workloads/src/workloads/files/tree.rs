@@ -5,10 +5,9 @@
 //! It knows nothing of sizes, modes or clocks.
 
 use super::name::Name;
-use crate::declare_words;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
 use std::ops::Range;
 
@@ -134,11 +133,6 @@ impl Share {
     }
 }
 
-pub(super) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-
 /// The directories of a share: all kept open where their number allows it, otherwise one at a time.
 #[derive(Debug)]
 pub(super) struct Directories {
@@ -194,7 +188,7 @@ pub(super) fn open_directory(root: &Dir, number: u64) -> Result<OwnedFd, Errno> 
     openat(
         root.fd(),
         Name::directory(number).as_c_str(),
-        OPEN_DIRECTORY,
+        calls::OPEN_DIRECTORY,
         Mode::empty(),
     )
 }

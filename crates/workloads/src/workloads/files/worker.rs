@@ -6,14 +6,7 @@ use super::attributes::Calls;
 use super::modes::FilesMode;
 use super::name::Name;
 use super::walk::{Clock, Job, Walk};
-use crate::engine::passes::{Pass, Passes, WholePasses};
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::calls::{self, CallError, Durable, HardLinks};
-use crate::target::data::Content;
-use crate::target::fault::Fault;
-use crate::target::read_back::{Blocks, Moved, read_back};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fs::Mode as Permissions;
 use std::mem::MaybeUninit;
 

@@ -2,10 +2,7 @@
 //!
 //! It is kept with the state of the data, for a share of the target's space does not say it.
 
-use crate::engine::task::TaskError;
-use crate::target::data::Generations;
-use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

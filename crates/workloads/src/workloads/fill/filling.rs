@@ -3,16 +3,7 @@
 use super::filled::Finished;
 use super::space::{ASK_AGAIN, Facts, Room, Space};
 use super::{name_of, open_new};
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::engine::workload::Worker;
-use crate::measure::clock::{MonoNanos, sleep_until};
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::params::units::Bytes;
-use crate::target::calls::{self, CallError};
-use crate::target::fault::Fault;
-use crate::target::sandbox::Dir;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::PathBuf;

@@ -1,11 +1,6 @@
 //! The measured loop of `hold`: standing by, and asking the target now and then, or as often as a rate says.
 
-use crate::engine::workload::Worker;
-use crate::measure::clock::{MonoNanos, sleep_until};
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::fault::Fault;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use std::time::Duration;
 
 /// How often the target is asked while it is held.

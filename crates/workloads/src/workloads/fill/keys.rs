@@ -1,14 +1,8 @@
 //! The modes, keys and parameters of `fill`.
 
-use crate::declare_keys;
-use crate::engine::workload::{Data as CellData, ModeInfo, Timing};
-use crate::measure::op::Op;
-use crate::params::ParamError;
-use crate::params::units::{Bytes, Span};
-use crate::target::block_size::check_unit;
-use crate::target::data::{DataKeys, DataSpec};
+use crate::engine::author::*;
 
-const FULL: CellData = CellData::Laid("the files that fill the target");
+const FULL: Data = Data::Laid("the files that fill the target");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FillMode {
@@ -23,7 +17,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "fill",
         meaning: "writes new files, `bs` at a time, until the aim is reached; a target that comes down to `floor` before \
                   ends the step with an error that says so; with `floor = 0` a full target is an end like any other",
-        needs: CellData::Nothing,
+        needs: Data::Nothing,
         leaves: FULL,
         ops: &[Op::Write],
     },
@@ -46,7 +40,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "remove",
         meaning: "removes the files: unlinkat; those that a `fill` has left that ended before its aim, too",
         needs: FULL,
-        leaves: CellData::Nothing,
+        leaves: Data::Nothing,
         ops: &[Op::Delete],
     },
 ];

@@ -4,16 +4,7 @@
 //! whatever was wrong with those before; of a file that cannot be opened, or ends early, one operation fails.
 
 use super::name_of;
-use crate::engine::parallel::Done;
-use crate::engine::task::TaskError;
-use crate::engine::workload::Worker;
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::block_io::read_at;
-use crate::target::calls::{self, CallError};
-use crate::target::data::{Content, Found, Mismatch, Mismatches, Written};
-use crate::target::fault::Fault;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 

@@ -1,12 +1,6 @@
 //! The measured loop of `remove`: every file that is there, in the order of their numbers.
 
-use crate::engine::passes::WholePasses;
-use crate::engine::workload::Worker;
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::calls;
-use crate::target::fault::Fault;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use std::ffi::{CStr, CString};
 
 pub(super) struct RemoveWorker {

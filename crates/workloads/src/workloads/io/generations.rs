@@ -1,9 +1,7 @@
 //! What is known of the generations in a task's files, kept beside them from mode to mode; what was laid out is
 //! generation 0.
 
-use crate::engine::task::TaskError;
-use crate::target::data::Generations;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{Read, Write};

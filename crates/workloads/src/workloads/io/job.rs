@@ -4,11 +4,7 @@ use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, SyncKind};
 use super::sequence::{Direction, Order, Pattern};
 use super::sizes::Sizes;
 use super::zipf::Distribution;
-use crate::engine::workload::{Timing, buffers_of};
-use crate::params::ParamError;
-use crate::params::units::Bytes;
-use crate::target::data::{DataSpec, SECTOR_BYTES};
-use crate::target::memory::{HUGE_FROM, HUGE_PAGE};
+use crate::engine::author::*;
 
 /// More than any device or protocol takes at once, and few enough to hold one per worker in memory.
 const MAX_BS: u64 = 1 << 30;

@@ -2,12 +2,7 @@
 
 use super::sizes::Sizes;
 use super::zipf::Distribution;
-use crate::engine::workload::RampKeys;
-use crate::engine::{others, passes};
-use crate::params::units::{Bytes, Span};
-use crate::params::{KeyValue, ValueType};
-use crate::target::data::{self, DataKeys};
-use crate::{declare_keys, declare_words};
+use crate::engine::author::*;
 use serde_json::{Value, json};
 
 declare_keys! {

@@ -2,9 +2,7 @@
 
 use super::sequence::Direction;
 use super::{IoLoad, file};
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::target::block_io::write_at;
+use crate::engine::author::*;
 use rustix::fd::AsFd;
 use rustix::fs::OFlags;
 

@@ -1,7 +1,6 @@
 //! The modes of `io`.
 
-use crate::engine::workload::{Data, ModeInfo};
-use crate::measure::op::Op;
+use crate::engine::author::*;
 
 const FILES: Data = Data::Laid("one file of `offset` and `size` bytes per worker");
 

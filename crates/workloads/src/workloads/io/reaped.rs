@@ -3,7 +3,7 @@
 //! Invariant: a completion is dated after it happened, and before anything that the worker does with those beside it.
 
 use super::ring::Ring;
-use crate::measure::clock::MonoNanos;
+use crate::engine::author::*;
 use std::collections::VecDeque;
 
 /// Where completions come from.

@@ -4,8 +4,7 @@
 //! that place. Invariants: a ring lives in the thread that made it; every slot has at most one entry with the kernel, so
 //! that the queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in flight.
 
-use crate::engine::task::TaskError;
-use crate::target::memory::Pages;
+use crate::engine::author::*;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::fd::{AsRawFd, OwnedFd};

@@ -7,9 +7,7 @@
 use super::shared::Placement;
 use super::sizes::Sizes;
 use super::zipf::{Distribution, Zipf};
-use crate::measure::op::Op;
-use crate::measure::random::Random;
-use crate::measure::shuffle::Shuffle;
+use crate::engine::author::*;
 
 /// In which order the blocks of a pass come.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,9 +4,7 @@
 //! never overlap, unless each is the whole file.
 
 use super::keys::{FilePer, Ranges};
-use crate::engine::others::await_other;
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fs::{Mode, OFlags};
 
 pub(super) const NAME: &str = "shared.dat";

@@ -1,8 +1,6 @@
 //! Block sizes: one, or a mix with percentages as fio's `bssplit` has it.
 
-use crate::measure::random::Random;
-use crate::params::units::Bytes;
-use crate::params::{KeyValue, ValueType};
+use crate::engine::author::*;
 use serde_json::{Value, json};
 
 /// At least one size; each a multiple of the smallest, so that blocks stay aligned whatever comes before them.

@@ -6,9 +6,7 @@
 
 use super::generations;
 use super::shared::{self, Placement, SharedFile};
-use crate::engine::task::TaskError;
-use crate::target::data::Generations;
-use crate::target::sandbox::{Device, Dir, SandboxError};
+use crate::engine::author::*;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;

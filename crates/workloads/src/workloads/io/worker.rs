@@ -3,12 +3,7 @@
 use super::sequence::{Next, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
-use crate::engine::task::TaskError;
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{Began, ErrorFacts, OpError, Recorder};
-use crate::target::block_io::{read_at, write_at};
-use crate::target::data::EntropyPool;
-use crate::target::memory::{HUGE_FROM, Pages};
+use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 

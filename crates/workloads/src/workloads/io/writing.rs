@@ -2,9 +2,7 @@
 
 use super::IoLoad;
 use super::sequence::{Next, Sequence, Shard};
-use crate::measure::clock::MonoNanos;
-use crate::measure::random::{Random, stamp};
-use crate::target::data::{Content, DataSpec, Generations, Mismatches};
+use crate::engine::author::*;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

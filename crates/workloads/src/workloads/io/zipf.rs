@@ -1,7 +1,6 @@
 //! How random blocks are distributed: evenly, or by Zipf's law.
 
-use crate::measure::random::Random;
-use crate::params::{KeyValue, ValueType};
+use crate::engine::author::*;
 use serde_json::{Value, json};
 
 const THETA: std::ops::RangeInclusive<f64> = 0.01..=10.0;

@@ -6,9 +6,7 @@
 
 use super::hello;
 use super::socket::{self, is_pause};
-use crate::engine::task::{PeerEnd, TaskError};
-use crate::measure::op::Op;
-use crate::measure::recorder::{Began, ErrorFacts, OpError, Recorder};
+use crate::engine::author::*;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;

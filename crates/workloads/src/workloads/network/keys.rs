@@ -4,11 +4,7 @@
 //! nothing of sockets.
 
 use super::datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
-use crate::engine::workload::{Data, ModeInfo, Params, Timing, buffers_of};
-use crate::measure::op::Op;
-use crate::params::units::{Bytes, Span};
-use crate::params::{Keys, ParamError};
-use crate::{declare_keys, declare_words};
+use crate::engine::author::*;
 use std::time::Duration;
 
 pub(super) const NAME: &str = "network";

@@ -6,9 +6,7 @@
 use super::connection::{Connection, ConnectionError, look_up};
 use super::keys::{Exchange, Wait};
 use super::socket::is_pause;
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{Began, OpError, Recorder};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use std::io::{self, Write};
 
 /// Asks, and waits for each answer.

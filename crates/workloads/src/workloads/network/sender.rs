@@ -5,11 +5,7 @@
 
 use super::connection::{Connection, ConnectionError};
 use super::socket::{self, is_pause};
-use crate::engine::workload::Worker;
-use crate::measure::clock::MonoNanos;
-use crate::measure::op::Op;
-use crate::measure::recorder::{Began, OpError, Recorder};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 
 use super::keys::{Exchange, Wait};
 use super::socket::{self, is_pause};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -5,7 +5,7 @@
 
 use super::expected::Expected;
 use super::list::Action;
-use crate::target::data::{Content, Mismatches};
+use crate::engine::author::*;
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -7,8 +7,7 @@
 mod file_model;
 
 use super::list::{Action, List};
-use crate::engine::task::TaskError;
-use crate::target::data::Written;
+use crate::engine::author::*;
 pub(super) use file_model::Piece;
 use file_model::{FileModel, LaidOut};
 use std::collections::HashMap;

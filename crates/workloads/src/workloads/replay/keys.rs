@@ -1,20 +1,15 @@
 //! The mode, keys and parameters of `replay`.
 
 use super::list::List;
-use crate::engine::workload::{Data as CellData, ModeInfo, Params, Timing};
-use crate::measure::op::Op;
-use crate::params::ParamError;
-use crate::params::units::Span;
-use crate::target::data::{self, DataKeys, DataSpec};
-use crate::{declare_keys, declare_words};
+use crate::engine::author::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(super) const MODES: &[ModeInfo] = &[ModeInfo {
     name: "replay",
     meaning: "does the operations of the list, one after the other, each when it is due",
-    needs: CellData::Nothing,
-    leaves: CellData::Nothing,
+    needs: Data::Nothing,
+    leaves: Data::Nothing,
     ops: &[
         Op::Write,
         Op::Read,

@@ -6,7 +6,7 @@
 
 mod reading;
 
-use crate::measure::op::Op;
+use crate::engine::author::*;
 use reading::Reading;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -6,14 +6,7 @@
 use super::checks::Checks;
 use super::expected::generation;
 use super::list::{Action, Line, List};
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::block_io::{read_at, write_at};
-use crate::target::calls::{self, CallError, listing_buffer};
-use crate::target::data::Mismatches;
-use crate::target::dir_stack::{Stack, c_string, components, split};
-use crate::target::fault::Fault;
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -36,7 +29,7 @@ pub(super) struct ReplayWorker {
 
 /// What operations are done with.
 struct ReplayContext {
-    stack: Stack,
+    cursor: Cursor,
     /// The last component of the path, and of the path that it becomes or what the symlink says.
     name: Name,
     other: Name,
@@ -51,7 +44,7 @@ struct ReplayContext {
 
 impl ReplayWorker {
     pub(super) fn new(
-        stack: Stack,
+        cursor: Cursor,
         list: Arc<List>,
         timed: bool,
         data: WriteBuffer,
@@ -62,13 +55,13 @@ impl ReplayWorker {
             list,
             timed,
             context: ReplayContext {
-                stack,
+                cursor,
                 name: Name::new(),
                 other: Name::new(),
                 parent: None,
                 files,
                 data,
-                listing: listing_buffer(),
+                listing: calls::listing_buffer(),
                 checks,
             },
         }
@@ -107,8 +100,7 @@ impl Worker for ReplayWorker {
             match checked {
                 Ok(()) => recorder.end_at(now, op, began, line.action.bytes()),
                 Err(fault) => {
-                    let path = String::from_utf8_lossy(&line.path);
-                    let path = self.context.stack.root().path().join(path.as_ref());
+                    let path = self.context.cursor.path_from_root(&line.path);
                     fault.record(recorder, op, began, &path)?;
                 }
             }
@@ -159,24 +151,23 @@ impl ReplayContext {
             self.data
                 .written_as(generation(number), file, offset, length);
         }
-        let (directories, last) = split(&line.path);
+        let (directories, last) = cursor::split(&line.path);
         self.name.set(last);
         if let Some(parent) = self.parent.take() {
             recorder.untimed(line.action.op(), || drop(parent));
         }
-        let common = self.stack.back_to_common(directories);
-        for part in components(directories).skip(common) {
-            let name = c_string(part);
-            recorder.untimed(line.action.op(), || self.stack.step(name))?;
-        }
+        self.cursor.go(directories, |cursor, name| {
+            recorder.untimed(line.action.op(), || cursor.down(name))
+        })?;
         match &line.action {
             Action::Rename { to } => {
-                let (new_directories, new) = split(to);
+                let (new_directories, new) = cursor::split(to);
                 self.other.set(new);
                 if new_directories != directories {
+                    let root = self.cursor.root();
                     let found =
-                        recorder.untimed(line.action.op(), || self.stack.find(new_directories))?;
-                    self.parent = Some(found);
+                        || cursor::find(root, cursor::components(new_directories), cursor::PARENT);
+                    self.parent = Some(recorder.untimed(line.action.op(), found)?);
                 }
             }
             Action::Symlink { target } => self.other.set(target),
@@ -212,7 +203,7 @@ impl ReplayContext {
 
     fn act(&mut self, line: &Line) -> Result<(), CallError> {
         let (name, other) = (self.name.as_c_str(), self.other.as_c_str());
-        let dir = self.stack.top();
+        let dir = self.cursor.dir();
         match &line.action {
             Action::Create { file } => {
                 let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;

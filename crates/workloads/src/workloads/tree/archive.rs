@@ -7,11 +7,8 @@
 use super::compressed::decompressed;
 use super::source::{Entry, EntryKind, Source, SourceError};
 use super::tar::{self, BLOCK_BYTES, Block, ExtendedHeader, Header};
-use crate::engine::task::{PrepareControl, TaskError};
-use crate::measure::clock::MonoNanos;
-use crate::target::block_size::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
-use crate::target::data::Mismatches;
-use crate::target::sandbox::{Allowed, open_canonical};
+use crate::engine::author::BLOCK_BYTES as FILE_SYSTEM_BLOCK_BYTES;
+use crate::engine::author::*;
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,19 +1,10 @@
 //! The modes, keys and parameters of `tree`, and what they come to.
 
 use super::synthetic::{Builtin, SyntheticTree};
-use crate::declare_keys;
-use crate::engine::passes::{self, Passes};
-use crate::engine::workload::{Data as CellData, ModeInfo, RampKeys, Timing};
-use crate::measure::op::Op;
-use crate::params::ParamError;
-use crate::params::units::{Bytes, Span};
-use crate::target::block_size::check_unit;
-use crate::target::calls::Durable;
-use crate::target::data::{DataKeys, DataSpec};
-use crate::target::size::SizeSpec;
+use crate::engine::author::*;
 use std::path::PathBuf;
 
-const WHOLE: CellData = CellData::Laid("the whole tree, one for each worker");
+const WHOLE: Data = Data::Laid("the whole tree, one for each worker");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeMode {
@@ -29,7 +20,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         meaning: "makes everything in the order of the archive: mkdirat; open(O_CREAT|O_EXCL), write, fsync where asked, \
                   close; symlinkat; linkat. Owners and times are not restored. The directory is entered and the archive \
                   read between the operations, or between the writes of a large file, outside of its time",
-        needs: CellData::Nothing,
+        needs: Data::Nothing,
         leaves: WHOLE,
         ops: &[Op::Create, Op::Mkdir, Op::Symlink, Op::Link],
     },
@@ -52,7 +43,7 @@ pub(super) const MODES: &[ModeInfo] = &[
         name: "remove",
         meaning: "lists each directory, removes what is in it, then the directory, depth first, as rm -r does",
         needs: WHOLE,
-        leaves: CellData::Nothing,
+        leaves: Data::Nothing,
         ops: &[Op::Delete, Op::List, Op::Rmdir],
     },
 ];

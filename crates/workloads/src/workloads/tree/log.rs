@@ -1,13 +1,7 @@
 //! Where operations are reported: to a recorder in a measured step, nowhere while data are laid out.
 
 use super::source::{Entry, Source};
-use crate::engine::parallel::Done;
-use crate::engine::passes::Pass;
-use crate::engine::task::TaskError;
-use crate::measure::op::Op;
-use crate::measure::recorder::{OpError, Recorder};
-use crate::target::fault::Fault;
-use crate::target::read_back::Moved;
+use crate::engine::author::*;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -63,7 +57,7 @@ pub(super) trait Log {
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
-/// Placeholder: the path comes from [`CurrentPath`](super::current_path::CurrentPath).
+/// Placeholder: the path comes from [`CurrentPath`](crate::target::cursor::CurrentPath).
 const HERE: u64 = 0;
 
 impl Log for &mut Recorder {
@@ -151,7 +145,7 @@ pub(super) fn each_entry<L: Log>(
         match source.next(&mut entry) {
             Ok(true) => {}
             Ok(false) => return Ok(pass),
-            Err(error) => return Err(log.broken(crate::error_chain(&error))),
+            Err(error) => return Err(log.broken(error_chain(&error))),
         }
         let flow = act(&entry, source, log)?;
         if flow.ends(&mut pass) {

@@ -4,38 +4,22 @@
 //! self-describing blocks. To decompress the one and to make the other is no part of an operation. Between two operations it
 //! goes to the next file's directory.
 
-use super::current_path::CurrentPath;
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
-use super::unpack::shown;
-use crate::engine::passes::Pass;
-use crate::measure::op::Op;
-use crate::target::calls::{self, CallError};
-use crate::target::data::Mismatches;
-use crate::target::dir_stack::{Stack, c_string, components, split};
-use crate::target::read_back::{Original, read_back};
-use crate::target::sandbox::Dir;
-use std::sync::Arc;
+use crate::engine::author::*;
 
 pub(super) struct Reading {
-    stack: Stack,
+    cursor: Cursor,
     buffer: Vec<u8>,
     verify: bool,
-    current_path: Arc<CurrentPath>,
 }
 
 impl Reading {
-    pub(super) fn new(
-        root: Dir,
-        unit: usize,
-        verify: bool,
-        current_path: Arc<CurrentPath>,
-    ) -> Self {
+    pub(super) fn new(cursor: Cursor, unit: usize, verify: bool) -> Self {
         Self {
-            stack: Stack::new(root),
+            cursor,
             buffer: vec![1; unit],
             verify,
-            current_path,
         }
     }
 
@@ -57,26 +41,23 @@ impl Reading {
         log: &mut L,
     ) -> Result<Flow, L::Error> {
         let Self {
-            stack,
+            cursor,
             buffer,
             verify,
-            current_path,
         } = self;
-        let (directories, last) = split(&entry.path);
-        current_path.go(directories, last);
-        let common = stack.back_to_common(directories);
-        let mut entered = Ok(());
-        for part in components(directories).skip(common) {
-            if log.has_to_end() {
-                return Ok(Flow::Stop);
-            }
-            entered = log.untimed(Op::Read, || stack.step(c_string(part)));
-            if entered.is_err() {
-                break;
-            }
-        }
-        let (dir, name, bytes) = (stack.top(), c_string(last), entry.bytes);
-        let path = || shown(stack.root(), &entry.path);
+        let (directories, last) = cursor::split(&entry.path);
+        cursor.show(directories, last);
+        let entered = cursor.go(directories, |cursor, name| match log.has_to_end() {
+            true => Err(None),
+            false => log.untimed(Op::Read, || cursor.down(name)).map_err(Some),
+        });
+        let entered = match entered {
+            Err(None) => return Ok(Flow::Stop),
+            Err(Some(errno)) => Err(errno),
+            Ok(()) => Ok(()),
+        };
+        let (dir, name, bytes) = (cursor.dir(), cursor::c_string(last), entry.bytes);
+        let path = || cursor.path_from_root(&entry.path);
         log.operation(Op::Read, bytes, path, |reached| {
             entered?;
             match verify {

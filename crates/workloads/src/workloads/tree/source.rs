@@ -3,8 +3,7 @@
 //! Invariant: a path is relative, has no `..`, no empty component and none longer than a name can be; so it can be
 //! followed component by component beneath a directory.
 
-use crate::target::calls::CallError;
-use crate::target::data::Mismatches;
+use crate::engine::author::*;
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;

@@ -4,12 +4,7 @@
 //! in an archive. Nothing is kept in memory but the place that was reached.
 
 use super::source::{Entry, EntryKind, Source, SourceError};
-use crate::declare_words;
-use crate::params::ParamError;
-use crate::params::units::Bytes;
-use crate::target::data::{DataSpec, Mismatches, Written};
-use crate::target::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! headers of any length into memory, and an archive decides how long they are; here they are bounded before they are read.
 
 use super::source::{Entry, EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError};
-use crate::target::size::LARGEST_BYTES;
+use crate::engine::author::*;
 
 pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) type Block = [u8; BLOCK_BYTES];

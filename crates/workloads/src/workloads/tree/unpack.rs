@@ -4,23 +4,13 @@
 //! read on within a file, that is no part of the operation's time. A directory that an
 //! archive has no entry for is made on the way, and recorded like the others.
 
-use super::current_path::CurrentPath;
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
-use crate::engine::passes::Pass;
-use crate::measure::op::Op;
-use crate::target::calls::{self, CallError, Durable};
-use crate::target::dir_stack::{Stack, c_string, components, split};
-use crate::target::fault::Fault;
-use crate::target::read_back::Moved;
-use crate::target::sandbox::Dir;
+use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
 use rustix::io::{Errno, retry_on_intr};
-use std::ffi::{CStr, OsStr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::ffi::{CStr, CString};
 
 const NEW: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
@@ -33,20 +23,11 @@ const FILE: Mode = Mode::RUSR
 const EXECUTABLE: Mode = FILE.union(Mode::XUSR).union(Mode::XGRP).union(Mode::XOTH);
 
 pub(super) struct Unpacker {
-    stack: Stack,
-    durable: Durable,
-    current_path: Arc<CurrentPath>,
+    pub cursor: Cursor,
+    pub durable: Durable,
 }
 
 impl Unpacker {
-    pub(super) fn new(root: Dir, durable: Durable, current_path: Arc<CurrentPath>) -> Self {
-        Self {
-            stack: Stack::new(root),
-            durable,
-            current_path,
-        }
-    }
-
     pub(super) fn all<L: Log>(
         &mut self,
         source: &mut dyn Source,
@@ -62,36 +43,15 @@ impl Unpacker {
 
     /// Goes to the directory of the entry.
     fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
-        let (directories, last) = split(&entry.path);
-        let common = self.stack.back_to_common(directories);
-        self.current_path.go(directories, last);
-        for part in components(directories).skip(common) {
-            if log.has_to_end() {
-                return Ok(Flow::Stop);
+        let (directories, last) = cursor::split(&entry.path);
+        self.cursor.show(directories, last);
+        let entered = self.cursor.go(directories, |cursor, name| {
+            match enter_or_make(cursor, name, entry, log) {
+                Ok(Flow::Done) => Ok(()),
+                ended => Err(ended),
             }
-            let name = c_string(part);
-            let op = op_of(entry.kind);
-            let mut entered = log.untimed(op, || self.stack.step(name.clone()));
-            if entered == Err(Errno::NOENT) {
-                let (dir, path) = (self.stack.top(), &entry.path);
-                let flow = log.operation(
-                    Op::Mkdir,
-                    0,
-                    || shown(self.stack.root(), path),
-                    |_| make_directory(dir, &name),
-                )?;
-                if flow != Flow::Done {
-                    return Ok(flow);
-                }
-                entered = log.untimed(op, || self.stack.step(name));
-            }
-            if let Err(errno) = entered {
-                let path = &entry.path;
-                let path = || shown(self.stack.root(), path);
-                return log.operation(op, 0, path, |_| Err(Fault::from(errno)));
-            }
-        }
-        Ok(Flow::Done)
+        });
+        entered.err().unwrap_or(Ok(Flow::Done))
     }
 
     /// Makes the entry in the directory that was entered.
@@ -101,10 +61,10 @@ impl Unpacker {
         source: &mut dyn Source,
         log: &mut L,
     ) -> Result<Flow, L::Error> {
-        let dir = self.stack.top();
-        let (_, last) = split(&entry.path);
-        let name = c_string(last);
-        let path = || shown(self.stack.root(), &entry.path);
+        let dir = self.cursor.dir();
+        let (_, last) = cursor::split(&entry.path);
+        let name = cursor::c_string(last);
+        let path = || self.cursor.path_from_root(&entry.path);
         let op = op_of(entry.kind);
         match entry.kind {
             EntryKind::Directory => log.operation(op, 0, path, |_| make_directory(dir, &name)),
@@ -115,16 +75,22 @@ impl Unpacker {
                 Ok(Some(Moved { bytes, apart }))
             }),
             EntryKind::Symlink => {
-                let target = c_string(&entry.target);
+                let target = cursor::c_string(&entry.target);
                 log.operation(op, 0, path, |_| {
                     calls::make_symlink(dir, &name, &target)?;
                     Ok(Some(Moved::NOTHING))
                 })
             }
             EntryKind::Link => {
-                let (directories, old) = split(&entry.target);
-                let found = log.untimed(op, || self.stack.find(directories));
-                let old = c_string(old);
+                let (directories, old) = cursor::split(&entry.target);
+                let found = log.untimed(op, || {
+                    cursor::find(
+                        self.cursor.root(),
+                        cursor::components(directories),
+                        cursor::PARENT,
+                    )
+                });
+                let old = cursor::c_string(old);
                 log.operation(op, 0, path, |_| {
                     linkat(&found?, &old, dir, &name, AtFlags::empty())?;
                     Ok(Some(Moved::NOTHING))
@@ -161,6 +127,35 @@ impl Unpacker {
     }
 }
 
+/// A directory on the way to an entry; made where it is missing.
+fn enter_or_make<L: Log>(
+    cursor: &mut Cursor,
+    name: CString,
+    entry: &Entry,
+    log: &mut L,
+) -> Result<Flow, L::Error> {
+    if log.has_to_end() {
+        return Ok(Flow::Stop);
+    }
+    let op = op_of(entry.kind);
+    let mut entered = log.untimed(op, || cursor.down(name.clone()));
+    if entered == Err(Errno::NOENT) {
+        let path = || cursor.path_from_root(&entry.path);
+        let flow = log.operation(Op::Mkdir, 0, path, |_| make_directory(cursor.dir(), &name))?;
+        if flow != Flow::Done {
+            return Ok(flow);
+        }
+        entered = log.untimed(op, || cursor.down(name));
+    }
+    match entered {
+        Ok(()) => Ok(Flow::Done),
+        Err(errno) => {
+            let path = || cursor.path_from_root(&entry.path);
+            log.operation(op, 0, path, |_| Err(Fault::from(errno)))
+        }
+    }
+}
+
 fn op_of(kind: EntryKind) -> Op {
     match kind {
         EntryKind::Directory => Op::Mkdir,
@@ -177,8 +172,4 @@ fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
         Err(Errno::EXIST) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
-}
-
-pub(super) fn shown(root: &Dir, path: &[u8]) -> PathBuf {
-    root.path().join(Path::new(OsStr::from_bytes(path)))
 }

@@ -4,9 +4,7 @@ use super::reading::Reading;
 use super::source::Source;
 use super::tree_walker::TreeWalker;
 use super::unpack::Unpacker;
-use crate::engine::passes::{Passes, WholePasses};
-use crate::engine::workload::Worker;
-use crate::measure::recorder::{OpError, Recorder};
+use crate::engine::author::*;
 
 pub(super) enum Work {
     Unpack(Unpacker, Box<dyn Source>),

@@ -1,14 +1,10 @@
 //! Every file of a tree, by as many threads as there are workers: written where it is to be there, or read once.
 
 use super::super::engine::{CopyMethod, Engine, TargetSide};
-use super::super::tree::{Entry, Tree};
+use super::super::tree::{Entered, Entry, Tree};
 use super::{LAY_OUT_BYTES, Sides};
-use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::TaskError;
-use crate::target::calls::{self, Durable};
-use crate::target::sandbox::Dir;
-use crate::target::write_buffer::WriteBuffer;
-use rustix::fd::{AsFd, OwnedFd};
+use crate::engine::author::*;
+use rustix::fd::{AsFd, BorrowedFd};
 
 impl Sides<'_> {
     /// Writes every file beneath `to`: copied where there is a source, random otherwise.
@@ -29,7 +25,7 @@ impl Sides<'_> {
                 Writer::Made(data) => {
                     let index = u64::try_from(index).unwrap_or(u64::MAX);
                     calls::create(
-                        dir.as_fd(),
+                        dir,
                         &file.name,
                         index,
                         file.bytes,
@@ -42,7 +38,7 @@ impl Sides<'_> {
                 }
                 Writer::Copy(root, engine) => {
                     let from = self.tree.open(root, file.directory)?;
-                    let both = (from.as_fd(), dir.as_fd());
+                    let both = (from.as_fd(), dir);
                     engine
                         .copy(both, &file.name, file.bytes, Durable::No, |_| false)
                         .map(drop)
@@ -58,7 +54,7 @@ impl Sides<'_> {
         self.each_file("warm the caches with", self.tree.bytes(), from, |prepare| {
             let mut buffer = vec![1; LAY_OUT_BYTES];
             prepare.run(|dir, _, file| {
-                calls::read(dir.as_fd(), &file.name, file.bytes, &mut buffer, |_| ())
+                calls::read(dir, &file.name, file.bytes, &mut buffer, |_| ())
                     .map(drop)
                     .map_err(|error| error.errno)
             })
@@ -109,23 +105,20 @@ struct OneShare<'a> {
 impl OneShare<'_> {
     fn run(
         self,
-        mut act: impl FnMut(&OwnedFd, usize, &Entry) -> Result<(), rustix::io::Errno>,
+        mut act: impl FnMut(BorrowedFd<'_>, usize, &Entry) -> Result<(), rustix::io::Errno>,
     ) -> Result<(), TaskError> {
-        let mut current: Option<(usize, OwnedFd)> = None;
+        let mut entered = Entered::default();
         for &index in self.files {
             let Some(file) = self.tree.files.get(index) else {
                 continue;
             };
-            let failed = |errno| {
+            let done = entered
+                .enter(self.tree, self.root, file.directory)
+                .and_then(|dir| act(dir, index, file));
+            done.map_err(|errno| {
                 let path = self.root.path().join(self.tree.path_of_file(file));
                 TaskError::io(format!("{} `{}`", self.doing, path.display()), errno)
-            };
-            let fd = match current.take() {
-                Some((number, fd)) if number == file.directory => fd,
-                _ => self.tree.open(self.root, file.directory).map_err(failed)?,
-            };
-            act(&fd, index, file).map_err(failed)?;
-            current = Some((file.directory, fd));
+            })?;
             self.done.add(file.bytes)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! A pure table of fixed size. The number of a request names its slot, so that a response finds it at once, and a response
 //! to a request that was given up finds nothing.
 
-use crate::measure::clock::MonoNanos;
+use crate::engine::author::*;
 use std::time::Duration;
 
 const SLOT_BITS: u32 = 16;

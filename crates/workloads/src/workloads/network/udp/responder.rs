@@ -7,7 +7,7 @@ use super::super::keys::{Requests, Wait};
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN};
 use super::stream_receiver::{Tally, open};
-use crate::target::write_buffer::WriteBuffer;
+use crate::engine::author::*;
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! What one file holds: what was laid out, and over it what was written since, by whom.
 
-use crate::target::data::Written;
+use crate::engine::author::*;
 use std::collections::BTreeMap;
 
 /// A part of a read, and the block that it is from; `None`: nothing was written there, so it is zeros.

@@ -1,7 +1,7 @@
 //! Reading a list, line by line: each is held against what those above it have made and opened.
 
 use super::{Action, Line, List};
-use crate::target::dir_stack::split;
+use crate::engine::author::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl Reading {
     }
 
     fn expect_parent(&mut self, path: &[u8]) {
-        let (parent, _) = split(path);
+        let (parent, _) = cursor::split(path);
         if !parent.is_empty() {
             self.expect(parent, None);
         }

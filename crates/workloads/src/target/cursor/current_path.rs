@@ -13,7 +13,7 @@ const WORDS: usize = (4096 + 256) / WORD + 2;
 /// Aligned so that no neighbour's stores slow a worker's down.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct CurrentPath {
+pub(crate) struct CurrentPath {
     version: AtomicU64,
     /// Bytes of the directory, from the first word on, and of the name, from the word after it on.
     directory: AtomicUsize,
@@ -22,7 +22,7 @@ pub(super) struct CurrentPath {
 }
 
 impl CurrentPath {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             version: AtomicU64::new(0),
             directory: AtomicUsize::new(0),
@@ -33,7 +33,7 @@ impl CurrentPath {
 
     /// Only the owning worker may call this.
     #[inline]
-    pub(super) fn go(&self, directory: &[u8], name: &[u8]) {
+    pub(crate) fn go(&self, directory: &[u8], name: &[u8]) {
         let version = self.version.load(Ordering::Relaxed);
         self.version
             .store(version.wrapping_add(1), Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl CurrentPath {
     }
 
     /// The path from the root, by anyone; `None` while it changes.
-    pub(super) fn path(&self) -> Option<Vec<u8>> {
+    pub(crate) fn path(&self) -> Option<Vec<u8>> {
         let version = self.version.load(Ordering::Acquire);
         let directory = self.directory.load(Ordering::Relaxed);
         let name = self.name.load(Ordering::Relaxed);
