@@ -165,12 +165,22 @@ fn a_collector_that_is_up_keeps_its_database() {
             "--out",
             out.to_str().unwrap(),
             "--format",
-            "parquet",
+            "jsonl",
         ],
     ] {
         let done = output_of(&mut db(arguments, mesh.db_path()));
         assert_eq!(done.code, 0, "{}", done.all());
     }
+    let refused = output_of(&mut db(
+        &["export", "--table", "runs", "--format", "parquet"],
+        mesh.db_path(),
+    ));
+    assert_eq!(refused.code, 2, "{}", refused.all());
+    assert!(
+        refused.err.contains("--format csv or jsonl"),
+        "{}",
+        refused.all()
+    );
     assert_eq!(
         Database::open(&copy).one::<i64>("SELECT count(*) FROM runs"),
         1

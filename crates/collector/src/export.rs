@@ -1,10 +1,9 @@
-//! Tables and views of a database as files for other programs: CSV, JSON lines and Parquet.
+//! Tables and views of a database as files for other programs: CSV and JSON lines.
 //!
 //! Everything is read in one transaction, so that all files show the same instant; a collector may be writing meanwhile. Of
 //! one run, a table holds the rows that name the run, its steps or its tasks, and those of its agents and their hosts;
-//! samples are those between its start and its end. Rows stream: memory is bounded by a row group.
+//! samples are those between its start and its end. Rows stream.
 
-mod parquet;
 mod scope;
 mod text;
 
@@ -15,13 +14,13 @@ use scope::Scope;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use text::Lines;
 
 /// How the files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv,
     JsonLines,
-    Parquet,
 }
 
 impl Format {
@@ -29,7 +28,6 @@ impl Format {
         match self {
             Self::Csv => "csv",
             Self::JsonLines => "jsonl",
-            Self::Parquet => "parquet",
         }
     }
 }
@@ -82,29 +80,6 @@ impl ExportError {
             error => matches!(error, Self::Wrong(_)),
         }
     }
-}
-
-/// A column of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Column {
-    name: String,
-    /// As the table declares it; `None`: an expression of a view.
-    declared: Option<ColumnType>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ColumnType {
-    Integer,
-    Real,
-    Text,
-    Blob,
-}
-
-/// Takes the rows of one table.
-trait Sink {
-    fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()>;
-    /// Writes what is left. Nothing may follow.
-    fn finish(&mut self) -> io::Result<()>;
 }
 
 /// Writes each table into a file of its name, in a directory that is not there yet. It has its name only once everything is
@@ -235,32 +210,28 @@ impl Source {
             .scope
             .queries(&self.connection, table)
             .map_err(failed)?;
-        let mut sink: Option<Box<dyn Sink + '_>> = None;
         let mut out = Some(out);
+        let mut lines: Option<Lines<'_>> = None;
         let mut rows = 0;
         for sql in &queries {
             let mut statement = self.connection.prepare(sql).map_err(failed)?;
-            let columns = columns(&statement);
+            let columns = statement.column_names();
             let width = columns.len();
             if let Some(out) = out.take() {
-                sink = Some(match format {
-                    Format::Csv => Box::new(text::Csv::new(out, &columns).map_err(unwritten)?),
-                    Format::JsonLines => Box::new(text::JsonLines::new(out, &columns)),
-                    Format::Parquet => {
-                        Box::new(parquet::Parquet::new(out, columns).map_err(unwritten)?)
-                    }
-                });
+                lines = Some(Lines::new(out, format, &columns).map_err(unwritten)?);
             }
-            let Some(sink) = sink.as_mut() else { continue };
+            let Some(lines) = lines.as_mut() else {
+                continue;
+            };
             let mut found = statement.raw_query();
             while let Some(row) = found.next().map_err(failed)? {
                 let values = values(row, width).map_err(failed)?;
-                sink.row(&values).map_err(unwritten)?;
+                lines.row(&values).map_err(unwritten)?;
                 rows += 1;
             }
         }
-        match sink {
-            Some(mut sink) => sink.finish().map_err(unwritten)?,
+        match lines {
+            Some(lines) => lines.finish().map_err(unwritten)?,
             None => return Err(failed(rusqlite::Error::QueryReturnedNoRows)),
         }
         Ok(rows)
@@ -269,21 +240,6 @@ impl Source {
 
 fn values<'r>(row: &'r Row<'_>, width: usize) -> rusqlite::Result<Vec<ValueRef<'r>>> {
     (0..width).map(|column| row.get_ref(column)).collect()
-}
-
-fn columns(statement: &rusqlite::Statement<'_>) -> Vec<Column> {
-    let columns = statement.columns();
-    let columns = columns.iter().map(|column| Column {
-        name: column.name().to_owned(),
-        declared: match column.decl_type() {
-            Some("INTEGER") => Some(ColumnType::Integer),
-            Some("REAL") => Some(ColumnType::Real),
-            Some("TEXT") => Some(ColumnType::Text),
-            Some("BLOB") => Some(ColumnType::Blob),
-            _ => None,
-        },
-    });
-    columns.collect()
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@
 //! pure function of a [`Report`]: [`tables`] for people (a terminal, Markdown), [`csv`] and JSON for programs. It knows
 //! nothing of terminals, and derives no figure that the database doesn't hold.
 
+mod bands;
 mod comparison;
 mod csv;
-pub mod curve;
 mod load;
 mod markdown;
 mod model;
 pub mod pivot;
+mod row;
+mod sections;
 mod table;
 mod tables;
 mod validity;
@@ -21,6 +23,8 @@ pub use csv::{csv, field as csv_field};
 pub use load::{ReportError, load, load_file};
 pub use markdown::{comparison_markdown, markdown};
 pub use model::*;
+pub use pivot::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
+pub use sections::*;
 pub use table::{Align, Column, Table};
 pub use tables::{Detail, heading, sentences, tables, tables_within};
 

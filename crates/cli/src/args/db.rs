@@ -24,14 +24,14 @@ pub enum DbCommand {
     /// Take out an ended run with everything that is its own; no collector may have the file open
     #[command(after_help = "Example:\n  benchmesh db delete 12 --db benchmesh.db")]
     Delete(DeleteArguments),
-    /// Write tables and views as CSV, JSON lines or Parquet; a collector may be writing to the file
+    /// Write tables and views as CSV or JSON lines; a collector may be writing to the file
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),
 }
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
-  benchmesh db export --out everything --format parquet   a file per table and view, of all runs
+  benchmesh db export --out everything --format jsonl     a file per table and view, of all runs
   benchmesh db export 12 --out run12                      of run 12 alone: its rows, and the samples of its hosts in its time
   benchmesh db export 12 --table v_results                one table on the standard output
 
@@ -44,6 +44,8 @@ pub enum ExportFormat {
     Csv,
     /// A JSON object per line
     Jsonl,
+    /// Refused, with a word on what to use instead
+    #[value(hide = true)]
     Parquet,
 }
 

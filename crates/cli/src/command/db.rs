@@ -6,7 +6,7 @@ use crate::output;
 use benchmesh_collector::export::{self, ExportError, Format, Request};
 use benchmesh_collector::store::maintain::{self, MaintainError};
 use indicatif::ProgressBar;
-use std::io::{self, BufWriter, IsTerminal};
+use std::io::{self, BufWriter};
 
 pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
     match command {
@@ -57,11 +57,14 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+const NO_PARQUET: &str = "Parquet is not written: use --format csv or jsonl, or let DuckDB or pandas read the database \
+    file itself (docs/database.md, Export)";
+
 fn export(arguments: ExportArguments) -> anyhow::Result<()> {
     let format = match arguments.format {
         ExportFormat::Csv => Format::Csv,
         ExportFormat::Jsonl => Format::JsonLines,
-        ExportFormat::Parquet => Format::Parquet,
+        ExportFormat::Parquet => return Err(wrong_usage(NO_PARQUET)),
     };
     let request = Request {
         path: arguments.file.db,
@@ -71,11 +74,6 @@ fn export(arguments: ExportArguments) -> anyhow::Result<()> {
     };
     let Some(directory) = arguments.out else {
         let mut out = BufWriter::new(io::stdout().lock());
-        if format == Format::Parquet && io::stdout().is_terminal() {
-            return Err(wrong_usage(
-                "Parquet is not for a terminal: redirect it, or name --out",
-            ));
-        }
         return match export::to_writer(&request, &mut out) {
             Err(ExportError::Write { source, .. }) => {
                 Err(anyhow::Error::new(source).context(output::StdoutClosed))

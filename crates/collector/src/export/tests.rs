@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
 use benchmesh_synthetic::{Shape, generate};
-use std::process::Command;
 use tempfile::TempDir;
 
 fn database() -> (TempDir, PathBuf) {
@@ -29,7 +28,7 @@ fn count(path: &Path, sql: &str) -> u64 {
 #[test]
 fn every_table_and_view_has_all_its_rows() {
     let (directory, path) = database();
-    for format in [Format::Csv, Format::JsonLines, Format::Parquet] {
+    for format in [Format::Csv, Format::JsonLines] {
         let out = directory.path().join(format.extension());
         let written = to_directory(&request(&path, None, &[], format), &out).unwrap();
         assert!(written.len() > 40, "{written:?}");
@@ -137,92 +136,4 @@ fn wrong_requests_leave_nothing() {
     std::fs::create_dir(&out).unwrap();
     let there = to_directory(&request(&path, None, &[], Format::Csv), &out).unwrap_err();
     assert!(there.to_string().contains("is there already"), "{there}");
-}
-
-/// Reads a file as DuckDB does: types, rows, and a sum of each column that has one.
-const DUCKDB: &str = "
-import duckdb, json, sys
-answer = {}
-for path in sys.argv[1:]:
-    types = duckdb.sql(f\"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM '{path}')\").fetchall()
-    sums = ', '.join(f'sum(\"{name}\")' if kind in ('BIGINT', 'DOUBLE') else f'sum(octet_length(encode(\"{name}\")))' if kind == 'VARCHAR' else f'sum(octet_length(\"{name}\"))' for name, kind in types)
-    counts = ', '.join(f'count(\"{name}\")' for name, _ in types)
-    answer[path.split('/')[-1]] = [dict(types), [float(x) if x is not None else None for x in duckdb.sql(f\"SELECT {sums} FROM '{path}'\").fetchall()[0]], list(duckdb.sql(f\"SELECT {counts} FROM '{path}'\").fetchall()[0])]
-json.dump(answer, sys.stdout)
-";
-
-/// Some 5 s, and once the download of DuckDB.
-#[test]
-fn duckdb_reads_the_parquet_files_as_sqlite_reads_the_tables() {
-    let python = match benchmesh_testing::python("python-duckdb", &["duckdb"]) {
-        Ok(python) => python,
-        Err(why) => return benchmesh_testing::skip("pypi", &why),
-    };
-    let (directory, path) = database();
-    let out = directory.path().join("parquet");
-    let tables = [
-        "runs",
-        "agents",
-        "op_intervals",
-        "daemon_samples",
-        "step_results",
-        "v_results",
-        "v_timeline",
-        "v_cost",
-        "losses",
-    ];
-    to_directory(&request(&path, None, &tables, Format::Parquet), &out).unwrap();
-    let files: Vec<PathBuf> = tables
-        .iter()
-        .map(|table| out.join(format!("{table}.parquet")))
-        .collect();
-    let output = Command::new(python)
-        .args(["-c", DUCKDB])
-        .args(&files)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let read: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let file = Connection::open(&path).unwrap();
-    for table in tables {
-        let [types, sums, counts] = read[format!("{table}.parquet")]
-            .as_array()
-            .unwrap()
-            .as_slice()
-        else {
-            panic!("{read}")
-        };
-        let statement = file.prepare(&format!("SELECT * FROM {table}")).unwrap();
-        for (at, column) in columns(&statement).iter().enumerate() {
-            let name = &column.name;
-            let (sum, present): (Option<f64>, i64) = file
-                .query_row(
-                    &format!("SELECT sum(CAST(iif(typeof({name}) IN ('text', 'blob'), octet_length({name}), {name}) AS REAL)), count({name}) FROM {table}"),
-                    [],
-                    |row| Ok((row.get(0)?, row.get(1)?)),
-                )
-                .unwrap();
-            assert_eq!(counts[at], present, "{table}.{name}");
-            match (sum, sums[at].as_f64()) {
-                (None, None) => {}
-                (Some(a), Some(b)) => {
-                    assert!((a - b).abs() <= 1e-9 * a.abs(), "{table}.{name}: {a} {b}")
-                }
-                other => panic!("{table}.{name}: {other:?}"),
-            }
-            let kind = types[name].as_str().unwrap();
-            let expected = match column.declared {
-                Some(ColumnType::Integer) => "BIGINT",
-                Some(ColumnType::Real) => "DOUBLE",
-                Some(ColumnType::Text) => "VARCHAR",
-                Some(ColumnType::Blob) => "BLOB",
-                None => kind,
-            };
-            assert_eq!(kind, expected, "{table}.{name}");
-        }
-    }
 }

@@ -1,84 +1,78 @@
 //! CSV as RFC 4180 has it, and JSON lines. A blob is written in hexadecimal digits, NULL as nothing or `null`.
 
-use super::{Column, Sink};
+use super::Format;
 use crate::report::csv_field;
 use rusqlite::types::ValueRef;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-pub(super) struct Csv<'o> {
+/// Writes the rows of one table, a line each.
+pub(super) struct Lines<'o> {
     out: &'o mut dyn Write,
-    line: String,
-}
-
-impl<'o> Csv<'o> {
-    pub(super) fn new(out: &'o mut dyn Write, columns: &[Column]) -> io::Result<Self> {
-        let names: Vec<String> = columns.iter().map(|one| csv_field(&one.name)).collect();
-        writeln!(out, "{}", names.join(","))?;
-        Ok(Self {
-            out,
-            line: String::new(),
-        })
-    }
-}
-
-impl Sink for Csv<'_> {
-    fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
-        self.line.clear();
-        for (at, value) in values.iter().enumerate() {
-            if at > 0 {
-                self.line.push(',');
-            }
-            // Writing to a text does not fail.
-            let _ = match value {
-                ValueRef::Null => Ok(()),
-                ValueRef::Integer(value) => write!(self.line, "{value}"),
-                ValueRef::Real(value) => write!(self.line, "{value}"),
-                ValueRef::Text(text) => {
-                    // An empty text is not NULL.
-                    let text = String::from_utf8_lossy(text);
-                    let field = if text.is_empty() {
-                        "\"\"".to_owned()
-                    } else {
-                        csv_field(&text)
-                    };
-                    self.line.write_str(&field)
-                }
-                ValueRef::Blob(bytes) => self.line.write_str(&hex(bytes)),
-            };
-        }
-        self.line.push('\n');
-        self.out.write_all(self.line.as_bytes())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-pub(super) struct JsonLines<'o> {
-    out: &'o mut dyn Write,
-    /// `"name":` of each column.
+    format: Format,
+    /// JSON lines: `"name":` of each column.
     keys: Vec<String>,
     line: Vec<u8>,
 }
 
-impl<'o> JsonLines<'o> {
-    pub(super) fn new(out: &'o mut dyn Write, columns: &[Column]) -> Self {
+impl<'o> Lines<'o> {
+    /// CSV begins with a line of the columns' names.
+    pub(super) fn new(
+        out: &'o mut dyn Write,
+        format: Format,
+        columns: &[&str],
+    ) -> io::Result<Self> {
+        if format == Format::Csv {
+            let names: Vec<String> = columns.iter().map(|name| csv_field(name)).collect();
+            writeln!(out, "{}", names.join(","))?;
+        }
         let keys = columns
             .iter()
-            .map(|one| format!("{}:", serde_json::Value::from(one.name.as_str())));
-        Self {
+            .map(|name| format!("{}:", serde_json::Value::from(*name)));
+        Ok(Self {
             out,
+            format,
             keys: keys.collect(),
             line: Vec::new(),
-        }
+        })
     }
-}
 
-impl Sink for JsonLines<'_> {
-    fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
+    pub(super) fn row(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
         self.line.clear();
+        match self.format {
+            Format::Csv => self.csv(values)?,
+            Format::JsonLines => self.json(values)?,
+        }
+        self.line.push(b'\n');
+        self.out.write_all(&self.line)
+    }
+
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn csv(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                self.line.push(b',');
+            }
+            match value {
+                ValueRef::Null => {}
+                ValueRef::Integer(value) => write!(self.line, "{value}")?,
+                ValueRef::Real(value) => write!(self.line, "{value}")?,
+                // An empty text is not NULL.
+                ValueRef::Text([]) => self.line.extend(b"\"\""),
+                ValueRef::Text(text) => {
+                    let field = csv_field(&String::from_utf8_lossy(text));
+                    self.line.extend(field.as_bytes());
+                }
+                ValueRef::Blob(bytes) => self.line.extend(hex(bytes).as_bytes()),
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, values: &[ValueRef<'_>]) -> io::Result<()> {
         for (at, (key, value)) in self.keys.iter().zip(values).enumerate() {
             self.line.push(if at == 0 { b'{' } else { b',' });
             self.line.extend(key.as_bytes());
@@ -94,12 +88,8 @@ impl Sink for JsonLines<'_> {
             };
             written.map_err(io::Error::from)?;
         }
-        self.line.extend(b"}\n");
-        self.out.write_all(&self.line)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.line.push(b'}');
+        Ok(())
     }
 }
 

@@ -4,57 +4,13 @@
 //! begins at one run and follows indexes, so that the cost grows with the run and not with the database
 //! (`plans.rs` holds them to it).
 
-mod clients;
-mod daemons;
-mod environment;
-mod events;
-mod hosts;
-mod marks;
-mod missing;
-mod outage;
-mod slots;
-mod steps;
-
-use super::{REPORT_FORMAT, Report, RunReport, curve, pivot, validity};
+use super::row::{reading, rows, value};
+use super::sections::{agents, costs, curves, events, hosts, links, losses, marks, steps, targets};
+use super::{REPORT_FORMAT, Report, RunReport, pivot, validity};
 use crate::compare::{CompareError, LoadedTargets};
-use crate::model::RunId;
 use crate::query::{QueryError, ReadOnly, find_run};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Connection, Row, SqliteConnection, SqlitePool};
+use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::path::Path;
-
-/// A statement about one run, bound as its first parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Statement {
-    /// The table or view that is named when it cannot be read.
-    pub what: &'static str,
-    pub sql: &'static str,
-}
-
-/// Every statement of a report but those that find the run.
-#[cfg(test)]
-const STATEMENTS: [Statement; 20] = [
-    steps::STEPS,
-    steps::OPS,
-    slots::HISTOGRAMS,
-    steps::GROUPS,
-    steps::CACHES,
-    steps::TASKS,
-    missing::MISSING,
-    clients::CLIENTS,
-    environment::AGENTS,
-    environment::TARGETS,
-    daemons::USAGE,
-    daemons::COSTS,
-    hosts::HOSTS,
-    hosts::TRAFFIC,
-    hosts::AWAITED,
-    hosts::OTHERS,
-    hosts::LINKS,
-    events::EVENTS,
-    events::LOSSES,
-    marks::MARKS,
-];
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -95,18 +51,10 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     let mut transaction = connection.begin().await.map_err(reading("the database"))?;
     let run = run(&mut transaction, wanted).await?;
     let id = run.id;
-    let mut steps = steps::steps(&mut transaction, id).await?;
-    steps::add_groups(&mut transaction, id, &mut steps).await?;
-    steps::add_ops(&mut transaction, id, &mut steps).await?;
-    slots::add(&mut transaction, id, &mut steps).await?;
-    steps::add_tasks(&mut transaction, id, &mut steps).await?;
-    steps::add_caches(&mut transaction, id, &mut steps).await?;
-    missing::add(&mut transaction, id, &mut steps).await?;
-    clients::add(&mut transaction, id, &mut steps).await?;
-    hosts::add_traffic(&mut transaction, id, &mut steps).await?;
-    let (daemons, costs) = daemons::load(&mut transaction, &run).await?;
+    let steps = steps::load(&mut transaction, id).await?;
+    let (daemons, costs) = costs::load(&mut transaction, &run).await?;
     let (events, events_total) = events::load(&mut transaction, id).await?;
-    let targets = LoadedTargets::load(&mut transaction, id)
+    let compared = LoadedTargets::load(&mut transaction, id)
         .await
         .map_err(ReportError::Compare)?;
     let mut report = Report {
@@ -114,13 +62,13 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         validity: Vec::new(),
         comparisons: Vec::new(),
         phases: Vec::new(),
-        curves: curve::curves(&steps),
-        agents: environment::agents(&mut transaction, id).await?,
-        targets: environment::targets(&mut transaction, id).await?,
+        curves: curves::curves(&steps),
+        agents: rows(&mut transaction, agents::AGENTS, id).await?,
+        targets: rows(&mut transaction, targets::TARGETS, id).await?,
         daemons,
         costs,
         hosts: hosts::hosts(&mut transaction, id, &steps).await?,
-        links: hosts::links(&mut transaction, id).await?,
+        links: rows(&mut transaction, links::LINKS, id).await?,
         events,
         events_total,
         marks: marks::marks(&mut transaction, id, &steps).await?,
@@ -128,7 +76,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
             Some(_) => hosts::awaited(&mut transaction, id).await?,
             None => Vec::new(),
         },
-        losses: events::losses(&mut transaction, id).await?,
+        losses: rows(&mut transaction, losses::LOSSES, id).await?,
         busy_others: hosts::busy_others(&mut transaction, id, &steps).await?,
         run,
         steps,
@@ -137,16 +85,12 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         .rollback()
         .await
         .map_err(reading("the database"))?;
-    if let Some(targets) = targets {
+    if let Some(targets) = compared {
         report.comparisons = targets.judge().await.map_err(ReportError::Compare)?;
     }
     report.validity = validity::checks(&report);
     report.phases = pivot::phases(&report, &pivot::Axes::default());
     Ok(report)
-}
-
-fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
-    move |source| ReportError::Read { what, source }
 }
 
 async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunReport, ReportError> {
@@ -170,57 +114,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
     .fetch_one(connection)
     .await
     .map_err(reading("runs"))?;
-    let read = || {
-        Ok(RunReport {
-            id: RunId(row.try_get("id")?),
-            uid: row.try_get("uid")?,
-            name: row.try_get("name")?,
-            state: row.try_get("state")?,
-            partial: row.try_get("partial")?,
-            reason: row.try_get("reason")?,
-            created_us: row.try_get("created_us")?,
-            started_us: row.try_get("started_us")?,
-            ended_us: row.try_get("ended_us")?,
-            order_seed: row.try_get("order_seed")?,
-            version: row.try_get("version")?,
-            imported_from: row.try_get("imported_from")?,
-            plan: row.try_get("plan")?,
-        })
-    };
-    read().map_err(reading("runs"))
-}
-
-/// Runs one statement about one run and makes a value of each row.
-async fn rows<T>(
-    connection: &mut SqliteConnection,
-    statement: Statement,
-    run: RunId,
-    make: fn(&SqliteRow) -> Result<T, sqlx::Error>,
-) -> Result<Vec<T>, ReportError> {
-    let rows = sqlx::query(statement.sql)
-        .bind(run.0)
-        .fetch_all(connection)
-        .await
-        .map_err(reading(statement.what))?;
-    rows.iter()
-        .map(|row| make(row).map_err(reading(statement.what)))
-        .collect()
-}
-
-fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, sqlx::Error> {
-    let text: String = row.try_get(column)?;
-    serde_json::from_str(&text).map_err(|source| sqlx::Error::ColumnDecode {
-        index: column.to_owned(),
-        source: Box::new(source),
-    })
-}
-
-/// As [`json`], of a column that may be NULL.
-fn json_if_any(row: &SqliteRow, column: &str) -> Result<Option<serde_json::Value>, sqlx::Error> {
-    match row.try_get::<Option<String>, _>(column)? {
-        Some(_) => json(row, column).map(Some),
-        None => Ok(None),
-    }
+    value(&row).map_err(reading("runs"))
 }
 
 #[cfg(test)]

@@ -1,28 +1,18 @@
-//! The report's types: what [`super::load`] reads, what the JSON document holds, and what every renderer takes.
+//! The report as a whole: what [`super::load`] reads, what the JSON document holds, and what every renderer takes. The
+//! rows of a section are declared with it, in [`super::sections`].
 //!
 //! Plain data with names, units in the names of fields. Figures that the database does not have are `None`. Fields that
 //! came later have a default, so that a report of an older collector is still understood.
 
-mod curves;
-mod machines;
-mod phases;
-mod steps;
-
-pub use curves::{CurveReport, LoadReport};
-pub use machines::{
-    AgentReport, CostReport, DaemonReport, HostReport, TargetReport, TrafficReport,
+use super::pivot::PhaseReport;
+use super::sections::{
+    AgentReport, BusyOther, CostReport, CurveReport, DaemonReport, EventReport, HostReport,
+    LinkReport, LossReport, MarkReport, StepReport, TargetReport,
 };
-pub use phases::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
-pub use steps::{
-    CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
-    SecondsReport, StepReport, TaskFailure,
-};
-
 use crate::compare::Comparison;
-use crate::model::{RunId, StepId};
+use crate::model::RunId;
 use crate::results::FlagSeverity;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Changes whenever a field of the JSON document changes its meaning or goes away.
 pub const REPORT_FORMAT: u32 = 2;
@@ -77,16 +67,6 @@ pub struct Report {
     pub busy_others: Vec<BusyOther>,
 }
 
-/// Processes of one name that are not watched, in one step on the host of a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BusyOther {
-    pub step_id: StepId,
-    pub host: String,
-    pub name: String,
-    /// Of one CPU, over the whole step; at least.
-    pub percent: f64,
-}
-
 /// The run itself. Instants are mesh time in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
@@ -110,71 +90,6 @@ pub struct RunReport {
     /// The plan's text, with what `--set` changed.
     #[serde(default)]
     pub plan: String,
-}
-
-/// A dated mark, and what the load did around it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MarkReport {
-    pub at_us: i64,
-    /// `mark`, or the kind of an event: `daemon-started`, `daemon-stopped`, `carrier-lost`, ...
-    pub source: String,
-    pub text: String,
-    /// The step that was under way.
-    pub step_id: Option<StepId>,
-    pub ordinal: Option<i64>,
-    /// Each operation of that step.
-    #[serde(default)]
-    pub ops: Vec<MarkedOp>,
-}
-
-/// One operation of a step around a mark. The second of the mark itself is the first one of `during`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MarkedOp {
-    pub group: String,
-    pub op: String,
-    /// The 30 s before.
-    pub before: MarkedSpan,
-    /// The 10 s from the mark on.
-    pub during: MarkedSpan,
-    /// The 30 s after those.
-    pub after: MarkedSpan,
-    /// What was lost in those 40 s; `None`: the step has nothing before the mark to hold them against.
-    #[serde(default)]
-    pub outage: Option<Outage>,
-}
-
-/// What an operation lost from a mark on, against its mean rate before.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outage {
-    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that
-    /// took longer.
-    pub longest_gap_ms: f64,
-    /// From the mark to the end of the last second below half of the rate before; 0: none was. `None`: it was still
-    /// below at the end.
-    pub recovered_s: Option<f64>,
-    /// Fewer than at the rate before, until then.
-    pub ops_lost: f64,
-    /// The slowest, from the instant at which it was due; `None`: the load is not paced.
-    pub response_max_ms: Option<f64>,
-}
-
-/// Some seconds of one operation; `None`: the step has no such seconds, or nothing completed in them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MarkedSpan {
-    pub seconds: f64,
-    pub ops_per_s: Option<f64>,
-    pub mib_per_s: Option<f64>,
-    pub p99_ms: Option<f64>,
-}
-
-/// Samples that an agent had to give up because its spool was full.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LossReport {
-    pub agent: String,
-    pub what: String,
-    pub rows: i64,
-    pub from_us: i64,
-    pub until_us: i64,
 }
 
 /// One thing that was checked before the figures are shown.
@@ -210,29 +125,4 @@ impl From<FlagSeverity> for Verdict {
             FlagSeverity::Failed => Self::Failed,
         }
     }
-}
-
-/// A network path from one agent to another.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LinkReport {
-    pub from_agent: String,
-    pub to_agent: String,
-    pub mib_per_s: Option<f64>,
-    /// Both ends asleep in the kernel between.
-    pub rtt_p50_us: Option<f64>,
-    /// Both ends polling.
-    pub rtt_busy_p50_us: Option<f64>,
-}
-
-/// A dated fact that may matter to the result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EventReport {
-    pub at_us: i64,
-    pub severity: String,
-    pub kind: String,
-    pub step_id: Option<StepId>,
-    pub agent: Option<String>,
-    pub message: String,
-    #[serde(default)]
-    pub detail: Option<Value>,
 }

@@ -7,13 +7,17 @@
 
 mod axes;
 mod cells;
+mod model;
 mod shape;
+mod tables;
 mod title;
 
 pub use axes::{known_keys, unknown_key};
+pub use model::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
+pub(super) use tables::tables;
 pub use title::{scale_notes, title};
 
-use super::{Line, PhaseReport, Report};
+use super::{Line, Report};
 use std::collections::BTreeMap;
 
 /// Keys that a reader wants as rows and columns; empty: chosen by what differs.

@@ -38,6 +38,14 @@ impl Table {
         }
     }
 
+    /// An empty table with a row per item; its columns say what of an item they show.
+    pub fn of<'r, R>(title: &str, items: &'r [R]) -> TableOf<'r, R> {
+        TableOf {
+            table: Self::titled(title),
+            items,
+        }
+    }
+
     /// Adds a column with one cell per row; all columns of a table have equally many.
     pub fn column(
         mut self,
@@ -64,17 +72,6 @@ impl Table {
                 None => {}
             }
         }
-    }
-
-    /// A column of figures beneath a band.
-    pub(super) fn banded(mut self, band: &str, title: &str, cells: Vec<String>) -> Self {
-        let column = Column {
-            title: title.to_owned(),
-            align: Align::Right,
-            band: Some(band.to_owned()),
-        };
-        self.push_column(column, cells);
-        self
     }
 
     /// A column of text.
@@ -104,17 +101,100 @@ impl Table {
         }
     }
 
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+}
+
+/// Makes a table of items, a column at a time.
+#[derive(Debug)]
+pub struct TableOf<'r, R> {
+    table: Table,
+    items: &'r [R],
+}
+
+impl<'r, R> TableOf<'r, R> {
+    fn column<T: ToString>(mut self, title: &str, align: Align, cell: impl Fn(&'r R) -> T) -> Self {
+        let cells = self.items.iter().map(|item| cell(item).to_string());
+        self.table = self.table.column(title, align, cells);
+        self
+    }
+
+    /// A column of text.
+    pub fn text<T: ToString>(self, title: &str, cell: impl Fn(&'r R) -> T) -> Self {
+        self.column(title, Align::Left, cell)
+    }
+
+    /// A column of numbers as they are, or of text that is read as a figure.
+    pub fn figure<T: ToString>(self, title: &str, cell: impl Fn(&'r R) -> T) -> Self {
+        self.column(title, Align::Right, cell)
+    }
+
+    /// A column of numbers with three digits.
+    pub fn rate<F: Into<Option<f64>>>(self, title: &str, cell: impl Fn(&'r R) -> F) -> Self {
+        self.figure(title, |item| figures::maybe_rate(cell(item).into()))
+    }
+
+    /// A column of milliseconds.
+    pub fn millis<F: Into<Option<f64>>>(self, title: &str, cell: impl Fn(&'r R) -> F) -> Self {
+        self.figure(title, |item| figures::maybe_millis(cell(item).into()))
+    }
+
+    /// A column of instants; empty where there is none.
+    pub fn instant<F: Into<Option<i64>>>(self, title: &str, cell: impl Fn(&'r R) -> F) -> Self {
+        self.text(title, |item| {
+            cell(item).into().map(figures::instant).unwrap_or_default()
+        })
+    }
+
+    /// Leaves the last column out where it does not hold.
+    pub fn only_if(mut self, holds: bool) -> Self {
+        if !holds {
+            self.table.columns.pop();
+            for row in &mut self.table.rows {
+                row.pop();
+            }
+        }
+        self
+    }
+
+    /// Leaves the last column out where none of its cells says anything.
+    pub fn if_any(self) -> Self {
+        let mut cells = self.table.rows.iter().filter_map(|row| row.last());
+        let says_something = cells.any(|cell| !cell.is_empty() && cell != figures::NONE);
+        self.only_if(says_something)
+    }
+
+    /// Puts the last column beneath a band.
+    pub fn band(mut self, band: &str) -> Self {
+        if let Some(column) = self.table.columns.last_mut() {
+            column.band = Some(band.to_owned());
+        }
+        self
+    }
+
+    /// Columns that may be left out where the table is too wide, the least important first.
+    pub fn spare(mut self, titles: &[&'static str]) -> Self {
+        self.table.spare = titles.to_vec();
+        self
+    }
+
     /// Adds a line beneath the table where it holds.
-    pub(super) fn note_where(self, holds: bool, note: &str) -> Self {
+    pub fn note_where(self, holds: bool, note: impl FnOnce() -> String) -> Self {
         match holds {
-            true => self.note(note),
+            true => self.note(note()),
             false => self,
         }
     }
 
-    /// Adds a line beneath the table.
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.notes.push(note.into());
+        self.table = self.table.note(note);
         self
+    }
+
+    /// The table; `None`: there is no item.
+    pub fn done(self) -> Option<Table> {
+        (!self.items.is_empty()).then_some(self.table)
     }
 }

@@ -106,6 +106,10 @@ pub(super) fn cost() -> CostReport {
     }
 }
 
+fn labels(role: &str) -> serde_json::Map<String, serde_json::Value> {
+    [(String::from("role"), role.into())].into_iter().collect()
+}
+
 pub(super) fn report(steps: Vec<StepReport>) -> Report {
     Report {
         format: REPORT_FORMAT,
@@ -135,7 +139,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
                 kernel: "6.18".into(),
                 cpus: 2,
                 memory_bytes: 1 << 34,
-                labels: serde_json::json!({"role": "client"}),
+                labels: labels("client"),
                 version: "0.1.0".into(),
                 distribution: None,
                 cpu_model: None,
@@ -287,7 +291,7 @@ fn what_differs_between_steps_has_its_column() {
 fn a_host_with_two_agents_is_one_row() {
     let mut run = report(vec![step(1, "records", "write")]);
     run.agents[1].is_client = false;
-    run.agents[1].labels = serde_json::json!({"role": "storage"});
+    run.agents[1].labels = labels("storage");
     let table = &of_title(&run, "Hosts")[0];
     assert_eq!(table.rows.len(), 1, "{:?}", table.rows);
     assert_eq!(table.rows[0][..2], ["lab (2 agents)", "load; samples"]);

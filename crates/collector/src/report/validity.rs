@@ -8,11 +8,13 @@ mod flagged;
 mod imported;
 mod lost;
 mod starts;
+mod table;
 
 use self::flagged::{
     cpu, flagged, has_flag, name_others, paced, policy, raised, steps_of, under_rate, unless,
 };
 use self::lost::{clients, losses};
+pub(super) use self::table::table;
 use super::{Check, Report, StepReport, Verdict};
 use crate::figures::{self, plural};
 use crate::results::missing::without;

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
+use crate::model::RunId;
 use crate::model::StepId;
 use crate::report::{Detail, markdown, sentences, tables};
 use crate::store::Store;

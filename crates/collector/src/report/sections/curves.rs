@@ -1,10 +1,14 @@
-//! Loads that were walked up: at which rate the response time leaves its floor.
+//! Curves: loads that were walked up, and at which rate the response time leaves its floor.
 //!
-//! Pure. A series are the steps of a phase that differ in their rate alone, whether a load curve or a matrix made them.
+//! A series are the steps of a phase that differ in their rate alone, whether a load curve or a matrix made them.
 //! The floor is the least of its response times (p99), the knee the highest load whose response time is near it: at every
 //! load above the knee it has left the floor.
 
-use super::{CurveReport, Line, LoadReport, StepReport};
+use crate::figures::NONE;
+use crate::report::{Line, Report, StepReport, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Fewer loads than this are no curve.
 const LEAST_LOADS: usize = 4;
@@ -14,8 +18,55 @@ const LEAVES: f64 = 3.0;
 /// The keys of a rate.
 const RATES: [&str; 2] = ["rate_iops", "rate"];
 
+/// A rate that was walked up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveReport {
+    pub phase: String,
+    pub repeat: i64,
+    pub target: String,
+    pub mode: String,
+    pub op: String,
+    pub clients: i64,
+    /// What the steps have in common, without the rate.
+    pub params: Map<String, Value>,
+    /// `rate_iops` or `rate`: what was walked up.
+    pub key: String,
+    /// In rising order.
+    pub loads: Vec<LoadReport>,
+    /// The response time (p99) at low load.
+    pub floor_ms: f64,
+    /// The place in `loads` of the highest load at the floor; `None`: no load was.
+    pub knee: Option<usize>,
+}
+
+/// One load of a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    pub ordinal: i64,
+    /// As the plan gives it: per worker, task or step.
+    pub rate: i64,
+    pub ops_per_s: Option<f64>,
+    pub response_p50_ms: Option<f64>,
+    pub response_p99_ms: f64,
+    /// Its step's: what there is to know of it.
+    #[serde(default)]
+    pub flags: Vec<String>,
+}
+
+impl CurveReport {
+    /// The highest load at the floor.
+    pub fn before(&self) -> Option<&LoadReport> {
+        self.loads.get(self.knee?)
+    }
+
+    /// The lowest load that has left it for good; `None`: none did.
+    pub fn after(&self) -> Option<&LoadReport> {
+        self.loads.get(self.knee.map_or(0, |knee| knee + 1))
+    }
+}
+
 /// The curves among the steps of a run, in the order of their first steps.
-pub fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
+pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
     for line in steps.iter().flat_map(StepReport::lines) {
         let Some((curve, load)) = one(&line) else {
@@ -98,11 +149,62 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     Some((curve, load))
 }
 
+/// One row for each rate that was walked up, in words that a person can act on; `None`: there is none.
+pub(in crate::report) fn table(report: &Report) -> Option<Table> {
+    let curves = &report.curves;
+    Table::of("Load curves: where response time leaves its floor", curves)
+        .text("phase", |curve| &curve.phase)
+        .text("target", |curve| &curve.target)
+        .if_any()
+        .text("mode", |curve| &curve.mode)
+        .figure("repeat", |curve| curve.repeat)
+        .only_if(curves.iter().any(|curve| curve.repeat > 1))
+        .figure("clients", |curve| curve.clients)
+        .text("knee at", knee)
+        .rate("ops/s", |curve| curve.before()?.ops_per_s)
+        .millis("response p99 ms", |curve| {
+            Some(curve.before()?.response_p99_ms)
+        })
+        .text("beyond", |curve| rate(curve, curve.after()))
+        .millis("p99 ms", |curve| Some(curve.after()?.response_p99_ms))
+        .millis("floor ms", |curve| curve.floor_ms)
+        .text("flags", flags)
+        .if_any()
+        .note(
+            "The knee is the highest rate whose response time (p99, from the instant an operation was due) is within 3 times \
+             the floor, the least of all; no higher rate is.",
+        )
+        .done()
+}
+
+/// What there is to know of the two loads that are shown.
+fn flags(curve: &CurveReport) -> String {
+    let shown = curve.before().into_iter().chain(curve.after());
+    let flags: BTreeSet<&str> = shown
+        .flat_map(|load| load.flags.iter().map(String::as_str))
+        .collect();
+    flags.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+fn knee(curve: &CurveReport) -> String {
+    match (curve.before(), curve.after()) {
+        (Some(before), None) => format!("above {}={}", curve.key, before.rate),
+        (before, _) => rate(curve, before),
+    }
+}
+
+fn rate(curve: &CurveReport, load: Option<&LoadReport>) -> String {
+    load.map_or_else(
+        || NONE.to_owned(),
+        |load| format!("{}={}", curve.key, load.rate),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use super::super::tests::step;
     use super::*;
+    use crate::report::tests::step;
 
     fn walked(response: &[f64]) -> Vec<CurveReport> {
         let of_load = |(rate, p99): (i64, &f64)| {

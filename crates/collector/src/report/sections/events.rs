@@ -1,27 +1,37 @@
-//! Warnings and errors of a run, and the samples that its agents had to give up.
+//! Warnings and errors of a run.
 
-use super::{ReportError, Statement, json_if_any, reading, rows};
 use crate::model::{RunId, StepId};
-use crate::report::{EventReport, LossReport};
-use serde_json::Value;
+use crate::report::row::{Statement, reading, rows_with, value};
+use crate::report::{Report, ReportError, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashMap;
 
 /// A soak run with a dead disk has hundreds of thousands.
 const EVENTS_LOADED: usize = 1000;
 
-pub(super) const LOSSES: Statement = Statement {
-    what: "losses",
-    sql: "SELECT e.name AS agent, l.what, sum(l.rows) AS rows, min(l.from_us) AS from_us, max(l.until_us) AS until_us
-          FROM runs AS r CROSS JOIN run_agents AS e ON e.run_id = r.id CROSS JOIN losses AS l ON l.agent_id = e.agent_id
-          WHERE r.id = ? AND l.from_us <= coalesce(r.ended_us, 9223372036854775807) AND l.until_us >= r.started_us
-          GROUP BY e.name, l.what ORDER BY e.name, l.what",
-};
+/// Events shown; the rest are counted.
+const EVENTS_SHOWN: usize = 20;
+
+/// A dated fact that may matter to the result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventReport {
+    pub at_us: i64,
+    pub severity: String,
+    pub kind: String,
+    pub step_id: Option<StepId>,
+    pub agent: Option<String>,
+    pub message: String,
+    #[serde(default)]
+    pub detail: Option<Map<String, Value>>,
+}
 
 /// The `-over` events come along: each ends the message of the event that it ends.
-pub(super) const EVENTS: Statement = Statement {
+pub(in crate::report) const EVENTS: Statement = Statement {
     what: "events",
-    sql: "SELECT e.at_us, e.severity, e.kind, e.step_id, e.agent_id, e.message, e.detail,
+    sql: "SELECT e.at_us, e.severity, e.kind, e.step_id, e.agent_id, e.message,
+                 iif(json_type(e.detail) = 'object', e.detail, NULL) AS detail,
                  coalesce(r.name, (SELECT f.name FROM former_agents AS f WHERE f.agent_id = a.id AND f.until_us > e.at_us
                                    ORDER BY f.until_us LIMIT 1), a.name) AS agent
           FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
@@ -35,21 +45,12 @@ const TOTAL: &str = "SELECT count(*) FROM events WHERE run_id = ? AND severity <
 type Hang = (String, Option<i64>, Option<i64>, Value, Value);
 
 /// The first warnings and errors, oldest first, and how many there are.
-pub(super) async fn load(
+pub(in crate::report) async fn load(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<(Vec<EventReport>, i64), ReportError> {
-    let read = rows(connection, EVENTS, run, |row| {
-        let event = EventReport {
-            at_us: row.try_get("at_us")?,
-            severity: row.try_get("severity")?,
-            kind: row.try_get("kind")?,
-            step_id: row.try_get::<Option<i64>, _>("step_id")?.map(StepId),
-            agent: row.try_get("agent")?,
-            message: row.try_get("message")?,
-            detail: json_if_any(row, "detail")?,
-        };
-        Ok((event, row.try_get::<Option<i64>, _>("agent_id")?))
+    let read: Vec<(EventReport, Option<i64>)> = rows_with(connection, EVENTS, run, |row| {
+        Ok((value(row)?, row.try_get("agent_id")?))
     })
     .await?;
     let (ends, begins): (Vec<_>, Vec<_>) = read
@@ -93,18 +94,33 @@ fn hang(kind: String, event: &EventReport, agent: Option<i64>) -> Hang {
     (kind, step, agent, of("since_us"), of("worker"))
 }
 
-pub(super) async fn losses(
-    connection: &mut SqliteConnection,
-    run: RunId,
-) -> Result<Vec<LossReport>, ReportError> {
-    rows(connection, LOSSES, run, |row| {
-        Ok(LossReport {
-            agent: row.try_get("agent")?,
-            what: row.try_get("what")?,
-            rows: row.try_get("rows")?,
-            from_us: row.try_get("from_us")?,
-            until_us: row.try_get("until_us")?,
+pub(in crate::report) fn table(report: &Report) -> Option<Table> {
+    // How the run ended stands above everything.
+    let is_the_reason = |event: &&EventReport| {
+        event.kind.starts_with("run-") && report.run.reason.as_ref() == Some(&event.message)
+    };
+    let events: Vec<&EventReport> = report
+        .events
+        .iter()
+        .filter(|one| !is_the_reason(one))
+        .collect();
+    let shown = events.get(..EVENTS_SHOWN).unwrap_or(&events);
+    let all = usize::try_from(report.events_total)
+        .unwrap_or(0)
+        .max(events.len());
+    Table::of("Warnings and errors", shown)
+        .instant("when", |event| event.at_us)
+        .text("severity", |event| &event.severity)
+        .text("agent", |event| event.agent.as_deref().unwrap_or_default())
+        .if_any()
+        .text("event", |event| &event.kind)
+        .text("message", |event| &event.message)
+        .note_where(all > shown.len(), || {
+            format!(
+                "{} more: benchmesh query --example what-went-wrong --run {}",
+                all - shown.len(),
+                report.run.id
+            )
         })
-    })
-    .await
+        .done()
 }

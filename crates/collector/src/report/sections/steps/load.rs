@@ -1,42 +1,69 @@
-//! A run's steps with what they came to, and who took part in them.
+//! Reads a run's steps with what they came to, and who took part in them.
 
-use super::{ReportError, Statement, json, rows};
-use crate::model::{RunId, StepId};
+use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure};
+use crate::model::RunId;
 use crate::plan::{TASKS_PER_AGENT, links_in_words};
-use crate::report::{GroupReport, Judged, OpReport, SecondsReport, StepReport, TaskFailure};
+use crate::report::ReportError;
+use crate::report::row::{Statement, add_to_steps, places, rows, rows_with, value};
+use crate::report::sections::{clients, traffic};
 use crate::results::real;
-use sqlx::sqlite::SqliteRow;
+use benchmesh_workloads::histogram::Histogram;
+use serde::Deserialize;
 use sqlx::{Row, SqliteConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-const NS_PER_MS: f64 = 1e6;
+/// Every statement of the steps.
+#[cfg(test)]
+pub(in crate::report) const STATEMENTS: [Statement; 9] = [
+    STEPS,
+    GROUPS,
+    OPS,
+    HISTOGRAMS,
+    TASKS,
+    CACHES,
+    MISSING,
+    clients::CLIENTS,
+    traffic::TRAFFIC,
+];
 
-pub(super) const STEPS: Statement = Statement {
+const STEPS: Statement = Statement {
     what: "steps",
-    sql: "SELECT * FROM steps AS s
+    sql: "SELECT id, ordinal, repeat, attempt, phase, coalesce(target, '') AS target, coalesce(system, '') AS system,
+                 workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us
+          FROM steps AS s
           WHERE run_id = ? AND state <> 'planned'
             AND attempt = (SELECT max(attempt) FROM steps AS t WHERE t.run_id = s.run_id AND t.ordinal = s.ordinal)
           ORDER BY ordinal",
 };
 
 /// Without the histograms, which are most of a row.
-pub(super) const OPS: Statement = Statement {
+const OPS: Statement = Statement {
     what: "step_results",
-    sql: "SELECT r.step_id, r.group_name, r.op, r.ops, r.bytes, r.errors, r.headline, r.ops_per_s, r.bytes_per_s,
-                 r.window_us, r.last_done_us, r.last_done_ops_per_s, r.last_done_bytes_per_s, r.seconds, r.zero_seconds,
+    sql: "SELECT r.step_id, coalesce(r.group_name, '') AS \"group\", r.op, r.ops, r.bytes, r.errors, r.headline,
+                 r.ops_per_s, r.bytes_per_s, iif(r.headline = 'window', r.window_us, r.last_done_us) / 1e6 AS over_s,
+                 r.last_done_us / 1e6 AS last_done_s, r.last_done_ops_per_s, r.last_done_bytes_per_s,
+                 r.seconds AS window_seconds, r.zero_seconds,
                  r.ops_per_s_stddev, r.ops_per_s_min, r.ops_per_s_max, r.bytes_per_s_stddev, r.bytes_per_s_min,
-                 r.bytes_per_s_max, r.mean_ns, r.stddev_ns, r.p50_ns, r.p90_ns, r.p95_ns, r.p99_ns, r.p999_ns, r.max_ns,
-                 r.response_p50_ns, r.response_p99_ns, r.response_max_ns
+                 r.bytes_per_s_max, r.mean_ns / 1e6 AS mean_ms, r.stddev_ns / 1e6 AS stddev_ms,
+                 r.p50_ns / 1e6 AS p50_ms, r.p90_ns / 1e6 AS p90_ms, r.p95_ns / 1e6 AS p95_ms, r.p99_ns / 1e6 AS p99_ms,
+                 r.p999_ns / 1e6 AS p999_ms, r.max_ns / 1e6 AS max_ms, r.response_p50_ns / 1e6 AS response_p50_ms,
+                 r.response_p99_ns / 1e6 AS response_p99_ms, r.response_max_ns / 1e6 AS response_max_ms
           FROM steps AS s CROSS JOIN step_results AS r ON r.step_id = s.id WHERE s.run_id = ? ORDER BY r.id",
 };
 
-pub(super) const GROUPS: Statement = Statement {
+const HISTOGRAMS: Statement = Statement {
+    what: "step_results",
+    sql: "SELECT r.step_id, r.group_name, r.op, r.histogram, r.response_histogram
+          FROM steps AS s CROSS JOIN step_results AS r ON r.step_id = s.id WHERE s.run_id = ? ORDER BY r.id",
+};
+
+const GROUPS: Statement = Statement {
     what: "step_groups",
     sql: "SELECT g.* FROM steps AS s CROSS JOIN step_groups AS g ON g.step_id = s.id WHERE s.run_id = ?
           ORDER BY g.step_id, g.name",
 };
 
-pub(super) const CACHES: Statement = Statement {
+const CACHES: Statement = Statement {
     what: "cache_drops",
     sql: "SELECT c.step_id, c.what, c.dropped, coalesce(e.host, fh.name, h.name) AS host,
                  coalesce(e.name, fa.name, a.name) AS agent, c.error
@@ -50,7 +77,7 @@ pub(super) const CACHES: Statement = Statement {
           WHERE s.run_id = ? ORDER BY c.step_id, c.what DESC, c.id",
 };
 
-pub(super) const TASKS: Statement = Statement {
+const TASKS: Statement = Statement {
     what: "tasks",
     sql: "SELECT t.step_id, coalesce(ea.name, a.name) AS agent, coalesce(ep.name, p.name) AS peer, t.skew_us,
                  t.skew_error_us, t.error, t.cpu_user_us, t.cpu_system_us,
@@ -64,111 +91,64 @@ pub(super) const TASKS: Statement = Statement {
           WHERE s.run_id = ? ORDER BY t.step_id, t.task_index",
 };
 
-pub(super) async fn steps(
+/// Of a step that was stopped as a whole, the tasks that were stopped with it are not missing.
+const MISSING: Statement = Statement {
+    what: "tasks",
+    sql: "SELECT t.step_id, coalesce(e.name, a.name) AS agent, t.state, coalesce(sum(o.ops), 0) AS ops, coalesce(sum(o.bytes), 0) AS bytes,
+                 coalesce(t.ended_us, (SELECT i.at_us + i.span_us FROM op_intervals AS i WHERE i.task_id = t.id
+                                       ORDER BY i.at_us DESC LIMIT 1))
+                     - coalesce(t.start_us, s.start_us) AS ran_us
+          FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id JOIN agents AS a ON a.id = t.agent_id
+               LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
+               LEFT JOIN task_results AS o ON o.task_id = t.id
+          WHERE s.run_id = ? AND s.state IN ('done', 'failed', 'stopped')
+            AND (t.state IN ('lost', 'failed') OR (t.state = 'stopped' AND s.state = 'done'))
+          GROUP BY t.id ORDER BY t.step_id, t.task_index",
+};
+
+/// The steps of a run with their operations, groups, clients, caches and failures.
+pub(in crate::report) async fn load(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Vec<StepReport>, ReportError> {
-    rows(connection, STEPS, run, |row| {
-        Ok(StepReport {
-            id: StepId(row.try_get("id")?),
-            ordinal: row.try_get("ordinal")?,
-            repeat: row.try_get("repeat")?,
-            attempt: row.try_get("attempt")?,
-            phase: row.try_get("phase")?,
-            target: row
-                .try_get::<Option<String>, _>("target")?
-                .unwrap_or_default(),
-            system: row
-                .try_get::<Option<String>, _>("system")?
-                .unwrap_or_default(),
-            workload: row.try_get("workload")?,
-            mode: row.try_get("mode")?,
-            params: json(row, "params")?,
-            clients: row.try_get("clients")?,
-            cache: row.try_get("cache")?,
-            caches_kept: Vec::new(),
-            caches_dropped: 0,
-            caches_failed: Vec::new(),
-            cpu_user_s: None,
-            cpu_system_s: None,
-            state: row.try_get("state")?,
-            partial: row.try_get("partial")?,
-            flags: json(row, "flags")?,
-            reason: row.try_get("reason")?,
-            start_us: row.try_get("start_us")?,
-            ended_us: row.try_get("ended_us")?,
-            skew_us: None,
-            skew_error_us: None,
-            judged: Judged::default(),
-            links: String::new(),
-            from_agent: None,
-            to_agent: None,
-            failures: Vec::new(),
-            groups: Vec::new(),
-            missing: Vec::new(),
-            traffic: Vec::new(),
-            ops: Vec::new(),
-        })
+    let mut steps: Vec<StepReport> = rows(connection, STEPS, run).await?;
+    add_to_steps(connection, GROUPS, run, &mut steps, |step, group| {
+        step.groups.push(group);
     })
-    .await
+    .await?;
+    add_ops(connection, run, &mut steps).await?;
+    add_slots(connection, run, &mut steps).await?;
+    add_tasks(connection, run, &mut steps).await?;
+    add_caches(connection, run, &mut steps).await?;
+    add_to_steps(connection, MISSING, run, &mut steps, |step, missing| {
+        step.missing.push(missing);
+    })
+    .await?;
+    clients::add(connection, run, &mut steps).await?;
+    add_to_steps(
+        connection,
+        traffic::TRAFFIC,
+        run,
+        &mut steps,
+        |step, traffic| {
+            step.traffic.push(traffic);
+        },
+    )
+    .await?;
+    Ok(steps)
 }
 
-/// Where each step stands, by its id.
-pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
-    steps
-        .iter()
-        .enumerate()
-        .map(|(at, step)| (step.id.0, at))
-        .collect()
-}
-
-pub(super) async fn add_ops(
+async fn add_ops(
     connection: &mut SqliteConnection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
-    let ops = rows(connection, OPS, run, |row| {
-        let ms = |column: &str| -> Result<Option<f64>, sqlx::Error> {
-            // REAL for means, INTEGER for percentiles: both are numbers here.
-            let ns: Option<f64> = row.try_get_unchecked(column)?;
-            Ok(ns.map(|ns| ns / NS_PER_MS))
-        };
-        Ok((
-            row.try_get::<i64, _>("step_id")?,
-            OpReport {
-                group: row
-                    .try_get::<Option<String>, _>("group_name")?
-                    .unwrap_or_default(),
-                op: row.try_get("op")?,
-                ops: row.try_get("ops")?,
-                bytes: row.try_get("bytes")?,
-                errors: row.try_get("errors")?,
-                over_s: over_s(row)?,
-                headline: row.try_get("headline")?,
-                ops_per_s: row.try_get("ops_per_s")?,
-                bytes_per_s: row.try_get("bytes_per_s")?,
-                last_done_ops_per_s: row.try_get("last_done_ops_per_s")?,
-                last_done_bytes_per_s: row.try_get("last_done_bytes_per_s")?,
-                last_done_s: row
-                    .try_get::<Option<i64>, _>("last_done_us")?
-                    .map(|us| real(us) / 1e6),
-                seconds: seconds(row)?,
-                clients: None,
-                mean_ms: ms("mean_ns")?,
-                stddev_ms: ms("stddev_ns")?,
-                p50_ms: ms("p50_ns")?,
-                p90_ms: ms("p90_ns")?,
-                p95_ms: ms("p95_ns")?,
-                p99_ms: ms("p99_ns")?,
-                p999_ms: ms("p999_ns")?,
-                max_ms: ms("max_ns")?,
-                response_p50_ms: ms("response_p50_ns")?,
-                response_p99_ms: ms("response_p99_ns")?,
-                response_max_ms: ms("response_max_ns")?,
-                service_slots: Vec::new(),
-                response_slots: Vec::new(),
-            },
-        ))
+    let ops = rows_with(connection, OPS, run, |row| {
+        let mut op: OpReport = value(row)?;
+        if row.try_get::<Option<i64>, _>("window_seconds")?.is_some() {
+            op.seconds = Some(value(row)?);
+        }
+        Ok((row.try_get::<i64, _>("step_id")?, op))
     })
     .await?;
     let at = places(steps);
@@ -180,67 +160,62 @@ pub(super) async fn add_ops(
     Ok(())
 }
 
-/// The time that the headline is of.
-fn over_s(row: &SqliteRow) -> Result<Option<f64>, sqlx::Error> {
-    let headline: String = row.try_get("headline")?;
-    let us: Option<i64> = match headline.as_str() {
-        "window" => row.try_get("window_us")?,
-        _ => row.try_get("last_done_us")?,
-    };
-    Ok(us.map(|us| real(us) / 1e6))
-}
+/// Slots of a histogram, each its highest value and its count.
+type Slots = Vec<(u64, u64)>;
 
-fn seconds(row: &SqliteRow) -> Result<Option<SecondsReport>, sqlx::Error> {
-    let Some(seconds) = row.try_get("seconds")? else {
-        return Ok(None);
-    };
-    Ok(Some(SecondsReport {
-        seconds,
-        zero: row.try_get("zero_seconds")?,
-        ops_per_s_stddev: row.try_get("ops_per_s_stddev")?,
-        ops_per_s_min: row.try_get("ops_per_s_min")?,
-        ops_per_s_max: row.try_get("ops_per_s_max")?,
-        bytes_per_s_stddev: row.try_get("bytes_per_s_stddev")?,
-        bytes_per_s_min: row.try_get("bytes_per_s_min")?,
-        bytes_per_s_max: row.try_get("bytes_per_s_max")?,
-    }))
-}
-
-pub(super) async fn add_groups(
+/// Gives each operation its slots; without repeats there is nothing to merge.
+async fn add_slots(
     connection: &mut SqliteConnection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
-    let groups = rows(connection, GROUPS, run, |row| {
-        Ok((
+    if steps.iter().all(|step| step.repeat <= 1) {
+        return Ok(());
+    }
+    let found = rows_with(connection, HISTOGRAMS, run, |row| {
+        let slots = |column: &str| -> Result<Slots, sqlx::Error> {
+            let Some(blob) = row.try_get::<Option<Vec<u8>>, _>(column)? else {
+                return Ok(Slots::new());
+            };
+            let histogram =
+                Histogram::from_v2_deflate(&blob).map_err(|source| sqlx::Error::ColumnDecode {
+                    index: column.to_owned(),
+                    source: Box::new(source),
+                })?;
+            Ok(histogram.slots().collect())
+        };
+        let group: Option<String> = row.try_get("group_name")?;
+        let key = (
             row.try_get::<i64, _>("step_id")?,
-            GroupReport {
-                name: row.try_get("name")?,
-                workload: row.try_get("workload")?,
-                mode: row.try_get("mode")?,
-                params: json(row, "params")?,
-                clients: row.try_get("clients")?,
-                tasks: row.try_get("tasks")?,
-            },
-        ))
+            group.unwrap_or_default(),
+            row.try_get::<String, _>("op")?,
+        );
+        Ok((key, slots("histogram")?, slots("response_histogram")?))
     })
     .await?;
     let at = places(steps);
-    for (step_id, group) in groups {
-        if let Some(step) = at.get(&step_id).and_then(|at| steps.get_mut(*at)) {
-            step.groups.push(group);
+    for ((step, group, name), service, response) in found {
+        let step = at.get(&step).and_then(|at| steps.get_mut(*at));
+        let op = step.and_then(|step| {
+            step.ops
+                .iter_mut()
+                .find(|op| op.group == group && op.op == name)
+        });
+        if let Some(op) = op {
+            (op.service_slots, op.response_slots) = (service, response);
         }
     }
     Ok(())
 }
 
 /// What a cold step could drop, what it had to leave, and what failed.
-pub(super) async fn add_caches(
+async fn add_caches(
     connection: &mut SqliteConnection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
-    struct Drop {
+    #[derive(Deserialize)]
+    struct CacheDrop {
         step_id: i64,
         what: String,
         dropped: bool,
@@ -248,17 +223,7 @@ pub(super) async fn add_caches(
         agent: String,
         error: Option<String>,
     }
-    let drops = rows(connection, CACHES, run, |row| {
-        Ok(Drop {
-            step_id: row.try_get("step_id")?,
-            what: row.try_get("what")?,
-            dropped: row.try_get("dropped")?,
-            host: row.try_get("host")?,
-            agent: row.try_get("agent")?,
-            error: row.try_get("error")?,
-        })
-    })
-    .await?;
+    let drops: Vec<CacheDrop> = rows(connection, CACHES, run).await?;
     let at = places(steps);
     let mut hosts: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
     for drop in drops {
@@ -292,12 +257,13 @@ pub(super) async fn add_caches(
 }
 
 /// Skew, ends of links and failures, from the tasks.
-pub(super) async fn add_tasks(
+async fn add_tasks(
     connection: &mut SqliteConnection,
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
-    struct TaskRow {
+    #[derive(Deserialize)]
+    struct TaskOfStep {
         step_id: i64,
         agent: String,
         peer: Option<String>,
@@ -306,32 +272,14 @@ pub(super) async fn add_tasks(
         error: Option<String>,
         cpu_user_us: Option<i64>,
         cpu_system_us: Option<i64>,
-        judged: Judged,
         tasks: i64,
     }
-    let tasks = rows(connection, TASKS, run, |row| {
-        Ok(TaskRow {
-            step_id: row.try_get("step_id")?,
-            agent: row.try_get("agent")?,
-            peer: row.try_get("peer")?,
-            skew_us: row.try_get("skew_us")?,
-            skew_error_us: row.try_get("skew_error_us")?,
-            error: row.try_get("error")?,
-            cpu_user_us: row.try_get("cpu_user_us")?,
-            cpu_system_us: row.try_get("cpu_system_us")?,
-            judged: Judged {
-                harness: row.try_get("harness")?,
-                cpu: row.try_get("cpu")?,
-                network: row.try_get("network")?,
-            },
-            tasks: row.try_get("tasks")?,
-        })
-    })
-    .await?;
+    let tasks: Vec<(TaskOfStep, Judged)> =
+        rows_with(connection, TASKS, run, |row| Ok((value(row)?, value(row)?))).await?;
     let at = places(steps);
     let mut ends: BTreeMap<usize, [BTreeSet<String>; 2]> = BTreeMap::new();
     let mut tasks_of: HashMap<i64, i64> = HashMap::new();
-    for task in tasks {
+    for (task, judged) in tasks {
         if let (Some(at), Some(peer)) = (at.get(&task.step_id), &task.peer) {
             let [from, to] = ends.entry(*at).or_default();
             from.insert(task.agent.clone());
@@ -353,9 +301,9 @@ pub(super) async fn add_tasks(
             step.skew_us = task.skew_us;
         }
         step.skew_error_us = step.skew_error_us.max(task.skew_error_us);
-        step.judged.harness |= task.judged.harness;
-        step.judged.cpu |= task.judged.cpu;
-        step.judged.network |= task.judged.network;
+        step.judged.harness |= judged.harness;
+        step.judged.cpu |= judged.cpu;
+        step.judged.network |= judged.network;
         if task.peer.is_none() {
             tasks_of.insert(task.step_id, task.tasks);
         }

@@ -1,10 +1,11 @@
-//! The results: the tables of each phase, in the shape that [`pivot`](super::super::pivot) chose.
+//! The results: the tables of each phase, in the shape that [`pivot`](super) chose.
 
-use super::Table;
-use super::bands::{Band, packed};
+use super::{scale_notes, title};
 use crate::figures::{self, NONE};
-use crate::report::pivot::{scale_notes, title};
-use crate::report::{Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport};
+use crate::report::bands::{Band, packed};
+use crate::report::{
+    Cell, ClientsReport, Figure, Measure, PhaseReport, Pivot, Report, StepReport, Table,
+};
 use crate::results::flags::meaning;
 use crate::results::missing::without;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ const SPARE: [&str; 8] = [
 ];
 
 /// Every phase's tables; `width`: characters of a line, where there is a limit.
-pub(super) fn tables(report: &Report, width: Option<usize>) -> Vec<Table> {
+pub(in crate::report) fn tables(report: &Report, width: Option<usize>) -> Vec<Table> {
     let phases = report.phases.iter();
     phases
         .flat_map(|phase| of_phase(report, phase, width))

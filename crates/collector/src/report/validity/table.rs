@@ -1,11 +1,10 @@
 //! What a reader must know before any figure: what was found first, then one line of what is fine and one of what
 //! was not checked.
 
-use super::Table;
-use crate::report::{Check, Verdict};
+use crate::report::{Check, Table, Verdict};
 
 /// `None`: nothing was checked.
-pub(super) fn table(checks: &[Check]) -> Option<Table> {
+pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
     if checks.is_empty() {
         return None;
     }

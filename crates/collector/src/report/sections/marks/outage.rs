@@ -3,7 +3,7 @@
 //! Pure. A percentile of the seconds around an outage hides it: hardly any operation ends in one. So the
 //! figures are times and counts.
 
-use crate::report::Outage;
+use super::Outage;
 use crate::results::real;
 
 /// A second below this share of the rate before belongs to the outage.

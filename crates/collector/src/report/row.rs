@@ -1,0 +1,177 @@
+//! Reads the rows of a statement about one run.
+//!
+//! What is read is declared once, as a struct that serde knows: its fields name the columns of the statement and the keys
+//! of the JSON document. An integer is a truth value where the field is one; a text is JSON where the field is a list or
+//! an object.
+
+use super::{ReportError, StepReport};
+use crate::model::RunId;
+use serde::de::value::{Error, MapDeserializer};
+use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
+use serde::{Deserialize, forward_to_deserialize_any};
+use sqlx::sqlite::{Sqlite, SqliteRow, SqliteValueRef};
+use sqlx::{Column as _, Decode, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
+use std::collections::HashMap;
+
+/// A statement about one run, bound as its first parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Statement {
+    /// The table or view that is named when it cannot be read.
+    pub what: &'static str,
+    pub sql: &'static str,
+}
+
+pub(super) fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
+    move |source| ReportError::Read { what, source }
+}
+
+/// Runs a statement about one run; a value of each row.
+pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
+    connection: &mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+) -> Result<Vec<T>, ReportError> {
+    rows_with(connection, statement, run, |row| value(row)).await
+}
+
+/// As [`rows`], with what makes a value of a row.
+pub(super) async fn rows_with<T>(
+    connection: &mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+    make: fn(&SqliteRow) -> Result<T, sqlx::Error>,
+) -> Result<Vec<T>, ReportError> {
+    let rows = sqlx::query(statement.sql)
+        .bind(run.0)
+        .fetch_all(connection)
+        .await
+        .map_err(reading(statement.what))?;
+    rows.iter()
+        .map(|row| make(row).map_err(reading(statement.what)))
+        .collect()
+}
+
+/// Adds each row to the step that its `step_id` names. Of a step with several attempts only the last is there.
+pub(super) async fn add_to_steps<T: for<'r> Deserialize<'r>>(
+    connection: &mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+    steps: &mut [StepReport],
+    mut add: impl FnMut(&mut StepReport, T),
+) -> Result<(), ReportError> {
+    let rows = rows_with(connection, statement, run, |row| {
+        Ok((row.try_get::<i64, _>("step_id")?, value(row)?))
+    })
+    .await?;
+    let at = places(steps);
+    for (step, one) in rows {
+        if let Some(step) = at.get(&step).and_then(|at| steps.get_mut(*at)) {
+            add(step, one);
+        }
+    }
+    Ok(())
+}
+
+/// Where each step stands, by its id.
+pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
+    let steps = steps.iter().enumerate();
+    steps.map(|(at, step)| (step.id.0, at)).collect()
+}
+
+/// The value that a row is.
+pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r SqliteRow) -> Result<T, sqlx::Error> {
+    let mut fields = Vec::with_capacity(row.len());
+    for (at, column) in row.columns().iter().enumerate() {
+        fields.push((column.name(), Stored::of(row.try_get_raw(at)?)?));
+    }
+    T::deserialize(MapDeserializer::new(fields.into_iter()))
+        .map_err(|error: Error| sqlx::Error::Decode(Box::new(error)))
+}
+
+/// A value as SQLite stores it.
+#[derive(Clone, Copy, Debug)]
+enum Stored<'r> {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(&'r str),
+    Blob(&'r [u8]),
+}
+
+impl<'r> Stored<'r> {
+    fn of(value: SqliteValueRef<'r>) -> Result<Self, sqlx::Error> {
+        if value.is_null() {
+            return Ok(Self::Null);
+        }
+        let stored = match value.type_info().name() {
+            "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Self::Integer),
+            "REAL" => <f64 as Decode<Sqlite>>::decode(value).map(Self::Real),
+            "TEXT" => <&str as Decode<Sqlite>>::decode(value).map(Self::Text),
+            _ => <&[u8] as Decode<Sqlite>>::decode(value).map(Self::Blob),
+        };
+        stored.map_err(sqlx::Error::Decode)
+    }
+
+    /// The text as JSON; `None`: it is no text.
+    fn json(self) -> Option<serde_json::Deserializer<serde_json::de::StrRead<'r>>> {
+        match self {
+            Self::Text(text) => Some(serde_json::Deserializer::from_str(text)),
+            _ => None,
+        }
+    }
+}
+
+impl<'r> IntoDeserializer<'r> for Stored<'r> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Stored<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Null => visitor.visit_unit(),
+            Self::Integer(value) => visitor.visit_i64(value),
+            Self::Real(value) => visitor.visit_f64(value),
+            Self::Text(text) => visitor.visit_borrowed_str(text),
+            Self::Blob(bytes) => visitor.visit_borrowed_bytes(bytes),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Null => visitor.visit_none(),
+            there => visitor.visit_some(there),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Integer(value) => visitor.visit_bool(value != 0),
+            other => other.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.json() {
+            Some(mut json) => json.deserialize_seq(visitor).map_err(Error::custom),
+            None => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.json() {
+            Some(mut json) => json.deserialize_map(visitor).map_err(Error::custom),
+            None => self.deserialize_any(visitor),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
+        tuple tuple_struct struct enum identifier ignored_any
+    }
+}
