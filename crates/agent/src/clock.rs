@@ -26,11 +26,11 @@ pub const DRIFT_PER_SECOND_NS: u64 = 100_000;
 /// Probes at the start of a session, and their distance.
 pub const BURST: u32 = 8;
 /// Distance of the probes in the first burst.
-pub const BURST_EVERY: Duration = Duration::from_millis(20);
+pub const BURST_INTERVAL: Duration = Duration::from_millis(20);
 /// Distance of the probes after it.
-pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the offset is put into the telemetry.
-pub const OFFSET_EVERY: Duration = Duration::from_secs(10);
+pub const OFFSET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long this machine has slept since it was booted.
 #[must_use]

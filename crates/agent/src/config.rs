@@ -4,7 +4,7 @@
 //! cannot change anything here.
 
 use crate::policy::PolicyConfig;
-use crate::sampler::{DaemonRule, PERIOD_MIN, RuleError};
+use crate::sampler::{DaemonRule, MIN_PERIOD, RuleError};
 use benchmesh_model::text::is_hidden;
 use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
 pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 
 /// The smallest spool that can work: it holds the batches on their way and a few to merge, and its write-ahead log.
-pub const LEAST_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
+pub const MIN_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
-const MOST_PERIOD: Duration = Duration::from_secs(3600);
-const MOST_NAME_BYTES: usize = 128;
-const MOST_LABELS: usize = 64;
-const MOST_LABEL_BYTES: usize = 256;
+const MAX_PERIOD: Duration = Duration::from_secs(3600);
+const MAX_NAME_BYTES: usize = 128;
+const MAX_LABELS: usize = 64;
+const MAX_LABEL_BYTES: usize = 256;
 
 /// Everything an agent is told.
 #[derive(Clone, Debug)]
@@ -79,11 +79,11 @@ pub enum ConfigError {
         given: String,
         problem: &'static str,
     },
-    #[error("{given} labels are too many; at most {MOST_LABELS}")]
+    #[error("{given} labels are too many; at most {MAX_LABELS}")]
     Labels { given: usize },
     #[error("a sampling period of {given:?} is out of range; 100 ms to 1 h")]
     SamplePeriod { given: Duration },
-    #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES} (16MiB)")]
+    #[error("a spool of {given} bytes is too small; at least {MIN_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
     #[error("daemon rule `{name}`")]
     Rule {
@@ -128,7 +128,7 @@ impl AgentConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         check_collector(&self.collector)?;
         check_name(&self.name)?;
-        if self.labels.len() > MOST_LABELS {
+        if self.labels.len() > MAX_LABELS {
             return Err(ConfigError::Labels {
                 given: self.labels.len(),
             });
@@ -136,12 +136,12 @@ impl AgentConfig {
         for (key, value) in &self.labels {
             check_label(key, value)?;
         }
-        if !(PERIOD_MIN..=MOST_PERIOD).contains(&self.sample_period) {
+        if !(MIN_PERIOD..=MAX_PERIOD).contains(&self.sample_period) {
             return Err(ConfigError::SamplePeriod {
                 given: self.sample_period,
             });
         }
-        if self.spool_limit_bytes < LEAST_SPOOL_LIMIT_BYTES {
+        if self.spool_limit_bytes < MIN_SPOOL_LIMIT_BYTES {
             return Err(ConfigError::SpoolLimit {
                 given: self.spool_limit_bytes,
             });
@@ -205,7 +205,7 @@ fn check_name(given: &str) -> Result<(), ConfigError> {
     if given.is_empty() {
         return wrong("it is empty");
     }
-    if given.len() > MOST_NAME_BYTES {
+    if given.len() > MAX_NAME_BYTES {
         return wrong("it is longer than 128 bytes");
     }
     if given.chars().any(|c| is_hidden(c) || c.is_whitespace()) {
@@ -228,7 +228,7 @@ fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
     if key.is_empty() {
         return wrong("it has no key; write KEY=VALUE");
     }
-    if key.len() + value.len() > MOST_LABEL_BYTES {
+    if key.len() + value.len() > MAX_LABEL_BYTES {
         return wrong("it is longer than 256 bytes");
     }
     if key.chars().chain(value.chars()).any(is_hidden) {

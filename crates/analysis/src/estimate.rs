@@ -9,7 +9,7 @@ pub const ALPHA: f64 = 0.05;
 /// Resamples: their standard deviation is then known to 4 %.
 const RESAMPLES: usize = 400;
 /// From so many units on their dependence can be estimated.
-const LEAST_UNITS: usize = 8;
+const MIN_UNITS: usize = 8;
 /// From so many on they have a deviation worth the name.
 const MIN_SHORT: usize = 3;
 /// What the error of a few units is raised by, as their dependence is unknown: that of a first-order
@@ -26,7 +26,7 @@ pub struct Error {
 /// The noise of one run by the circular block bootstrap of its seconds. `None`: it has too few to tell.
 pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
     let n = series.len();
-    if n < LEAST_UNITS {
+    if n < MIN_UNITS {
         return within_short(figure, series);
     }
     let block = series.block();

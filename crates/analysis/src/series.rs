@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Units that a series is resampled in.
 pub const UNITS: usize = 512;
-const LEAST_BLOCKS: usize = 4;
+const MIN_BLOCKS: usize = 4;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl Series {
 
     /// Units in a block that is nearly independent of the next; four blocks are the least that tell anything.
     pub fn block(&self) -> usize {
-        whole(self.dependence.block.ceil()).clamp(1, (self.len() / LEAST_BLOCKS).max(1))
+        whole(self.dependence.block.ceil()).clamp(1, (self.len() / MIN_BLOCKS).max(1))
     }
 
     pub fn dependence(&self) -> Dependence {

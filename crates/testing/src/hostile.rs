@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// of thousands of steps, which take a debug build a second.
 const CASES: u32 = 16;
 /// CPU time of one case, in a debug build: far above what any takes, and far below a hang.
-const MOST_CPU: Duration = Duration::from_secs(20);
+const MAX_CPU: Duration = Duration::from_secs(20);
 
 /// One change of some bytes. Places are shares of the length, so that they fit whatever the length is.
 #[derive(Debug, Clone)]
@@ -233,7 +233,7 @@ pub fn withstands<S: Strategy>(
             result?;
             prop_assert!(peak <= most_bytes, "it took {peak} bytes of memory");
             let cpu = thread_cpu().saturating_sub(cpu);
-            prop_assert!(cpu <= MOST_CPU, "it took {cpu:?} of CPU time");
+            prop_assert!(cpu <= MAX_CPU, "it took {cpu:?} of CPU time");
             Ok(())
         });
         match tried {

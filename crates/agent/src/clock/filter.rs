@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(30);
 /// A window of one probe a second and a burst fits twice over.
-const MOST_KEPT: usize = 96;
+const MAX_KEPT: usize = 96;
 /// The least jump between two clocks that is a gap.
 const MIN_GAP_NS: u64 = 10_000_000;
 /// How fast clocks part that are slewed: the kernel's limit of 500 ppm on both sides, crystals, and as much again. A
@@ -130,7 +130,7 @@ impl Filter {
         self.kept.retain(|old| {
             now.since(old.map.measured) <= WINDOW && beyond_errors(old, &newest) == 0
         });
-        if self.kept.len() >= MOST_KEPT {
+        if self.kept.len() >= MAX_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back(newest);

@@ -4,7 +4,7 @@
 //! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the
 //! machine sleeps. Mesh time plays no part. A step is an event, and changes nothing else.
 
-use super::{Estimate, OFFSET_EVERY, clock_ns};
+use super::{Estimate, OFFSET_INTERVAL, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::time::ClockId;
@@ -81,7 +81,7 @@ impl WallWatch {
         let is_known = |seen: &Seen| {
             seen.mesh == mesh
                 && seen.estimate.map.is_of_era(estimate.map)
-                && now.since(seen.last_row_at) < OFFSET_EVERY
+                && now.since(seen.last_row_at) < OFFSET_INTERVAL
         };
         let is_due = step.is_some() || !seen.as_ref().is_some_and(is_known);
         self.seen = Some(Seen {

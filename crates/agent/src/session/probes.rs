@@ -3,12 +3,12 @@
 //! A burst at the start of a session, then one probe a second. Only a few are remembered: an answer that comes later
 //! than that could not be a good one.
 
-use crate::clock::{BURST, BURST_EVERY, PROBE_EVERY};
+use crate::clock::{BURST, BURST_INTERVAL, PROBE_INTERVAL};
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-const MOST_OUTSTANDING: usize = 16;
+const MAX_OUTSTANDING: usize = 16;
 
 /// The probes of one session.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl Probes {
     pub fn send(&mut self) -> MonoNanos {
         self.burst_left = self.burst_left.saturating_sub(1);
         let pause = if self.burst_left > 0 {
-            BURST_EVERY
+            BURST_INTERVAL
         } else {
-            PROBE_EVERY
+            PROBE_INTERVAL
         };
         self.next = Instant::now() + pause;
-        if self.outstanding.len() >= MOST_OUTSTANDING {
+        if self.outstanding.len() >= MAX_OUTSTANDING {
             self.outstanding.pop_front();
         }
         let now = MonoNanos::now();
@@ -83,7 +83,7 @@ mod tests {
         assert!(probes.answered(sent));
         assert!(!probes.answered(sent));
         let first = probes.send();
-        for _ in 0..MOST_OUTSTANDING {
+        for _ in 0..MAX_OUTSTANDING {
             probes.send();
         }
         assert!(!probes.answered(first), "too old");

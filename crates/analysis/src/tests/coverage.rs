@@ -72,14 +72,14 @@ fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
 }
 
 /// 5 % of 200.
-const MOST_ALARMS: usize = 10;
+const MAX_ALARMS: usize = 10;
 
 #[test]
 fn loads_that_do_not_differ_raise_no_alarm_with_the_noise_of_a_disk() {
     for seconds in [120, 600] {
         let alarms = alarms(seconds, fitted(), 11);
         assert!(
-            alarms <= MOST_ALARMS,
+            alarms <= MAX_ALARMS,
             "{alarms} of {PAIRS} pairs of {seconds} s, {:?}",
             fitted()
         );
@@ -89,7 +89,7 @@ fn loads_that_do_not_differ_raise_no_alarm_with_the_noise_of_a_disk() {
 #[test]
 fn loads_that_do_not_differ_raise_no_alarm_with_strongly_dependent_noise() {
     let alarms = alarms(300, (0.85, 0.1), 12);
-    assert!(alarms <= MOST_ALARMS, "{alarms} of {PAIRS} pairs");
+    assert!(alarms <= MAX_ALARMS, "{alarms} of {PAIRS} pairs");
 }
 
 /// The rate of this disk varies by 14 % from second to second, and its seconds depend on each other: by the standard formula

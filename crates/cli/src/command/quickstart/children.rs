@@ -23,7 +23,7 @@ const LINES_KEPT: usize = 30;
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Between two looks at whether a child has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// All of them, in the order of their start.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Children {
             if let Err(error) = self.check() {
                 return error;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -149,7 +149,7 @@ impl Child {
                         self.output()
                     )
                 }
-                None => tokio::time::sleep(LOOK).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
