@@ -2,8 +2,8 @@
 //!
 //! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it. A
 //! task begins with one; `runner::follow` moves its seconds from there, each by at most half a millisecond, and anew
-//! after a [`Gap`]. [`Dating`] says which mapping dates a row. Nothing here knows of streams: `session` sends the
-//! probes, and gives the estimate to the others through a watch channel.
+//! after a [`Gap`]. [`Dating`] selects the mapping that dates a row. Nothing here knows of streams: `session` sends the
+//! probes and publishes the estimate through a watch channel.
 
 mod dating;
 mod filter;
@@ -20,22 +20,22 @@ pub use wall::{WallReading, WallWatch};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// How fast two clocks may part: 100 ppm, the worst that an undisciplined crystal does.
+/// Maximum drift between two clocks: 100 ppm, the worst case of an undisciplined crystal.
 pub const DRIFT_PER_SECOND_NS: u64 = 100_000;
 
-/// Probes at the start of a session, and their distance.
+/// Number of probes in the burst at the start of a session.
 pub const BURST: u32 = 8;
-/// Distance of the probes in the first burst.
-pub const BURST_EVERY: Duration = Duration::from_millis(20);
-/// Distance of the probes after it.
-pub const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How often the offset is put into the telemetry.
-pub const OFFSET_EVERY: Duration = Duration::from_secs(10);
+/// Interval between the probes of the first burst.
+pub const BURST_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval between later probes.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the offset is recorded in the telemetry.
+pub const OFFSET_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long this machine has slept since it was booted.
+/// Time that this machine has spent suspended since boot.
 #[must_use]
 pub fn slept_ns() -> i64 {
-    // Nothing but time passes between the two: what is read too much is a preemption, far below a gap's half.
+    // The two reads are not simultaneous; a preemption between them adds an error far below half of the gap threshold.
     clock_ns(ClockId::Boottime).saturating_sub(clock_ns(ClockId::Monotonic))
 }
 

@@ -1,10 +1,10 @@
-//! What an agent is told at its start, and the mistakes that can be known before it dials.
+//! The agent's configuration, and the mistakes that are detectable before it dials.
 //!
-//! It knows nothing of files or sockets: paths are resolved by `state` and by the sandbox of the workloads. A collector
-//! cannot change anything here.
+//! It knows nothing of files or sockets: `state` and the workloads' sandbox resolve paths. A collector cannot change
+//! anything here.
 
 use crate::policy::PolicyConfig;
-use crate::sampler::{DaemonRule, PERIOD_MIN, RuleError};
+use crate::sampler::{DaemonRule, MIN_PERIOD, RuleError};
 use benchmesh_model::text::is_hidden;
 use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
@@ -12,52 +12,52 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the collector listens unless told otherwise.
+/// Default address of the collector.
 pub const DEFAULT_COLLECTOR: &str = "127.0.0.1:4750";
 
-/// How much an agent spools at the most: a day's telemetry of a busy node.
+/// Default size limit of the spool: a day's telemetry of a busy node.
 pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 
-/// The smallest spool that can work: it holds the batches on their way and a few to merge, and its write-ahead log.
-pub const LEAST_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
+/// Minimum spool size: batches in flight, a few to merge, and the write-ahead log.
+pub const MIN_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
-const MOST_PERIOD: Duration = Duration::from_secs(3600);
-const MOST_NAME_BYTES: usize = 128;
-const MOST_LABELS: usize = 64;
-const MOST_LABEL_BYTES: usize = 256;
+const MAX_PERIOD: Duration = Duration::from_secs(3600);
+const MAX_NAME_BYTES: usize = 128;
+const MAX_LABELS: usize = 64;
+const MAX_LABEL_BYTES: usize = 256;
 
-/// Everything an agent is told.
+/// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The collector's gRPC address, `host:port`.
     pub collector: String,
     /// The agent's name, unique in its mesh.
     pub name: String,
-    /// What plans select agents by.
+    /// Labels by which plans select agents.
     pub labels: BTreeMap<String, String>,
-    /// What load it takes.
+    /// The load that the agent accepts.
     pub policy: PolicyConfig,
-    /// Where the agent keeps its uid and its spools; must not lie on a target.
+    /// Directory of the agent's uid and its spools; must not lie on a target.
     pub state_dir: PathBuf,
-    /// Where tasks keep local data that is not on a target; none: such tasks are refused.
+    /// Directory for task data that is not on a target; `None`: tasks that need it are refused.
     pub scratch_dir: Option<PathBuf>,
-    /// The address where peers reach this agent; none: as the collector sees it.
+    /// The address where peers reach this agent; `None`: the address that the collector sees.
     pub advertise: Option<String>,
-    /// Daemons to watch beside those that are known by name.
+    /// Daemons to watch in addition to the built-in ones.
     pub daemon_rules: Vec<DaemonRule>,
     /// How often to sample, when the collector wants more than marks.
     pub sample_period: Duration,
-    /// Sample this host between runs, too.
+    /// Sample this host between runs too.
     pub sample_always: bool,
-    /// How much may wait in the spools, in bytes of their files.
+    /// Size limit of the spool files together, in bytes.
     pub spool_limit_bytes: u64,
-    /// Gets the agent its certificate where there is none that fits.
+    /// Obtains a certificate if there is no suitable one.
     pub join: Option<JoinToken>,
-    /// Where this user's credentials are; a collector of the same user leaves some there. `None`: nowhere.
+    /// Directory of this user's credentials, where a collector of the same user leaves some; `None`: do not look.
     pub credentials_dir: Option<PathBuf>,
     /// Speak to the collector without TLS.
     pub insecure: bool,
-    /// Where the raw start of every worker is written, apart from what is reported.
+    /// File for the raw start instant of every worker, independent of what is reported.
     pub start_log: Option<PathBuf>,
 }
 
@@ -79,11 +79,11 @@ pub enum ConfigError {
         given: String,
         problem: &'static str,
     },
-    #[error("{given} labels are too many; at most {MOST_LABELS}")]
+    #[error("{given} labels are too many; at most {MAX_LABELS}")]
     Labels { given: usize },
     #[error("a sampling period of {given:?} is out of range; 100 ms to 1 h")]
     SamplePeriod { given: Duration },
-    #[error("a spool of {given} bytes is too small; at least {LEAST_SPOOL_LIMIT_BYTES} (16MiB)")]
+    #[error("a spool of {given} bytes is too small; at least {MIN_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
     #[error("daemon rule `{name}`")]
     Rule {
@@ -99,7 +99,7 @@ pub enum ConfigError {
 }
 
 impl AgentConfig {
-    /// A configuration that allows nothing, with every default: the collector on this machine.
+    /// A configuration with every default, which allows nothing and dials the collector on this machine.
     #[must_use]
     pub fn new(name: impl Into<String>, state_dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -121,14 +121,15 @@ impl AgentConfig {
         }
     }
 
-    /// Everything that can be known to be wrong before anything is opened.
+    /// Checks everything that is verifiable before anything is opened.
     ///
     /// # Errors
+    ///
     /// The first mistake.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_collector(&self.collector)?;
         check_name(&self.name)?;
-        if self.labels.len() > MOST_LABELS {
+        if self.labels.len() > MAX_LABELS {
             return Err(ConfigError::Labels {
                 given: self.labels.len(),
             });
@@ -136,12 +137,12 @@ impl AgentConfig {
         for (key, value) in &self.labels {
             check_label(key, value)?;
         }
-        if !(PERIOD_MIN..=MOST_PERIOD).contains(&self.sample_period) {
+        if !(MIN_PERIOD..=MAX_PERIOD).contains(&self.sample_period) {
             return Err(ConfigError::SamplePeriod {
                 given: self.sample_period,
             });
         }
-        if self.spool_limit_bytes < LEAST_SPOOL_LIMIT_BYTES {
+        if self.spool_limit_bytes < MIN_SPOOL_LIMIT_BYTES {
             return Err(ConfigError::SpoolLimit {
                 given: self.spool_limit_bytes,
             });
@@ -159,7 +160,7 @@ impl AgentConfig {
     }
 }
 
-/// Splits `host:port`; an IPv6 address stands in brackets.
+/// Splits `host:port`; an IPv6 address is in brackets.
 fn split(address: &str) -> Result<(&str, u16), &'static str> {
     let (host, port) = address.rsplit_once(':').ok_or("it has no port")?;
     let port = port
@@ -205,13 +206,13 @@ fn check_name(given: &str) -> Result<(), ConfigError> {
     if given.is_empty() {
         return wrong("it is empty");
     }
-    if given.len() > MOST_NAME_BYTES {
+    if given.len() > MAX_NAME_BYTES {
         return wrong("it is longer than 128 bytes");
     }
     if given.chars().any(|c| is_hidden(c) || c.is_whitespace()) {
         return wrong("it contains a space, or a character that is not seen");
     }
-    // It becomes the name of a directory.
+    // The name becomes a directory name.
     if given.contains('/') || given.contains("..") {
         return wrong("it contains `/` or `..`");
     }
@@ -228,7 +229,7 @@ fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
     if key.is_empty() {
         return wrong("it has no key; write KEY=VALUE");
     }
-    if key.len() + value.len() > MOST_LABEL_BYTES {
+    if key.len() + value.len() > MAX_LABEL_BYTES {
         return wrong("it is longer than 256 bytes");
     }
     if key.chars().chain(value.chars()).any(is_hidden) {
@@ -237,7 +238,7 @@ fn check_label(key: &str, value: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A name would mean something else to each host, and nothing looks it up.
+/// Must be an IP address: a host name could resolve differently on each host, and nothing resolves it.
 fn check_advertise(given: &str) -> Result<(), ConfigError> {
     let problem = match given.parse::<IpAddr>() {
         Ok(address) if address.is_unspecified() => "it is every address: give one",

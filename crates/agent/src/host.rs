@@ -1,7 +1,7 @@
-//! What an agent says of its host: read once from the kernel, at the start.
+//! Facts about the agent's host, read once from the kernel at the start.
 //!
 //! A host is one kernel and one PID namespace, so its key is the boot id and that namespace. Interfaces belong to a
-//! network namespace. What the kernel does not tell is an error here, not a made-up value.
+//! network namespace. A value that the kernel does not report is an error here, not a made-up value.
 
 mod beneath;
 mod inventory;
@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One host, as the collector keeps it.
+/// One host, as stored by the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     pub boot_id: String,
@@ -25,7 +25,7 @@ pub struct HostFacts {
     pub memory_bytes: i64,
 }
 
-/// What the kernel did not tell.
+/// A fact that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("read {path}: is /proc mounted?")]
@@ -39,10 +39,11 @@ pub enum HostError {
 }
 
 impl HostFacts {
-    /// Reads them.
+    /// Reads the facts.
     ///
     /// # Errors
-    /// When a file of `/proc` cannot be read or does not hold what it should.
+    ///
+    /// When a file of `/proc` is unreadable or has unexpected content.
     pub fn read() -> Result<Self, HostError> {
         let names = rustix::system::uname();
         Ok(Self {
@@ -76,7 +77,7 @@ fn namespace(path: &str) -> Result<String, HostError> {
     Ok(link.to_string_lossy().into_owned())
 }
 
-/// The CPUs that are online, whatever this process may use of them.
+/// Number of online CPUs, regardless of this process's affinity.
 fn cpus(stat: &str) -> Result<u32, HostError> {
     let lines = stat.lines().filter(|line| {
         line.strip_prefix("cpu")

@@ -1,7 +1,7 @@
-//! The agent's certificate: found, asked for, renewed.
+//! The agent's certificate: loaded, requested, renewed.
 //!
-//! It is in the state directory and good for one name. Where there is none that fits, a join token gets one, or the
-//! credentials that a collector of the same user has left for its user on this machine.
+//! It lies in the state directory and is valid for one name. If there is no suitable one, a join token obtains it, or
+//! the credentials that a collector of the same user left on this machine.
 
 use benchmesh_trust::{
     Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Role,
@@ -14,30 +14,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::transport::Channel;
 
-/// In the state directory.
+/// File name in the state directory.
 pub const FILE: &str = "credentials.json";
 
-/// How often a certificate's age is looked at, and how long after a failed renewal it is tried again.
+/// How often a certificate's age is checked, and the delay before a failed renewal is retried.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Where the agent's certificate comes from.
+/// Sources of the agent's certificate.
 #[derive(Debug)]
 pub struct Identity {
     pub collector: String,
     pub name: String,
-    /// Of the state directory; it stays with the name.
+    /// The uid in the state directory; it stays with the name.
     pub uid: String,
     /// The agent's own credentials.
     pub file: PathBuf,
-    /// Where credentials of this user are; `None`: nowhere.
+    /// Directory of this user's credentials; `None`: do not look.
     pub user_directory: Option<PathBuf>,
     pub join: Option<JoinToken>,
     pub insecure: bool,
-    /// Asked with and not certified yet: a token that was used up by a lost answer serves it again.
+    /// A key that was sent but not certified yet. Reusing it makes a token valid again whose answer was lost.
     pub new_key: Mutex<Option<Arc<NewKey>>>,
 }
 
-/// Why the agent cannot show who it is.
+/// Why the agent cannot authenticate.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error(
@@ -70,7 +70,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// Whether somebody must act; the rest passes by itself.
+    /// Whether the error needs an operator; other errors are transient.
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::Dial(error) => error.is_distrust(),
@@ -79,8 +79,7 @@ impl IdentityError {
         }
     }
 
-    /// Whether a collector that is just starting may be the cause: it listens before its credentials and its
-    /// certificates are there.
+    /// Whether a starting collector may be the cause: it listens before its credentials and its certificates exist.
     pub fn may_be_starting(&self) -> bool {
         matches!(
             self,
@@ -91,11 +90,11 @@ impl IdentityError {
         )
     }
 
-    /// Whether an agent that was never attached gives up: nothing but another command line or another certificate helps.
+    /// Whether an agent that was never attached gives up: only another command line or another certificate helps.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Dial(DialError::Refused { .. }) => true,
-            // A stranger on the port goes away, and the collector comes back.
+            // The process on the port may be another one, and the collector may come back.
             Self::Dial(_) | Self::Enrol(EnrolError::Broken { .. }) => false,
             // A collector on this machine may be about to write its user's credentials.
             Self::NoCertificate { collector } => !is_loopback(collector),
@@ -116,9 +115,9 @@ fn is_loopback(collector: &str) -> bool {
 }
 
 impl Identity {
-    /// A connection to the collector as this agent.
+    /// Connects to the collector as this agent.
     pub async fn dial(&self) -> Result<Channel, IdentityError> {
-        // First of all whether anybody is there: a collector that starts writes its user's credentials before it serves.
+        // First check that something listens: a starting collector writes its user's credentials before it serves.
         let connection = TcpConnection::at(&self.collector)
             .await
             .map_err(IdentityError::Dial)?;
@@ -137,7 +136,7 @@ impl Identity {
         connection.dial(security).await.map_err(IdentityError::Dial)
     }
 
-    /// The certificate in the state directory, or a new one.
+    /// Returns the certificate in the state directory, or a new one.
     async fn certificate(&self) -> Result<Credentials, IdentityError> {
         let own = Credentials::load(&self.file).map_err(IdentityError::Credentials)?;
         let user = self.of_user()?;
@@ -160,7 +159,7 @@ impl Identity {
                 };
                 let is_of_other_collector = match (&self.join, &user) {
                     (Some(token), _) => token.ca() != ca,
-                    // The user's collector at this address was made anew.
+                    // The user's collector at this address has a new CA.
                     (None, Some(user)) => differs(user),
                     (None, None) => false,
                 };
@@ -197,7 +196,7 @@ impl Identity {
         Ok(new)
     }
 
-    /// What a collector of this user has left for this address.
+    /// Credentials that a collector of this user has left for this address.
     fn of_user(&self) -> Result<Option<Credentials>, IdentityError> {
         let Some(directory) = &self.user_directory else {
             return Ok(None);
@@ -227,12 +226,12 @@ impl Identity {
         *self.new_key.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Renews the certificate whenever two thirds of its time are over.
+    /// Renews the certificate after two thirds of each lifetime.
     pub async fn keep_renewed(&self) -> Infallible {
         let mut warned = false;
         loop {
             let own = Credentials::load(&self.file).ok().flatten();
-            // Without one it is about to be made. A short life is looked at more often.
+            // Without a certificate, one is about to be made. A short lifetime is checked more often.
             let pause = own.map_or(Duration::from_secs(1), |own| {
                 let life = own.expires_s.saturating_sub(own.issued_s);
                 RENEWAL_INTERVAL.min(Duration::from_millis(life.saturating_mul(1000) / 12))

@@ -57,7 +57,7 @@ pub use sampled::{
 pub(crate) use secrets::without_secrets;
 
 /// Below this a sample is mostly noise of the kernel's own ticks.
-pub const PERIOD_MIN: Duration = Duration::from_millis(100);
+pub const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// What to watch, fixed for the sampler's life.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ pub struct Sampling {
     pub host_wide: bool,
     /// Interfaces of the network namespace that the sampler was started in.
     pub interfaces: bool,
-    /// None: only at marks. Held to at least [`PERIOD_MIN`].
+    /// None: only at marks. Held to at least [`MIN_PERIOD`].
     pub period: Option<Duration>,
 }
 

@@ -1,8 +1,8 @@
 //! The agent's side of a session: dial, hello, attach, publish, and again for as long as the agent lives.
 //!
-//! One connection carries both streams. Whatever ends the session, the load goes on (for its lease), the spool keeps
-//! what is measured, and the next session resumes where the collector is. The loop that listens never waits for
-//! anything slow: commands go to the runner, telemetry is another stream.
+//! One connection carries both streams. However a session ends, the load continues (for its lease), the spool keeps the
+//! telemetry, and the next session resumes at the collector's position. The receiving loop never waits for anything
+//! slow: commands go to the runner, telemetry is another stream.
 
 mod attached;
 mod backoff;
@@ -24,12 +24,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A session that has lasted this long was a good one.
+/// A session that lasted this long resets the backoff.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
-/// The pause after a refusal that only a person can end.
+/// Delay after a refusal that needs an operator.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// A collector that starts is ready within this.
+/// A starting collector is ready within this time.
 const COLLECTOR_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the agent gives up.
@@ -55,12 +55,12 @@ pub enum SessionError {
     },
 }
 
-/// Everything that a session needs of the others.
+/// Everything that a session needs from the rest of the agent.
 #[derive(Debug)]
 pub struct Session {
     pub collector: String,
     pub identity: Identity,
-    /// Without spools and tasks, which change.
+    /// Without spools and tasks, which change between sessions.
     pub hello: Hello,
     pub spool: Spool,
     pub runner: Runner,
@@ -73,8 +73,9 @@ impl Session {
     /// Keeps the agent attached until `leaving`.
     ///
     /// # Errors
-    /// When the collector refuses the agent's first session for good, or the spool cannot be kept. A refusal after
-    /// that may be the agent's own earlier session that the collector has not missed yet: it is tried again.
+    ///
+    /// When the collector permanently refuses the agent's first session, or the spool fails. A later refusal may come
+    /// from the agent's own earlier session, not yet noticed as lost by the collector, and is retried.
     pub async fn keep(self, leaving: CancellationToken) -> Result<(), SessionError> {
         if self.identity.insecure {
             tracing::warn!(
@@ -103,7 +104,7 @@ impl Session {
                 end = self.once(&mut was_attached, &mut exchanges, &leaving) => end,
             };
             let end = match end {
-                // No other words have come from there yet.
+                // This peer has not sent anything else yet.
                 SessionEnd::Lost(ConnectionError::Broken { message }) if !was_attached => {
                     let message =
                         format!("{message}; is it a benchmesh collector that listens there?");
@@ -175,7 +176,7 @@ impl Session {
         }
     }
 
-    /// One session from the dial to its end.
+    /// Runs one session from the dial to its end.
     async fn once(
         &self,
         was_attached: &mut bool,
@@ -208,7 +209,7 @@ impl Session {
     }
 }
 
-/// What has been logged already: a collector that is away for a day is told of once.
+/// The last logged message, so that a collector that is away for a day is logged once.
 #[derive(Debug, Default)]
 struct LoggedOnce(Option<String>);
 

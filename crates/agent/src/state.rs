@@ -1,8 +1,8 @@
-//! The state directory: the agent's uid and its spools survive a restart here.
+//! The state directory, in which the agent's uid and its spools survive a restart.
 //!
-//! It is private (0700) and locked, so that two agents cannot share it, and it never lies on a target: what the agent
-//! writes would be measured. It refuses to take over a directory that is not an agent's. It knows nothing of what is in
-//! a spool.
+//! It is private (0700) and locked, so that two agents cannot share it. It never lies on a target, because the agent's
+//! own writes would be measured. It refuses a directory that does not belong to an agent. It knows nothing of a spool's
+//! content.
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::fs::{FlockOperation, flock};
@@ -17,7 +17,7 @@ const UID: &str = "agent-uid";
 const SPOOL_PREFIX: &str = "spool-";
 const SPOOL_SUFFIX: &str = ".db";
 
-/// The open, locked state directory. The lock lasts as long as this value.
+/// The open, locked state directory. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -65,7 +65,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether the disk has no room.
+    /// Whether the disk is full.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         let Self::Io { source, .. } = self else {
@@ -83,12 +83,13 @@ fn pid_text(pid: Option<u32>) -> String {
 }
 
 impl StateDir {
-    /// Makes it if need be, locks it, and reads the agent's uid, which the first start makes.
+    /// Creates the directory if necessary, locks it, and reads the agent's uid, creating it at the first start.
     ///
     /// # Errors
+    ///
     /// When it lies under one of `targets`, belongs to something else, is used by another agent, or cannot be written.
     pub fn open(path: &Path, targets: &[PathBuf]) -> Result<Self, StateError> {
-        // Looked at before anything is made, so that a refusal leaves nothing behind on the target.
+        // Checked before anything is created, so that a refusal leaves no files on the target.
         off_targets(&resolved(path)?, targets)?;
         make(path)?;
         let path = path.canonicalize().map_err(io_error("resolve", path))?;
@@ -107,39 +108,40 @@ impl StateDir {
         })
     }
 
-    /// Its device and inode: those of a copy differ.
+    /// Its device and inode, which differ from those of a copy.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// When this process locked it: of two starts on one host, the later one is alive.
+    /// When this process locked it: of two starts on one host, the later one is the live one.
     #[must_use]
     pub fn locked_at(&self) -> MonoNanos {
         self.locked_at
     }
 
-    /// Where it is, without symbolic links.
+    /// Its path, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The agent's own, the same at every start.
+    /// The agent's uid, the same at every start.
     #[must_use]
     pub fn uid(&self) -> Uuid {
         self.uid
     }
 
-    /// Where the spool of that id is kept.
+    /// The path of the spool with that id.
     #[must_use]
     pub fn spool_path(&self, id: Uuid) -> PathBuf {
         self.path.join(format!("{SPOOL_PREFIX}{id}{SPOOL_SUFFIX}"))
     }
 
-    /// The spools that are there, in no order.
+    /// The existing spools, in no particular order.
     ///
     /// # Errors
+    ///
     /// When the directory cannot be read.
     pub fn spools(&self) -> Result<Vec<Uuid>, StateError> {
         let entries = fs::read_dir(&self.path).map_err(io_error("read", &self.path))?;
@@ -213,8 +215,8 @@ fn make(path: &Path) -> Result<(), StateError> {
         .map_err(io_error("make the state directory", path))
 }
 
-/// Checks that it is this user's, and an agent's or empty, and closes it to others. A directory that is neither keeps its
-/// rights. One that others could write to may hold what they put there.
+/// Checks that the directory belongs to this user and that it is empty or an agent's, then removes other users' access.
+/// Other directories keep their permissions. A directory that others could write to may contain their files.
 fn own(path: &Path) -> Result<(), StateError> {
     let found = fs::metadata(path).map_err(io_error("look at", path))?;
     let own = rustix::process::geteuid().as_raw();
@@ -270,7 +272,7 @@ fn lock(path: &Path) -> Result<File, StateError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
-            // The pid only makes the message better; a file that cannot be read leaves it out.
+            // The pid only improves the message; it is left out if the file is unreadable.
             let read = file.take(32).read_to_string(&mut text);
             let pid = read.ok().and_then(|_| text.trim().parse().ok());
             return Err(StateError::InUse {
@@ -308,7 +310,7 @@ fn uid(path: &Path) -> Result<Uuid, StateError> {
     }
 }
 
-/// The file is there whole or not at all, also after a power failure.
+/// Writes the file atomically, also over a power failure.
 fn write_whole(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = OpenOptions::new()
@@ -395,14 +397,14 @@ mod tests {
         assert_eq!(rights.mode() & 0o777, 0o755);
     }
 
-    /// What is in it may be another user's: a spool, a uid, credentials.
+    /// Its content may be another user's: a spool, a uid, credentials.
     #[test]
     fn a_directory_that_others_can_write_to_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         fs::create_dir(&path).unwrap();
         let set_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
-        // A volume of a container begins so, and nothing is in it.
+        // A container's volume starts like this, empty.
         set_mode(0o777).unwrap();
         drop(StateDir::open(&path, &[]).unwrap());
         for mode in [0o777, 0o770, 0o702] {

@@ -1,24 +1,24 @@
-//! How long a block must be, so that blocks of a series are nearly independent of each other.
+//! Block length for resampling, chosen so that blocks of a series are nearly independent of each other.
 //!
 //! Politis and White, "Automatic block-length selection for the dependent bootstrap" (2004), with the correction by
 //! Patton, Politis and White (2009), for the circular bootstrap.
 
 use super::real;
 
-/// What the autocorrelation of a series says of its blocks.
+/// What the autocorrelation of a series implies for its blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dependence {
     /// In seconds (or whatever the series' step is); at least 1.
     pub block: f64,
-    /// The variance of the mean over that of as many independent values; at least 1.
+    /// Ratio of the variance of the mean to that of the same number of independent values; at least 1.
     pub inflation: f64,
-    /// What a standard error by blocks is to be multiplied with: blocks of a short series miss a part of its dependence,
-    /// which an autoregression fitted to it tells. At least 1.
+    /// Factor for a standard error from blocks: blocks of a short series miss part of its dependence, which a fitted
+    /// autoregression estimates. At least 1.
     pub correction: f64,
 }
 
 impl Dependence {
-    /// Values that know nothing of each other.
+    /// Independent values.
     pub const NONE: Self = Self {
         block: 1.0,
         inflation: 1.0,
@@ -26,7 +26,7 @@ impl Dependence {
     };
 }
 
-/// The block length for a series, and how far its values depend on each other.
+/// The block length for a series, and how strongly its values depend on each other.
 pub fn dependence(series: &[f64]) -> Dependence {
     let n = real(series.len());
     if series.len() < 8 {
@@ -42,7 +42,7 @@ pub fn dependence(series: &[f64]) -> Dependence {
     if variance <= 0.0 {
         return Dependence::NONE;
     }
-    // As many lags in a row without a correlation that shows end the search.
+    // The search ends after this many consecutive lags without significant correlation.
     let in_row = whole(n.log10()).max(5);
     let most = whole(n.sqrt().ceil()) + in_row;
     let shows = 2.0 * (n.log10() / n).sqrt();
@@ -76,7 +76,7 @@ pub fn dependence(series: &[f64]) -> Dependence {
     let mut long_run = variance;
     for (lag, covariance) in covariances.iter().enumerate().skip(1).take(window) {
         let share = real(lag) / real(window);
-        // The flat-top window: whole up to its half, then linear to nothing.
+        // The flat-top window: 1 up to its half, then linear to 0.
         let weight = (2.0 * (1.0 - share)).min(1.0);
         weighted += 2.0 * weight * real(lag) * covariance;
         long_run += 2.0 * weight * covariance;
@@ -100,8 +100,8 @@ pub fn dependence(series: &[f64]) -> Dependence {
     }
 }
 
-/// The variance of the mean times the number of values, as a circular bootstrap of blocks of this length sees it: each
-/// covariance with the share of pairs that lie within one block.
+/// The variance of the mean times the number of values, as estimated by a circular bootstrap with this block length:
+/// each covariance weighted by the share of pairs that lie within one block.
 fn seen_by_blocks(off: &[f64], block: usize) -> f64 {
     let covariance = |lag: usize| -> f64 {
         let around = off.iter().skip(lag).chain(off);

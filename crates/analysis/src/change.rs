@@ -1,30 +1,29 @@
-//! Change points in the history of a figure: where its level moved and stayed.
+//! Change points in the history of a figure: where its level moved and stayed there.
 //!
-//! Hierarchical: the split of a stretch with the largest standardised sum, tested twice, and then the same in both
-//! halves. Ranks (Pettitt's statistic) are held against their permutations: they ask nothing of the distribution, and
-//! one outlier does not move them, but few values have too few permutations to show anything. The logarithms themselves
-//! are held against normal values: three values that are far below seven others are found. Each test takes half of the
-//! level.
+//! Hierarchical: find the split of a stretch with the largest standardised sum, test it twice, then repeat in both
+//! halves. Ranks (Pettitt's statistic) are tested against their permutations: this assumes no distribution and
+//! tolerates one outlier, but few values have too few permutations to show anything. The logarithms are tested against
+//! normal values, which detects three values far below seven others. Each test gets half of the significance level.
 
 use super::real;
 use benchmesh_workloads::random::Random;
 use std::ops::Range;
 
-/// Values on either side of a change.
+/// Minimum number of values on either side of a change.
 const MIN_VALUES: usize = 3;
-/// Fewer values show no change.
+/// Minimum number of values for a change to be detectable.
 pub const MIN_HISTORY: usize = 2 * MIN_VALUES;
-/// Permutations of the ranks, and as many draws of normal values.
+/// Number of permutations of the ranks, and of draws of normal values.
 const DRAWS: u32 = 1999;
-/// Chance of a change point where there is none, in each stretch that is tested.
+/// Probability of a false change point in each tested stretch.
 const LEVEL: f64 = 0.01;
 
-/// The level is another one from here on.
+/// A new level begins here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// The first value of the new level.
+    /// Index of the first value of the new level.
     pub at: usize,
-    /// Geometric means of the values up to the change before and after it.
+    /// Geometric means of the values back to the previous change and up to the next one.
     pub before: f64,
     pub after: f64,
     pub p: f64,
@@ -83,7 +82,7 @@ fn split(values: &[f64], range: Range<usize>, seed: u64, found: &mut Vec<(usize,
     split(values, at..range.end, seed, found);
 }
 
-/// The strongest split by ranks, and its p value by permutations.
+/// The strongest split by ranks, with its permutation p value.
 fn ranked(values: &[f64], random: &mut Random) -> (usize, f64) {
     let mut ranks = ranks(values);
     let (at, statistic) = strongest(&ranks);
@@ -94,7 +93,7 @@ fn ranked(values: &[f64], random: &mut Random) -> (usize, f64) {
     (at, p)
 }
 
-/// The strongest split by the logarithms, and its p value against normal values.
+/// The strongest split by logarithms, with its p value against normal values.
 fn measured(values: &[f64], random: &mut Random) -> (usize, f64) {
     let (at, statistic) = strongest(&standardised(
         values.iter().map(|value| value.ln()).collect(),
@@ -106,7 +105,7 @@ fn measured(values: &[f64], random: &mut Random) -> (usize, f64) {
     (at, p)
 }
 
-/// How often a draw is as strong.
+/// The share of draws that are at least as strong.
 fn share(statistic: f64, mut draw: impl FnMut() -> f64) -> f64 {
     let as_strong = (0..DRAWS).filter(|_| draw() >= statistic - 1e-12).count();
     (real(as_strong) + 1.0) / (f64::from(DRAWS) + 1.0)
@@ -122,7 +121,7 @@ fn standardised(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(of).collect()
 }
 
-/// Values that differ by less, relative to their size, differ by rounding.
+/// Values whose relative difference is smaller differ by rounding only.
 const FLAT: f64 = 1e-12;
 
 /// A value of the standard normal distribution (Box and Muller).
@@ -146,7 +145,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The split with the largest rank sum for its place.
+/// The split with the largest rank sum for its position.
 fn strongest(ranks: &[f64]) -> (usize, f64) {
     let n = ranks.len();
     let mut sum = 0.0_f64;

@@ -1,8 +1,8 @@
-//! Two sides of a load: their ratio, how sure it is, and from what noise.
+//! Two sides of a load: their ratio, its uncertainty, and the noise behind it.
 //!
-//! The noise is that between the largest units that are repeated: runs, where a side has several; else the repeats of a
-//! run; else the seconds of two single runs. Smaller units are never counted as if they were larger ones: repeats of
-//! one run share its fate, and the noise within a repeat is part of that between repeats. Few units are helped by the
+//! The noise is taken between the largest repeated units: runs, if a side has several; otherwise the repeats of a run;
+//! otherwise the seconds of two single runs. Smaller units are never counted as larger ones: repeats of one run share
+//! its conditions, and noise within a repeat is part of the noise between repeats. Few units borrow strength from the
 //! other loads of the family, whose variances moderate each other ([`super::noise`]).
 
 use super::estimate::{Error, within};
@@ -14,29 +14,29 @@ use super::units::{
 use super::{real, student};
 use std::collections::BTreeMap;
 
-/// B against A.
+/// B relative to A.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
     /// Logarithm of the ratio.
     pub log: f64,
-    /// `None`: nothing tells how sure it is.
+    /// `None`: the uncertainty is unknown.
     pub error: Option<Error>,
     pub noise: Noise,
     units: Option<Units>,
 }
 
-/// The noise of one unit of each side, and how many there are.
+/// The noise of one unit on each side, and the number of units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Units {
     squares: [f64; 2],
     counts: [f64; 2],
     degrees: f64,
-    /// How many degrees of freedom one more unit on each side adds.
+    /// Degrees of freedom gained by one more unit on each side.
     gain: f64,
 }
 
 impl Contrast {
-    /// Of a ratio at least as far from 1 where there is no difference; not corrected.
+    /// P value of the ratio, not corrected for multiple comparisons.
     pub fn p(&self) -> Option<f64> {
         let error = self.error?;
         Some(match error.log > 0.0 {
@@ -46,15 +46,15 @@ impl Contrast {
         })
     }
 
-    /// The interval of the ratio that a test at this level goes with.
+    /// The confidence interval of the ratio that matches a test at this level.
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
         let error = self.error?;
         let reach = student::two_sided_quantile(level, error.degrees) * error.log;
         Some(((self.log - reach).exp(), (self.log + reach).exp()))
     }
 
-    /// How many more units on each side would show a difference of this ratio at this level, four times of five.
-    /// `None`: more than [`MAX_MORE`], or there are no units of which the noise is known.
+    /// How many more units on each side would show a difference of this ratio at this level with a power of 80 %.
+    /// `None`: more than [`MAX_MORE`], or the noise of the units is unknown.
     pub fn more(&self, ratio: f64, level: f64) -> Option<u32> {
         let units = self.units?;
         let [a, b] = units.squares;
@@ -69,12 +69,12 @@ impl Contrast {
     }
 }
 
-/// More repeats than that are no advice.
+/// Recommending more repeats than this is not useful.
 pub const MAX_MORE: u32 = 50;
 /// The quantile of the normal distribution at 80 %.
 const FOUR_OF_FIVE: f64 = 0.8416;
 
-/// The contrast of each load, in order. `None`: a side has no value that could be compared.
+/// The contrast of each load, in order. `None`: a side has no comparable value.
 pub fn contrasts(figure: Figure, loads: &[Load<'_>], layout: Layout) -> Vec<Option<Contrast>> {
     let units: Vec<Option<Observed>> = loads.iter().map(|load| observed(load, layout)).collect();
     let mut families: BTreeMap<(usize, bool, bool), Vec<usize>> = BTreeMap::new();
@@ -104,7 +104,7 @@ pub fn contrasts(figure: Figure, loads: &[Load<'_>], layout: Layout) -> Vec<Opti
     contrasts
 }
 
-/// A load whose noise is that of its seconds, or is not known yet.
+/// A load whose noise comes from its seconds or is not known yet.
 fn single(figure: Figure, load: &Load<'_>, units: &Observed) -> Option<Contrast> {
     let noise_of = |side: &Side<'_>, seed| -> Option<Error> {
         let repeat = side.repeats.first()?;
@@ -126,7 +126,7 @@ fn single(figure: Figure, load: &Load<'_>, units: &Observed) -> Option<Contrast>
     })
 }
 
-/// Two independent errors, with the degrees of freedom by Welch and Satterthwaite.
+/// Combines two independent errors, with the degrees of freedom by Welch and Satterthwaite.
 fn welch([a, b]: [Error; 2]) -> Error {
     let (square_a, square_b) = (a.log * a.log, b.log * b.log);
     let both = square_a + square_b;
@@ -143,11 +143,11 @@ fn of_family(loads: &[&Observed]) -> Vec<Contrast> {
     }
 }
 
-/// Standard deviations of the share below.
+/// Required excess of the share below, in standard deviations.
 const TOGETHER: f64 = 2.0;
 
-/// Whether a repeat that is slow on one side is slow on the other too: the share of the sums in all variation of pairs
-/// is more than a half by more than chance. Where it is not, pairing would only cost degrees of freedom.
+/// Whether a repeat that is slow on one side is slow on the other too: the sums' share of the total variation of pairs
+/// exceeds one half by more than chance. Otherwise pairing would only cost degrees of freedom.
 fn move_together(loads: &[&Observed]) -> bool {
     let mut shares = Vec::with_capacity(loads.len());
     let mut variance = 0.0;
@@ -207,8 +207,8 @@ fn paired(loads: &[&Observed]) -> Vec<Contrast> {
 }
 
 fn apart(loads: &[&Observed]) -> Vec<Contrast> {
-    // Both sides of a load are taken to scatter alike: with as many units on either side the test minds little where
-    // they do not, and a side with one unit has nothing else.
+    // Both sides of a load are assumed to scatter alike: with as many units on either side the test is robust if they
+    // do not, and a side with one unit has no estimate of its own.
     let variances: Vec<Variance> = loads
         .iter()
         .map(|load| {

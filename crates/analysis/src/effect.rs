@@ -1,6 +1,6 @@
-//! How large a difference is beside the scatter of what it is a difference of.
+//! Effect size: a difference relative to the scatter of the values.
 
-/// Hedges' g: the distance of two means in standard deviations of what they are means of.
+/// Hedges' g: the distance of two means in pooled standard deviations.
 pub fn effect_size(a: &[f64], b: &[f64]) -> Option<f64> {
     let of = |values: &[f64]| {
         let n = super::real(values.len());

@@ -6,14 +6,13 @@ use benchmesh_workloads::random::Random;
 
 /// One minus the level of every interval.
 pub const ALPHA: f64 = 0.05;
-/// Resamples: their standard deviation is then known to 4 %.
+/// Number of resamples; it determines their standard deviation to 4 %.
 const RESAMPLES: usize = 400;
-/// From so many units on their dependence can be estimated.
-const LEAST_UNITS: usize = 8;
-/// From so many on they have a deviation worth the name.
+/// Minimum number of units for an estimate of their dependence.
+const MIN_UNITS: usize = 8;
+/// Minimum number of units for a meaningful standard deviation.
 const MIN_SHORT: usize = 3;
-/// What the error of a few units is raised by, as their dependence is unknown: that of a first-order
-/// autoregression of 0.6.
+/// Inflation of the error of few units, whose dependence is unknown: that of a first-order autoregression of 0.6.
 const SHORT_INFLATION: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,10 +22,10 @@ pub struct Error {
     pub degrees: f64,
 }
 
-/// The noise of one run by the circular block bootstrap of its seconds. `None`: it has too few to tell.
+/// The noise of one run, by a circular block bootstrap of its seconds. `None`: it has too few.
 pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
     let n = series.len();
-    if n < LEAST_UNITS {
+    if n < MIN_UNITS {
         return within_short(figure, series);
     }
     let block = series.block();
@@ -47,7 +46,7 @@ pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
             logs.push(value.ln());
         }
     }
-    // Where many resamples hold no operation at all there is no figure to speak of.
+    // If many resamples contain no operation, the figure is undefined.
     if logs.len() < RESAMPLES / 2 {
         return None;
     }
@@ -57,7 +56,7 @@ pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
     })
 }
 
-/// Of a run of a few seconds: their deviation, raised.
+/// The noise of a run of a few seconds: their deviation, inflated.
 fn within_short(figure: Figure, series: &Series) -> Option<Error> {
     let logs: Option<Vec<f64>> = (0..series.len())
         .map(|unit| Some(series.figure(figure, &[(unit, 1)])?.ln()))

@@ -1,11 +1,11 @@
-//! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or words for people.
+//! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or texts.
 //!
 //! The noise within one run comes from its own seconds, which depend on each other: a circular block bootstrap
 //! resamples blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it
 //! ([`blocks`], [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes
-//! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] makes of it the
-//! ratio of two sides with its error; the p values of one comparison are corrected together ([`correct`]). [`change`]
-//! finds change points in the history of a figure. Random numbers are seeded: the same data give the same answer.
+//! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
+//! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
+//! finds change points in the history of a figure. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
 pub mod change;
@@ -23,7 +23,7 @@ pub use contrast::{Contrast, contrasts};
 pub use series::{Figure, Second, Series};
 pub use units::{Layout, Load, Noise, Repeat, Side};
 
-/// Counts become floating point in one place.
+/// The only conversion of counts to floating point.
 #[expect(
     clippy::cast_precision_loss,
     reason = "statistics are floating point; 53 bits are more than any of them is exact to"

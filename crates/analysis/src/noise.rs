@@ -1,9 +1,8 @@
-//! How much equal measurements scatter, estimated from few of them: each variance is moderated by those of the other
-//! loads.
+//! The scatter of equal measurements, estimated from few of them: the variances of all loads moderate each other.
 //!
 //! Smyth, "Linear models and empirical Bayes methods for assessing differential expression" (2004): variances of
-//! similar loads are draws around a common one; how far apart they are says how many degrees of freedom the common one
-//! is worth.
+//! similar loads are draws around a common one; their spread determines how many degrees of freedom the common one is
+//! worth.
 
 use super::real;
 
@@ -14,26 +13,26 @@ pub struct Variance {
     pub degrees: f64,
 }
 
-/// The prior that the variances of similar loads give one more.
+/// The prior for one variance, from the variances of similar loads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     square: f64,
     degrees: f64,
-    /// Those of all variances together: nothing is known better than by all of them.
+    /// The degrees of freedom of all variances together, an upper bound.
     most: f64,
 }
 
-/// Variances from which their own spread can be estimated; of fewer, each is worth [`MAX_DEGREES_EACH`].
+/// Minimum number of variances for an estimate of their spread; with fewer, each is worth [`MAX_DEGREES_EACH`].
 const MIN_VARIANCES: usize = 20;
-/// Degrees of freedom that each further load adds to the common variance, at most: loads may scatter unlike each other,
-/// and a few of them do not show it.
+/// Maximum number of degrees of freedom that each further load adds to the common variance: loads may scatter
+/// differently, and a few of them do not reveal it.
 const MAX_DEGREES_EACH: f64 = 0.5;
-/// How far on the safe side the spread of the variances is estimated, in standard errors of it.
+/// Safety margin of the estimated spread of the variances, in its standard errors.
 const CAUTION: f64 = 0.4;
 
 impl Prior {
-    /// Fits it to one variance per load. `dependence` is the mean square of the correlation between two loads over the
-    /// repeats (or runs): repeats that are slow for all loads at once are not seen as many times as there are loads.
+    /// Fits the prior to one variance per load. `dependence` is the mean square of the correlation between two loads
+    /// over the repeats (or runs): it prevents repeats that are slow for all loads at once from counting once per load.
     pub fn of(variances: &[Variance], dependence: f64) -> Self {
         let all: f64 = variances.iter().map(|one| one.degrees).sum();
         let squares = variances.iter().map(|one| one.square * one.degrees);
@@ -58,7 +57,7 @@ impl Prior {
     }
 }
 
-/// The common variance and its degrees of freedom, where the variances differ by more than chance.
+/// The common variance and its degrees of freedom, if the variances differ by more than chance.
 fn spread(variances: &[Variance]) -> Option<(f64, f64)> {
     if variances.len() < MIN_VARIANCES {
         return None;
@@ -100,7 +99,7 @@ pub fn digamma(mut x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - series
 }
 
-/// Its derivative (6.4.6 and 6.4.12).
+/// The derivative of [`digamma`] (6.4.6 and 6.4.12).
 pub fn trigamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
     while x < ASYMPTOTIC {
@@ -116,7 +115,7 @@ pub fn trigamma(mut x: f64) -> f64 {
     sum + (1.0 + 0.5 / x + series) / x
 }
 
-/// The x of which `trigamma` is `value`, by bisection of its logarithm: the function falls everywhere.
+/// Inverse of the trigamma function, by bisection over the logarithm: the function decreases everywhere.
 fn trigamma_inverse(value: f64) -> f64 {
     let (mut low, mut high) = (-20.0_f64, 20.0_f64);
     for _ in 0..100 {

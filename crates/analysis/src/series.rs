@@ -1,7 +1,7 @@
-//! A measured load second by second, in the form in which blocks of seconds are summed fast.
+//! The seconds of a measured load, stored so that sums over blocks of seconds are fast.
 //!
-//! Sums over any stretch of seconds are differences of running sums, also of the counts of each histogram slot. A long
-//! series is gathered into at most [`UNITS`] units of equal length first, so that the cost does not grow with it.
+//! Sums over any stretch of seconds are differences of prefix sums, also of the counts of each histogram slot. A long
+//! series is first grouped into at most [`UNITS`] units of equal length, so that the cost does not grow with it.
 
 use super::blocks::{Dependence, dependence, whole};
 use super::start::startup;
@@ -9,11 +9,11 @@ use benchmesh_workloads::histogram::Slot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Units that a series is resampled in.
+/// Maximum number of units for resampling.
 pub const UNITS: usize = 512;
-const LEAST_BLOCKS: usize = 4;
+const MIN_BLOCKS: usize = 4;
 
-/// What is compared.
+/// A compared figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
@@ -36,7 +36,7 @@ impl Figure {
         }
     }
 
-    /// How far apart two equal values may be stored: a percentile is the end of a histogram's slot.
+    /// The resolution of a stored value, relative: a percentile is the end of a histogram's slot.
     pub fn resolution(self) -> f64 {
         match self.quantile() {
             Some(_) => 1.0 / 128.0,
@@ -52,11 +52,11 @@ pub struct Second {
     pub ops: f64,
     /// Sum of all service times.
     pub sum_ns: f64,
-    /// The slots of its histogram that hold something.
+    /// The non-empty slots of its histogram.
     pub latencies: Vec<Slot>,
 }
 
-/// A stretch of a load.
+/// Sums over a stretch of a load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     span_us: f64,
@@ -70,17 +70,17 @@ pub struct Series {
     /// The rate of each unit.
     rates: Vec<f64>,
     means: Vec<f64>,
-    /// Sums of the units before each, and of all.
+    /// Prefix sums: of the units before each, and of all.
     running: Vec<Sums>,
-    /// The bounds of each slot that anything is in.
+    /// The bounds of each non-empty slot.
     slots: Vec<(f64, f64)>,
-    /// One row per unit and one before them: how many values of all units before lie in each slot or one below it.
+    /// One row per unit plus a zero row: the number of values of all earlier units up to each slot.
     cumulative: Vec<Vec<u64>>,
     dependence: Dependence,
 }
 
 impl Series {
-    /// Takes the seconds in the order of time; start-up is left out.
+    /// Takes the seconds in order of time; start-up is left out.
     pub fn new(seconds: &[Second]) -> Self {
         let rates: Vec<f64> = seconds
             .iter()
@@ -115,7 +115,7 @@ impl Series {
         }
         let rates = dependence(&series.rates);
         let means = dependence(&series.means);
-        // Blocks serve all figures, so they are as long as the more dependent one needs.
+        // All figures share the blocks, so the more dependent one determines their length.
         series.dependence = Dependence {
             block: rates.block.max(means.block),
             inflation: rates.inflation.max(means.inflation),
@@ -157,7 +157,7 @@ impl Series {
         });
     }
 
-    /// How many units it has.
+    /// Number of units.
     pub fn len(&self) -> usize {
         self.rates.len()
     }
@@ -176,17 +176,17 @@ impl Series {
         &self.means
     }
 
-    /// Units in a block that is nearly independent of the next; four blocks are the least that tell anything.
+    /// Units in a block that is nearly independent of the next; at least four blocks are needed.
     pub fn block(&self) -> usize {
-        whole(self.dependence.block.ceil()).clamp(1, (self.len() / LEAST_BLOCKS).max(1))
+        whole(self.dependence.block.ceil()).clamp(1, (self.len() / MIN_BLOCKS).max(1))
     }
 
     pub fn dependence(&self) -> Dependence {
         self.dependence
     }
 
-    /// The figure over stretches of units, each its first unit and its length; a stretch goes on at the series' begin when
-    /// it reaches its end. `None` where nothing was done.
+    /// The figure over stretches of units, each given by its first unit and its length; a stretch wraps around at the
+    /// end of the series. `None` if it contains no operation.
     pub fn figure(&self, figure: Figure, stretches: &[(usize, usize)]) -> Option<f64> {
         match figure.quantile() {
             Some(quantile) => self.quantile(quantile, stretches),
@@ -211,7 +211,7 @@ impl Series {
         }
     }
 
-    /// Each stretch as a difference of two running sums: from and until.
+    /// Each stretch as the two prefix sums whose difference it is.
     fn parts<'s>(
         &'s self,
         stretches: &'s [(usize, usize)],
@@ -226,8 +226,8 @@ impl Series {
         })
     }
 
-    /// A percentile of the merged histograms, interpolated within its slot. It searches the running counts, so no
-    /// histogram is ever added up.
+    /// A percentile of the merged histograms, interpolated within its slot. It searches the prefix counts, so no
+    /// histograms are added up.
     fn quantile(&self, quantile: f64, stretches: &[(usize, usize)]) -> Option<f64> {
         let parts: Vec<(&[u64], &[u64])> = self
             .parts(stretches)

@@ -1,17 +1,17 @@
-//! Start-up: the first seconds of a load that are unlike all others say nothing of its noise.
+//! Start-up: the first seconds of a load, which differ from all others and would distort the noise.
 
 use super::blocks::whole;
 use super::real;
 
-/// Fewer values have no start that differs from the rest by more than chance.
+/// With fewer values, no start-up is detectable.
 const MIN_VALUES: usize = 8;
-/// So much of a series can be start-up.
+/// Maximum share of a series that can be start-up.
 const SHARE: f64 = 0.1;
-/// Robust standard deviations from the median of the rest.
+/// Threshold, in robust standard deviations from the median of the rest.
 const APART: f64 = 3.5;
 
-/// How many values at the begin are start-up: of the first tenth (of one value at least) those before the level of the
-/// rest is reached for the first time, all on one side of it.
+/// The number of leading values that are start-up: within the first tenth (at least one value), those before the level
+/// of the rest is first reached, all on one side of it.
 pub fn startup(values: &[f64]) -> usize {
     if values.len() < MIN_VALUES {
         return 0;

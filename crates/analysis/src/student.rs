@@ -4,7 +4,7 @@
 const TERMS: u32 = 300;
 const TINY: f64 = 1e-300;
 
-/// The probability that a t of so many degrees of freedom is at least as far from 0 as `t`.
+/// The probability that a t with these degrees of freedom is at least as far from 0 as `t`.
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
     if t.is_nan() || degrees.is_nan() || degrees <= 0.0 {
         return 1.0;
@@ -15,7 +15,7 @@ pub fn two_sided(t: f64, degrees: f64) -> f64 {
     beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
 }
 
-/// The distance from 0 that a t of so many degrees of freedom exceeds, in either direction, with `probability`.
+/// The distance from 0 that a t with these degrees of freedom exceeds, in either direction, with `probability`.
 pub fn two_sided_quantile(probability: f64, degrees: f64) -> f64 {
     let mut high = 1.0;
     while two_sided(high, degrees) > probability && high < 1e9 {

@@ -40,12 +40,12 @@ fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }
 
-/// Seconds with so many operations each, whose service times are a mixture of two lognormal distributions.
+/// Seconds with these numbers of operations, whose service times are a mixture of two lognormal distributions.
 fn seconds(rates: &[f64], random: &mut Random) -> Vec<Second> {
     with_latencies(rates, random).0
 }
 
-/// The same with the histogram of each second and its service times.
+/// As [`seconds`], also returning the service times of each second.
 fn with_latencies(
     rates: &[f64],
     random: &mut Random,
@@ -72,7 +72,7 @@ fn with_latencies(
     all
 }
 
-/// A side of one run with these repeats.
+/// A side with one run of these repeats.
 fn repeats(values: &[f64]) -> Side<'static> {
     let repeats = (1..).zip(values).map(|(number, value)| Repeat {
         run: 1,
@@ -87,7 +87,7 @@ fn repeats(values: &[f64]) -> Side<'static> {
     }
 }
 
-/// A side of one run of which only its seconds are known.
+/// A side with one run that has only seconds.
 fn seconds_of(figure: Figure, series: &Series) -> Side<'_> {
     let value = series.figure(figure, &[(0, series.len())]).unwrap();
     Side {
@@ -139,7 +139,7 @@ fn figures_of_a_stretch_are_those_of_its_seconds() {
 
 #[test]
 fn the_noise_is_that_between_the_largest_units_that_are_repeated() {
-    // The known regression: within each repeat one slow second says nothing.
+    // A known regression: one slow second within each repeat must not hide it.
     let mut random = Random::new(2);
     let mut rates = vec![700.0; 20];
     rates[0] = 90.0;
@@ -160,7 +160,7 @@ fn the_noise_is_that_between_the_largest_units_that_are_repeated() {
         "{low} {high}"
     );
     assert!(found.p().unwrap() < 0.003, "{found:?}");
-    // Each of two runs has its own level: the repeats within them know nothing of that.
+    // Each of two runs has its own level, which the repeats within one run cannot reveal.
     let mut a = repeats(&[100.0, 101.0, 102.0, 120.0, 121.0, 122.0]);
     let mut b = repeats(&[130.0, 131.0, 132.0]);
     for (place, repeat) in a.repeats.iter_mut().enumerate() {
@@ -192,12 +192,12 @@ fn start_up_is_no_noise() {
         error(&with_start),
         error(&steady)
     );
-    // A stretch in the middle, or more than a tenth, is none.
+    // A stretch in the middle, or longer than a tenth, is not start-up.
     rates.rotate_right(30);
     assert_eq!(Series::new(&seconds(&rates, &mut random)).len(), 60);
 }
 
-/// Seconds of an autoregression: of three to seven of them little is known, but not nothing.
+/// Seconds of an autoregression: three to seven of them give a wide interval.
 #[test]
 fn a_run_of_a_few_seconds_has_a_wide_interval() {
     let mut random = Random::new(32);
@@ -291,7 +291,7 @@ fn corrected_values_never_fall_and_never_exceed_one() {
     assert_eq!(corrected(&[0.6, 0.7]), [1.0, 1.0]);
 }
 
-/// A verdict never stands beside an interval that says otherwise.
+/// A verdict never contradicts its interval.
 #[test]
 fn an_interval_leaves_out_1_exactly_where_a_difference_is_shown() {
     let mut random = Random::new(33);
@@ -344,7 +344,7 @@ fn a_level_that_moved_is_found_and_an_outlier_is_none() {
     steady[17] = 20.0;
     assert_eq!(changes(&steady, 1), []);
     assert_eq!(changes(&[1.0, 2.0], 1), []);
-    // Seven and three values have too few permutations, and yet it is plain.
+    // Seven and three values have too few permutations, but the change is obvious.
     let mut history = noisy(100.0, 7);
     history.extend(noisy(50.0, 3));
     let at: Vec<usize> = changes(&history, 1)

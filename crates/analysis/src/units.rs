@@ -1,4 +1,4 @@
-//! A load on both sides, and its units: what is repeated on each, and how units go together.
+//! A load on both sides and its units: the repeated measurements, and how they are paired.
 
 use super::real;
 use super::series::Series;
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug)]
 pub struct Repeat<'s> {
     pub run: i64,
-    /// Repeats of the same number were measured one after the other.
+    /// Repeats with the same number were measured one after the other.
     pub number: i64,
     pub value: f64,
-    /// The least change that its counts and clocks could show, relative.
+    /// The smallest relative change that its counts and clocks can resolve.
     pub resolution: f64,
     pub series: Option<&'s Series>,
 }
@@ -26,7 +26,7 @@ pub struct Side<'s> {
 /// One load on both sides.
 #[derive(Clone, Debug)]
 pub struct Load<'s> {
-    /// Loads of one family scatter alike.
+    /// Loads of one family have similar noise.
     pub family: usize,
     pub a: Side<'s>,
     pub b: Side<'s>,
@@ -35,19 +35,19 @@ pub struct Load<'s> {
 /// How the two sides were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In runs of their own.
+    /// In separate runs.
     Apart,
-    /// In turns, within each repeat of one run.
+    /// Alternating, within each repeat of one run.
     InTurns,
 }
 
 /// The units that the noise was estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
-    /// Several runs on a side at least.
+    /// Runs; at least one side has several.
     Runs,
     Repeats,
-    /// Repeats of both sides that were measured in turns.
+    /// Repeats of both sides, measured alternately.
     Pairs,
     Seconds,
 }
@@ -63,10 +63,10 @@ impl Noise {
     }
 }
 
-/// Pairs that a variance can be estimated from.
+/// Minimum number of pairs for a variance.
 pub(super) const MIN_PAIRS: usize = 2;
 
-/// A unit: which repeat or run of which side it is.
+/// Identifies a unit: whether it belongs to side B, its run and its repeat.
 pub(super) type UnitKey = (bool, i64, i64);
 
 /// The units of one load, as logarithms.
@@ -76,9 +76,9 @@ pub(super) struct Observed {
     pub(super) noise: Noise,
     pub(super) a: Vec<(UnitKey, f64)>,
     pub(super) b: Vec<(UnitKey, f64)>,
-    /// Both sides in the same repeat.
+    /// Both sides of the same repeat.
     pub(super) pairs: Vec<(UnitKey, f64, f64)>,
-    /// The least variance that a figure can have, however many units there are.
+    /// The minimum variance of a figure, regardless of the number of units.
     pub(super) floor: f64,
 }
 
@@ -134,12 +134,12 @@ pub(super) fn observed(load: &Load<'_>, layout: Layout) -> Option<Observed> {
         a,
         b,
         pairs,
-        // As if spread evenly over it.
+        // The variance of a uniform distribution over the resolution.
         floor: (coarsest * coarsest / 12.0).max(MIN_SQUARE),
     })
 }
 
-/// A variance of logarithms is never less: nothing is known to a billionth.
+/// Lower bound of a variance of logarithms: no figure is accurate to a billionth.
 const MIN_SQUARE: f64 = 1e-18;
 
 /// The sum of squares around the mean.
@@ -154,8 +154,8 @@ pub(super) fn centred(units: &[(UnitKey, f64)]) -> Vec<(UnitKey, f64)> {
     units.iter().map(|(key, log)| (*key, log - mean)).collect()
 }
 
-/// The square of the mean correlation between two loads over the units that both have: 1 where one slow unit is slow
-/// for all.
+/// The square of the mean correlation between two loads over their common units: 1 if a unit is slow for all loads or
+/// for none.
 pub(super) fn dependence(loads: &[Vec<(UnitKey, f64)>]) -> f64 {
     let mut sums: BTreeMap<UnitKey, f64> = BTreeMap::new();
     let mut count = 0_usize;

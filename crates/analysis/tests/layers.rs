@@ -1,4 +1,4 @@
-//! No circle of imports among the crate's modules.
+//! The crate's modules have no cyclic imports.
 
 #[test]
 fn no_module_imports_another_in_a_circle() {

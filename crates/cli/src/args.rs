@@ -1,6 +1,6 @@
 //! The command line: every command, option and default, and the examples that `--help` shows.
 //!
-//! Declarations only; what a command does is in `command`. A rule that clap can check is declared here, so that wrong
+//! Declarations only; `command` implements the commands. A rule that clap can check is declared here, so that wrong
 //! usage is refused before anything is opened.
 
 pub mod compare;
@@ -167,7 +167,7 @@ One statement that reads; a live database answers too. Blobs are shown as hex, N
 Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
 it is there, then the collector on this machine.";
 
-/// How a report is written: for people, for a wiki, a row per step and operation, or everything.
+/// Output format of a report: for people, for a wiki, a row per step and operation, or everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
     #[default]
@@ -179,7 +179,7 @@ pub enum ReportFormat {
     Html,
 }
 
-/// How rows are written.
+/// Output format of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFormat {
     #[default]
@@ -188,7 +188,7 @@ pub enum RowFormat {
     Json,
 }
 
-/// How a short answer is written.
+/// Output format of a short answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
     #[default]
@@ -196,7 +196,7 @@ pub enum ListFormat {
     Json,
 }
 
-/// The collector that a command speaks to.
+/// The address of the collector that a command uses.
 #[derive(Debug, Args)]
 pub struct CollectorAddress {
     /// Where the collector listens
@@ -204,7 +204,7 @@ pub struct CollectorAddress {
     pub collector: String,
 }
 
-/// A database file or a collector to ask. The environment is looked at later, because a flag for one wins over an
+/// The database file or collector to query. The environment is read later, because a flag for one overrides an
 /// environment variable for the other.
 #[derive(Debug, Args)]
 pub struct Source {
@@ -429,7 +429,7 @@ pub struct CompletionsArguments {
 }
 
 impl Command {
-    /// Whether whoever reads standard output expects one JSON document, whatever goes wrong.
+    /// Whether standard output must be one JSON document, also on failure.
     pub fn answers_in_json(&self) -> bool {
         match self {
             Self::Run(run) => run.format == ReportFormat::Json,

@@ -25,10 +25,10 @@ use anyhow::Context;
 use clap::CommandFactory;
 use std::future::Future;
 
-/// Does what the command says.
+/// Executes the command.
 pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
     let insecure = arguments.insecure;
-    // A quickstart's own processes need no leave to speak without TLS.
+    // A quickstart's own processes use loopback without TLS and need no permission for it.
     client::trust::set_insecure(insecure && !matches!(arguments.command, Command::Quickstart(_)));
     match arguments.command {
         Command::Quickstart(arguments) => on_runtime(quickstart::quickstart(arguments)),
@@ -72,7 +72,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// For the collector: it serves many at once.
+/// For the collector, which serves many clients at once.
 fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -81,7 +81,7 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Re
     runtime.block_on(work)
 }
 
-/// For everything else: the lightest, and nothing of it competes with the load.
+/// For everything else: the lightest runtime, which does not compete with the load.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

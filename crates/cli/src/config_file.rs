@@ -1,8 +1,8 @@
 //! Configuration files of `benchmesh agent` and `benchmesh collector`.
 //!
-//! A key is a long option of the command without its dashes. The file becomes options, which clap reads as if they had
-//! been typed, so that a new option is a key without a line here. What is typed wins over the environment, which wins
-//! over the file. Hidden options are no keys.
+//! A key is a long option of the command without its dashes. The file is converted to options, which clap parses as if
+//! they had been typed, so that a new option becomes a key without code here. The command line overrides the
+//! environment, which overrides the file. Hidden options are not keys.
 
 pub mod example;
 mod reload;
@@ -19,18 +19,18 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The option that names the file; it is no key itself.
+/// The option that names the file; not a key itself.
 const OPTION: &str = "config";
 
-/// Keys that are closer than this to an unknown one are offered instead.
+/// Minimum similarity for suggesting a key instead of an unknown one.
 const SIMILAR: f64 = 0.7;
 
-/// Why there are no arguments.
+/// Why parsing gave no arguments.
 #[derive(Debug)]
 pub enum ParseError {
-    /// The command line, or a call for help.
+    /// The command line has an error or asks for help.
     Typed(clap::Error),
-    /// The configuration file.
+    /// The configuration file has an error.
     File(anyhow::Error),
 }
 
@@ -54,12 +54,12 @@ pub fn parse(line: Vec<OsString>) -> Result<Arguments, ParseError> {
         .filter(|option| !is_given(typed, &option.id))
         .map(|option| option.argument);
     let mut whole = line.clone();
-    // Only flags without values can stand before the command.
+    // Only flags without values can precede the command.
     let after = line.iter().skip(1).position(|word| word == name);
     let at = after.map_or(whole.len(), |position| position + 2);
     whole.splice(at..at, options);
     Arguments::try_parse_from(whole).map_err(|error| {
-        // Each value is good by itself: two options that contradict each other.
+        // Each value is valid by itself: two options contradict each other.
         let text = error.render().to_string();
         ParseError::File(wrong_usage(format!(
             "the configuration file {} with the options of the command line: {}",
@@ -74,9 +74,9 @@ fn file_of(matches: &ArgMatches) -> Option<&Path> {
     Some(file)
 }
 
-/// Whether the command line or the environment says it.
+/// Whether the command line or the environment sets it.
 fn is_given(matches: &ArgMatches, id: &str) -> bool {
-    // A global option is known to the command that it stands behind.
+    // A global option belongs to the command that it follows.
     let source = matches
         .try_contains_id(id)
         .ok()
@@ -93,7 +93,7 @@ struct FileOption {
     argument: OsString,
 }
 
-/// The options that may stand in a file of the command.
+/// The options allowed in a file of the command.
 fn keys(command: &Command) -> Vec<&Arg> {
     command
         .get_arguments()
@@ -110,7 +110,7 @@ fn keys(command: &Command) -> Vec<&Arg> {
         .collect()
 }
 
-/// The command with the options that are for every command.
+/// The command with the global options.
 fn built(name: &str) -> Option<Command> {
     let mut all = Arguments::command();
     all.build();
@@ -186,7 +186,7 @@ fn unknown(key: &str, keys: &[&Arg]) -> String {
     }
 }
 
-/// One key as arguments: none for a flag that is off, several for a list.
+/// One key as arguments: none for a disabled flag, several for a list.
 fn arguments(arg: &Arg, value: &Spanned<DeValue<'_>>) -> Result<Vec<OsString>, String> {
     let long = arg.get_long().unwrap_or_default();
     let flag = OsString::from(format!("--{long}"));
@@ -220,14 +220,14 @@ fn scalar(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Whether clap takes each value of one key.
+/// Checks each value of one key with clap.
 fn check(name: &str, arguments: &[OsString]) -> Result<(), String> {
     let line = [OsString::from("benchmesh"), OsString::from(name)]
         .into_iter()
         .chain(arguments.iter().cloned());
     match Arguments::command().try_get_matches_from(line) {
         Ok(_) => Ok(()),
-        // What another key of the file brings.
+        // Another key of the file may supply it.
         Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument => Ok(()),
         Err(error) => Err(first_words(&error)),
     }

@@ -1,4 +1,4 @@
-//! What a long-lived process owes its machine: signals, the service manager, the end of its parent.
+//! Process duties of a daemon: signals, the service manager, the end of its parent.
 
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
@@ -8,13 +8,13 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Names the process that started this one, to [`end_with_parent`].
+/// Passes the id of the parent process to [`end_with_parent`].
 pub const PARENT_VARIABLE: &str = "BENCHMESH_PARENT";
 
-/// Runs a daemon until a signal asks it to end; a second signal leaves at once.
+/// Runs a daemon until a signal asks it to end; a second signal exits at once.
 ///
-/// `daemon` gets the token that is cancelled by the first signal, and the way to the service manager. That the runtime
-/// turns is what the watchdog watches.
+/// `daemon` gets the token that the first signal cancels, and the service manager's notifier. The watchdog monitors
+/// that the runtime makes progress.
 pub async fn until_signal<F>(
     daemon: impl FnOnce(CancellationToken, Arc<Notifier>) -> F,
 ) -> anyhow::Result<Outcome>
@@ -54,12 +54,12 @@ async fn report_life(notifier: Arc<Notifier>) {
     }
 }
 
-/// Ends this process when the one that started it ends, however it ends.
+/// Ends this process when its parent ends, for whatever reason.
 pub fn end_with_parent() -> anyhow::Result<()> {
     let what = "tie this process to the one that started it";
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .context(what)?;
-    // The parent may have ended before the line above; then whoever inherited this process is its parent now.
+    // The parent may have ended before the call above; then this process has been reparented.
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     let meant = std::env::var(PARENT_VARIABLE)
         .ok()

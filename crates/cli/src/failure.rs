@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes of the contract, and an error told once, with its whole chain.
+//! How a command ends: the documented exit codes, and an error printed once with its whole chain.
 
 use crate::{output, terminal};
 use std::fmt;
@@ -10,17 +10,17 @@ pub const WRONG_USAGE: u8 = 2;
 pub const PARTIAL: u8 = 3;
 pub const REGRESSION: u8 = 10;
 
-/// What came of a command that did its work.
+/// The result of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// Done, but something is missing from the result.
+    /// Done, but a part of the result is missing.
     Partial,
-    /// The work was done and its subject, the run, failed; all has been said.
+    /// The command completed, but its run failed; everything has been printed.
     RunFailed,
-    /// A comparison fulfils a condition of --fail-if.
+    /// A condition of --fail-if holds.
     Regression,
-    /// `doctor` has found what keeps an agent from working; all has been said.
+    /// `doctor` found a problem that prevents an agent from working; everything has been printed.
     Unfit,
     /// The plan has mistakes, all of which have been printed.
     WrongPlan,
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// Marks an error as a mistake of whoever typed the command or wrote the plan.
+/// Marks an error as a mistake in the command line or the plan.
 #[derive(Debug)]
 pub struct WrongUsage(pub String);
 
@@ -67,7 +67,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Whether the error is only that nobody reads standard output any more (`| head`).
+/// Whether the error is only a closed standard output (`| head`).
 pub fn reader_left(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -76,7 +76,7 @@ pub fn reader_left(error: &anyhow::Error) -> bool {
     }) && error.downcast_ref::<output::StdoutClosed>().is_some()
 }
 
-/// Prints the chain to standard error, and as a document to standard output when JSON was asked for.
+/// Prints the chain to standard error, and as a document to standard output if JSON was requested.
 pub fn print_error(error: &anyhow::Error, json: bool) {
     let message = chain(error);
     if json && error.downcast_ref::<output::DocumentClosed>().is_none() {
@@ -85,7 +85,7 @@ pub fn print_error(error: &anyhow::Error, json: bool) {
     output::print_notice(&terminal::clean_lines(&format!("error: {message}")));
 }
 
-/// Each cause on its own line, unless its text already stands in the one before.
+/// Each cause on its own line, unless the previous text already contains it.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut message = error.to_string();
     let mut last = message.clone();
@@ -101,7 +101,7 @@ pub fn chain(error: &anyhow::Error) -> String {
     message
 }
 
-/// The same on one line, for an error of a library.
+/// The chain on one line, for an error of a library.
 pub use benchmesh_collector::error_chain as causes;
 
 #[cfg(test)]

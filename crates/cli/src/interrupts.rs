@@ -1,17 +1,17 @@
-//! Ctrl-C and SIGTERM, counted: the first asks for a clean end, the second leaves at once.
+//! Ctrl-C and SIGTERM, counted: the first asks for a clean end, the second exits at once.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How often this process has been asked to end.
+/// The number of end requests to this process.
 #[derive(Clone, Debug)]
 pub struct Interrupts {
     count: watch::Receiver<u32>,
 }
 
 impl Interrupts {
-    /// From now on the signals are counted and end nothing by themselves. Needs a runtime.
+    /// From now on signals are counted and do not end the process by themselves. Needs a runtime.
     pub fn listen() -> anyhow::Result<Self> {
         let what = "listen for signals";
         let mut interrupt = signal(SignalKind::interrupt()).context(what)?;
@@ -32,19 +32,19 @@ impl Interrupts {
         Ok(Self { count })
     }
 
-    /// Returns once there has been a first one; at once when it is past. Cancel-safe.
+    /// Returns after the first signal; at once if it has already arrived. Cancel-safe.
     pub async fn first(&mut self) {
         self.at_least(1).await;
     }
 
-    /// Returns once there has been a second one. Cancel-safe.
+    /// Returns after the second signal. Cancel-safe.
     pub async fn second(&mut self) {
         self.at_least(2).await;
     }
 
     async fn at_least(&mut self, wanted: u32) {
         if self.count.wait_for(|count| *count >= wanted).await.is_err() {
-            // The counting task ended with the runtime: no signal will come.
+            // The counting task ended with the runtime: no signal will arrive.
             std::future::pending::<()>().await;
         }
     }

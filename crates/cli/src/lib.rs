@@ -1,5 +1,5 @@
-//! The commands of benchmesh: arguments, terminal tables, progress. Thin: what is measured, planned, stored and reported
-//! is done by the crates beneath.
+//! The command line of benchmesh: arguments, terminal tables, progress. A thin layer over the library crates, which
+//! plan, measure, store and report.
 //!
 //! Results go to standard output, everything else to standard error. `--format json` is one valid document whatever
 //! goes wrong. Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
@@ -31,7 +31,7 @@ pub fn definition() -> clap::Command {
     Arguments::command()
 }
 
-/// Parses the command line, does what it says, and maps what came of it to an exit code.
+/// Parses the command line, executes it, and maps the outcome to an exit code.
 pub fn main() -> ExitCode {
     let arguments = match config_file::parse(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
@@ -53,7 +53,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Help and the version are answers; anything else is wrong usage.
+/// Help and the version are normal output; anything else is wrong usage.
 fn refuse(error: &clap::Error) -> ExitCode {
     let asked = matches!(
         error.kind(),
@@ -62,7 +62,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if !asked && output::json_was_asked(std::env::args_os()) {
         output::json_error(&error.render().to_string(), failure::WRONG_USAGE);
     }
-    // A closed standard output or error leaves nobody to tell.
+    // Standard output or error may be closed.
     let _ = error.print();
     if asked {
         ExitCode::SUCCESS

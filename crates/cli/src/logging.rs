@@ -11,10 +11,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The environment variable that says what is logged: a level, or directives such as `benchmesh_agent=debug`.
+/// The environment variable with the log filter: a level, or directives such as `benchmesh_agent=debug`.
 pub const VARIABLE: &str = "BENCHMESH_LOG";
 
-/// What speaks with strangers.
+/// Libraries that handle unauthenticated input.
 const LIBRARIES: [&str; 6] = [
     "h2",
     "hyper",
@@ -24,7 +24,7 @@ const LIBRARIES: [&str; 6] = [
     "tonic",
 ];
 
-/// From now on events are logged. Daemons say what they do, commands only what is wrong.
+/// Starts logging. Daemons log their activity, commands only problems.
 pub fn start(command: &Command) {
     let level = match command {
         Command::Collector(collector) if collector.action.is_some() => LevelFilter::WARN,
@@ -36,7 +36,7 @@ pub fn start(command: &Command) {
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Log);
     let registry = tracing_subscriber::registry().with(filter);
     if is_journal() {
-        // The journal has its own time stamps and priorities.
+        // The journal adds its own time stamps and priorities.
         let bare = lines.with_ansi(false).without_time().with_level(false);
         registry.with(bare.map_event_format(Prioritized)).init();
     } else {
@@ -48,8 +48,8 @@ pub fn start(command: &Command) {
     }
 }
 
-/// What is logged. What strangers send makes libraries warn as often as they like: of these only errors count, unless
-/// one of them is named.
+/// The log filter. Unauthenticated input can make libraries log any number of warnings, so only their errors are logged
+/// unless the filter names one of them.
 fn filter(wanted: &str, level: LevelFilter) -> (Targets, Option<ParseError>) {
     let default = Targets::new().with_default(level);
     let (filter, mistake) = match wanted {
@@ -71,7 +71,7 @@ fn filter(wanted: &str, level: LevelFilter) -> (Targets, Option<ParseError>) {
     (filter, mistake)
 }
 
-/// Whether standard error goes to systemd's journal.
+/// Whether standard error is systemd's journal.
 pub fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -80,7 +80,7 @@ pub fn is_journal() -> bool {
         .is_ok_and(|found| stream == format!("{}:{}", found.st_dev, found.st_ino))
 }
 
-/// Each line begins with its priority, as `sd-daemon(3)` reads it.
+/// Begins each line with its priority, as `sd-daemon(3)` specifies.
 struct Prioritized<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritized<F>
@@ -105,7 +105,7 @@ where
     }
 }
 
-/// Standard error, and nothing once it is closed: whoever reads the log of a daemon may end before it does.
+/// Standard error, ignored once closed: the reader of a daemon's log may end before the daemon.
 #[derive(Debug)]
 struct Log;
 

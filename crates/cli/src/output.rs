@@ -1,6 +1,6 @@
 //! Standard output and standard error: results to the one, everything else to the other.
 //!
-//! Nothing here panics when a reader goes away, and a document that was begun is always ended.
+//! Nothing here panics when a reader goes away, and a JSON document is always completed.
 
 use crate::terminal;
 use anyhow::Context;
@@ -22,7 +22,7 @@ impl fmt::Display for StdoutClosed {
     }
 }
 
-/// Marks an error that stands already in the JSON document on standard output.
+/// Marks an error already contained in the JSON document on standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentClosed;
 
@@ -38,20 +38,20 @@ pub fn result(text: &str) -> anyhow::Result<()> {
     write_to(&mut out, text).context(StdoutClosed)
 }
 
-/// Pieces that wait for standard output; more would be memory that nobody reads.
+/// Capacity of the queue of pieces for standard output; bounds the memory for a slow reader.
 const PIECES_AHEAD: usize = 4;
 
-/// A long result, written by a thread of its own: where the reader is slow the command waits, and its runtime goes on
-/// answering the collector.
+/// A long result, written by a separate thread: with a slow reader the command waits, while its runtime keeps answering
+/// the collector.
 #[derive(Debug)]
 pub struct Results {
     pieces: mpsc::Sender<String>,
-    /// Until it has been asked.
+    /// `None` once its result has been taken.
     written: Option<oneshot::Receiver<io::Result<()>>>,
 }
 
 impl Results {
-    /// To standard output. A terminal is not sent what would move its cursor or turn its text.
+    /// Writes to standard output. On a terminal, control characters are filtered.
     pub fn begin() -> anyhow::Result<Self> {
         match io::stdout().is_terminal() {
             true => Self::over(CleanLines(io::stdout())),
@@ -71,7 +71,7 @@ impl Results {
                 }
             }
             drop(rest);
-            // One who does not ask has failed already.
+            // The receiver is dropped only after an earlier failure.
             let _ = done.send(result);
         };
         std::thread::Builder::new()
@@ -84,11 +84,11 @@ impl Results {
         })
     }
 
-    /// Hands a piece over. Waits while the reader is slow.
+    /// Queues a piece. Waits while the reader is slow.
     pub async fn write(&mut self, text: String) -> anyhow::Result<()> {
         match self.pieces.send(text).await {
             Ok(()) => Ok(()),
-            // The thread ends early only when it cannot write.
+            // The thread ends early only on a write error.
             Err(_) => match self.written.take() {
                 Some(written) => verdict(written.await),
                 None => verdict(Ok(Err(io::ErrorKind::BrokenPipe.into()))),
@@ -96,7 +96,7 @@ impl Results {
         }
     }
 
-    /// Returns when everything is written. A failure is told once, here or by [`Results::write`].
+    /// Waits until everything is written. A failure is reported once, here or by [`Results::write`].
     pub async fn end(self) -> anyhow::Result<()> {
         drop(self.pieces);
         match self.written {
@@ -119,7 +119,7 @@ pub fn document(value: &impl Serialize) -> anyhow::Result<()> {
     result(&text)
 }
 
-/// Writes a result to a file, whole or not at all; to standard output when none is named.
+/// Writes a result to a file, atomically; to standard output if no file is given.
 pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     let Some(path) = file else {
         return result(text);
@@ -134,7 +134,7 @@ pub fn result_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     }
     let mut draft = tempfile::NamedTempFile::new_in(directory).with_context(what)?;
     draft.write_all(text.as_bytes()).with_context(what)?;
-    // A temporary file is private; a report is as readable as any file that is made here.
+    // A temporary file is private; a report gets the usual permissions of a new file.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666 & !umask());
     draft.as_file().set_permissions(mode).with_context(what)?;
     draft.as_file().sync_all().with_context(what)?;
@@ -150,7 +150,7 @@ pub fn print_notice(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// The document that stands for an error.
+/// Prints a JSON document that reports an error.
 pub fn json_error(message: &str, exit_code: u8) {
     let document = serde_json::json!({ "error": error_value(message, exit_code) });
     let _ = result(&format!("{document}\n"));
@@ -161,7 +161,7 @@ pub fn error_value(message: &str, exit_code: u8) -> serde_json::Value {
     serde_json::json!({ "message": message.trim_end(), "exit_code": exit_code })
 }
 
-/// Whether a command line that could not be parsed asks for JSON.
+/// Whether an unparsable command line requests JSON.
 pub fn json_was_asked(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut after_format = false;
     for argument in arguments {
@@ -173,11 +173,11 @@ pub fn json_was_asked(arguments: impl IntoIterator<Item = OsString>) -> bool {
     false
 }
 
-/// Text of others on a terminal.
+/// Filters control characters for a terminal.
 struct CleanLines<W>(W);
 
 impl<W: Write> Write for CleanLines<W> {
-    /// All of `bytes`, which are whole characters.
+    /// Consumes all of `bytes`, which are whole characters.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         self.0.write_all(terminal::clean_lines(&text).as_bytes())?;
@@ -234,7 +234,7 @@ mod tests {
         let mut results = Results::over(ours).unwrap();
         let piece = || "x".repeat(1 << 20);
         let resting = Duration::from_millis(300);
-        // On a runtime of one thread the time limit tells only when the write does not hold it.
+        // On a single-threaded runtime the time limit fires only if the write does not block.
         let mut waited = false;
         for _ in 0..20 {
             waited = tokio::time::timeout(resting, results.write(piece()))

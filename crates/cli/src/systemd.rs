@@ -1,7 +1,7 @@
-//! What a service tells systemd: that it is ready, what it does, that it is alive, that it ends (`sd_notify(3)`).
+//! Notifications to systemd: ready, status, watchdog, stopping (`sd_notify(3)`).
 //!
-//! Without NOTIFY_SOCKET in the environment nothing is sent. A message that does not get through is not sent again:
-//! systemd's own time limits notice that.
+//! Without NOTIFY_SOCKET in the environment nothing is sent. A lost message is not sent again: systemd's own timeouts
+//! handle that.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The way to the service manager.
+/// The connection to the service manager.
 #[derive(Debug, Default)]
 pub struct Notifier {
     socket: Option<UnixDatagram>,
@@ -17,7 +17,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// Reads the environment.
     pub fn from_environment() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
             return Self::default();
@@ -34,12 +34,12 @@ impl Notifier {
         }
     }
 
-    /// How often it wants to hear that this process is alive: half of what it waits.
+    /// Interval of watchdog messages: half of systemd's timeout.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// It serves, and this is what it does.
+    /// Reports that the service is ready, with its status.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
@@ -65,7 +65,7 @@ impl Notifier {
     }
 }
 
-/// A name that begins with @ is in the abstract namespace.
+/// A name starting with @ is in the abstract namespace.
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

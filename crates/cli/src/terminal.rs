@@ -9,7 +9,7 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none());
 
-/// A table as text: its title, the table, and the notes wrapped beneath.
+/// A table as text: its title, the rows, and the wrapped notes beneath.
 pub fn with_notes(table: &Table) -> String {
     let mut out = String::new();
     if !table.title.is_empty() {
@@ -36,12 +36,12 @@ pub fn with_notes(table: &Table) -> String {
     out
 }
 
-/// The table without the columns that it can spare, as many as stand in the way of fitting into `width`.
+/// The table without as many optional columns as necessary to fit into `width`.
 fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
     let mut shown = table.clone();
     let mut left_out = Vec::new();
     for spare in &table.spare {
-        // The last column wraps where it is prose, and figures have their width.
+        // A prose column at the end wraps; numeric columns have a fixed width.
         let widest: usize = (0..shown.columns.len())
             .map(|at| widest(&shown, at) + 2)
             .sum();
@@ -59,7 +59,7 @@ fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
     (shown, left_out)
 }
 
-/// The widest cell of a column, with its title.
+/// The widest cell of a column, including its title.
 fn widest(table: &Table, at: usize) -> usize {
     let cells = table.rows.iter().filter_map(|row| row.get(at));
     let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -70,12 +70,12 @@ fn widest(table: &Table, at: usize) -> usize {
     widest.max(title)
 }
 
-/// Only the table, as wide as it is.
+/// The table alone, at its natural width.
 pub fn plain(table: &Table) -> String {
     drawn(table, None)
 }
 
-/// Prose in the last column goes over several lines where it would not fit into `width` and has room to.
+/// Draws the table; prose in the last column wraps if it does not fit into `width`.
 fn drawn(table: &Table, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| room_for_prose(table, width));
     let mut drawn = comfy_table::Table::new();
@@ -141,7 +141,7 @@ fn bands(table: &Table) -> Option<String> {
     Some(line)
 }
 
-/// What the columns before the last leave of a line; without bound where that is too little, or it holds figures.
+/// The width left for the last column; unbounded if that is too little, or if the column is numeric.
 fn room_for_prose(table: &Table, width: usize) -> usize {
     const LEAST: usize = 40;
     let Some((last, others)) = table.columns.split_last() else {
@@ -159,7 +159,7 @@ fn room_for_prose(table: &Table, width: usize) -> usize {
     }
 }
 
-/// Text of others on one line of a terminal: control characters would move its cursor.
+/// Text from others on one line of a terminal, without control characters that would move its cursor.
 pub fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -170,7 +170,7 @@ pub fn clean(text: &str) -> String {
         .collect()
 }
 
-/// The same of several lines, which stay lines.
+/// As [`clean`], preserving line breaks.
 pub fn clean_lines(text: &str) -> String {
     let shown = |c| match c {
         '\n' | '\t' => c,
@@ -180,7 +180,7 @@ pub fn clean_lines(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The width of the terminal, or what `COLUMNS` says where there is none.
+/// The width of the terminal, otherwise `COLUMNS`.
 pub fn width() -> usize {
     const USUAL: usize = 120;
     const WIDEST: usize = 200;

@@ -1,4 +1,4 @@
-//! The order of the crate's layers, and no circle of imports within them.
+//! The crate's layers are ordered and have no cyclic imports.
 
 use benchmesh_testing::layers::{assert_no_circle, assert_order};
 

@@ -1,16 +1,16 @@
-//! Mesh time: the one clock of the database. It never goes back and never jumps.
+//! Mesh time: the only clock of the database. It never goes back and never jumps.
 //!
-//! It is CLOCK_BOOTTIME plus a constant that is chosen once per boot and persisted as an anchor, so a collector that is
-//! started again within a boot continues the same line whatever became of the wall clock. The wall clock is read when a
-//! line begins, and watched: a step of it is a fact to record, nothing more.
+//! It is CLOCK_BOOTTIME plus a constant that is chosen once per boot and persisted as an anchor, so a collector
+//! restarted within a boot continues the same time line, regardless of the wall clock. The wall clock is read when a
+//! time line begins and is then monitored: a step is recorded and has no other effect.
 
 use crate::{model::MeshMicros, store::rows::Anchor};
 use rustix::time::{ClockId, clock_gettime};
 use std::{fs, io, time::Duration};
 
-/// How far the database may be ahead of the wall clock when a new line begins.
+/// Maximum lead of the database over the wall clock when a new time line begins.
 const MAX_AHEAD_US: i64 = 24 * 3600 * 1_000_000;
-/// A change of the wall clock against mesh time within one look that is a step, not a slew.
+/// Smallest change of the wall clock against mesh time between two checks that is a step, not a slew.
 const STEP_US: i64 = 500_000;
 
 /// Why mesh time cannot begin.
@@ -40,7 +40,7 @@ fn utc(us: i64) -> String {
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since_epoch).to_string()
 }
 
-/// What the kernel's clocks say at one moment.
+/// Readings of the kernel's clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub boot_id: String,
@@ -75,8 +75,8 @@ fn wall_us() -> i64 {
         .saturating_add(now.tv_nsec / 1000)
 }
 
-/// The anchor to go on with: the stored one within its boot, else a new one that is behind neither the wall clock nor
-/// what the database already holds.
+/// The anchor to continue with: the stored one within its boot, otherwise a new one that is behind neither the wall
+/// clock nor the database's newest time stamp.
 pub fn choose_anchor(
     stored: Option<&Anchor>,
     newest: Option<MeshMicros>,
@@ -107,7 +107,7 @@ pub fn choose_anchor(
     })
 }
 
-/// Mesh time, for as long as this boot lasts.
+/// Mesh time, valid for this boot.
 #[derive(Clone, Debug)]
 pub struct MeshClock {
     anchor: Anchor,
@@ -122,7 +122,7 @@ impl MeshClock {
         }
     }
 
-    /// The same, running so many millionths fast.
+    /// The same clock with an artificial drift, for tests.
     #[must_use]
     pub fn with_drift(self, ppm: i32) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl MeshClock {
         }
     }
 
-    /// Of this line, in nanoseconds, for so much of the kernel's clock.
+    /// Converts an elapsed time of the kernel's clock to mesh time, in nanoseconds.
     fn elapsed_ns(&self, kernel_ns: i64) -> i64 {
         let gained = i128::from(kernel_ns) * i128::from(self.drift_ppm) / 1_000_000;
         kernel_ns.saturating_add(i64::try_from(gained).unwrap_or(0))
@@ -150,14 +150,14 @@ impl MeshClock {
         MeshMicros(self.now_ns() / 1000)
     }
 
-    /// The same line, tied to this moment: what is persisted now and then, so that a boot with a wrong wall clock does
-    /// not begin before what this one has stored.
+    /// The same time line, anchored to the current moment. Persisted periodically, so that a boot with a wrong wall
+    /// clock does not begin before the stored data.
     pub fn anchor_now(&self) -> Anchor {
         let boottime_ns = boottime_ns();
         let elapsed_us = boottime_ns.saturating_sub(self.anchor.boottime_ns) / 1000;
         Anchor {
             boot_id: self.anchor.boot_id.clone(),
-            // A whole number of microseconds from the first anchor, so that the line does not drift by rounding.
+            // A whole number of microseconds from the first anchor, so that repeated rounding adds no drift.
             boottime_ns: self.anchor.boottime_ns.saturating_add(elapsed_us * 1000),
             mesh_us: MeshMicros(
                 self.anchor
@@ -174,19 +174,19 @@ impl MeshClock {
     }
 }
 
-/// Watches the wall clock against mesh time.
+/// Monitors the wall clock against mesh time.
 #[derive(Debug)]
 pub struct WallClockMonitor {
     ahead_us: i64,
 }
 
 impl WallClockMonitor {
-    /// `ahead_us`: as `MeshClock::wall_ahead_us` says now.
+    /// `ahead_us`: the current value of `MeshClock::wall_ahead_us`.
     pub fn new(ahead_us: i64) -> Self {
         Self { ahead_us }
     }
 
-    /// The step since the last look, in microseconds, if there was one.
+    /// The step since the last check, in microseconds, if any.
     pub fn check(&mut self, ahead_us: i64) -> Option<i64> {
         let step = ahead_us.saturating_sub(self.ahead_us);
         self.ahead_us = ahead_us;
@@ -194,7 +194,7 @@ impl WallClockMonitor {
     }
 }
 
-/// How long it is until `at`; zero when it is past.
+/// Time left until `at`; zero if it is past.
 pub fn until(clock: &MeshClock, at: MeshMicros) -> Duration {
     let left = at.0.saturating_sub(clock.now().0);
     Duration::from_micros(u64::try_from(left).unwrap_or(0))

@@ -1,15 +1,15 @@
-//! Texts that others chose, made fit for a column, a terminal and a line of the log.
+//! Truncates and sanitises untrusted text for a column, a terminal or a log line.
 
-/// Of a text for people: an error, a problem, the options of a mount.
+/// Limit of a text for people: an error, a problem, the mount options.
 pub(crate) const MAX_TEXT_BYTES: usize = 4096;
 
-/// At most [`MAX_TEXT_BYTES`] of the text, cut at a character, each control character replaced by a space.
+/// The text truncated to [`MAX_TEXT_BYTES`] at a character boundary, each control character replaced by a space.
 pub(crate) fn cut(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     cut_to(end, text.get(..end).unwrap_or_default())
 }
 
-/// At most `most` characters of the text, each control character replaced by a space.
+/// The text truncated to `most` characters, each control character replaced by a space.
 pub(crate) fn cut_to(most: usize, text: &str) -> String {
     text.chars()
         .take(most)
@@ -17,7 +17,7 @@ pub(crate) fn cut_to(most: usize, text: &str) -> String {
         .collect()
 }
 
-/// At most `most` characters of the text for one line of the log: what does not print is escaped.
+/// The text truncated to `most` characters for a log line, with non-printable characters escaped.
 pub(crate) fn printable(most: usize, text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(most));
     for char in text.chars().take(most) {

@@ -1,7 +1,7 @@
-//! What can go wrong with the database, told so that a person knows what to do next.
+//! Database errors, with messages that state the remedy.
 //!
-//! It also tells the three kinds of failure apart that the writer acts on: the surroundings (a full or failing disk:
-//! wait and try again), the rows themselves (refuse them), and a database that is not ours to write.
+//! It also distinguishes the three kinds of failure that the writer acts on: the environment (a full or failing disk:
+//! wait and retry), the rows themselves (refuse them), and a database that does not belong to this program.
 
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::histogram::DecodeError;
@@ -69,7 +69,7 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// As `Sql`, of what is written without a hop.
+    /// As `Sql`, for a write of single rows.
     #[error("the database refused to {doing}")]
     Row {
         doing: &'static str,
@@ -128,7 +128,7 @@ impl StoreError {
         }
     }
 
-    /// Why a write waits, in a few words.
+    /// Why a write is blocked, in a few words.
     pub(crate) fn why_blocked(&self) -> String {
         match self.kind() {
             SqliteErrorKind::Full => String::from("its disk is full"),
@@ -138,7 +138,7 @@ impl StoreError {
         }
     }
 
-    /// What someone can do about a write that waits.
+    /// What an operator can do about a blocked write.
     pub(crate) fn remedy(&self) -> &'static str {
         match self.kind() {
             SqliteErrorKind::Full => "free space on its disk",
@@ -152,17 +152,17 @@ impl StoreError {
         }
     }
 
-    /// Whether the same write may succeed later, once someone has made room or the disk has recovered.
+    /// Whether the same write may succeed later, after an operator has freed space or the disk has recovered.
     pub(crate) fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 }
 
-/// Why nothing can be written.
+/// Why writes are blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     pub why: String,
-    /// What someone can do about it.
+    /// What an operator can do about it.
     pub remedy: &'static str,
 }
 
@@ -175,7 +175,7 @@ impl Blocked {
     }
 }
 
-/// SQLite's primary result codes, as far as someone acts on them.
+/// SQLite's primary result codes, grouped by the reaction to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqliteErrorKind {
     Full,
@@ -185,9 +185,9 @@ pub(crate) enum SqliteErrorKind {
     CannotOpen,
     NotADatabase,
     Corrupt,
-    /// The connection is gone, or there is no memory: nothing that a row could be blamed for.
+    /// The connection is gone, or memory ran out: not the fault of a row.
     Connection,
-    /// A constraint, a type, a statement: the rows are to blame.
+    /// A constraint, a type, a statement: the fault of the rows.
     Rows,
 }
 

@@ -1,7 +1,8 @@
-//! Output of other tools as runs: pure parsers, one module each, and what they have in common.
+//! Imports output of other tools as runs: pure parsers, one module each, and their common types.
 //!
-//! A figure is what the log says, converted to our units without rounding; what a log does not say is absent, never
-//! guessed. A log that is cut off, of another tool or of an unknown version is refused as a whole with the line at fault.
+//! A figure is taken from the log and converted to our units without rounding; figures missing in a log stay absent and
+//! are never guessed. A log that is truncated, of another tool or of an unknown version is refused as a whole, with the
+//! line at fault.
 
 mod bonnie;
 mod dd;
@@ -18,16 +19,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Largest log that is read.
+/// Maximum size of a log.
 pub const MAX_LOG_BYTES: u64 = 64 << 20;
 
-/// The largest count that is believed, 288 petabytes or 9 years in nanoseconds: sums of some stay within 64 bits.
+/// Maximum plausible count, 288 petabytes or 9 years in nanoseconds: sums of several stay within 64 bits.
 const LARGEST: i64 = 1 << 58;
 /// The year 2200: sums of an instant and of counts stay within 64 bits.
 const LATEST_US: i64 = 7_258_118_400_000_000;
-/// Words: operations, workloads, modes, the tool.
+/// Limit of short words: operations, workloads, modes, the tool.
 const MAX_WORD_BYTES: usize = 256;
-/// Names of phases.
+/// Limit of the names of phases.
 const MAX_PHASE_BYTES: usize = 1024;
 
 /// A tool whose output can be read.
@@ -69,7 +70,7 @@ impl Tool {
         }
     }
 
-    /// The tool that wrote a log, by what only it writes.
+    /// The tool that wrote a log, recognised by text that only this tool writes.
     pub fn of(log: &str) -> Option<Self> {
         let has = |text: &str| log.contains(text);
         if has("\"fio version\"") {
@@ -94,16 +95,16 @@ impl Tool {
     }
 }
 
-/// What the log itself does not say.
+/// Facts that the log itself does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Which way `dd` moved data: `read` or `write`. `time cp` copied in or out by it.
+    /// Direction in which `dd` or `time cp` moved data: `read` or `write`.
     pub mode: String,
-    /// When the log was written, where it has no date.
+    /// When the log was written, if it contains no date.
     pub written_us: i64,
 }
 
-/// What one log came to.
+/// The content of one log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImportedLog {
     /// `fio 3.33`
@@ -118,11 +119,11 @@ pub struct ImportedStep {
     pub workload: String,
     pub mode: String,
     pub params: Map<String, Value>,
-    /// Since the log's start.
+    /// Relative to the log's start.
     pub at_us: i64,
     pub lasted_us: i64,
     pub tasks: i64,
-    /// The tool itself said that something failed.
+    /// The tool itself reported a failure.
     pub partial: bool,
     pub ops: Vec<ImportedOp>,
     pub seconds: Vec<ImportedSecond>,
@@ -147,11 +148,11 @@ pub struct ImportedOp {
     pub max_ns: Option<i64>,
 }
 
-/// A line per second, where a tool writes such.
+/// One second of a step, for tools that report seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImportedSecond {
     pub op: String,
-    /// Since the step's start.
+    /// Relative to the step's start.
     pub at_us: i64,
     pub span_us: i64,
     pub ops: i64,
@@ -159,10 +160,10 @@ pub struct ImportedSecond {
     pub mean_ns: Option<f64>,
 }
 
-/// Why a log is not read.
+/// Why a log is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
-    /// From 1; `None`: the log as a whole.
+    /// Line number from 1; `None`: the log as a whole.
     pub line: Option<usize>,
     pub what: String,
 }
@@ -201,7 +202,7 @@ pub fn parse(tool: Tool, log: &str, hints: &Hints) -> Result<ImportedLog, Import
     Ok(imported)
 }
 
-/// Refuses figures and words that no log holds, wherever it was read: a client sends what it has read as it likes.
+/// Refuses impossible figures and words, wherever the log was parsed: the collector does not trust its clients.
 pub(crate) fn check(log: &ImportedLog) -> Result<(), ImportError> {
     let whole = |what| ImportError { line: None, what };
     if log.steps.is_empty() {
@@ -221,7 +222,7 @@ pub(crate) fn check(log: &ImportedLog) -> Result<(), ImportError> {
     }
 }
 
-/// Returns the first text that cannot be what it is to be.
+/// Returns the first invalid text.
 fn not_a_word(log: &ImportedLog) -> Option<&'static str> {
     let word = |what, text: &str, most| {
         let is_word = !text.is_empty() && text.len() <= most && !text.chars().any(is_hidden);
@@ -299,7 +300,7 @@ fn impossible(log: &ImportedLog) -> Option<(&'static str, String)> {
         .or_else(of_steps)
 }
 
-/// A number of nanoseconds that a tool gave in another unit.
+/// Converts a time in another unit to whole nanoseconds.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a cast saturates; a latency has at most 19 digits"
@@ -308,7 +309,7 @@ fn nanos(value: f64) -> i64 {
     value.round() as i64
 }
 
-/// A size as a plan has it: `4k`, `1m`; bytes where it is no whole number of KiB.
+/// A size in plan notation: `4k`, `1m`; in bytes if not a whole number of KiB.
 fn size_text(bytes: i64) -> String {
     let units = [(30, 'g'), (20, 'm'), (10, 'k')];
     let unit = units

@@ -1,7 +1,7 @@
-//! What has been logged of late: a refusal is one line a minute for each client and reason.
+//! Rate limit of logged refusals: one line a minute for each client and reason.
 //!
-//! Clients choose their reasons and, in part, their addresses. Neither gives them the log: each client has some reasons a
-//! minute, and all clients together have a bound.
+//! Clients choose their reasons and, in part, their addresses, so both are bounded: each client has a number of reasons
+//! a minute, and so do all clients together.
 
 use crate::cut::printable;
 use std::{
@@ -12,30 +12,30 @@ use std::{
 };
 use tracing::{info, warn};
 
-/// Between two lines of the log on the same refusal of the same client.
+/// Interval between two log lines about the same refusal of the same client.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Reasons of one client in that time: more than an honest client has, and many may share an address.
+/// Maximum number of reasons of one client in that time: more than an honest client has, and many may share an address.
 const MAX_REASONS: usize = 32;
-/// Reasons of all clients in that time.
+/// Maximum number of reasons of all clients in that time.
 const MAX_LINES: usize = 512;
-/// Of a reason: what is refused may be in it, as long as it was.
+/// Maximum length of a reason, which may contain the refused input.
 const MAX_REASON_CHARS: usize = 1024;
-/// Of a client's name.
+/// Maximum length of a client's name.
 const MAX_CLIENT_CHARS: usize = 256;
 
-/// What becomes of a line.
+/// What to do with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Say {
     Line,
-    /// This one and, until a minute is over, none more of this client.
+    /// Log this line, then no more of this client within the minute.
     LastOfClient,
-    /// This one and, until a minute is over, none more of anybody.
+    /// Log this line, then no more of any client within the minute.
     LastOfAll,
     Nothing,
 }
 
 impl Say {
-    /// `None`: the line is left out. What to add to it.
+    /// The text to append; `None`: the line is dropped.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Line => Some(""),
@@ -48,12 +48,12 @@ impl Say {
     }
 }
 
-/// Clients, each with its reasons and when they were logged.
+/// Clients, each with its reasons and the time of their last line.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<HashMap<String, HashMap<String, Instant>>>);
 
 impl Refusals {
-    /// Logs a refusal of whoever is at this address.
+    /// Logs a refusal of the client at this address.
     pub fn log(&self, address: Option<IpAddr>, problem: &str) {
         let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
         let problem = printable(MAX_REASON_CHARS, problem);
@@ -62,7 +62,7 @@ impl Refusals {
         }
     }
 
-    /// Logs a refusal of somebody who is known.
+    /// Logs a refusal of a named client.
     pub fn log_of(&self, client: &str, problem: &str) {
         let client = printable(MAX_CLIENT_CHARS, client);
         let problem = printable(MAX_REASON_CHARS, problem);
@@ -71,7 +71,7 @@ impl Refusals {
         }
     }
 
-    /// Logs what an attached agent did wrong, and what a result may lack by it.
+    /// Logs a mistake of an attached agent, and which result may be incomplete because of it.
     pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
         let agent = printable(MAX_CLIENT_CHARS, agent);
         if let Some(suffix) = self.say(&agent, what).suffix() {
@@ -80,7 +80,7 @@ impl Refusals {
         }
     }
 
-    /// Lines that were logged of late.
+    /// Number of lines logged within the interval.
     #[cfg(test)]
     pub fn lines(&self) -> usize {
         let clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,7 @@
-//! Who may call what: the collector's CA, the certificates that it has issued, and join tokens.
+//! Authorisation: the collector's CA, the certificates that it has issued, and join tokens.
 //!
-//! A certificate is good if the CA signed it, it has not expired, and [`registry`] knows it as neither revoked nor forgotten.
-//! Everything is in one private directory. It knows
-//! nothing of the wire, of runs or of sessions.
+//! A certificate is valid if the CA signed it, it has not expired, and [`registry`] has it as neither revoked nor
+//! forgotten. All files are in one private directory. It knows nothing of the wire, of runs or of sessions.
 
 mod authority;
 mod ca;
@@ -19,10 +18,10 @@ pub(crate) use registry::{
 
 use std::{path::PathBuf, time::Duration};
 
-/// How long a certificate of an agent, an operator or the owner is good for.
+/// Lifetime of the certificates of agents, operators and the owner.
 pub const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// How the collector knows its clients.
+/// How the collector authenticates its clients.
 #[derive(Clone, Debug)]
 pub enum Security {
     /// Not at all: `--insecure`.
@@ -31,9 +30,9 @@ pub enum Security {
     Tls {
         /// The CA and what it has issued; `None`: beside the database, `<db>.tls`.
         directory: Option<PathBuf>,
-        /// Where the collector's own user finds its credentials; `None`: none are written.
+        /// Directory of the credentials for the collector's own user; `None`: none are written.
         credentials: Option<PathBuf>,
-        /// [`CERTIFICATE_LIFETIME`] but for tests of renewal.
+        /// [`CERTIFICATE_LIFETIME`] except in tests of renewal.
         lifetime: Duration,
     },
 }

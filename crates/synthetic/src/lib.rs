@@ -1,10 +1,11 @@
-//! Databases as a mesh would have filled them, made from a few numbers and the same every time: for benches, query plans
-//! on real sizes, and tests that need more than a handful of rows. For tests only; nothing that ships depends on it.
+//! Generates databases with the content that a mesh would have produced, deterministically from a few numbers: for
+//! benches, query plans on realistic sizes, and tests that need many rows. For tests only; no shipped crate depends on
+//! it.
 //!
-//! The schema is the collector's own. Rows are written by SQLite itself from a table of seconds, so that a week of twelve
-//! hosts takes minutes; figures follow formulas (see `sql`), so that a test can know what an answer must be. What is not
-//! true to life: nothing was measured, daemons use the same CPU whatever the load, and the seconds of a step differ by a
-//! fixed pattern and not by chance.
+//! The schema is the collector's own. SQLite itself writes the rows from a table of seconds, so that a week of twelve
+//! hosts takes minutes; figures follow formulas (see `sql`), so that a test can compute the expected answer. Not
+//! realistic: daemons use the same CPU under any load, and the seconds of a step vary by a fixed pattern instead of by
+//! chance.
 
 mod load;
 mod sql;
@@ -20,26 +21,26 @@ pub const T0_US: i64 = 1_750_000_000_000_000;
 /// The steps of a repeat: three block sizes, three modes, two targets.
 pub const STEPS: u32 = 18;
 
-/// What a database holds.
+/// The content of a generated database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Each with an agent, a disk and an interface; all are sampled every second.
+    /// Number of hosts, each with an agent, a disk and an interface, all sampled every second.
     pub hosts: u32,
     pub daemons_per_host: u32,
-    /// The first hosts, which carry the load.
+    /// Number of hosts, from the first, that carry the load.
     pub clients: u32,
-    /// Runs of the plan `nightly`, of [`STEPS`] steps per repeat, one after the other.
+    /// Number of runs of the plan `nightly`, of [`STEPS`] steps per repeat, one after the other.
     pub runs: u32,
     pub repeats: u32,
     pub step_seconds: u32,
-    /// Between two steps.
+    /// Pause between two steps.
     pub gap_seconds: u32,
-    /// The last run, `soak`, of one step; 0: there is none.
+    /// Length of the last run, `soak`, of one step; 0: no such run.
     pub soak_seconds: u32,
 }
 
 impl Shape {
-    /// One week: 960 runs of nine minutes, and a day of soak. 12 hosts with 10 daemons each, sampled every second.
+    /// A week: 960 runs of nine minutes, and a day of soak. 12 hosts with 10 daemons each, sampled every second.
     pub fn week() -> Self {
         Self {
             hosts: 12,
@@ -53,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// Two runs of two repeats and a minute of soak on four hosts: made in a second.
+    /// Two runs of two repeats and a minute of soak on four hosts: generated in a second.
     pub fn small() -> Self {
         Self {
             hosts: 4,
@@ -67,12 +68,12 @@ impl Shape {
         }
     }
 
-    /// Seconds of one run of `nightly`.
+    /// Length of one run of `nightly`.
     pub fn run_seconds(&self) -> u32 {
         STEPS * self.repeats * (self.step_seconds + self.gap_seconds)
     }
 
-    /// Seconds of everything.
+    /// Length of the whole database.
     pub fn seconds(&self) -> u32 {
         self.runs * self.run_seconds() + self.soak_seconds
     }
@@ -83,15 +84,15 @@ impl Shape {
     }
 }
 
-/// What was made.
+/// Facts about the generated database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub bytes: u64,
-    /// By table.
+    /// Number of rows by table.
     pub rows: BTreeMap<String, i64>,
 }
 
-/// Makes a database at a path where there is none.
+/// Generates a database at a path that must not exist.
 pub fn generate(path: &Path, shape: &Shape) -> anyhow::Result<Made> {
     anyhow::ensure!(!path.exists(), "{} is there already", path.display());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -117,7 +118,7 @@ pub fn generate(path: &Path, shape: &Shape) -> anyhow::Result<Made> {
     sql::usage(&file).context("make what daemons used in steps")?;
     file.execute_batch("COMMIT").context("commit")?;
     drop(file);
-    // A connection with temporary tables does not change the journal.
+    // A connection with temporary tables cannot change the journal mode.
     let file = Connection::open(path).context("open what was made")?;
     file.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_checkpoint(TRUNCATE)")
         .context("finish the file")?;

@@ -1,6 +1,6 @@
-//! Runs, steps, tasks and what they came to. In each second a client does `BASE / block size * (90 + pattern)` percent of
-//! its operations, where the pattern goes through 0 to 22 over the seconds and the runs; one second in a hundred of the
-//! soak has none.
+//! Runs, steps, tasks and their results. In each second a client executes `BASE / block size * (90 + pattern)` percent
+//! of its operations, where the pattern cycles through 0 to 22 over the seconds and the runs; one second in a hundred
+//! of the soak has none.
 
 #![expect(
     clippy::indexing_slicing,
@@ -15,7 +15,7 @@ const TARGETS: [&str; 2] = ["cephfs", "sr33"];
 const SYSTEMS: [&str; 2] = ["cephfs", "glusterfs"];
 const MODES: [&str; 3] = ["write", "randread", "randwrite"];
 const BLOCKS: [(&str, u64); 3] = [("4k", 4096), ("16k", 16_384), ("64k", 65_536)];
-/// Seconds differ by so many patterns.
+/// Number of different patterns of seconds.
 const PATTERNS: u32 = 23;
 
 const PLAN: &str = r#"name = "nightly"
@@ -63,7 +63,7 @@ impl LoadSpec {
         if self.mode == 1 { "read" } else { "write" }
     }
 
-    /// Operations of one client in a second of a pattern.
+    /// Operations of one client in a second with this pattern.
     fn ops(self, pattern: u32) -> u64 {
         let base = [400, 1200, 300][self.mode] / (1 + self.block as u64);
         let of_target = base * [100, 88][self.target] / 100;

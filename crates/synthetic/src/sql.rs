@@ -5,7 +5,7 @@
 use crate::{Shape, T0_US};
 use rusqlite::{Connection, params};
 
-/// Process, and how instances of it are named; ten on each host.
+/// Process names, and the prefix of their instances; ten on each host.
 const DAEMONS: [(&str, &str); 10] = [
     ("ceph-osd", "osd."),
     ("ceph-osd", "osd."),

@@ -1,11 +1,11 @@
-//! Hostile input: valid input that is damaged on purpose, and how long and how much a reader may take for it.
+//! Fuzzing: valid input that is damaged on purpose, with bounds on a reader's time and memory.
 //!
-//! Pure noise ends at a reader's first check. What is almost right gets further, so that each case begins with something
-//! valid and changes it a few times: bits flip, parts are cut out, repeated or moved, numbers become absurd, and bytes come
-//! in that are no text.
+//! Pure noise fails a reader's first check, while almost valid input gets further. Each case therefore begins with
+//! something valid and changes it a few times: bits flip, parts are removed, repeated or moved, numbers become absurd,
+//! and bytes that are not text are inserted.
 //!
-//! Without more, each target has the same few cases on every machine, so that a run of all tests takes some seconds more and
-//! no change fails by a case that nobody has seen. With `BENCHMESH_HOSTILE_SECONDS` it has new ones for that time.
+//! By default each target has the same few cases on every machine, so that all tests take a few seconds and no
+//! unrelated change fails on a new case. With `BENCHMESH_HOSTILE_SECONDS` it generates new ones for that time.
 
 use crate::memory;
 use proptest::prelude::*;
@@ -13,32 +13,32 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-/// Cases between two looks at the clock, and all that there are without the variable. A plan that is damaged may have tens
-/// of thousands of steps, which take a debug build a second.
+/// Cases between two checks of the time, and the number of cases without the variable. A damaged plan may have tens of
+/// thousands of steps, which take a debug build a second.
 const CASES: u32 = 16;
-/// CPU time of one case, in a debug build: far above what any takes, and far below a hang.
-const MOST_CPU: Duration = Duration::from_secs(20);
+/// Maximum CPU time of one case, in a debug build: far above the usual, and far below a hang.
+const MAX_CPU: Duration = Duration::from_secs(20);
 
-/// One change of some bytes. Places are shares of the length, so that they fit whatever the length is.
+/// One change of some bytes. Positions are shares of the length, so that they apply to any length.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A bit at a place.
+    /// Flips a bit.
     Flip(u16, u8),
-    /// Everything from a place on is gone.
+    /// Removes everything after a position.
     Cut(u16),
-    /// A part is gone.
+    /// Removes a part.
     Remove(u16, u16),
-    /// A part comes so many times more.
+    /// Repeats a part several times.
     Repeat(u16, u16, u8),
-    /// A part comes to another place.
+    /// Moves a part to another position.
     Move(u16, u16, u16),
-    /// Bytes come in.
+    /// Inserts bytes.
     Insert(u16, Vec<u8>),
-    /// A run of digits becomes something else.
+    /// Replaces a run of digits.
     Number(u16, &'static str),
 }
 
-/// Numbers at the edge of a type or beyond, and what is none.
+/// Numbers at or beyond the bounds of a type, and invalid ones.
 const NUMBERS: [&str; 24] = [
     "0",
     "-0",
@@ -66,7 +66,7 @@ const NUMBERS: [&str; 24] = [
     "",
 ];
 
-/// What readers of text stumble over.
+/// Bytes that are difficult for text parsers.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let odd: Vec<&[u8]> = vec![
         b"\0",
@@ -121,7 +121,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// One of these, changed up to six times, and bounded to `most` bytes.
+/// One of these, changed up to six times, and truncated to `most` bytes.
 pub fn damaged(valid: Vec<Vec<u8>>, most: usize) -> impl Strategy<Value = Vec<u8>> {
     (
         prop::sample::select(valid),
@@ -136,7 +136,7 @@ pub fn damaged(valid: Vec<Vec<u8>>, most: usize) -> impl Strategy<Value = Vec<u8
         })
 }
 
-/// The same of texts.
+/// As [`damaged`], for text.
 pub fn damaged_text(valid: Vec<String>, most: usize) -> impl Strategy<Value = String> {
     let valid = valid.into_iter().map(String::into_bytes).collect();
     damaged(valid, most).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -197,11 +197,12 @@ fn span() -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-/// Tries `read` with inputs, the same few or new ones until the time is over. It may neither panic, nor fail, nor take
-/// more than `most_bytes` of memory at once (where the program counts it, see [`memory`]), nor hang.
+/// Tests `read` with inputs, the same few or new ones until the time is over. It may neither panic, nor fail, nor hang,
+/// nor take more than `most_bytes` of memory at once (if the program counts it, see [`memory`]).
 ///
 /// # Panics
-/// With the smallest input found that breaks one of these.
+///
+/// With the smallest input found that violates one of these.
 pub fn withstands<S: Strategy>(
     inputs: S,
     most_bytes: usize,
@@ -233,7 +234,7 @@ pub fn withstands<S: Strategy>(
             result?;
             prop_assert!(peak <= most_bytes, "it took {peak} bytes of memory");
             let cpu = thread_cpu().saturating_sub(cpu);
-            prop_assert!(cpu <= MOST_CPU, "it took {cpu:?} of CPU time");
+            prop_assert!(cpu <= MAX_CPU, "it took {cpu:?} of CPU time");
             Ok(())
         });
         match tried {
@@ -252,7 +253,7 @@ pub fn withstands<S: Strategy>(
     }
 }
 
-/// CPU time that this thread has taken: unlike the clock, it does not run while others have the processor.
+/// CPU time of this thread, which excludes time used by other processes.
 fn thread_cpu() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();

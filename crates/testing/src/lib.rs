@@ -1,15 +1,15 @@
-//! How tests are run: how many at once, what was skipped, and what was measured again.
+//! Test infrastructure: the number of parallel tests, skipped tests, and repeated measurements.
 //!
-//! libtest runs as many tests at once as the machine has processors, which is few for tests that wait: see
+//! libtest runs as many tests at once as the machine has processors, which is too few for tests that mostly wait: see
 //! [`tests_at_once`].
 //!
 //! Skipped tests: each is reported at once, all are counted at the end, and a skip is a failure where it is forbidden.
-//! Tests that measure time run again where another user of the machine disturbed them: see [`measured`].
+//! Tests that measure time are repeated if other load on the machine disturbed them: see [`measured`].
 //!
-//! libtest cannot skip a test at run time and hides what a passed test prints, so a skip is written to the real standard
-//! error. It is also appended to a file of this one `cargo test` (named after cargo's process), from which the last test
-//! target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. What tests may need is
-//! one table, [`NEEDS`]; `BENCHMESH_REQUIRE` says what of it the machine must meet; `.ci/run` sets it.
+//! libtest cannot skip a test at run time and hides the output of a passed test, so a skip is written to the real
+//! standard error. It is also appended to a file of this `cargo test` (named after cargo's process), from which the
+//! last test target of the workspace, `skipped_tests` of `crates/workloads`, prints one line of totals. [`NEEDS`] lists
+//! all possible needs of tests; `BENCHMESH_REQUIRE` selects those that the machine must meet; `.ci/run` sets it.
 
 pub mod hostile;
 pub mod layers;
@@ -29,7 +29,7 @@ pub use measured::{TimingError, measured, scheduled};
 pub use needs::{NEEDS, skip};
 pub use record::totals;
 
-/// Lets libtest run so many tests of this program at once; a number that the user has set wins. Once per test program.
+/// Sets the number of parallel tests of this program; a value set by the user takes precedence. Once per test program.
 #[macro_export]
 macro_rules! tests_at_once {
     ($tests:literal) => {
@@ -44,7 +44,7 @@ macro_rules! tests_at_once {
     };
 }
 
-/// What [`tests_at_once`] calls before `main`, where the process has one thread.
+/// Called by [`tests_at_once`] before `main`, while the process has one thread.
 #[allow(
     clippy::disallowed_methods,
     reason = "no other thread is there to read the environment"
@@ -52,16 +52,17 @@ macro_rules! tests_at_once {
 pub fn set_tests_at_once(tests: u32) {
     const VARIABLE: &str = "RUST_TEST_THREADS";
     if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: nobody reads the environment meanwhile.
+        // SAFETY: no other thread reads the environment.
         unsafe { std::env::set_var(VARIABLE, tests.to_string()) };
     }
 }
 
-/// The interpreter of a virtual environment beside the test programs in which these packages of PyPI can be imported. Made
-/// once, under the environment's name.
+/// The interpreter of a virtual environment beside the test programs in which these packages of PyPI are installed.
+/// Created once per environment name.
 ///
 /// # Errors
-/// What failed of making the environment, installing the packages or importing them.
+///
+/// Why creating the environment, installing the packages or importing them failed.
 pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = program.ancestors().nth(3).ok_or("no target directory")?;

@@ -1,6 +1,6 @@
-//! What this test program has logged at WARN and above, for tests that hold the log against what happened.
+//! Captures log lines of this test program at WARN and above, for tests that check the log.
 //!
-//! Lines of all tests of the program are kept together: look for something that only one test's lines contain.
+//! Lines of all tests of the program are kept together: search for text that only one test logs.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, Once, PoisonError};
@@ -22,7 +22,7 @@ impl Write for Kept {
     }
 }
 
-/// Keeps lines from now on. Call it before what is to be logged.
+/// Captures lines from now on. Call it before the code under test.
 pub fn keep_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

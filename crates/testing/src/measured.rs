@@ -1,10 +1,10 @@
 //! Assertions on measured time, rates and shares, and how often they may fail.
 //!
-//! Another user of a shared machine can stop any thread for tens of milliseconds. That is rare and does not repeat, while
-//! a wrong figure comes out wrong each time. So an assertion on time ([`timing!`](crate::timing)) may fail twice; it is
-//! never hidden: each failure is written to the real standard error and counted for the totals. Every other assertion
-//! panics, which fails the test at its first attempt: a count, a state, a loss, a refusal, and a lower bound that no
-//! disturbance can break.
+//! Other load on a shared machine can stop any thread for tens of milliseconds. That is rare and does not repeat, while
+//! a wrong figure is wrong each time. So an assertion on time ([`timing!`](crate::timing)) may fail twice; it is never
+//! hidden: each failure is written to the real standard error and counted in the totals. Every other assertion panics,
+//! which fails the test at its first attempt: a count, a state, a loss, a refusal, and a lower bound that no
+//! disturbance can violate.
 
 #[cfg(test)]
 mod bodies;
@@ -16,18 +16,18 @@ use std::time::Duration;
 
 use crate::record::{Event, record};
 
-/// One, and two more where it fails.
+/// One attempt, and up to two repetitions.
 const ATTEMPTS: u32 = 3;
 
-/// What stopped a thread may stop it again shortly after.
+/// Pause before a repetition, because a disturbance may last a while.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A measured time, rate or share is not what it should be: the only failure that is measured again.
+/// A measured time, rate or share is out of bounds: the only failure that is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimingError(String);
 
 impl TimingError {
-    /// What [`timing!`](crate::timing) returns, with the place of its caller.
+    /// Created by [`timing!`](crate::timing), with its caller's location.
     #[must_use]
     #[track_caller]
     pub fn new(message: &str) -> Self {
@@ -41,8 +41,8 @@ impl Display for TimingError {
     }
 }
 
-/// As `assert!`, for what depends on the machine's time: returns a [`TimingError`] from the function or closure around
-/// it, which [`measured`] makes again.
+/// As `assert!`, for assertions that depend on the machine's time: returns a [`TimingError`] from the enclosing
+/// function or closure, which [`measured`] repeats.
 #[macro_export]
 macro_rules! timing {
     ($holds:expr $(,)?) => {
@@ -56,16 +56,18 @@ macro_rules! timing {
     }};
 }
 
-/// Holds the count of a paced load against its schedule: `expected` ends at what was due within the runtime.
+/// Checks the count of a paced load against its schedule: `expected` ends at the number due within the runtime.
 ///
-/// No disturbance adds an operation, so more than were due fail at once. Fewer are measured again: a worker that has no
-/// processor when the runtime ends leaves out what fell due meanwhile.
+/// No disturbance adds an operation, so more than were due fail at once. Fewer are measured again: a worker without a
+/// processor at the end of the runtime omits operations that became due meanwhile.
 ///
 /// # Errors
-/// Where fewer were `done` than expected.
+///
+/// If fewer were `done` than expected.
 ///
 /// # Panics
-/// Where more were `done` than expected.
+///
+/// If more were `done` than expected.
 #[track_caller]
 pub fn scheduled(done: u64, expected: RangeInclusive<u64>) -> Result<(), TimingError> {
     let due = *expected.end();
@@ -78,12 +80,14 @@ pub fn scheduled(done: u64, expected: RangeInclusive<u64>) -> Result<(), TimingE
     }
 }
 
-/// Runs the body of a test that measures; where it returns a [`TimingError`], again after a pause, at most two more
-/// times. Each attempt must begin clean: what the body makes goes when it returns. A panic is a failure at once.
+/// Runs the body of a test that measures; if it returns a [`TimingError`], repeats it after a pause, at most twice.
+/// Each attempt must begin clean: the body's resources are dropped when it returns. A panic is a failure at once.
 ///
-/// A test of this crate (`measured/bodies.rs`) fails where a body has no `timing!`, in itself or in what it calls.
+/// A test of this crate (`measured/bodies.rs`) fails if a body has no `timing!`, in itself or in the functions that it
+/// calls.
 ///
 /// # Panics
+///
 /// If the last attempt returns a [`TimingError`], with its message.
 #[expect(
     clippy::disallowed_methods,
@@ -103,7 +107,7 @@ pub fn measured<T>(body: impl FnMut() -> Result<T, TimingError>) -> T {
     }
 }
 
-/// The first attempt that succeeds, or the error of the last. `before_next` gets each other error.
+/// The first successful result, or the error of the last attempt. `before_next` gets each other error.
 fn repeated<T>(
     mut body: impl FnMut() -> Result<T, TimingError>,
     mut before_next: impl FnMut(&TimingError),
@@ -122,7 +126,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Fails `failures` times, then succeeds: its result, and how many attempts were made again.
+    /// Fails `failures` times, then succeeds: its result, and the number of repetitions.
     fn check(failures: u32) -> (Result<u32, TimingError>, u32) {
         let mut attempts = 0;
         let mut again = 0;
@@ -188,7 +192,8 @@ mod tests {
         assert!(exceeded.is_err());
     }
 
-    /// Its own process, in which the measurement is disturbed once: the repetition is counted there and not in the totals.
+    /// Runs in a process of its own, in which the measurement is disturbed once, so that the repetition is not counted
+    /// in the totals.
     #[test]
     fn a_repetition_is_said_with_test_and_message_also_where_the_test_passes() {
         const IS_DISTURBED: &str = "BENCHMESH_TESTING_DISTURBED";

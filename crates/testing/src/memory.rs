@@ -1,7 +1,6 @@
-//! The memory that a piece of work takes at once, counted by an allocator of the test program.
+//! Peak memory of a piece of work, counted by an allocator of the test program.
 //!
-//! Each thread counts its own. A program that wants it says [`counts_memory!`](crate::counts_memory) once; in others
-//! every peak is 0.
+//! Counted per thread. A program enables it with [`counts_memory!`](crate::counts_memory); in others every peak is 0.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +10,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Lets this test program count its memory.
+/// Enables memory counting in this test program.
 #[macro_export]
 macro_rules! counts_memory {
     () => {
@@ -20,13 +19,13 @@ macro_rules! counts_memory {
     };
 }
 
-/// The system's allocator, and a count of what each thread holds.
+/// The system's allocator plus a count of the bytes held by each thread.
 #[derive(Debug)]
 pub struct Counting;
 
 fn add(bytes: usize) {
     let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);
-    // A thread that ends has no count any longer.
+    // A thread that is ending has no count any more.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add(bytes));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -60,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What the work returns, and the most bytes that this thread held during it beyond what it held before.
+/// The result of `work`, and the maximum number of bytes that this thread held during it, beyond those held before.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.with(Cell::get);
     PEAK.with(|peak| peak.set(before));

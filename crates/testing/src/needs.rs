@@ -1,12 +1,12 @@
-//! The one table of what tests may need from the machine, and skipping where something is missing.
+//! The table of what tests may need from the machine, and skipping if something is missing.
 //!
-//! A test tries what it needs and does not guess it from a file or a user id: what is there may not work.
-//! `BENCHMESH_REQUIRE` lists what may not be missing: names of the table, `all`, and `-NAME` for what `all` leaves out.
-//! A name that the table does not have fails a test at once.
+//! A test tries what it needs instead of deriving it from a file or a user id, because an existing feature may not
+//! work. `BENCHMESH_REQUIRE` lists the mandatory needs: names of the table, `all`, and `-NAME` to exclude one from
+//! `all`. A name missing in the table fails a test at once.
 
 use crate::record::{Event, record};
 
-/// Each need by the name that a skip, `needs!` and `BENCHMESH_REQUIRE` give it, and what works where it is met.
+/// Each need: its name in a skip, in `needs!` and in `BENCHMESH_REQUIRE`, and its meaning.
 pub const NEEDS: &[(&str, &str)] = &[
     ("root", "the user is root, and may mount"),
     ("fuse", "the tests' FUSE file system can be mounted"),
@@ -46,10 +46,11 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("pypi", "a Python environment can be made, and pip fills it"),
 ];
 
-/// Skips the current test because the machine has no `need`. The caller returns from the test afterwards.
+/// Skips the current test because the machine lacks `need`. The caller returns from the test afterwards.
 ///
 /// # Panics
-/// If `BENCHMESH_REQUIRE` demands the need, or [`NEEDS`] does not have it.
+///
+/// If `BENCHMESH_REQUIRE` lists the need, or [`NEEDS`] does not contain it.
 pub fn skip(need: &str, why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -70,10 +71,11 @@ fn is_known(need: &str) -> bool {
     NEEDS.iter().any(|(name, _)| *name == need)
 }
 
-/// Whether the list demands this need.
+/// Whether the list contains this need.
 ///
 /// # Panics
-/// If it names what [`NEEDS`] does not have: a misspelt name would demand nothing.
+///
+/// If it contains a name missing in [`NEEDS`]: a misspelt name would otherwise have no effect.
 fn demands(list: &str, need: &str) -> bool {
     let mut demanded = false;
     let mut left_out = false;
@@ -122,10 +124,10 @@ mod tests {
         demands("rooot", "root");
     }
 
-    /// Each need that a test names is in the table, and each of the table is named by a test.
+    /// The needs in the table and the needs named by tests are the same.
     #[test]
     fn the_table_has_what_tests_name() {
-        // The tests of imports run a program by its name, and skip by it.
+        // The import tests run and skip by a program's name.
         let mut named: BTreeSet<String> = ["dd", "iozone"].map(str::to_owned).into();
         for (path, text) in sources() {
             if path.ends_with("testing/src/needs.rs") {
@@ -149,7 +151,7 @@ mod tests {
         assert!(unused.is_empty(), "needed by no test: {unused:?}");
     }
 
-    /// Where no test may be skipped, all of the table is demanded, but for what has its reason there.
+    /// Where no test may be skipped, everything in the table is mandatory, except what is excluded there with a reason.
     #[test]
     fn continuous_integration_demands_all() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.ci/run");

@@ -1,18 +1,18 @@
-//! What a `cargo test` counts over all its test programs: skipped tests, and measurements that were made again.
+//! Counts events of a `cargo test` over all its test programs: skipped tests, and repeated measurements.
 //!
-//! Each is one line of a file named after cargo's process, from which the last test target of the workspace makes one line
-//! of totals. It has been reported at once as well, so a file that cannot be written changes little.
+//! Each is one line of a file named after cargo's process, from which the last test target of the workspace prints one
+//! line of totals. Each is also reported at once, so an unwritable file loses little.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What the totals count.
+/// A counted event.
 pub(crate) enum Event<'a> {
-    /// A test that was skipped because the machine lacks this.
+    /// A test was skipped because the machine lacks this.
     Skipped { need: &'a str },
-    /// A test whose measurement failed once and was made again.
+    /// A test's measurement failed once and was repeated.
     MeasuredAgain { test: &'a str },
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn record(event: &Event<'_>) {
         let _ = std::fs::create_dir_all(directory);
     }
     if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(&path) {
-        // One write of one line: tests of other threads append to the same file.
+        // One write per line: tests of other threads append to the same file.
         let _ = file.write_all(event.line().as_bytes());
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn record(event: &Event<'_>) {
 fn record_file() -> Option<PathBuf> {
     let cargo = std::os::unix::process::parent_id();
     let stat = std::fs::read_to_string(format!("/proc/{cargo}/stat")).ok()?;
-    // Field 22, counted from behind the name, which may contain spaces.
+    // Field 22, counted from the end of the name, which may contain spaces.
     let started = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
     let program = std::env::current_exe().ok()?;
     let profile = program.parent()?.parent()?;
@@ -51,13 +51,13 @@ fn record_file() -> Option<PathBuf> {
     Some(profile.join("test-records").join(name))
 }
 
-/// One line about all tests that this `cargo test` has skipped or measured again so far. Starts the count anew.
+/// One line about all tests that this `cargo test` has skipped or repeated so far. Resets the count.
 pub fn totals() -> String {
     let path = record_file();
     let records = path.as_ref().map(std::fs::read_to_string);
     let records = records.and_then(Result::ok).unwrap_or_default();
     if let Some(directory) = path.as_ref().and_then(|path| path.parent()) {
-        // Records of earlier calls that never came to their totals go too.
+        // Records of earlier calls without totals are removed too.
         let _ = std::fs::remove_dir_all(directory);
     }
     summary(&records)
@@ -76,7 +76,7 @@ fn summary(records: &str) -> String {
     format!("skipped tests: {skipped}; measured again: {measured}")
 }
 
-/// How many lines begin with `prefix`, and each different one in words, the most frequent first.
+/// The number of lines with `prefix`, and each different one as text, the most frequent first.
 fn counted(records: &str, prefix: &str, words: impl Fn(&str, u32) -> String) -> String {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for name in records.lines().filter_map(|line| line.strip_prefix(prefix)) {

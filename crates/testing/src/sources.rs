@@ -15,7 +15,7 @@ pub(crate) fn sources() -> Vec<(PathBuf, String)> {
 fn read(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(directory).expect("a directory of the workspace") {
         let path = entry.expect("an entry").path();
-        // A folder of the source is called target, too.
+        // Build output only; a source folder may also be called `target`.
         let is_built = path.join("CACHEDIR.TAG").exists();
         if path.is_dir() && !is_built && !path.ends_with(".git") {
             read(&path, found);
@@ -26,8 +26,8 @@ fn read(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// The string literals that `arguments` begin with: the first one, or `all` in a row. None if they begin with another
-/// expression.
+/// The string literals at the start of `arguments`: the first one, or with `all` every consecutive one. Empty if they
+/// begin with another expression.
 pub(crate) fn quoted(arguments: &str, all: bool) -> Vec<String> {
     let mut rest = arguments.trim_start();
     let mut found = Vec::new();

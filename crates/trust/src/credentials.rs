@@ -1,8 +1,8 @@
 //! A certificate with its key and the CA to trust, in one private file.
 //!
-//! One file, so that key and certificate always belong together. An agent keeps its own in its state directory; a person's
-//! are in [`directory`], one file per collector. The collector writes one there for its own user at each start, and so
-//! nothing has to be typed on one machine.
+//! One file, so that key and certificate always belong together. An agent keeps its own in its state directory; a
+//! person's are in [`directory`], one file per collector. The collector writes one there for its own user at each
+//! start, so that a mesh on one machine needs no setup.
 
 use crate::fingerprint::Fingerprint;
 use crate::{ALPN, now_s, private_file, provider};
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What a certificate is good for.
+/// The permissions of a certificate's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Attaches under its name, and calls nothing else.
+    /// May attach under its name, and nothing else.
     Agent,
-    /// Starts and stops runs, asks, compares; cannot attach.
+    /// May start and stop runs, query and compare, but not attach.
     Operator,
-    /// The collector's own user: an operator who also makes tokens, revokes, and lets agents of this user join.
+    /// The collector's own user: an operator that also creates tokens, revokes, and lets agents of this user join.
     Owner,
 }
 
@@ -73,7 +73,7 @@ pub struct Credentials {
     pub key: String,
 }
 
-/// Why credentials are not used.
+/// Why credentials are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     #[error("use the credentials in {}", path.display())]
@@ -103,9 +103,10 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads a file; `None`: there is none.
+    /// Loads a file; `None`: it does not exist.
     ///
     /// # Errors
+    ///
     /// When the file is not private, cannot be read, or holds something else.
     pub fn load(path: &Path) -> Result<Option<Self>, CredentialsError> {
         let text = private_file::read(path).map_err(|source| CredentialsError::File {
@@ -120,9 +121,10 @@ impl Credentials {
             })
     }
 
-    /// Writes the file, and its directory if need be.
+    /// Writes the file, creating its directory if necessary.
     ///
     /// # Errors
+    ///
     /// When it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), CredentialsError> {
         let failed = |source| CredentialsError::File {
@@ -137,18 +139,20 @@ impl Credentials {
         private_file::write(path, text.as_bytes()).map_err(failed)
     }
 
-    /// Of the CA.
+    /// Fingerprint of the CA.
     ///
     /// # Errors
-    /// When there is no certificate in its place.
+    ///
+    /// When the CA is not a certificate.
     pub fn ca_fingerprint(&self) -> Result<Fingerprint, CredentialsError> {
         certificate("CA", &self.ca).map(|ca| Fingerprint::of(&ca))
     }
 
-    /// Of the certificate.
+    /// Fingerprint of the certificate.
     ///
     /// # Errors
-    /// When there is none in its place.
+    ///
+    /// When it is not a certificate.
     pub fn fingerprint(&self) -> Result<Fingerprint, CredentialsError> {
         certificate("certificate", &self.certificate).map(|own| Fingerprint::of(&own))
     }
@@ -158,16 +162,17 @@ impl Credentials {
         now_s() >= self.expires_s
     }
 
-    /// Whether two thirds of its time are over.
+    /// Whether two thirds of its lifetime have passed.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let life = self.expires_s.saturating_sub(self.issued_s);
         now_s() >= self.expires_s.saturating_sub(life / 3)
     }
 
-    /// A configuration that trusts this CA alone and shows this certificate.
+    /// A TLS configuration that trusts this CA alone and presents this certificate.
     ///
     /// # Errors
+    ///
     /// When a part is not usable.
     pub fn client_config(&self) -> Result<ClientConfig, CredentialsError> {
         let mut roots = RootCertStore::empty();
@@ -194,7 +199,7 @@ impl Credentials {
             .with_client_auth_cert(chain, key)
             .map_err(unusable("key"))?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // A session that is taken up again would not show its certificate.
+        // A resumed session would not present its certificate.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -207,8 +212,8 @@ fn certificate(part: &'static str, pem: &str) -> Result<CertificateDer<'static>,
     })
 }
 
-/// Where this user's credentials are: `$BENCHMESH_CREDENTIALS`, else `$XDG_CONFIG_HOME/benchmesh`, else
-/// `~/.config/benchmesh`. `None`: the environment does not say.
+/// Directory of this user's credentials: `$BENCHMESH_CREDENTIALS`, otherwise `$XDG_CONFIG_HOME/benchmesh`, otherwise
+/// `~/.config/benchmesh`. `None`: the environment has none of them.
 #[must_use]
 pub fn directory() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
@@ -237,7 +242,7 @@ fn directory_from(
         })
 }
 
-/// The file in [`directory`] for the collector at `host:port`. All names of the loopback interface are one.
+/// The file in [`directory`] for the collector at `host:port`. All names of the loopback interface map to one.
 #[must_use]
 pub fn file_for(directory: &Path, address: &str) -> PathBuf {
     let address = address.to_lowercase();

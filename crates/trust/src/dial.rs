@@ -1,7 +1,7 @@
 //! A connection to a collector: TCP, then TLS, then HTTP/2.
 //!
-//! With TLS 1.3 the client's handshake ends before the collector has checked the client's certificate. To report a refusal
-//! as one, [`TcpConnection::dial`] waits for the collector's HTTP/2 settings, which it sends first.
+//! With TLS 1.3 the client's handshake ends before the collector has checked the client's certificate. To report a
+//! refusal as such, [`TcpConnection::dial`] waits for the collector's HTTP/2 settings, which it sends first.
 
 use crate::COLLECTOR_NAME;
 use crate::credentials::{Credentials, CredentialsError};
@@ -24,16 +24,16 @@ use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-/// For TCP, and once more for TLS.
+/// Timeout of the TCP connect, and again of the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a collector without TLS may take to begin.
+/// How long a collector without TLS may take to send its first byte.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The first byte of a TLS record that is an alert: what a collector with TLS answers to a client without.
+/// The first byte of a TLS record that is an alert: the answer of a TLS collector to a plain client.
 pub const TLS_ALERT: u8 = 21;
 
-/// How to speak to a collector.
+/// The transport security of a connection.
 #[derive(Clone, Debug)]
 pub enum Security {
     /// Without TLS: `--insecure`.
@@ -41,7 +41,7 @@ pub enum Security {
     Tls(Arc<ClientConfig>),
 }
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     #[error("`{address}` is not an address that can be dialled")]
@@ -86,7 +86,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether somebody is there and trust is what lacks: a person must act.
+    /// Whether a collector answers but trust is missing: an operator must act.
     #[must_use]
     pub fn is_distrust(&self) -> bool {
         !matches!(
@@ -95,7 +95,7 @@ impl DialError {
         )
     }
 
-    /// From the failed handshake, or the failed first read after it.
+    /// Classifies a failed handshake, or a failed first read after it.
     fn of_tls(address: &str, source: io::Error) -> Self {
         let address = address.to_owned();
         let problem = source.to_string();
@@ -132,17 +132,19 @@ fn alert_words(alert: AlertDescription) -> String {
 }
 
 impl Security {
-    /// As the holder of these credentials.
+    /// Authenticates with these credentials.
     ///
     /// # Errors
+    ///
     /// When a part of them is not usable.
     pub fn of(credentials: &Credentials) -> Result<Self, CredentialsError> {
         Ok(Self::Tls(Arc::new(credentials.client_config()?)))
     }
 
-    /// As nobody yet, with the collector that has this CA.
+    /// Unauthenticated, to the collector with this CA.
     ///
     /// # Errors
+    ///
     /// When TLS 1.3 cannot be configured, which does not happen.
     pub fn pinned(ca: Fingerprint) -> Result<Self, CredentialsError> {
         let config = pinned_config(ca).map_err(|error| CredentialsError::Part {
@@ -183,15 +185,15 @@ impl TcpConnection {
         })
     }
 
-    /// Whether it speaks HTTP/2 at once, as a collector without TLS does. For a better message where TLS is impossible
-    /// anyway: it waits for up to 300 ms.
+    /// Whether the collector speaks HTTP/2 at once, as one without TLS does. Waits up to 300 ms; used only to improve
+    /// an error message.
     pub async fn is_plain(&self) -> bool {
         let mut first = [0; 1];
         let peeked = timeout(FIRST_BYTE_TIMEOUT, self.stream.peek(&mut first)).await;
         matches!(peeked, Ok(Ok(1..)))
     }
 
-    /// The error of one that is.
+    /// The error for a collector without TLS.
     #[must_use]
     pub fn plain_error(&self) -> DialError {
         DialError::PlainCollector {
@@ -199,10 +201,11 @@ impl TcpConnection {
         }
     }
 
-    /// Goes on to TLS and HTTP/2. The channel connects again by itself, with the same credentials.
+    /// Continues with TLS and HTTP/2. The channel reconnects by itself, with the same credentials.
     ///
     /// # Errors
-    /// When the two do not trust each other.
+    ///
+    /// When either side does not trust the other.
     pub async fn dial(self, security: Security) -> Result<Channel, DialError> {
         let Self { address, stream } = self;
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
@@ -263,14 +266,14 @@ async fn secured(address: &str, stream: TcpStream, security: &Security) -> Resul
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection, and what is known of its first byte.
+/// A connection, and the state of its first byte.
 struct Io {
     stream: Box<dyn Stream>,
     first_byte: FirstByte,
 }
 
 enum FirstByte {
-    /// Read already; the next read returns it.
+    /// Already read; the next read returns it.
     Buffered([u8; 1]),
     /// Without TLS: checked when it arrives.
     Pending {
@@ -336,7 +339,7 @@ impl AsyncWrite for Io {
     }
 }
 
-/// Hands out the connection that is there, then makes others.
+/// Returns the existing connection first, then opens new ones.
 struct Connector {
     address: String,
     security: Security,

@@ -1,6 +1,6 @@
-//! Getting a certificate: by a token, by the owner's credentials, or by the certificate that is about to expire.
+//! Obtains a certificate: with a token, with the owner's credentials, or with a certificate about to expire.
 //!
-//! The key is made here and never leaves this machine.
+//! The key is generated here and never leaves this machine.
 
 use crate::credentials::{Credentials, CredentialsError, Role};
 use crate::fingerprint::Fingerprint;
@@ -16,7 +16,7 @@ use tonic::{Code, Request};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A key without a certificate. The same key may ask again when the answer was lost: a token is used up once for it.
+/// A key without a certificate. The same key may request again after a lost answer, without using up its token twice.
 pub struct NewKey(KeyPair);
 
 impl fmt::Debug for NewKey {
@@ -25,7 +25,7 @@ impl fmt::Debug for NewKey {
     }
 }
 
-/// Why there is no certificate.
+/// Why no certificate was obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     #[error("cannot make a key: {problem}")]
@@ -44,9 +44,10 @@ pub enum EnrolError {
 }
 
 impl NewKey {
-    /// ECDSA on P-256.
+    /// Generates an ECDSA key on P-256.
     ///
     /// # Errors
+    ///
     /// When the kernel has no randomness.
     pub fn make() -> Result<Self, EnrolError> {
         KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
@@ -69,10 +70,10 @@ impl NewKey {
     }
 }
 
-/// Asks for a successor of a certificate that is still good, over a connection that shows it. The new one has a key of its
-/// own.
+/// Requests a successor of a valid certificate, over a connection that presents it. The new one has a new key.
 ///
 /// # Errors
+///
 /// As for [`enrol`].
 pub async fn renew(channel: Channel, own: &Credentials) -> Result<Credentials, EnrolError> {
     let ca = own
@@ -82,18 +83,19 @@ pub async fn renew(channel: Channel, own: &Credentials) -> Result<Credentials, E
     enrol(channel, &key, own.role, &own.name, ca, Evidence::default()).await
 }
 
-/// What speaks for a request beside the connection that it comes over.
+/// Evidence for a request in addition to the connection's certificate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence<'a> {
     pub token: Option<&'a JoinToken>,
-    /// By which the collector may know the agent under another name; empty: none.
+    /// Lets the collector recognise an agent known under another name; empty: none.
     pub agent_uid: &'a str,
 }
 
-/// Asks over `channel` for a certificate for `name`; its CA must be the one of the fingerprint.
+/// Requests a certificate for `name` over `channel`; its CA must have the given fingerprint.
 ///
 /// # Errors
-/// When the collector refuses, is gone or too busy, or answers nonsense.
+///
+/// When the collector refuses, is gone or too busy, or sends an invalid answer.
 pub async fn enrol(
     channel: Channel,
     key: &NewKey,
@@ -151,7 +153,7 @@ pub async fn enrol(
             "its CA has the fingerprint {found}, not {ca}"
         )));
     }
-    // Key and certificate fit each other.
+    // Checks that key and certificate match.
     credentials
         .client_config()
         .map_err(|error| wrong(error.to_string()))?;

@@ -1,10 +1,10 @@
-//! SHA-256 of a certificate, and text of bytes.
+//! SHA-256 fingerprints, and hexadecimal text.
 
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The SHA-256 of something, in text as 64 hexadecimal digits.
+/// A SHA-256 digest, in text as 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 32]);
@@ -54,7 +54,7 @@ impl TryFrom<String> for Fingerprint {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,8 +1,9 @@
-//! Who is who in a mesh: credentials, join tokens, and connections to a collector.
+//! Identity in a mesh: credentials, join tokens, and connections to a collector.
 //!
-//! What agents and commands share. The collector's own side (its CA, what it has issued, who may call what) is in the
-//! collector. TLS 1.3 only, by rustls with ring. A collector proves itself by its CA, which a token or the credentials pin,
-//! and by one fixed name: addresses and host names play no part, so that tunnels, aliases and new addresses work.
+//! Shared by agents and commands. The collector's own side (its CA, issued certificates, permissions) is in the
+//! collector. TLS 1.3 only, by rustls with ring. A collector authenticates by its CA, which a token or the credentials
+//! pin, and by one fixed name: addresses and host names are not checked, so that tunnels, aliases and new addresses
+//! work.
 //!
 //! It knows nothing of runs, agents' sessions or the database.
 
@@ -23,13 +24,13 @@ pub use token::{JoinToken, Replacement};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The name in a collector's certificate, whatever its address.
+/// The name in a collector's certificate, independent of its address.
 pub const COLLECTOR_NAME: &str = "collector.benchmesh";
 
-/// What TLS carries here.
+/// The protocol inside TLS.
 pub const ALPN: &[u8] = b"h2";
 
-/// What a client signs to prove that the key is its own.
+/// The message that a client signs to prove possession of its key.
 #[must_use]
 pub fn key_proof(role: Role, name: &str, public_key: &[u8]) -> Vec<u8> {
     let mut message = format!("benchmesh enrol 1\0{role}\0{name}\0").into_bytes();
@@ -37,13 +38,13 @@ pub fn key_proof(role: Role, name: &str, public_key: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The provider of every TLS configuration.
+/// The crypto provider of every TLS configuration.
 #[must_use]
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The wall clock, in seconds since 1970: certificates know no other.
+/// The wall clock, in seconds since 1970, as certificates use it.
 #[must_use]
 #[expect(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Files that only their owner reads, replaced as a whole.
+//! Files readable only by their owner, replaced atomically.
 
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File};
@@ -6,24 +6,26 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Makes a directory, and those above it, for its owner alone. One that is there keeps its mode.
+/// Creates a directory and its parents for their owner alone. An existing one keeps its mode.
 ///
 /// # Errors
-/// When it cannot be made.
+///
+/// When it cannot be created.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file with mode 0600, whole or not at all, also over a crash.
+/// Writes a file with mode 0600, atomically, also over a crash.
 ///
 /// # Errors
+///
 /// When it cannot be written.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Made with mode 0600.
+    // Created with mode 0600.
     let mut draft = tempfile::NamedTempFile::new_in(directory)?;
     draft.write_all(bytes)?;
     draft.as_file().sync_all()?;
@@ -31,9 +33,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Reads a file that is this user's and nobody else's; `None`: it is not there.
+/// Reads a private file of this user; `None`: it does not exist.
 ///
 /// # Errors
+///
 /// When others can read or write it, when it is another user's, or when it cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
@@ -52,9 +55,10 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
     io::read_to_string(file).map(Some)
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 ///
 /// # Errors
+///
 /// When it cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

@@ -1,4 +1,4 @@
-//! Join tokens: a secret that the collector knows by its hash, and the fingerprint of the CA to trust.
+//! Join tokens: a secret whose hash the collector stores, and the fingerprint of the CA to trust.
 
 use crate::fingerprint::{Fingerprint, hex, unhex};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -8,26 +8,26 @@ use std::str::FromStr;
 const PREFIX: &str = "bmjoin-";
 const SECRET_BYTES: usize = 16;
 
-/// Lets its bearer get a certificate from one collector.
+/// Entitles its bearer to a certificate from one collector.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     secret: [u8; SECRET_BYTES],
     ca: Fingerprint,
 }
 
-/// Whose place the users of a token may take.
+/// Which holder the users of a token may replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Replacement {
     #[default]
     Nobody,
-    /// Of whoever holds the name that they ask for.
+    /// The holder of the requested name.
     HolderOfName,
-    /// Of whoever holds this name; they may ask for another one.
+    /// The holder of this name; the requested name may differ.
     Named(String),
 }
 
 impl Replacement {
-    /// The name that a token for one place says.
+    /// The name of the holder that a token replaces, if it names one.
     #[must_use]
     pub fn named(&self) -> Option<&str> {
         match self {
@@ -37,7 +37,7 @@ impl Replacement {
     }
 }
 
-/// Why a text is no token.
+/// Why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is no join token: `benchmesh collector token` prints one, which begins with {PREFIX}"
@@ -69,7 +69,7 @@ impl JoinToken {
         self.ca
     }
 
-    /// The whole token, for whoever may have it. There is no `Display`, so that it gets into no log by accident.
+    /// The whole token, including the secret. There is no `Display`, so that it is not logged by accident.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{PREFIX}{}{}", hex(&self.secret), hex(self.ca.bytes()))

@@ -1,4 +1,4 @@
-//! Before a client has credentials: the collector's certificate is checked against the fingerprint of its CA.
+//! Verifies the collector's certificate against a CA fingerprint, for a client without credentials.
 
 use crate::fingerprint::Fingerprint;
 use crate::{ALPN, provider};
@@ -9,16 +9,17 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Trusts the one CA of this fingerprint, which the collector sends along.
+/// Trusts only the CA with this fingerprint, which the collector sends along.
 #[derive(Debug)]
 struct PinnedCa {
     ca: Fingerprint,
     provider: Arc<CryptoProvider>,
 }
 
-/// A configuration that trusts the CA of this fingerprint alone and shows no certificate.
+/// A configuration that trusts only the CA with this fingerprint and presents no certificate.
 ///
 /// # Errors
+///
 /// When the provider lacks TLS 1.3, which it does not.
 pub fn pinned_config(ca: Fingerprint) -> Result<ClientConfig, Error> {
     let provider = provider();

@@ -1,28 +1,28 @@
-//! What dates the rows of this agent: one mapping at a time for intervals and samples alike.
+//! Selects the mapping that dates this agent's rows: one at a time, for intervals and samples alike.
 //!
-//! While tasks run it is the mapping of the one that was armed first, as `runner::follow` moves it; otherwise, and
-//! between a gap and the task's next second, the newest estimate.
+//! While tasks run, it is the mapping of the task armed first, as `runner::follow` moves it. Otherwise, and between a
+//! gap and the task's next second, it is the newest estimate.
 
 use super::{Estimate, MeshMap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// A handle on it. Cheap to clone.
+/// Shared handle, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Dating {
     newest: watch::Receiver<Option<Estimate>>,
     tasks: Arc<Mutex<Tasks>>,
 }
 
-/// The mappings of running tasks, in the order in which they were armed.
+/// The mappings of running tasks, in the order in which the tasks were armed.
 #[derive(Debug, Default)]
 struct Tasks {
     armed: u64,
     maps: BTreeMap<u64, MeshMap>,
 }
 
-/// The mapping of one task, until it is dropped.
+/// Registers the mapping of one task until dropped.
 #[derive(Debug)]
 pub struct TaskDating {
     dating: Dating,
@@ -38,22 +38,22 @@ impl Dating {
         }
     }
 
-    /// What is known of mesh time.
+    /// The newest estimate of mesh time.
     #[must_use]
     pub fn newest(&self) -> Option<Estimate> {
         *self.newest.borrow()
     }
 
-    /// Until mesh time is known.
+    /// Waits until mesh time is known.
     pub async fn known(&self) {
         let mut newest = self.newest.clone();
         if newest.wait_for(Option::is_some).await.is_err() {
-            // The session has ended: no estimate comes any more.
+            // The session has ended: no further estimate will arrive.
             std::future::pending().await
         }
     }
 
-    /// What dates a row now; `None`: mesh time is not known yet.
+    /// The mapping that dates a row now; `None` while mesh time is unknown.
     #[must_use]
     pub fn map(&self) -> Option<MeshMap> {
         let newest = self.newest()?.map;
@@ -61,7 +61,7 @@ impl Dating {
         Some(first.filter(|map| map.is_of_era(newest)).unwrap_or(newest))
     }
 
-    /// A task runs that dates its rows so.
+    /// Registers a running task, whose mapping may date rows.
     #[must_use]
     pub fn begin_task(&self, map: MeshMap) -> TaskDating {
         let mut tasks = self.lock();
@@ -81,20 +81,20 @@ impl Dating {
 }
 
 impl Default for Dating {
-    /// Without mesh time.
+    /// Mesh time is unknown.
     fn default() -> Self {
         Self::new(watch::channel(None).1)
     }
 }
 
 impl TaskDating {
-    /// What is known of mesh time.
+    /// The newest estimate of mesh time.
     #[must_use]
     pub fn newest(&self) -> Option<Estimate> {
         self.dating.newest()
     }
 
-    /// The task's mapping has moved.
+    /// Updates the task's mapping.
     pub fn moved_to(&self, map: MeshMap) {
         self.dating.lock().maps.insert(self.number, map);
     }
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(dating.map(), Some(first.map.moved(8_000)));
         drop(task);
         assert_eq!(dating.map(), Some(first.map.moved(9_000)));
-        // A gap: the task's mapping holds no more.
+        // After a gap the task's mapping is invalid.
         let after = filter
             .add(Exchange::without_delay(2, 10_000_000_000))
             .unwrap();

@@ -1,12 +1,12 @@
-//! The exchange of least error in a sliding window.
+//! Selects the exchange with the smallest error in a sliding window.
 //!
 //! With the agent's stamps t1, t4 and the collector's t2, t3 of one exchange, the offset is ((t2 - t1) + (t3 - t4)) / 2
 //! and cannot be off by more than half of (t4 - t1) - (t3 - t2), however the way out and the way back differ (RFC 5905,
-//! section 8). A quick exchange is a good one; a good one ages by the drift, until a newer one is better.
+//! section 8). Short round trips give small errors. An estimate's error grows with the drift until a newer one is
+//! better.
 //!
-//! Two exchanges whose error bars do not meet cannot both be true of one pair of clocks: one of the clocks has moved
-//! between them, and the older exchange is dropped. What no slewing explains is a [`Gap`], after which the filter knows
-//! nothing of the time before it.
+//! If the error bars of two exchanges do not overlap, one of the clocks has moved between them, and the older exchange
+//! is dropped. A jump that slewing cannot explain is a [`Gap`]; the filter then discards everything measured before it.
 
 use super::gap::{Cause, Gap};
 use super::map::MeshMap;
@@ -15,12 +15,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(30);
-/// A window of one probe a second and a burst fits twice over.
-const MOST_KEPT: usize = 96;
-/// The least jump between two clocks that is a gap.
+/// Capacity of the window: holds one probe a second and a burst twice over.
+const MAX_KEPT: usize = 96;
+/// Smallest jump between two clocks that counts as a gap.
 const MIN_GAP_NS: u64 = 10_000_000;
-/// How fast clocks part that are slewed: the kernel's limit of 500 ppm on both sides, crystals, and as much again. A
-/// faster one is a gap.
+/// Maximum relative rate of slewed clocks: the kernel's limit of 500 ppm on both sides, crystal drift, and the same
+/// again as a margin. A faster change is a gap.
 const SLEW_PER_SECOND_NS: u64 = 2_000_000;
 
 /// Four time stamps: the agent's on its monotonic clock, the collector's in nanoseconds of mesh time.
@@ -30,30 +30,30 @@ pub struct Exchange {
     pub mesh_received_ns: i64,
     pub mesh_sent_ns: i64,
     pub received: MonoNanos,
-    /// How long the agent's machine has slept since it was booted: CLOCK_BOOTTIME less CLOCK_MONOTONIC, at `received`.
+    /// Suspended time of the agent's machine since boot: CLOCK_BOOTTIME minus CLOCK_MONOTONIC, at `received`.
     pub slept_ns: i64,
 }
 
-/// What is known of mesh time.
+/// The current estimate of mesh time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     pub map: MeshMap,
     pub round_trip_ns: u64,
-    /// The gap that the newest exchange has shown.
+    /// The gap revealed by the newest exchange.
     pub gap: Option<Gap>,
 }
 
-/// The exchanges of the last half minute, none of which contradicts another.
+/// The exchanges of the last half minute; no two contradict each other.
 #[derive(Debug, Default)]
 pub struct Filter {
     kept: VecDeque<Estimate>,
-    /// Of the newest exchange.
+    /// From the newest exchange.
     slept_ns: i64,
-    /// Gaps so far.
+    /// Number of gaps so far.
     era: u32,
 }
 
-/// Why an exchange says nothing.
+/// Why an exchange is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     #[error("its answer came before it was sent")]
@@ -65,7 +65,7 @@ pub enum ExchangeError {
 }
 
 impl Exchange {
-    /// One at that second of the agent's clock that took no time; mesh time is ahead by so much.
+    /// An exchange without delay at that second of the agent's clock; mesh time is `mesh_ahead_ns` ahead.
     #[cfg(test)]
     pub(crate) fn without_delay(second: u64, mesh_ahead_ns: i64) -> Self {
         let mono = MonoNanos(second * 1_000_000_000);
@@ -108,10 +108,11 @@ impl Exchange {
 }
 
 impl Filter {
-    /// Takes an exchange in, and answers what is known now.
+    /// Adds an exchange and returns the current estimate.
     ///
     /// # Errors
-    /// When the exchange cannot be true; what is known stays.
+    ///
+    /// When the exchange is impossible; the estimate stays unchanged.
     pub fn add(&mut self, exchange: Exchange) -> Result<Estimate, ExchangeError> {
         let mut newest = exchange.estimate(self.era)?;
         let now = exchange.received;
@@ -130,7 +131,7 @@ impl Filter {
         self.kept.retain(|old| {
             now.since(old.map.measured) <= WINDOW && beyond_errors(old, &newest) == 0
         });
-        if self.kept.len() >= MOST_KEPT {
+        if self.kept.len() >= MAX_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back(newest);
@@ -138,7 +139,7 @@ impl Filter {
         Ok(Estimate { gap, ..best })
     }
 
-    /// The one of least error at `now`; of equals the newest, which has drifted least.
+    /// The exchange with the smallest error at `now`; among equals the newest, which has drifted least.
     fn best(&self, now: MonoNanos) -> Option<Estimate> {
         self.kept
             .iter()
@@ -148,8 +149,7 @@ impl Filter {
     }
 }
 
-/// How far mesh time has jumped ahead between two exchanges, where neither their errors nor a slew in the time between
-/// them explain it.
+/// The jump of mesh time between two exchanges that neither their errors nor slewing explain.
 fn jump(before: &Estimate, after: &Estimate) -> Option<i64> {
     let slewed = after.map.measured.since(before.map.measured);
     let slewed = slewed.as_nanos() * u128::from(SLEW_PER_SECOND_NS) / 1_000_000_000;
@@ -158,7 +158,7 @@ fn jump(before: &Estimate, after: &Estimate) -> Option<i64> {
     jumped.then(|| before.map.later_by_ns(after.map).saturating_neg())
 }
 
-/// How far apart two exchanges are beyond what their errors and the drift between them explain; zero: both can be true.
+/// The distance of two exchanges beyond their errors and the drift between them; zero if both can be true.
 fn beyond_errors(before: &Estimate, after: &Estimate) -> u64 {
     let errors = before.map.error_ns(after.map.measured);
     let errors = errors.saturating_add(after.map.half_trip_ns);
@@ -180,7 +180,7 @@ mod tests {
 
     const MESH_AHEAD: i64 = 1_700_000_000_000_000_000;
 
-    /// Two clocks, of which the collector's runs `ppm` faster, and a way between them.
+    /// Two clocks, the collector's running `ppm` faster, and a network path between them.
     struct Link {
         ppm: i64,
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        /// However uneven the way and however the clocks drift: the truth is within the stated error.
+        /// For any path asymmetry and clock drift, the true offset lies within the reported error.
         #[test]
         fn the_error_bound_holds(
             ppm in -100_i64..=100,
@@ -293,7 +293,7 @@ mod tests {
                 let now = exchange.received;
                 let estimate = filter.add(exchange).unwrap();
                 let error_ns = estimate.map.error_us(now).unsigned_abs() * 1000;
-                // Our stamps are whole, and the two clocks part during the exchange itself.
+                // Stamps are whole nanoseconds, and the clocks drift during the exchange itself.
                 let slack = 2_000;
                 prop_assert!(link.off_by_ns(&estimate, now.0) <= error_ns + slack);
                 let truth = MeshMicros(link.mesh_ns(now.0) / 1000);
@@ -301,7 +301,7 @@ mod tests {
             }
         }
 
-        /// Clocks that part as fast as a kernel slews them, over a path however busy: no gap.
+        /// Clocks that drift at the kernel's slew rate over a path with any load: no gap.
         #[test]
         fn a_slew_is_no_gap(
             ppm in -1_000_i64..=1_000,
@@ -317,7 +317,7 @@ mod tests {
             }
         }
 
-        /// One of two clocks jumps: seen by the first exchange after it, once, and what is known afterwards is true.
+        /// A clock jumps: the first exchange after it reports the gap once, and later estimates are correct.
         #[test]
         fn a_jump_is_a_gap_and_what_was_before_is_forgotten(
             ppm in -100_i64..=100,
@@ -351,7 +351,8 @@ mod tests {
         }
     }
 
-    /// Too little for a gap, and more than the errors: the old exchange is not true any more, however good it was.
+    /// The difference is below the gap threshold and above the errors: the old exchange is invalid, however small its
+    /// error.
     #[test]
     fn of_two_that_contradict_each_other_the_older_is_dropped() {
         let second = 1_000_000_000;
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(known.map.offset_ns, MESH_AHEAD + 5_000_000);
     }
 
-    /// A session that broke during a pause: the first exchange of the next one shows it.
+    /// A session broke during a pause: the first exchange of the next session reveals it.
     #[test]
     fn a_gap_is_seen_over_minutes_without_an_exchange() {
         let second = 1_000_000_000;

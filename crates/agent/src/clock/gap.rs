@@ -1,36 +1,36 @@
-//! A jump between an agent's clock and mesh time: its likely cause, and the words of its event.
+//! A jump between an agent's clock and mesh time: its likely cause, and the text of its event.
 //!
-//! CLOCK_MONOTONIC stands still while a machine sleeps and CLOCK_BOOTTIME goes on, which shows a suspend. Both stand
-//! still while a hypervisor stops the machine, and both go on while it stops the collector's. Where the hypervisor lets
-//! the guest's clocks go on there is no gap: the agent then stood still, which the runner sees (`client-frozen`).
+//! CLOCK_MONOTONIC stops during a suspend and CLOCK_BOOTTIME does not, which identifies a suspend. Both stop while a
+//! hypervisor pauses the agent's machine, and both run on while it pauses the collector's. Where the hypervisor keeps
+//! the guest's clocks running there is no gap; the runner detects that pause instead (`client-frozen`).
 
 use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
 
-/// A jump that neither errors nor slews of the clocks explain.
+/// A jump that neither errors nor slewing explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// When it was seen: the first instant that is dated by the new mapping.
+    /// When it was detected: the first instant dated by the new mapping.
     pub at: MonoNanos,
-    /// How far mesh time went ahead of the agent's clock; negative: it fell behind.
+    /// How far mesh time jumped ahead of the agent's clock; negative if it fell behind.
     pub ahead_ns: i64,
     pub cause: Cause,
 }
 
-/// The likely cause, by the clocks.
+/// The likely cause, judged by the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The agent's machine slept.
+    /// The agent's machine was suspended.
     Suspended,
-    /// All clocks of the agent's machine stood still, or mesh time went ahead.
+    /// All clocks of the agent's machine stopped, or mesh time jumped ahead.
     StoodStill,
-    /// Mesh time stood still.
+    /// Mesh time stopped.
     MeshStoodStill,
 }
 
 impl Cause {
-    /// Of a jump during which the agent's machine slept for so long.
+    /// Classifies a jump during which the agent's machine was suspended for `slept_ns`.
     pub(super) fn of(ahead_ns: i64, slept_ns: i64) -> Self {
         match ahead_ns {
             ..=0 => Self::MeshStoodStill,
@@ -39,7 +39,7 @@ impl Cause {
         }
     }
 
-    /// The word that the database uses.
+    /// The word used in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Cause {
 }
 
 impl Gap {
-    /// The text of the event.
+    /// The event's message.
     #[must_use]
     pub fn message(&self, host: &str) -> String {
         let (which, than) = match self.ahead_ns {
@@ -78,7 +78,7 @@ impl Gap {
         )
     }
 
-    /// The figures.
+    /// The event's figures as JSON.
     #[must_use]
     pub fn detail(&self) -> String {
         json!({ "ahead_us": self.ahead_ns / 1000, "cause": self.cause.as_str() }).to_string()

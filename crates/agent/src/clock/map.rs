@@ -1,6 +1,6 @@
 //! One frozen mapping between the agent's monotonic clock and mesh time.
 //!
-//! It is a shift, so both ways are monotonic and lose nothing but the nanoseconds below a microsecond.
+//! It is a constant offset, so both directions are monotonic and lose only the nanoseconds below a microsecond.
 
 use super::DRIFT_PER_SECOND_NS;
 use crate::telemetry::MeshMicros;
@@ -8,20 +8,20 @@ use benchmesh_workloads::clock::MonoNanos;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// Mesh time, less the agent's monotonic clock, as it was known at one instant.
+/// Mesh time minus the agent's monotonic clock, as measured at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshMap {
     pub(super) offset_ns: i64,
-    /// When the exchange was made that it stands on.
+    /// When the exchange behind it was made.
     pub(super) measured: MonoNanos,
-    /// Half the round trip of that exchange: the offset cannot be further off at that instant.
+    /// Half the round trip of that exchange, which bounds the offset's error at that instant.
     pub(super) half_trip_ns: u64,
-    /// How many gaps the agent had seen: mappings of different eras are those of different pairs of clocks.
+    /// Number of gaps that the agent had seen. Mappings of different eras do not describe the same pair of clocks.
     pub(super) era: u32,
 }
 
 impl MeshMap {
-    /// Whether no gap lies between this mapping and the other.
+    /// Whether no gap separates this mapping from the other.
     #[must_use]
     pub fn is_of_era(self, other: Self) -> bool {
         self.era == other.era
@@ -34,20 +34,20 @@ impl MeshMap {
         MeshMicros(clamp(ns.div_euclid(1000)))
     }
 
-    /// The instant on the agent's clock; `None` when it lies outside of it.
+    /// The instant on the agent's clock; `None` outside its range.
     #[must_use]
     pub fn to_mono(self, at: MeshMicros) -> Option<MonoNanos> {
         let ns = i128::from(at.0) * 1000 - i128::from(self.offset_ns);
         u64::try_from(ns).ok().map(MonoNanos)
     }
 
-    /// How much later the other puts an instant of mesh time on the agent's clock, in nanoseconds.
+    /// How much later `other` places an instant of mesh time on the agent's clock, in nanoseconds.
     #[must_use]
     pub fn later_by_ns(self, other: Self) -> i64 {
         self.offset_ns.saturating_sub(other.offset_ns)
     }
 
-    /// The same line with every instant so much later on the agent's clock.
+    /// The same mapping, with every instant later on the agent's clock by `ns`.
     #[must_use]
     pub fn moved(self, ns: i64) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl MeshMap {
         }
     }
 
-    /// How far the mapping may be off at `at`: half the round trip, and the drift since, in microseconds rounded up.
+    /// Maximum error at `at`: half the round trip plus the drift since, in microseconds rounded up.
     #[must_use]
     pub fn error_us(self, at: MonoNanos) -> i64 {
         i64::try_from(self.error_ns(at).div_ceil(1000)).unwrap_or(i64::MAX)
@@ -69,14 +69,14 @@ impl MeshMap {
             .saturating_add(drift_ns(self.measured, at))
     }
 
-    /// How far it may have been off at the instant at which it was measured.
+    /// Maximum error at the instant of the measurement.
     #[must_use]
     pub fn least_error_ns(self) -> u64 {
         self.half_trip_ns
     }
 }
 
-/// How far two clocks may have parted between two instants.
+/// Maximum drift between two instants.
 pub(super) fn drift_ns(from: MonoNanos, until: MonoNanos) -> u64 {
     let apart = u128::from(from.0.abs_diff(until.0));
     let drift = apart * u128::from(DRIFT_PER_SECOND_NS) / NANOS_PER_SECOND;

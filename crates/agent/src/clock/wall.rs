@@ -1,19 +1,19 @@
-//! The agent's wall clock beside mesh time: how far it is off, and when somebody sets it.
+//! Compares the agent's wall clock with mesh time: its offset, and steps when it is set.
 //!
-//! It dates nothing. What it says is recorded, so that whoever compares the database with the logs of that host knows by
-//! how much they differ. It was set when it moved against CLOCK_BOOTTIME, which slews with it and goes on while the
-//! machine sleeps. Mesh time plays no part. A step is an event, and changes nothing else.
+//! The wall clock dates nothing. Its offset is recorded so that the database can be matched with that host's logs. A
+//! step is a move against CLOCK_BOOTTIME, which slews with the wall clock and runs on during a suspend. Mesh time plays
+//! no part. A step is an event and changes nothing else.
 
-use super::{Estimate, OFFSET_EVERY, clock_ns};
+use super::{Estimate, OFFSET_INTERVAL, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::time::ClockId;
 use serde_json::json;
 use std::time::Duration;
 
-/// The smallest difference between two readings that is a step.
+/// Smallest difference between two readings that counts as a step.
 const STEP_US: i64 = 100_000;
-/// Two readings that lie further apart are not of one instant: the thread had no CPU between them.
+/// Readings further apart are not simultaneous: the thread was preempted between them.
 const MAX_APART_NS: i64 = 10_000_000;
 
 /// Both clocks at one instant.
@@ -26,7 +26,7 @@ pub struct WallReading {
 }
 
 impl WallReading {
-    /// Reads both; `None` when they could not be read at one instant.
+    /// Reads both; `None` if they could not be read at one instant.
     #[must_use]
     pub fn take() -> Option<Self> {
         let before = clock_ns(ClockId::Boottime);
@@ -38,7 +38,7 @@ impl WallReading {
         })
     }
 
-    /// How far the wall clock was set since then.
+    /// How far the wall clock was set since `before`.
     fn set_since(self, before: Self) -> Option<i64> {
         let step = self.wall_us.saturating_sub(self.boot_us);
         let step = step.saturating_sub(before.wall_us.saturating_sub(before.boot_us));
@@ -46,7 +46,7 @@ impl WallReading {
     }
 }
 
-/// What was seen last.
+/// State of the last reading.
 #[derive(Debug, Default)]
 pub struct WallWatch {
     seen: Option<Seen>,
@@ -54,17 +54,17 @@ pub struct WallWatch {
 
 #[derive(Debug)]
 struct Seen {
-    /// The mesh whose time it is held against.
+    /// The mesh whose time it is compared with.
     mesh: String,
     estimate: Estimate,
     reading: WallReading,
-    /// When a row was made last.
+    /// When the last row was made.
     last_row_at: MonoNanos,
 }
 
 impl WallWatch {
-    /// Looks at `now`, when the clocks say `reading`: the offset now and then, at once after a gap, and at once with an
-    /// event when the wall clock was set since the last look.
+    /// Checks the reading taken at `now`. Returns the offset periodically, at once after a gap, and at once with an
+    /// event when the wall clock was set since the last check.
     pub fn look(
         &mut self,
         mesh: &str,
@@ -77,11 +77,11 @@ impl WallWatch {
         let step = seen
             .as_ref()
             .and_then(|seen| reading.set_since(seen.reading));
-        // Of another mesh's time nothing is known.
+        // A reading of another mesh's time is not comparable.
         let is_known = |seen: &Seen| {
             seen.mesh == mesh
                 && seen.estimate.map.is_of_era(estimate.map)
-                && now.since(seen.last_row_at) < OFFSET_EVERY
+                && now.since(seen.last_row_at) < OFFSET_INTERVAL
         };
         let is_due = step.is_some() || !seen.as_ref().is_some_and(is_known);
         self.seen = Some(Seen {
@@ -135,7 +135,7 @@ mod tests {
     const MESH_US: i64 = 1_700_000_000_000_000;
     const HOUR_US: i64 = 3_600_000_000;
 
-    /// A filter that has made one exchange with a mesh so far ahead, at that second.
+    /// Adds one exchange with a mesh `ahead_us` ahead, at that second.
     fn add(filter: &mut Filter, second: u64, ahead_us: i64) -> Estimate {
         let mono = MonoNanos(second * SECOND);
         let mesh = (MESH_US + second as i64 * 1_000_000 + ahead_us) * 1000;
@@ -153,7 +153,7 @@ mod tests {
         add(&mut Filter::default(), 0, 0)
     }
 
-    /// A wall clock so far ahead of mesh time, `second` after the boot.
+    /// A wall clock `ahead_us` ahead of mesh time, `second` after boot.
     fn reading(second: u64, ahead_us: i64) -> WallReading {
         let boot_us = second as i64 * 1_000_000;
         WallReading {
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second at a wall clock that is so far ahead; the kinds of rows, with the step.
+    /// Checks a wall clock once a second, ahead by each of these; returns the number of rows and the step.
     fn looks(ahead_us: &[i64]) -> Vec<(usize, String)> {
         let mut watch = WallWatch::default();
         let mut rows = Vec::new();
@@ -173,7 +173,7 @@ mod tests {
                 let text = match row {
                     Row::ClockOffset(row) => format!("offset {}", row.offset_us),
                     Row::Event(event) => {
-                        // Mesh time, whatever the wall clock says.
+                        // Dated by mesh time, whatever the wall clock reads.
                         assert_eq!(event.at.0, MESH_US + second as i64 * 1_000_000);
                         assert_eq!(event.kind, "wall-clock-step");
                         event.detail
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(looks(&slewed), [row(0, "offset 0")]);
     }
 
-    /// All clocks of a paused machine stand still for 10 s, the wall clock too: nobody has set it.
+    /// All clocks of a paused machine stop for 10 s, the wall clock too: this is not a step.
     #[test]
     fn a_pause_of_the_machine_is_not_a_clock_that_was_set() {
         let mut watch = WallWatch::default();

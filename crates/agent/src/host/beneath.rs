@@ -1,12 +1,12 @@
-//! What a mounted file system lies on, from top to bottom: `loop`, `fuse.rbd-fuse`; `dm`, `iscsi`; `disk`.
+//! The layers beneath a mounted file system, from top to bottom: `loop`, `fuse.rbd-fuse`; `dm`, `iscsi`; `disk`.
 //!
-//! An ext4 on a network block device is served by the daemons of that device, which its own type does not show. Read
-//! from sysfs; the mount of a loop device's file is asked for. What cannot be read ends the list.
+//! An ext4 on a network block device is served by that device's daemons, which its own type does not reveal. Read from
+//! sysfs; for a loop device, the mount of its backing file is looked up. The list ends at the first unreadable layer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Layers deeper than this are a circle.
+/// Maximum depth; more layers mean a cycle.
 const MAX_DEPTH: usize = 8;
 
 /// A mount: its type, its device as `MAJOR:MINOR`, and its source.
@@ -17,18 +17,18 @@ pub struct MountedOn {
     pub source: String,
 }
 
-/// Where the layers are read.
+/// Sources of the layers.
 pub struct Layers<'a> {
     /// `/sys`
     pub sys: &'a Path,
     /// `/proc`
     pub proc: &'a Path,
-    /// The mount that a file is on.
+    /// Finds the mount that contains a file.
     pub mount_of: &'a dyn Fn(&Path) -> Option<MountedOn>,
 }
 
 impl Layers<'_> {
-    /// Those beneath a mount, without the mount's own type. Empty: it has no block device.
+    /// The layers beneath a mount, without the mount's own type. Empty if there is no block device.
     #[must_use]
     pub fn beneath(&self, mount: &MountedOn) -> Vec<String> {
         let mut layers = Vec::new();
@@ -42,8 +42,8 @@ impl Layers<'_> {
         }
     }
 
-    /// The directory of a mount's block device in sysfs. A file system such as btrfs has a device number of its own,
-    /// and names the block device as its source.
+    /// The sysfs directory of a mount's block device. A file system such as btrfs has a device number of its own and
+    /// names the block device as its source.
     fn block_device(&self, mount: &MountedOn) -> Option<PathBuf> {
         let by_number = self.sys.join("dev/block").join(&mount.device);
         let directory = fs::canonicalize(by_number).ok().or_else(|| {
@@ -84,7 +84,7 @@ impl Layers<'_> {
             return;
         }
         layers.push(match letters(&name).as_str() {
-            // Its client names itself: `rbd-nbd`, `qemu-nbd`.
+            // The driver's client names itself: `rbd-nbd`, `qemu-nbd`.
             "nbd" => self.nbd_client(block).unwrap_or_else(|| "nbd".to_owned()),
             kind @ ("rbd" | "drbd" | "zram" | "ram") => kind.to_owned(),
             _ if block.to_string_lossy().contains("/session") => "iscsi".to_owned(),
@@ -98,7 +98,7 @@ impl Layers<'_> {
         text(&self.proc.join(pid).join("comm"))
     }
 
-    /// The devices that a mapped device, or a RAID, consists of.
+    /// The devices that a mapped device or a RAID consists of.
     fn slaves(&self, block: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let mut slaves: Vec<PathBuf> = fs::read_dir(block.join("slaves"))
             .into_iter()
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Block devices as sysfs has them: a directory each, found by number and by name.
+    /// Block devices as laid out in sysfs: a directory each, found by number and by name.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -209,7 +209,7 @@ mod tests {
         tree.check(("7:0", "/dev/loop0"), &local, &["loop", "xfs", "disk"]);
         tree.check(("252:0", "/dev/rbd0"), &local, &["rbd"]);
         tree.check(("43:0", "/dev/nbd0"), &local, &["rbd-nbd"]);
-        // Its own number, as btrfs has; nothing beneath it.
+        // btrfs has its own device number, with nothing beneath it.
         tree.check(("0:44", "/dev/sda1"), &local, &["disk"]);
         tree.check(("0:50", "sheepfs"), &local, &[]);
         tree.check(("9:9", "/dev/none"), &local, &[]);

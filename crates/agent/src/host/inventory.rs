@@ -1,7 +1,7 @@
-//! What a host is made of, as far as it bears on a measurement: distribution, processor, interfaces, disks, and the versions
-//! of the storage's packages.
+//! Host facts that matter for a measurement: distribution, processor, interfaces, disks, and the versions of the
+//! storage's packages.
 //!
-//! Read anew for each run, from files alone: nothing is executed. What cannot be read is left out.
+//! Read again for each run, from files alone: nothing is executed. Unreadable facts are left out.
 
 use benchmesh_model::systems;
 use serde::Serialize;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// More devices than any host has; the rest is left out.
+/// Maximum number of devices; the rest is left out.
 const MOST: usize = 512;
 const SECTOR_BYTES: u64 = 512;
 
-/// One host. Empty and zero are left out.
+/// The inventory of one host. Empty and zero values are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Inventory {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -28,7 +28,7 @@ pub struct Inventory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Interface {
     pub name: String,
-    /// `None`: it does not say how fast it is.
+    /// `None`: the interface does not report its speed.
     pub mbits: Option<u64>,
     pub mtu: Option<u64>,
     pub hardware: bool,
@@ -43,7 +43,7 @@ pub struct Disk {
 }
 
 impl Inventory {
-    /// Of the host whose root directory this is.
+    /// Reads the inventory of the host with this root directory.
     #[must_use]
     pub fn read(root: &Path) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Inventory {
         }
     }
 
-    /// As it crosses the wire.
+    /// The inventory as sent over the wire.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -137,7 +137,7 @@ fn disks(directory: &Path) -> Vec<Disk> {
         .collect()
 }
 
-/// From the package managers that keep their state in files of text: dpkg, apk, pacman.
+/// Package versions of the package managers that keep their state in text files: dpkg, apk, pacman.
 fn packages(root: &Path) -> BTreeMap<String, String> {
     let mut found = dpkg(&text(&root.join("var/lib/dpkg/status")).unwrap_or_default());
     found.extend(apk(

@@ -21,7 +21,7 @@ use super::poll::Poll;
 use super::proc_file::Buffer;
 use super::sampled::{Cost, Sampled};
 use super::ticker::{Due, Ticker, Trigger};
-use super::{Mark, Orders, PERIOD_MIN, SamplerConfig, SamplerError, Sampling};
+use super::{MIN_PERIOD, Mark, Orders, SamplerConfig, SamplerError, Sampling};
 
 /// A scan starts only when the next sample is at least this far away; it takes about 2 ms for a thousand processes.
 const CLEAR_OF_BEAT: Duration = Duration::from_millis(10);
@@ -147,7 +147,7 @@ impl SamplerThread {
     fn obey(&mut self, sampling: Sampling, marks: &[Mark]) {
         let now = MonoNanos::now();
         let before = std::mem::replace(&mut self.sampling, sampling);
-        let period = sampling.period.map(|period| period.max(PERIOD_MIN));
+        let period = sampling.period.map(|period| period.max(MIN_PERIOD));
         let period_ns = period.map(|period| u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
         self.ticker.set_period(period_ns, now.0);
         for mark in marks {

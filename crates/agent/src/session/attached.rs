@@ -17,9 +17,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// What may wait to be sent: replies come one for each command, progress gives way, probes are few.
+/// Capacity of the outgoing queue: one reply for each command; progress is dropped when the queue is full; probes are
+/// rare.
 const OUTGOING_CAPACITY: usize = 256;
-/// A collector that is there answers a hello within this.
+/// A reachable collector answers a hello within this time.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How a session ended.
@@ -27,27 +28,27 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) enum SessionEnd {
     /// The agent is leaving.
     Left,
-    /// The collector has closed it in order.
+    /// The collector closed it in order.
     Closed,
-    /// It broke, or was refused.
+    /// The connection broke or was refused.
     Lost(ConnectionError),
     /// The spools have changed and must be announced again.
     Again,
-    /// The spool cannot be kept.
+    /// The spool has failed.
     Spool(SpoolError),
 }
 
-/// What outlives a session with the mesh of the newest one.
+/// Outlives sessions: the time exchanges with the most recent mesh.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     mesh: String,
-    /// One session may end and the next begin within a gap.
+    /// Kept between sessions: a gap may fall between two of them.
     filter: Filter,
     newest_run: Option<i64>,
 }
 
 impl Exchanges {
-    /// Begins anew with another mesh.
+    /// Starts afresh for another mesh.
     fn with(&mut self, mesh: &str) -> &mut Self {
         if self.mesh != mesh {
             *self = Self::default();
@@ -56,13 +57,13 @@ impl Exchanges {
         self
     }
 
-    /// The mesh, and the largest id of a run in it that a command was of.
+    /// The mesh, and the largest run id in it that a command referred to.
     pub(super) fn newest_run(&self) -> Option<(String, i64)> {
         Some((self.mesh.clone(), self.newest_run?))
     }
 }
 
-/// A session that has been taken in.
+/// A session accepted by the collector.
 pub(super) struct AttachedSession<'a> {
     session: &'a Session,
     outgoing: mpsc::Sender<Outgoing>,
@@ -70,11 +71,11 @@ pub(super) struct AttachedSession<'a> {
     publishing: BoxFuture<'a, SessionEnd>,
     probes: Probes,
     exchanges: &'a mut Exchanges,
-    /// Whether an invalid message was logged.
+    /// Whether an invalid message has been logged.
     complained: bool,
 }
 
-/// Says hello, and waits to be taken in.
+/// Sends the hello and waits for the welcome.
 pub(super) async fn attach<'a>(
     session: &'a Session,
     mut connection: Connection,
@@ -94,7 +95,7 @@ pub(super) async fn attach<'a>(
             })
             .map_err(SessionEnd::Lost)?;
     session.contact.touch();
-    // The runner first: what its tasks still report must not get into another database's spool.
+    // Tell the runner first: pending reports of its tasks must not enter another database's spool.
     session.runner.mesh(welcome.mesh_uid.clone()).await;
     let stored = positions(&welcome.spools);
     let restored = session
@@ -157,7 +158,7 @@ async fn welcome(
     Ok((incoming, welcome))
 }
 
-/// What the collector has of our spools. A spool that is not one of ours does not concern us.
+/// The collector's positions in our spools. Unknown spools are ignored.
 fn positions(spools: &[(String, u64)]) -> HashMap<SpoolId, Sequence> {
     spools
         .iter()
@@ -165,7 +166,7 @@ fn positions(spools: &[(String, u64)]) -> HashMap<SpoolId, Sequence> {
         .collect()
 }
 
-/// Sends batches and takes acks until that ends.
+/// Sends batches and takes acks until the stream ends.
 async fn publish(
     session: &Session,
     mut connection: Connection,
@@ -195,7 +196,7 @@ async fn publish(
     }
 }
 
-/// A batch that is refused again and again is set aside by the spool; the session begins anew in any case.
+/// The spool sets aside a batch that is refused repeatedly; the session is restarted in any case.
 async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
     match error {
         ConnectionError::Refused {
@@ -215,10 +216,10 @@ async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
 }
 
 impl AttachedSession<'_> {
-    /// Listens until the session ends.
+    /// Handles messages until the session ends.
     pub(super) async fn run(&mut self, leaving: &CancellationToken) -> SessionEnd {
         let mut blocked = self.session.spool.blocked();
-        // It may have been blocked before this session.
+        // The spool may have been blocked before this session.
         blocked.mark_changed();
         loop {
             tokio::select! {
@@ -231,12 +232,12 @@ impl AttachedSession<'_> {
                 },
                 () = self.probes.due() => {
                     let sent = self.probes.send();
-                    // When so much waits to be said, a probe would only measure the queue.
+                    // With a full queue, a probe would only measure the queue.
                     let _ = self.outgoing.try_send(Outgoing::Probe { sent });
                 }
                 Ok(()) = blocked.changed() => {
                     if let Some(since) = *blocked.borrow_and_update() {
-                        // A queue that is full is that of a session about to end; the next one says it again.
+                        // A full queue means that the session is about to end; the next one reports it again.
                         let _ = self.outgoing.try_send(Outgoing::SpoolBlocked { since });
                     }
                 }
@@ -287,7 +288,7 @@ impl AttachedSession<'_> {
         }
     }
 
-    /// Once for each session: a collector that goes on like this must not fill the log.
+    /// Logs once per session: a misbehaving collector must not fill the log.
     fn complain(&mut self, error: &dyn std::error::Error) {
         if !self.complained {
             self.complained = true;

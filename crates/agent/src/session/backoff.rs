@@ -1,37 +1,38 @@
-//! The one back-off of the agent: exponential, full jitter, capped, never giving up.
+//! The agent's only backoff: exponential, full jitter, capped, without a limit on attempts.
 //!
-//! It knows neither clock nor socket: it only says how long to wait before the next try.
+//! It knows neither clock nor socket: it only computes the delay before the next attempt.
 
 use rand::Rng;
 use std::time::Duration;
 
-/// The span that the first delay is drawn from.
+/// Upper bound of the first delay.
 const FIRST: Duration = Duration::from_millis(250);
-/// No delay is longer.
+/// Maximum delay.
 const CAP: Duration = Duration::from_secs(10);
-/// No delay is shorter, so that a draw of nothing is not a busy loop.
+/// Minimum delay, so that a draw of zero does not cause a busy loop.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// How often has been tried since it last went well.
+/// Attempts since the last success.
 #[derive(Debug, Default)]
 pub struct Backoff {
     tries: u32,
 }
 
 impl Backoff {
-    /// The delay before the next try: drawn evenly from nothing to a span that doubles with each try up to [`CAP`].
+    /// The delay before the next attempt: uniform between zero and a bound that doubles with each attempt up to
+    /// [`CAP`].
     pub fn next(&mut self, random: &mut impl Rng) -> Duration {
         let span = self.span();
         self.tries = self.tries.saturating_add(1);
         random.random_range(LEAST..=span)
     }
 
-    /// The next delay is drawn from the first span again.
+    /// Resets to the first bound.
     pub fn reset(&mut self) {
         self.tries = 0;
     }
 
-    /// What the next delay is drawn from.
+    /// Upper bound of the next delay.
     fn span(&self) -> Duration {
         FIRST
             .saturating_mul(2_u32.saturating_pow(self.tries))

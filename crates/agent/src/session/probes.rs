@@ -1,16 +1,16 @@
-//! When to ask for the time, and which answers are ours.
+//! Schedules time probes and matches their answers.
 //!
-//! A burst at the start of a session, then one probe a second. Only a few are remembered: an answer that comes later
-//! than that could not be a good one.
+//! A burst at the start of a session, then one probe a second. Only the newest few are remembered: a later answer would
+//! have too large an error.
 
-use crate::clock::{BURST, BURST_EVERY, PROBE_EVERY};
+use crate::clock::{BURST, BURST_INTERVAL, PROBE_INTERVAL};
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-const MOST_OUTSTANDING: usize = 16;
+const MAX_OUTSTANDING: usize = 16;
 
-/// The probes of one session.
+/// The outstanding probes of one session.
 #[derive(Debug)]
 pub struct Probes {
     burst_left: u32,
@@ -19,7 +19,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// The first is due at once.
+    /// The first probe is due at once.
     pub fn new() -> Self {
         Self {
             burst_left: BURST,
@@ -28,21 +28,21 @@ impl Probes {
         }
     }
 
-    /// Until the next one is due. Cancel-safe.
+    /// Waits until the next probe is due. Cancel-safe.
     pub async fn due(&self) {
         tokio::time::sleep_until(self.next).await;
     }
 
-    /// One is sent now. Returns its stamp.
+    /// Records a probe sent now. Returns its stamp.
     pub fn send(&mut self) -> MonoNanos {
         self.burst_left = self.burst_left.saturating_sub(1);
         let pause = if self.burst_left > 0 {
-            BURST_EVERY
+            BURST_INTERVAL
         } else {
-            PROBE_EVERY
+            PROBE_INTERVAL
         };
         self.next = Instant::now() + pause;
-        if self.outstanding.len() >= MOST_OUTSTANDING {
+        if self.outstanding.len() >= MAX_OUTSTANDING {
             self.outstanding.pop_front();
         }
         let now = MonoNanos::now();
@@ -50,7 +50,7 @@ impl Probes {
         now
     }
 
-    /// Whether that one was sent and has not been answered; it has now.
+    /// Whether that probe is outstanding; removes it.
     pub fn answered(&mut self, sent: MonoNanos) -> bool {
         let before = self.outstanding.len();
         self.outstanding.retain(|it| *it != sent);
@@ -83,7 +83,7 @@ mod tests {
         assert!(probes.answered(sent));
         assert!(!probes.answered(sent));
         let first = probes.send();
-        for _ in 0..MOST_OUTSTANDING {
+        for _ in 0..MAX_OUTSTANDING {
             probes.send();
         }
         assert!(!probes.answered(first), "too old");

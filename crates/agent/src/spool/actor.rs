@@ -595,7 +595,7 @@ impl SpoolActor {
         let Some(window) = &mut self.window else {
             return;
         };
-        window.offset_at = Instant::now() + clock::PROBE_EVERY;
+        window.offset_at = Instant::now() + clock::PROBE_INTERVAL;
         // Where there is no room, or no CPU, the next look sees the same.
         if let Some(estimate) = self.dating.newest()
             && self.pending.has_room()

@@ -34,7 +34,7 @@ impl SendWindow {
     pub(super) fn new(mesh: String, out: mpsc::Sender<Envelope>) -> Self {
         Self {
             mesh,
-            offset_at: Instant::now() + clock::PROBE_EVERY,
+            offset_at: Instant::now() + clock::PROBE_INTERVAL,
             out,
             in_flight: VecDeque::new(),
             bytes: 0,

@@ -1,5 +1,5 @@
-//! How often a comparison is wrong: false alarms on loads that do not differ, and true differences that it misses. The
-//! noise is that of a recorded disk.
+//! Error rates of comparisons: false alarms on loads that do not differ, and missed true differences. The noise is that
+//! of a recorded disk.
 
 use super::*;
 use crate::blocks::dependence;
@@ -16,7 +16,7 @@ fn fitted() -> (f64, f64) {
     (next / variance, (variance / logs.len() as f64).sqrt())
 }
 
-/// A run of the fitted noise; its latencies grow as its rate falls.
+/// A run with the fitted noise; its latencies grow as its rate falls.
 fn generated(level: f64, seconds: usize, noise: (f64, f64), random: &mut Random) -> Series {
     let (correlation, deviation) = noise;
     let mut state = normal(random);
@@ -30,7 +30,7 @@ fn generated(level: f64, seconds: usize, noise: (f64, f64), random: &mut Random)
     Series::new(&seconds)
 }
 
-/// A second in which latencies lie evenly between half and thrice their mean on a logarithmic scale.
+/// A second with latencies spread evenly on a logarithmic scale between half and three times their mean.
 fn second(rate: f64) -> Second {
     let mean = 1e9 / rate;
     let latencies = (0..40).map(|place| {
@@ -52,7 +52,7 @@ fn second(rate: f64) -> Second {
 
 /// The corrected p values of all figures of two runs.
 fn compared(a: &Series, b: &Series) -> Vec<f64> {
-    // A run that is too short for its noise has no p value.
+    // A run too short for an estimate of its noise has no p value.
     let values: Vec<f64> = Figure::ALL
         .iter()
         .filter_map(|figure| single_runs(*figure, a, b).p())
@@ -72,14 +72,14 @@ fn alarms(seconds: usize, noise: (f64, f64), seed: u64) -> usize {
 }
 
 /// 5 % of 200.
-const MOST_ALARMS: usize = 10;
+const MAX_ALARMS: usize = 10;
 
 #[test]
 fn loads_that_do_not_differ_raise_no_alarm_with_the_noise_of_a_disk() {
     for seconds in [120, 600] {
         let alarms = alarms(seconds, fitted(), 11);
         assert!(
-            alarms <= MOST_ALARMS,
+            alarms <= MAX_ALARMS,
             "{alarms} of {PAIRS} pairs of {seconds} s, {:?}",
             fitted()
         );
@@ -89,11 +89,11 @@ fn loads_that_do_not_differ_raise_no_alarm_with_the_noise_of_a_disk() {
 #[test]
 fn loads_that_do_not_differ_raise_no_alarm_with_strongly_dependent_noise() {
     let alarms = alarms(300, (0.85, 0.1), 12);
-    assert!(alarms <= MOST_ALARMS, "{alarms} of {PAIRS} pairs");
+    assert!(alarms <= MAX_ALARMS, "{alarms} of {PAIRS} pairs");
 }
 
-/// The rate of this disk varies by 14 % from second to second, and its seconds depend on each other: by the standard formula
-/// for a first-order autoregression 80 % need about 1100 s.
+/// The rate of this disk varies by 14 % from second to second, and its seconds are autocorrelated: by the standard
+/// formula for a first-order autoregression, a power of 80 % needs about 1100 s.
 #[test]
 fn five_percent_are_found_with_the_noise_of_a_disk() {
     let mut random = Random::new(13);
@@ -107,7 +107,7 @@ fn five_percent_are_found_with_the_noise_of_a_disk() {
     assert!(found * 100 >= 80 * PAIRS, "{found} of {PAIRS}");
 }
 
-/// A test that takes seconds for independent of each other does alarm here, so the tests above can fail.
+/// A test that assumes independent seconds does raise alarms here, so the tests above can fail.
 #[test]
 fn the_noise_of_the_disk_is_dependent() {
     let dependence = dependence(&recorded());

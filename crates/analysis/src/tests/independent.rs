@@ -1,4 +1,4 @@
-//! Our statistics against an independent calculation: scipy, statsmodels and arch, from the Python registry.
+//! Our statistics against an independent implementation: scipy, statsmodels and arch, from the Python registry.
 
 use super::*;
 use crate::{blocks::dependence, noise};

@@ -1,7 +1,7 @@
-//! Planted differences and their absence, over the repeats of a plan and over groups of runs: how often a verdict is
-//! right.
+//! Planted differences, and loads without one, over the repeats of a plan and over groups of runs: how often a verdict
+//! is correct.
 //!
-//! An independent implementation (scipy, statsmodels) comes to the same verdicts from the same figures.
+//! An independent implementation (scipy, statsmodels) reaches the same verdicts from the same figures.
 
 #![expect(
     clippy::print_stderr,
@@ -14,17 +14,17 @@ use serde_json::json;
 /// Relative standard deviation of a load's repeats.
 const CV: f64 = 0.02;
 
-/// How the repeats of a plan scatter.
+/// The scatter of a plan's repeats.
 #[derive(Clone, Copy)]
 struct Shape {
     loads: usize,
     repeats: usize,
     layout: Layout,
-    /// B over A, of the first load; 1: none differs.
+    /// B over A of the first load; 1 if none differs.
     planted: f64,
     /// Noise that both sides of a repeat share.
     shared: f64,
-    /// Loads are up to this factor noisier or quieter than others.
+    /// Maximum factor by which the noise of loads differs.
     unlike: f64,
 }
 
@@ -73,7 +73,7 @@ fn judged(loads: &[Load<'_>], layout: Layout) -> Vec<bool> {
     corrected.iter().map(|one| one.p < ALPHA).collect()
 }
 
-/// In how many percent of the plans the first load is found to differ; or, where none is planted, any.
+/// Percentage of plans in which the first load is found to differ, or any load if none is planted.
 fn percent(shape: Shape, plans: usize, seed: u64) -> f64 {
     let mut random = Random::new(seed);
     let hits = (0..plans).filter(|_| {
@@ -88,8 +88,8 @@ fn percent(shape: Shape, plans: usize, seed: u64) -> f64 {
 
 const LAYOUTS: [Layout; 2] = [Layout::Apart, Layout::InTurns];
 
-/// One load in two repeats has two degrees of freedom and no other load to learn from: Student's test, the most powerful
-/// unbiased one where the spread is unknown, finds 76 %.
+/// One load in two repeats has two degrees of freedom and no other load to borrow from: Student's test, the most
+/// powerful unbiased test for unknown variance, finds 76 %.
 #[test]
 fn ten_percent_are_found_in_three_repeats_and_mostly_in_two() {
     let cases = [
@@ -119,7 +119,7 @@ fn ten_percent_are_found_in_three_repeats_and_mostly_in_two() {
     }
 }
 
-/// 5 % and two standard errors of 2000 plans; where loads scatter up to nine times unlike each other somewhat more.
+/// 5 % plus two standard errors of 2000 plans; slightly more if the noise of loads differs by a factor of up to nine.
 #[test]
 fn plans_that_do_not_differ_raise_no_alarm() {
     for layout in LAYOUTS {
@@ -152,7 +152,7 @@ fn plans_that_do_not_differ_raise_no_alarm() {
     }
 }
 
-/// Groups of runs of three repeats; each run has a level of its own, which all its loads share in part.
+/// Groups of runs of three repeats; each run has its own level, which all its loads share in part.
 #[test]
 fn runs_that_drift_raise_no_alarm() {
     const DRIFT: f64 = 0.05;

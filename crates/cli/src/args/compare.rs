@@ -1,4 +1,4 @@
-//! `compare`, `tag`, `note` and `mark`: what is said of runs and of several together.
+//! `compare`, `tag`, `note` and `mark`: options of the commands that compare or annotate runs.
 
 use super::values::{instant, label, run_name};
 use super::{ListFormat, ReportFormat, Source};
@@ -66,7 +66,7 @@ pub struct CompareArguments {
     pub out: Option<PathBuf>,
 }
 
-/// What all commands have that say something of a run.
+/// Options shared by all commands that annotate a run.
 #[derive(Debug, Args)]
 pub struct AnnotateArguments {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The options of the long-lived processes: quickstart, collector and agent, and how they are let in.
+//! Options of the long-lived processes: quickstart, collector and agent, and of joining a mesh.
 
 use super::values::{
     DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, label, listener, rate, span,

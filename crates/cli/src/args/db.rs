@@ -1,4 +1,4 @@
-//! `db`: care of database files.
+//! `db`: maintenance of database files.
 
 use super::values::run_name;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -37,7 +37,7 @@ Examples:
 
 The directory has its name only once everything is in it.";
 
-/// How exported rows are written.
+/// File format of exported rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
     #[default]

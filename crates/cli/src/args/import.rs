@@ -1,4 +1,4 @@
-//! `import`: which logs, and what they do not say themselves.
+//! `import`: the logs, and facts that they lack.
 
 use super::{ListFormat, Source};
 use benchmesh_collector::import::Tool;
@@ -15,7 +15,7 @@ Examples:
 
 Then: benchmesh compare RUN RUN. A log that is cut off is refused, with the line at fault.";
 
-/// Whose output a log is.
+/// The tool that wrote a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ToolName {
     Fio,
@@ -44,7 +44,7 @@ impl From<ToolName> for Tool {
     }
 }
 
-/// Which way dd, or a timed cp, moved the data.
+/// The direction in which dd, or a timed cp, moved the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
     Read,

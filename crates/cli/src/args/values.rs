@@ -1,4 +1,4 @@
-//! How single values of the command line are read, each mistake with what to write instead.
+//! Parsers of single command-line values; each error states what to write instead.
 
 use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
@@ -7,10 +7,10 @@ use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-/// Where the collector listens, and where commands and agents look for it.
+/// Default address on which the collector listens and to which commands and agents connect.
 pub use benchmesh_agent::config::DEFAULT_COLLECTOR;
 
-/// `HOST:PORT`, an IPv6 address in brackets. The name is resolved when it is dialled.
+/// `HOST:PORT`, an IPv6 address in brackets. The name is resolved when dialled.
 pub fn address(text: &str) -> Result<String, String> {
     let wrong = |problem: &str| {
         Err(format!(
@@ -35,7 +35,7 @@ pub fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// What `benchmesh collector token` prints.
+/// A token printed by `benchmesh collector token`.
 pub fn join_token(text: &str) -> Result<JoinToken, String> {
     text.parse::<JoinToken>().map_err(|error| error.to_string())
 }
@@ -61,7 +61,7 @@ pub fn http(text: &str) -> Result<HttpListen, String> {
     }
 }
 
-/// Refuses `plan show --agents N`.
+/// Rejects the former option `plan show --agents N`.
 pub fn renamed_agents(text: &str) -> Result<u32, String> {
     Err(format!(
         "write --assume-agents {text}: `plan show` assumes agents and waits for none, as `run --agents` does"
@@ -87,7 +87,7 @@ pub fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `K=V` with a key, kept as it is: the plan says what it means.
+/// `K=V` with a key, passed on unchanged: the plan gives it a meaning.
 pub fn override_(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.trim().is_empty() => Ok(text.to_owned()),
@@ -126,7 +126,7 @@ pub fn instant(text: &str) -> Result<i64, String> {
     i64::try_from(since.as_micros()).map_err(|_| wrong())
 }
 
-/// The clock by which a person means "five minutes ago"; mesh time was set by it.
+/// The wall clock, which a user means by "five minutes ago"; mesh time was set from it.
 #[expect(
     clippy::disallowed_methods,
     reason = "no collector is asked, so there is no mesh time at hand"
@@ -167,7 +167,7 @@ pub fn daemon_rule(text: &str) -> Result<DaemonRule, String> {
     Ok(rule)
 }
 
-/// An id, a uid or a name of a run. An empty text is mostly a variable that was not set, and never means the newest.
+/// An id, a uid or a name of a run. An empty text is usually an unset variable and never means the newest run.
 pub fn run_name(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a run is an id, a uid, a name, or `last`".to_owned()),

@@ -20,7 +20,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
         end_with_parent()?;
     }
     if arguments.drop_privileges {
-        // No other thread is there yet.
+        // No other thread exists yet.
         give_up_unused().context("give up the privileges that the agent does not use")?;
     }
     let config = checked(arguments, insecure)?;
@@ -74,7 +74,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
     .await
 }
 
-/// Whether another configuration would have let the agent begin.
+/// Whether another configuration would have let the agent start.
 fn is_of_configuration(error: &AgentError) -> bool {
     matches!(
         error,
@@ -85,7 +85,7 @@ fn is_of_configuration(error: &AgentError) -> bool {
     )
 }
 
-/// The configuration of an agent that can begin.
+/// The configuration of an agent, checked.
 pub fn checked(arguments: AgentArguments, insecure: bool) -> anyhow::Result<AgentConfig> {
     let config = AgentConfig {
         insecure,
@@ -97,7 +97,7 @@ pub fn checked(arguments: AgentArguments, insecure: bool) -> anyhow::Result<Agen
     Ok(config)
 }
 
-/// Tells the service manager, until the agent ends.
+/// Reports the status to the service manager until the agent ends.
 async fn show_status(supervision: &Supervision, collector: &str, notifier: &Notifier) {
     let mut status = supervision.status.subscribe();
     loop {
@@ -112,7 +112,7 @@ async fn show_status(supervision: &Supervision, collector: &str, notifier: &Noti
     }
 }
 
-/// The next configuration that is good and differs. Cancel-safe.
+/// The next valid configuration that differs. Cancel-safe.
 async fn next_config(reloads: &mut Reloads) -> AgentConfig {
     loop {
         let (path, change) = reloads.next().await;
@@ -141,7 +141,7 @@ fn taken_over(path: &str, change: Change) -> anyhow::Result<AgentConfig> {
     Ok(config)
 }
 
-/// The token in a file; `None` when the file is gone, as after a join.
+/// The token in a file; `None` if the file is gone, as after a join.
 fn token_in(file: &Path) -> anyhow::Result<Option<JoinToken>> {
     let what = || format!("the join token in {}", file.display());
     match std::fs::read_to_string(file) {
@@ -209,7 +209,7 @@ fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
     })
 }
 
-/// Paths as typed are meant from here.
+/// Resolves relative paths against the current directory.
 fn absolute(paths: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     let absolute = |path: PathBuf| {
         std::path::absolute(&path)
@@ -255,7 +255,7 @@ fn state_dir(
         (None, false, Some(home)) => home.join(".local/state"),
         (None, false, None) => return None,
     };
-    // A name is one directory, whatever is in it.
+    // Each name gets exactly one directory, whatever characters it contains.
     Some(base.join("benchmesh").join(name.replace('/', "_")))
 }
 

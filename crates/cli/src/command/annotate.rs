@@ -1,4 +1,4 @@
-//! `benchmesh tag`, `note`, `mark`, and `compare --save`: through a collector, or in a file that none has open.
+//! `benchmesh tag`, `note`, `mark`, and `compare --save`: through a collector, or in a file that no collector has open.
 
 use super::source::Asked;
 use crate::args::compare::{MarkArguments, NoteArguments, TagArguments};
@@ -53,7 +53,7 @@ fn print_done(done: &Annotated, format: ListFormat, sentence: &str) -> anyhow::R
     Ok(Outcome::Done)
 }
 
-/// Says it where the source is.
+/// Applies the annotation at the source.
 pub async fn annotate(
     source: Source,
     run: &str,
@@ -89,7 +89,7 @@ pub async fn annotate(
     }
 }
 
-/// A database that is there and that no collector has open.
+/// Opens an existing database that no collector has open.
 pub async fn open(path: &Path) -> anyhow::Result<Store> {
     if !path.is_file() {
         return Err(wrong_usage(format!(

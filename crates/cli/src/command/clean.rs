@@ -1,4 +1,4 @@
-//! `benchmesh agent clean`: what crashed runs left on targets, listed, and removed once the user agrees.
+//! `benchmesh agent clean`: lists what crashed runs left on targets, and removes it after confirmation.
 
 use crate::args::daemons::CleanArguments;
 use crate::failure::{Outcome, wrong_usage};
@@ -68,13 +68,13 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What becomes of a directory.
+/// Whether a directory may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     LeftOver(Proof),
     InUse,
     ChangedLately,
-    /// No proof that it is unused.
+    /// Nothing proves that it is unused.
     Unknown,
 }
 
@@ -126,7 +126,7 @@ fn sheet(judged: &[(&Leftover, Judgement)]) -> Table {
         .text("state", states)
 }
 
-/// Asks the user; without a terminal nobody can answer.
+/// Asks for confirmation; fails without a terminal.
 fn agrees(directories: &str) -> anyhow::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

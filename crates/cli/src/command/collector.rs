@@ -1,4 +1,4 @@
-//! `benchmesh collector`, and who may join it.
+//! `benchmesh collector`, and control of who may join it.
 
 use crate::args::ListFormat;
 use crate::args::daemons::{
@@ -72,8 +72,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
     .await
 }
 
-/// The page's address as it may stand on standard error. The journal keeps what it gets, and others than the owner read
-/// it: the token is left out there.
+/// The page's address for standard error. Other users can read the journal, so the token is left out there.
 fn shown(url: &str) -> String {
     match url.split_once('?') {
         Some((address, _)) if logging::is_journal() => {
@@ -83,8 +82,8 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// Says on SIGHUP which keys of the configuration file have changed. None is taken over without a restart: listeners,
-/// database and CA are opened once. Without a file SIGHUP ends the process as ever.
+/// Logs on SIGHUP which keys of the configuration file have changed. None takes effect without a restart: listeners,
+/// database and CA are opened once. Without a file, SIGHUP ends the process as usual.
 fn report_hangups() -> anyhow::Result<impl Future<Output = Infallible>> {
     let mut reloads = Reloads::listen()?;
     Ok(async move {
@@ -271,10 +270,10 @@ pub async fn join(arguments: JoinArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A token is a hundred bytes; what is larger is another file.
+/// Maximum size of a token file: a token has a hundred bytes.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
-/// The token in a file, or with `-` on standard input.
+/// The token in a file, or on standard input for `-`.
 fn token_in(file: &Path) -> anyhow::Result<JoinToken> {
     let mut text = String::new();
     let (place, read) = if file == Path::new("-") {
@@ -304,7 +303,7 @@ fn own_name() -> anyhow::Result<String> {
     Ok(format!("{user}@{host}"))
 }
 
-/// Whole or not at all: whoever waits for the file finds an address in it. Only its owner reads it.
+/// Writes atomically: a process that waits for the file finds a complete address in it. Only its owner can read it.
 fn write_whole(file: &Path, address: &str) -> std::io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

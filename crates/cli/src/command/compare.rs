@@ -1,4 +1,4 @@
-//! `benchmesh compare`: the sentences first, then the table; exit code 10 where a condition of --fail-if holds.
+//! `benchmesh compare`: the sentences first, then the table; exit code 10 if a condition of --fail-if holds.
 
 use super::annotate;
 use super::source::Asked;
@@ -114,7 +114,7 @@ async fn from_file(path: &Path, request: &Request) -> anyhow::Result<Answer> {
     }
 }
 
-/// The comparison as one HTML file, from a database file.
+/// The comparison as an HTML file, from a database file.
 async fn file_of(path: &Path, answer: &Answer) -> anyhow::Result<String> {
     let overlays = pictures::overlays(path, answer.clone())
         .await
@@ -150,7 +150,7 @@ fn table(answer: &Answer) -> String {
     out
 }
 
-/// A condition that holds is a regression; one that nothing could be held against leaves the answer partial.
+/// A condition that holds is a regression; one without comparable values makes the result partial.
 fn held_against(conditions: &[Condition], answer: &Answer) -> Outcome {
     let mut outcome = Outcome::Done;
     for condition in conditions {

@@ -1,4 +1,4 @@
-//! `benchmesh doctor`: what this host can do for an agent, and what stands in the way.
+//! `benchmesh doctor`: what this host offers an agent, and what prevents one from working.
 
 use super::agent;
 use crate::args::ListFormat;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use benchmesh_agent::doctor::{self, Finding, Verdict};
 use std::fmt::Write;
 
-/// Columns before what was found.
+/// Width of the columns before the findings.
 const CHECK_WIDTH: usize = 15;
 
 pub async fn doctor(arguments: DoctorArguments, insecure: bool) -> anyhow::Result<Outcome> {

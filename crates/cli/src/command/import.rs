@@ -1,4 +1,4 @@
-//! `benchmesh import`: logs of other tools become runs. All logs are read before the first is stored.
+//! `benchmesh import`: logs of other tools become runs. All logs are parsed before the first is stored.
 
 use super::annotate;
 use super::source::Asked;
@@ -88,7 +88,7 @@ pub async fn import(arguments: ImportArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What was stored before a run that was not, with the error.
+/// Adds to the error which runs were stored before the failing one.
 fn beside(error: anyhow::Error, names: &[String], stored: &[i64]) -> anyhow::Error {
     let Some(name) = names.get(stored.len()) else {
         return error;

@@ -92,7 +92,7 @@ fn agents_table(agents: &[AgentRow]) -> Table {
         .figures(
             "CPUs",
             cells(|agent| match agent.cpus {
-                // Not known: it has been away since before the collector kept it.
+                // Unknown: the agent has been away since before the collector recorded it.
                 0 => figures::NONE.to_owned(),
                 cpus => cpus.to_string(),
             }),
@@ -113,7 +113,7 @@ fn agents_table(agents: &[AgentRow]) -> Table {
         .text("address", cells(|agent| agent.address.clone()))
 }
 
-/// What bounds its load, by the keys of its policy; what is not bounded is left out.
+/// The load limits in its policy; unlimited keys are left out.
 fn policy(agent: &AgentRow) -> String {
     let Some(policy) = &agent.policy else {
         return String::new();
@@ -165,7 +165,7 @@ fn runs_table(runs: &[RunRow]) -> Table {
         .figures(
             "steps",
             cells(|run| match run.steps_total {
-                // Queued: they are made when its turn comes.
+                // Queued runs get their steps when they start.
                 0 => figures::NONE.to_owned(),
                 total => format!("{}/{total}", run.steps_done),
             }),
@@ -202,7 +202,7 @@ fn labels(agent: &AgentRow) -> String {
     shown.join(" ")
 }
 
-/// How well the agent's clock is known.
+/// The accuracy of the agent's clock.
 fn clock(agent: &AgentRow) -> String {
     if agent.attached && agent.clock_error_us > 0 {
         format!("+/- {} us", agent.clock_error_us)

@@ -1,4 +1,4 @@
-//! `benchmesh plan check` and `plan show`, and how a plan file is read by every command.
+//! `benchmesh plan check` and `plan show`, and reading a plan file for every command.
 
 use crate::args::{ListFormat, PlanCheckArguments, PlanShowArguments};
 use crate::client::{CallError, Client, PlannedStep, RunRequest};
@@ -13,10 +13,10 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-/// A plan larger than this is no plan.
+/// Maximum size of a plan.
 const MAX_PLAN_BYTES: u64 = 4 << 20;
 
-/// A plan file, read and checked as far as its text alone tells.
+/// A plan file, read and checked as far as possible without a mesh.
 #[derive(Debug)]
 pub struct PlanFile {
     /// The file's name, for messages.
@@ -26,7 +26,7 @@ pub struct PlanFile {
     pub plan: Plan,
 }
 
-/// Reads a plan; every mistake in it is told at once, as wrong usage.
+/// Reads a plan; all of its mistakes are reported at once, as wrong usage.
 pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<PlanFile> {
     let (name, text) = read_text(path)?;
     parse(name, &text, overrides).map_err(|errors| wrong_usage(errors.to_string()))
@@ -39,7 +39,7 @@ fn parse(name: String, text: &str, overrides: &[String]) -> Result<PlanFile, Pla
     Ok(PlanFile { name, text, plan })
 }
 
-/// A value that `--set` replaced stands on a line of the file, where nobody finds what is refused.
+/// Adds to errors in overridden values that `--set` replaced them: the reported line of the file does not contain them.
 fn name_overrides(mut errors: PlanErrors, overrides: &[String]) -> PlanErrors {
     let last = |path: &str| path.rsplit('.').next().map(|key| key.trim().to_owned());
     for error in &mut errors.errors {
@@ -89,7 +89,7 @@ pub fn schema() -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The mistakes of a plan, for programs.
+/// The mistakes of a plan as JSON.
 fn mistakes(errors: &PlanErrors) -> serde_json::Value {
     let mistakes = errors.errors.iter().map(|error| {
         let place = error.place.as_ref();
@@ -169,7 +169,7 @@ pub async fn show(arguments: PlanShowArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The plan as a request that queues nothing.
+/// A request that expands the plan and queues nothing.
 pub fn dry_run(file: &PlanFile) -> RunRequest {
     RunRequest {
         run_uid: uuid::Uuid::new_v4().to_string(),
@@ -317,7 +317,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Who does something else meanwhile sends nothing.
+    /// An agent that runs another load meanwhile sends nothing.
     #[test]
     fn the_place_of_links_beside_another_load_is_theirs_alone() {
         let text = "[[phase]]\n[[phase.group]]\nname = \"idle\"\nworkload = \"null\"\nruntime = \"1s\"\nagents = [\"a\"]\n\

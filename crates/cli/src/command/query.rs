@@ -1,4 +1,4 @@
-//! `benchmesh query`: SQL in, rows out as they come, in constant memory except for a table.
+//! `benchmesh query`: executes SQL and streams the rows, in constant memory except for a table.
 
 use super::source::Asked;
 use crate::args::{QueryArguments, RowFormat};
@@ -13,10 +13,10 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::time::Duration;
 
-/// Rows that a table holds at most: it must know all its widths before its first line.
+/// Maximum number of rows of a table, which needs all widths before its first line.
 const TABLE_ROWS: usize = 10_000;
 
-/// Longest cell of a table; blobs and plans would push everything off the screen.
+/// Maximum length of a table cell; blobs and plans would push everything else off the screen.
 const CELL_CHARS: usize = 100;
 
 pub async fn query(arguments: QueryArguments) -> anyhow::Result<Outcome> {
@@ -94,7 +94,7 @@ async fn example(
     }
 }
 
-/// The documented questions, with their SQL where a program reads them.
+/// The documented questions, with their SQL in formats for programs.
 fn examples(format: RowFormat) -> anyhow::Result<Outcome> {
     let all = questions::all();
     match format {
@@ -215,7 +215,7 @@ async fn csv(answer: &mut RowSource) -> anyhow::Result<()> {
     let head: Vec<String> = answer.columns().iter().map(|name| field(name)).collect();
     out.write(format!("{}\n", head.join(","))).await?;
     let rows = csv_rows(answer, &mut out).await;
-    // What has come is written, also where no more does.
+    // Rows received before an error are written.
     out.end().await?;
     rows
 }
@@ -233,7 +233,7 @@ async fn csv_rows(answer: &mut RowSource, out: &mut Results) -> anyhow::Result<(
     Ok(())
 }
 
-/// `{"columns": [...], "rows": [{...}, ...]}`, with `"error"` after the rows when it ends early.
+/// `{"columns": [...], "rows": [{...}, ...]}`, with `"error"` after the rows if it ends early.
 async fn json(answer: &mut RowSource) -> anyhow::Result<()> {
     let mut out = Results::begin()?;
     let keys = keys(answer.columns());
@@ -279,7 +279,7 @@ fn object(keys: &[String], row: &Row) -> serde_json::Result<String> {
     Ok(text)
 }
 
-/// The columns of the database that hold JSON.
+/// The columns of the database that contain JSON.
 const DOCUMENTS: [&str; 8] = [
     "agents",
     "detail",
@@ -291,7 +291,7 @@ const DOCUMENTS: [&str; 8] = [
     "params",
 ];
 
-/// A value with what a column of JSON holds as an array or an object, not as its text.
+/// A value; in a JSON column, the parsed array or object instead of its text.
 fn document(column: &str, value: &Value) -> serde_json::Value {
     let parsed = match value {
         Value::Text(text) if DOCUMENTS.contains(&column) => serde_json::from_str(text).ok(),
@@ -302,7 +302,7 @@ fn document(column: &str, value: &Value) -> serde_json::Value {
         .unwrap_or_else(|| json_value(value))
 }
 
-/// The columns' names, made unique as SQLite's own tools do: `n`, `n:1`, `n:2`.
+/// Column names made unique as SQLite's own tools do: `n`, `n:1`, `n:2`.
 fn keys(columns: &[String]) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for name in columns {
@@ -329,7 +329,7 @@ fn plain(value: &Value) -> String {
 
 fn cell(value: &Value) -> String {
     let text = match value {
-        // As many digits as are worth reading; CSV and JSON have them all.
+        // Rounded for reading; CSV and JSON have all digits.
         Value::Real(real) if real.abs() >= 1e-3 && real.abs() < 1e15 => {
             let text = format!("{real:.4}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -346,7 +346,7 @@ fn json_value(value: &Value) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,
         Value::Integer(integer) => (*integer).into(),
-        // JSON has no infinity: null, as SQLite's own JSON does not write it either.
+        // JSON has no infinity: null, as in SQLite's own JSON.
         Value::Real(real) => (*real).into(),
         Value::Text(text) => text.as_str().into(),
         Value::Blob(bytes) => hex(bytes).into(),

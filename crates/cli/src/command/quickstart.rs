@@ -1,7 +1,7 @@
-//! `benchmesh quickstart`: a whole mesh on this machine for 30 seconds, and what it measured.
+//! `benchmesh quickstart`: a whole mesh on this machine for 30 seconds, and its results.
 //!
-//! One collector and three agents, each a process of its own, on loopback and in a temporary directory that is theirs.
-//! Whatever happens, the processes and the directory are gone at the end; what stays is the database.
+//! One collector and three agents, each a separate process, on loopback and in one temporary directory. The processes
+//! and the directory are removed at the end in every case; only the database stays.
 
 mod children;
 mod database;
@@ -34,10 +34,10 @@ const PLAN_NAME: &str = "quickstart.toml";
 
 const AGENTS: [&str; 3] = ["node1", "node2", "node3"];
 
-/// How long the processes may take to be there. Far above what a slow machine needs.
+/// Time limit for the processes to start, far above what a slow machine needs.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a second Ctrl-C waits for the processes to be gone.
+/// How long a second Ctrl-C waits for the processes to end.
 const HURRY_LIMIT: Duration = Duration::from_secs(2);
 
 /// `benchmesh quickstart`.
@@ -60,7 +60,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
         measured?;
         anyhow::bail!("the run didn't begin");
     }
-    // Nobody has it open now. What was measured is kept, whatever came between.
+    // No process has it open now. Results are kept, even after a failure.
     let sealed = database.seal().await;
     let last = measured.with_context(|| {
         format!(
@@ -79,8 +79,8 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     Ok(follow::outcome(&last))
 }
 
-/// Returns at the second signal. From then on the processes are killed and everything is removed, or it is left: a disk
-/// that hangs must not keep anybody here.
+/// Returns at the second signal. From then on the processes are killed, and everything is removed if that succeeds
+/// quickly: a hanging disk must not block the exit.
 async fn hurry(interrupts: &mut Interrupts) {
     interrupts.second().await;
     std::thread::spawn(leave);
@@ -98,13 +98,13 @@ fn leave() {
     std::process::exit(i32::from(failure::FAILED));
 }
 
-/// Starts the mesh, runs the plan on it, and ends the mesh. The last that was seen of the run.
+/// Starts the mesh, runs the plan on it, and ends the mesh. Returns the last state of the run.
 async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
     let directory = WorkDirectory::make()?;
-    // Before the directory in the order of dropping: nobody works in it when it is removed.
+    // Dropped before the directory: no process uses it when it is removed.
     let mut children = Children::new();
     let measured = run(database, &directory, &mut children, interrupts).await;
-    // What was measured is worth more than a clean end, and what went wrong before explains the rest.
+    // Results take precedence over a failed cleanup, and an earlier error explains more than a later one.
     for trouble in [children.end().await, directory.remove()] {
         if let (Ok(_), Err(error)) = (&measured, trouble) {
             output::print_notice(&format!("warning: {}", failure::chain(&error)));
@@ -158,7 +158,7 @@ async fn run(
     for warning in &started.warnings {
         progress.say(&format!("warning: {warning}"));
     }
-    // It is there before the collector's address, unless no page is served.
+    // Written before the collector's address, unless no page is served.
     if let Ok(url) = std::fs::read_to_string(&url_file) {
         progress.say(&format!("live page: {}", url.trim()));
     }
@@ -186,7 +186,7 @@ fn plan_on(target: &Path) -> anyhow::Result<String> {
     plan::set(PLAN, PLAN_NAME, &overrides).map_err(|errors| anyhow::anyhow!("{errors}"))
 }
 
-/// Whether files beneath can be opened past the page cache.
+/// Whether the file system supports O_DIRECT.
 fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
     let path = target.join("direct");
     let opened = OpenOptions::new()
@@ -194,7 +194,7 @@ fn takes_direct_io(target: &Path) -> anyhow::Result<bool> {
         .create_new(true)
         .custom_flags(libc::O_DIRECT)
         .open(&path);
-    // Where the flag is refused the file may have been made all the same.
+    // The file may exist even if the flag was refused.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", path.display()))

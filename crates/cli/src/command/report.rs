@@ -1,4 +1,4 @@
-//! `benchmesh report`, and how a report is written wherever one is.
+//! `benchmesh report`, and the report formats for every command that prints one.
 
 use super::source::Asked;
 use crate::args::{ReportArguments, ReportFormat};
@@ -88,7 +88,7 @@ async fn html_from_file(path: &Path, run: &str) -> anyhow::Result<String> {
     Ok(pictures::html(&report, &pictures))
 }
 
-/// The report as text in one of the formats.
+/// The report as text in the given format.
 pub fn written(report: &Report, format: ReportFormat, detail: Detail) -> anyhow::Result<String> {
     Ok(match format {
         ReportFormat::Table => table(report, detail),

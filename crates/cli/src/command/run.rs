@@ -1,4 +1,4 @@
-//! `benchmesh run`, `watch` and `stop`: a plan's way from its file to its report.
+//! `benchmesh run`, `watch` and `stop`: from a plan's file to its report.
 
 use super::{plan, report};
 use crate::args::{ListFormat, ReportFormat, RunArguments, StopArguments, WatchArguments};
@@ -11,10 +11,10 @@ use crate::progress::{Names, Progress, format};
 use benchmesh_collector::report::{Detail, figures};
 use std::{convert::Infallible, time::Duration};
 
-/// How often a lost answer to StartRun is asked for again: its uid makes it one run.
+/// Attempts of StartRun after a lost answer; its uid makes it idempotent.
 const START_ATTEMPTS: u32 = 5;
 const START_PAUSE: Duration = Duration::from_millis(500);
-/// What takes longer is told, and told again.
+/// Delay before the first notice about a wait.
 const WAIT_FIRST: Duration = Duration::from_secs(2);
 const WAIT_BEAT: Duration = Duration::from_secs(10);
 
@@ -134,7 +134,7 @@ pub async fn stop(arguments: StopArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Queues the plan. An answer that is lost on the way is asked for again.
+/// Queues the plan. Retries after a lost answer.
 async fn start(address: &str, wanted: &RunRequest) -> anyhow::Result<RunStarted> {
     let mut client = Client::connect(address)
         .await
@@ -155,7 +155,7 @@ async fn start(address: &str, wanted: &RunRequest) -> anyhow::Result<RunStarted>
     }
 }
 
-/// Says what a start waits for, until it is dropped.
+/// Reports what a start waits for, until dropped.
 async fn report_the_wait(address: &str, wanted: &RunRequest) -> Infallible {
     let began = tokio::time::Instant::now();
     let mut pause = WAIT_FIRST;
@@ -163,7 +163,7 @@ async fn report_the_wait(address: &str, wanted: &RunRequest) -> Infallible {
         tokio::time::sleep(pause).await;
         pause = WAIT_BEAT;
         let agents = async { Client::connect(address).await?.agents().await };
-        // One that does not answer this either is told of by the start itself.
+        // If the collector does not answer this either, the start reports the error.
         let Ok(agents) = agents.await else { continue };
         let there: Vec<&str> = agents
             .iter()
@@ -199,10 +199,10 @@ fn waiting(wanted: &RunRequest, there: &[&str], waited: Duration) -> String {
     )
 }
 
-/// Interrupted before the answer: the run may have been queued all the same.
+/// Interrupted before the answer: the run may have been queued nevertheless.
 async fn give_up(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> {
     if let Ok(mut client) = Client::connect(address).await {
-        // Usually the collector does not know it, which is what was wanted.
+        // Usually the collector does not know the run, which is the desired state.
         let _ = client
             .stop_run(&wanted.run_uid, "interrupted by its user")
             .await;

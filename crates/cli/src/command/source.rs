@@ -1,14 +1,14 @@
-//! Where `report` and `query` ask: a database file or a collector.
+//! The data source of `report` and `query`: a database file or a collector.
 
 use crate::args::Source;
 use crate::args::values::{DEFAULT_COLLECTOR, address};
 use crate::failure::wrong_usage;
 use std::path::{Path, PathBuf};
 
-/// The database that a collector makes when it isn't told another one.
+/// Default database of a collector.
 const DEFAULT_DB: &str = "benchmesh.db";
 
-/// What to ask.
+/// The source to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     Database(PathBuf),
@@ -16,7 +16,7 @@ pub enum Asked {
 }
 
 impl Source {
-    /// A flag wins over the environment, the environment over what lies about.
+    /// A flag overrides the environment, the environment overrides the default file.
     pub fn asked(self) -> anyhow::Result<Asked> {
         choose(
             self,

@@ -1,4 +1,4 @@
-//! The annotated example of a configuration file: every key with its meaning, made from the command line's definition.
+//! The annotated example of a configuration file: every key with its documentation, generated from the command line.
 
 use super::{built, keys};
 use clap::{Arg, ArgAction};
@@ -53,7 +53,7 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
-/// What stands behind the equals sign: the default, else what the value is called in the help.
+/// The value in the example: the default, otherwise the placeholder of the help.
 fn value(arg: &Arg) -> String {
     if matches!(arg.get_action(), ArgAction::SetTrue) {
         return "false".to_owned();

@@ -1,4 +1,4 @@
-//! What has changed in a configuration file since it was read.
+//! Detects changes in a configuration file since it was last read.
 
 use super::{ParseError, file_of, parse};
 use crate::args::Arguments;
@@ -17,12 +17,12 @@ pub struct ConfigFile {
     read: Table,
 }
 
-/// A file that was read again.
+/// The result of reading a changed file.
 #[derive(Debug)]
 pub struct Change {
-    /// What holds now; the command line still wins.
+    /// The new configuration; the command line still takes precedence.
     pub arguments: Arguments,
-    /// The keys whose value has changed, come or gone.
+    /// The keys whose value was changed, added or removed.
     pub keys: Vec<String>,
 }
 
@@ -52,9 +52,10 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Reads it again. `None`: nothing has changed. With a mistake in it, what was read before is kept.
+    /// Reads the file again. `None`: nothing has changed. On a mistake, the previous configuration is kept.
     ///
     /// # Errors
+    ///
     /// When it cannot be read or has a mistake.
     pub fn again(&mut self) -> anyhow::Result<Option<Change>> {
         let read = table(&self.path)?;
@@ -71,15 +72,16 @@ impl ConfigFile {
     }
 }
 
-/// The configuration file, read again at each SIGHUP. Without one SIGHUP ends the process as ever.
+/// Reads the configuration file again at each SIGHUP. Without a file, SIGHUP ends the process as usual.
 #[derive(Debug)]
 pub struct Reloads(Option<(ConfigFile, Signal)>);
 
 impl Reloads {
-    /// Listens from now on.
+    /// Starts listening.
     ///
     /// # Errors
-    /// When the file cannot be read any more, or there is no listening.
+    ///
+    /// When the file cannot be read any more, or the signal handler cannot be installed.
     pub fn listen() -> anyhow::Result<Self> {
         let Some(file) = ConfigFile::of_process()? else {
             return Ok(Self(None));
@@ -88,7 +90,7 @@ impl Reloads {
         Ok(Self(Some((file, hangups))))
     }
 
-    /// The next file that differs from what was read last, or is wrong; with its path. Cancel-safe.
+    /// The next change of the file, or its error; with its path. Cancel-safe.
     pub async fn next(&mut self) -> (String, anyhow::Result<Change>) {
         loop {
             let Some((file, hangups)) = &mut self.0 else {
@@ -125,7 +127,7 @@ fn changed(old: &Table, new: &Table) -> Vec<String> {
     keys
 }
 
-/// One value means the same as a list of one.
+/// A single value equals a list of one.
 fn canonical(value: &Value) -> Vec<Value> {
     match value {
         Value::Array(values) => values.clone(),

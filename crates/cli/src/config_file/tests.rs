@@ -151,7 +151,7 @@ fn a_reload_names_what_changed_and_keeps_the_old_where_it_is_wrong() {
     assert!(config.again().unwrap().is_none());
 }
 
-/// The examples under packaging are those of the definition. BENCHMESH_BLESS=1 writes them.
+/// The examples under packaging match the command line. BENCHMESH_BLESS=1 rewrites them.
 #[test]
 fn the_annotated_examples_are_up_to_date() {
     for name in ["agent", "collector"] {
@@ -170,7 +170,7 @@ fn the_annotated_examples_are_up_to_date() {
     }
 }
 
-/// Every key with a default, or that needs none, is accepted as it stands in the example.
+/// Every key with a default, or without a required value, is valid as it appears in the example.
 #[test]
 fn every_key_of_the_examples_is_understood() {
     for name in ["agent", "collector"] {

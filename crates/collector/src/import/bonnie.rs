@@ -1,11 +1,11 @@
-//! The CSV line of bonnie++ 1.96 to 2.00: rates of characters, blocks and seeks, of creating, statting and deleting files,
-//! and the largest latency of each. `+++++` is what was too fast to be measured: it is absent here.
+//! The CSV line of bonnie++ 1.96 to 2.00: rates of characters, blocks and seeks, of creating, statting and deleting
+//! files, and the largest latency of each. `+++++` means too fast to measure and becomes absent here.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at};
 use serde_json::{Map, Value};
 
 const KIB: f64 = 1024.0;
-/// bonnie++'s own, where the line has none.
+/// bonnie++'s default, used if the line has none.
 const CHUNK_BYTES: i64 = 8192;
 
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ const FIGURES: [(&str, &str, &str, &str, Unit); 12] = [
     ("random files", "files", "delete", "delete", Unit::PerSecond),
 ];
 
-/// Where the figures stand in a version of the line.
+/// Positions of the figures in one version of the line.
 struct Layout {
     fields: usize,
     characters: usize,
@@ -71,7 +71,7 @@ fn layout(format: &str) -> Option<Layout> {
     }
 }
 
-/// Whether a line is bonnie++'s result: it begins with the version of its format and of the program.
+/// Whether a line is a bonnie++ result: it begins with the versions of the format and the program.
 pub(super) fn is_result(line: &str) -> bool {
     let mut fields = line.split(',');
     let versions = [fields.next(), fields.next()];

@@ -1,5 +1,5 @@
-//! `dd` of GNU coreutils: three lines on standard error per call, in the words of any language: two counts of records,
-//! in and out, and bytes with the time. Which way the data went, dd does not say.
+//! `dd` of GNU coreutils: three lines on standard error per call, in any language: two counts of records, in and out,
+//! and bytes with the time. The output does not contain the direction.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
         if let Some(counts) = counts(line) {
             let counted = Records::parse(counts)
                 .ok_or_else(|| at(number, format!("{counts:?} is no count of records")))?;
-            // Those read come first, and those written replace them.
+            // The counts of records read come first and are replaced by those written.
             records = Some((number, counted));
         } else if let Some((bytes, seconds)) = copied(line) {
             let (_, records) = records.take().ok_or_else(|| {
@@ -44,12 +44,12 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     }
 }
 
-/// Whether a line is one of dd's, whatever its language.
+/// Whether a line is from dd, in any language.
 pub(super) fn is_result(line: &str) -> bool {
     copied(line.trim()).is_some()
 }
 
-/// `1024+1 records out`: records that were full, and the others.
+/// `1024+1 records out`: full records and partial ones.
 struct Records {
     full: i64,
     part: i64,

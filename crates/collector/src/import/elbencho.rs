@@ -1,7 +1,7 @@
-//! elbencho's CSV of `--csvfile`, found by the names of its columns: one row per phase, a step each.
+//! elbencho's CSV of `--csvfile`, with columns found by name: one row per phase, each a step.
 //!
-//! Rates are those of its "last" columns, which cover everything up to the slowest thread, as our last-done rates do. They
-//! and the MiB are whole numbers, as elbencho rounds them down. Entries (files and directories) are operations of their own
+//! Rates come from its "last" columns, which cover everything up to the slowest thread, like our last-done rates. They
+//! and the MiB are whole numbers, rounded down by elbencho. Entries (files and directories) are separate operations
 //! beside the blocks of a write or read phase.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, size_text};
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 const FIRST_COLUMN: &str = "ISO date,";
 const MIB: i64 = 1 << 20;
 
-/// How elbencho calls its phases, without counts and suffixes (`RWMIX70`, `WRITE+s`); mode, and the operation of an entry.
-/// Others keep their own name.
+/// elbencho's names of phases, without counts and suffixes (`RWMIX70`, `WRITE+s`), with the mode and the operation of
+/// an entry. Other phases keep their own name.
 const PHASES: [(&str, &str, &str); 8] = [
     ("WRITE", "write", "create"),
     ("READ", "read", "open-read"),
@@ -23,7 +23,7 @@ const PHASES: [(&str, &str, &str); 8] = [
     ("STAT", "stat", "stat"),
     ("RMFILES", "delete", "delete"),
 ];
-/// Between phases; they do no load.
+/// Phases between others that create no load.
 const NO_LOAD: [&str; 2] = ["SYNC", "DROPCACHE"];
 
 pub(super) fn is_header(line: &str) -> bool {
@@ -88,7 +88,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     })
 }
 
-/// `2026-05-22T16:09:38+0200`, with or without milliseconds. `None`: it has no time zone, so it is no instant.
+/// `2026-05-22T16:09:38+0200`, with or without milliseconds. `None`: without a time zone it is not an instant.
 fn instant_us(date: &str) -> Option<i64> {
     let zone = date.len().checked_sub(5)?;
     let (local, zone) = date.split_at_checked(zone)?;
@@ -105,11 +105,11 @@ fn instant_us(date: &str) -> Option<i64> {
     Some(local_us - sign * (hours * 60 + minutes) * 60_000_000)
 }
 
-/// A row by its columns' names.
+/// A row, indexed by column name.
 struct Row<'l>(HashMap<&'l str, &'l str>);
 
 impl Row<'_> {
-    /// `None`: the field is empty, as elbencho leaves what it did not measure.
+    /// `None`: the field is empty, which means not measured.
     fn number(&self, column: &str) -> Result<Option<i64>, String> {
         let text = self
             .0
@@ -129,7 +129,7 @@ impl Row<'_> {
             .ok_or_else(|| format!("column {column:?} is empty"))
     }
 
-    /// `None`: a phase without load.
+    /// `None` for a phase without load.
     fn step(&self) -> Result<Option<ImportedStep>, String> {
         let phase = *self
             .0
@@ -203,7 +203,7 @@ impl Row<'_> {
         Ok(params)
     }
 
-    /// Blocks that were read or written.
+    /// Blocks read or written.
     fn io(
         &self,
         op: &str,
@@ -243,7 +243,7 @@ impl Row<'_> {
         self.rated(op, &format!("{prefix}entries/s [last]"), counted, ops)
     }
 
-    /// An operation, where the column of its rate is filled.
+    /// An operation, if the column of its rate is not empty.
     fn rated(
         &self,
         op: &str,

@@ -3,7 +3,7 @@
 use super::{ImportError, ImportedLog, ImportedOp, ImportedStep, at, json, nanos};
 use serde_json::{Map, Value};
 
-/// Options that say what the load was.
+/// Options that describe the load.
 const KEYS: [&str; 14] = [
     "bs",
     "size",
@@ -44,7 +44,7 @@ pub(super) fn parse(log: &str) -> Result<ImportedLog, ImportError> {
     let mut steps: Vec<ImportedStep> = Vec::new();
     for job in jobs {
         let step = step(job, global).map_err(|what| fault(&what))?;
-        // Jobs of one group that do the same run at once; without group_reporting fio lists each.
+        // Identical jobs of one group ran at once; without group_reporting fio lists each separately.
         let twin = steps.iter_mut().find(|one| {
             one.phase == step.phase && one.mode == step.mode && one.params == step.params
         });
@@ -118,7 +118,7 @@ fn step(job: &Value, global: Option<&Map<String, Value>>) -> Result<ImportedStep
 fn operation(op: &str, ops: i64, side: &Map<String, Value>, job: &Value) -> Option<ImportedOp> {
     let real = |key: &str| side.get(key).and_then(Value::as_f64);
     let errors = job.get("total_err").and_then(Value::as_i64).unwrap_or(0);
-    // fio gives percentiles of one kind of latency: the mean and the others are of the same kind.
+    // fio reports percentiles of one kind of latency: take the mean and the others of the same kind.
     let latencies = ["clat_ns", "lat_ns"]
         .iter()
         .filter_map(|kind| side.get(*kind)?.as_object())
@@ -145,7 +145,7 @@ fn operation(op: &str, ops: i64, side: &Map<String, Value>, job: &Value) -> Opti
     })
 }
 
-/// As a plan writes it: flags are true or false, counts numbers, sizes and spans text.
+/// Converts an option to a plan value: flags become true or false, counts numbers, sizes and spans text.
 fn param(key: &str, value: &str) -> Value {
     match (key, value) {
         ("direct" | "time_based", "1" | "true" | "") => Value::Bool(true),
@@ -153,7 +153,7 @@ fn param(key: &str, value: &str) -> Value {
         ("iodepth" | "numjobs" | "rate_iops" | "rwmixread" | "fsync", value) => value
             .parse::<i64>()
             .map_or_else(|_| Value::from(value), Value::from),
-        // A bare number is seconds to fio.
+        // fio reads a bare number as seconds.
         ("runtime" | "ramp_time", value) if value.parse::<u64>().is_ok() => {
             Value::from(format!("{value}s"))
         }
@@ -161,7 +161,7 @@ fn param(key: &str, value: &str) -> Value {
     }
 }
 
-/// Counts and rates of jobs that run at once add up; their percentiles do not, and are dropped.
+/// Adds counts and rates of simultaneous jobs; their percentiles cannot be added and are dropped.
 fn add(sum: &mut ImportedStep, other: &ImportedStep) {
     sum.tasks += 1;
     sum.partial |= other.partial;
@@ -171,7 +171,7 @@ fn add(sum: &mut ImportedStep, other: &ImportedStep) {
             sum.ops.push(op.clone());
             continue;
         };
-        // Jobs that did nothing have no mean.
+        // Jobs without operations have no mean.
         let share = |ops: i64| crate::results::real(ops);
         into.mean_ns = into.mean_ns.zip(op.mean_ns).map(|(a, b)| {
             (a * share(into.ops) + b * share(op.ops)) / (share(into.ops) + share(op.ops))

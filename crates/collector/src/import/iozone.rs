@@ -1,14 +1,15 @@
 //! iozone 3.x: the table of `-a` (and `-R`, whose Excel report repeats it) and the throughput test of `-t`.
 //!
-//! A step per figure. iozone writes no date with a time zone, and no times: how long a step took follows from its size and
-//! its rate, the log's start from the file's date. A test that did not run leaves its column blank, or 0 with `-+n`.
+//! A step per figure. iozone writes neither a date with a time zone nor durations: a step's duration follows from its
+//! size and its rate, the log's start from the file's date. A test that did not run leaves its column blank, or 0 with
+//! `-+n`.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos, size_text};
 use serde_json::{Map, Value};
 
 const KIB: f64 = 1024.0;
 
-/// Workload, mode and operation of a test, as a plan names them.
+/// Workload, mode and operation of a test, in plan terms.
 type Test = (&'static str, &'static str, &'static str);
 
 /// The columns of the table, after file size and record size.
@@ -27,13 +28,13 @@ const COLUMNS: [Test; 13] = [
     ("bytes", "fread", "fread"),
     ("bytes", "freread", "fread"),
 ];
-/// The names above the columns end where their figures do, give or take so many characters, in every version: 3.397 has
+/// The names above the columns end where their figures do, within this many characters, in every version: 3.397 has
 /// columns of 8, 3.429 of 9 and 10.
 const COLUMN_SLACK: usize = 2;
 const COLUMN_NAMES: &str =
     "reclen write rewrite read reread read write read rewrite read fwrite frewrite fread freread";
 
-/// What the throughput test calls its tests.
+/// The throughput test's names of its tests.
 const THROUGHPUT: [(&str, Test); 13] = [
     ("initial writers", ("io", "write", "write")),
     ("rewriters", ("io", "rewrite", "write")),
@@ -57,13 +58,13 @@ enum Unit {
     MicrosPerOp,
 }
 
-/// What the lines so far have said.
+/// Parser state after the lines read so far.
 struct Reader {
     unit: Unit,
-    /// Where the names of the table's columns end; empty: no table has begun.
+    /// End positions of the table's column names; empty before the table begins.
     column_ends: Vec<usize>,
     direct: bool,
-    /// Bytes of each process's file and of a record, of a throughput test.
+    /// Bytes of each process's file and of a record, for a throughput test.
     each: Option<(i64, i64)>,
     steps: Vec<ImportedStep>,
 }
@@ -159,7 +160,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A row of the table. A full row is read word by word, another one by where its figures end.
+    /// Parses a row of the table. A full row is split into words, another one by the end positions of its figures.
     fn row(&mut self, line: &str, words: &[&str]) -> Result<(), String> {
         let [kib, record, figures @ ..] = words else {
             return Err(String::from("the row ends in the middle"));
@@ -228,7 +229,7 @@ impl Reader {
         self.push(*test, size, record, count, figure)
     }
 
-    /// A step after those that there are.
+    /// Appends a step after the previous ones.
     fn push(
         &mut self,
         (workload, mode, op): Test,
@@ -284,7 +285,7 @@ impl Reader {
     }
 }
 
-/// Where each word of a line ends.
+/// End position of each word of a line.
 fn word_ends(line: &str) -> Vec<usize> {
     let mut letters = line.char_indices().peekable();
     let mut ends = Vec::new();

@@ -1,4 +1,5 @@
-//! `iperf3 --json`: a step per log, with its seconds. TCP gives what was sent and received, UDP loss and jitter too.
+//! `iperf3 --json`: a step per log, with its seconds. TCP logs contain what was sent and received, UDP also loss and
+//! jitter.
 
 use super::{ImportError, ImportedLog, ImportedOp, ImportedSecond, ImportedStep, at, json, nanos};
 use serde_json::{Map, Value};

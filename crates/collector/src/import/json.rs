@@ -1,10 +1,10 @@
-//! The one JSON document of a log.
+//! The JSON document of a log.
 
 use super::{ImportError, at};
 use serde_json::Value;
 
-/// The document and the line on which it begins. Warnings may stand before it, where both went into one file. `hint` says how
-/// the tool is made to write JSON.
+/// The document and the line on which it begins. Warnings may precede it, if both went into one file. `hint` states how
+/// to make the tool write JSON.
 pub(super) fn document(log: &str, hint: &str) -> Result<(Value, usize), ImportError> {
     let before: usize = log
         .split_inclusive('\n')

@@ -4,7 +4,7 @@ use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedSecond, Importe
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// rados bench's MB are of 2^20 bytes.
+/// rados bench's MB is 2^20 bytes.
 const MIB: f64 = 1_048_576.0;
 const SECOND_US: i64 = 1_000_000;
 
@@ -66,8 +66,8 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
 
 type Second = (i64, i64, Option<f64>);
 
-/// `   1      16        26        10   39.9939        40    0.912     0.711`: second, in flight, started, finished, mean MB/s,
-/// MB/s, last and mean latency. `None`: another kind of line.
+/// `   1      16        26        10   39.9939        40    0.912     0.711`: second, in flight, started, finished,
+/// mean MB/s, MB/s, last and mean latency. `None` for another kind of line.
 fn second(line: &str) -> Option<Result<Second, String>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [sec, in_flight, started, finished, _, _, last, ..] = words.as_slice() else {
@@ -122,7 +122,7 @@ fn step(bench: &Bench) -> Result<ImportedStep, String> {
     let mut finished = 0;
     let mut rows = Vec::new();
     for (sec, all, last) in &bench.seconds {
-        // The first line, of second 0, tells of nothing.
+        // The first line, for second 0, contains no data.
         if *sec > 0 {
             let ops = all.saturating_sub(finished);
             rows.push(ImportedSecond {

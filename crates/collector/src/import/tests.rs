@@ -21,7 +21,7 @@ fn parsed(log: &str) -> Result<ImportedLog, ImportError> {
     parse(Tool::of(log).expect("a known tool"), log, &hints())
 }
 
-/// What a program wrote to both outputs; `None`: it is not on this machine.
+/// Combined output of a program; `None`: it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let done = match Command::new(program).args(arguments).output() {
         Ok(done) => done,
@@ -35,7 +35,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     Some(text(done.stdout) + &text(done.stderr))
 }
 
-/// Every beginning of a log that lacks more than its last line is refused and never read as less than it was.
+/// Every prefix of a log that lacks more than its last line is refused, never read as a smaller result.
 fn cut_anywhere(log: &str, whole: &ImportedLog) {
     let last = log.trim_end().rfind('\n').unwrap_or(0);
     let cuts = (0..last).step_by((last / 60).max(1));
@@ -226,7 +226,7 @@ fn figures_of_a_real_bonnie_are_those_of_its_csv_line() {
     let directory = TempDir::new().unwrap();
     let place = directory.path().to_str().unwrap();
     let mut arguments = vec!["-d", place, "-s", "16", "-r", "8", "-n", "1", "-m", "host"];
-    // It refuses to run as root unless it is told to, and nobody else may become root.
+    // It refuses to run as root unless told to, and only root can select another user.
     if std::fs::metadata(place).unwrap().uid() == 0 {
         arguments.extend(["-u", "root"]);
     }
@@ -269,7 +269,7 @@ fn figures_of_a_real_bonnie_are_those_of_its_csv_line() {
     assert_eq!(Tool::of(&line.replace("1.98,", "3.10,")), None);
 }
 
-/// The form that Ceph 16 writes; the figures are made up.
+/// The format written by Ceph 16; the figures are made up.
 const RADOS: &str = "\
 hints = 1
 Maintaining 16 concurrent writes of 4194304 bytes to objects of size 4194304 for up to 3 seconds or 0 objects

@@ -1,12 +1,12 @@
 //! Output of the shell's `time`, usually of `time cp`: three lines, `real`, `user` and `sys`.
 //!
-//! A step per command, with one operation that took all of the time. What was copied is not in it; a command line
-//! before the times, behind a prompt, names the step.
+//! A step per command, with one operation for the whole time. The number of bytes is unknown; a command line before the
+//! times, after a prompt, names the step.
 
 use super::{Hints, ImportError, ImportedLog, ImportedOp, ImportedStep, at, nanos};
 use serde_json::{Map, Value};
 
-/// Names a step without a command line.
+/// Name of a step without a command line.
 const PHASE: &str = "time";
 
 pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError> {

@@ -1,7 +1,7 @@
-//! The CA with its registry, in their directory: what is issued is stored before it is handed out.
+//! The CA with its registry and their directory: a certificate is stored before it is handed out.
 //!
-//! Calls that change something write a small file and wait for the disk; they belong on a thread that may block. Those that
-//! look something up never wait for them.
+//! Calls that change something write a small file and wait for the disk; they belong on a thread that may block.
+//! Lookups never wait for them.
 
 use super::{
     ca::{Ca, Issued},
@@ -32,14 +32,14 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The collector's own certificate is made at its start and again when it is so old. It is never stored.
+/// Age at which the collector's own certificate is renewed. It is created at each start and never stored.
 const OWN_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
 const OWN_RENEWAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The owner's name in its certificate.
 const OWNER: &str = "owner";
 
-/// Why trust cannot be established or kept.
+/// Why trust cannot be established or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("use {}", path.display())]
@@ -75,16 +75,16 @@ pub enum TrustError {
     Randomness,
 }
 
-/// What a certificate that the CA signed is good for now.
+/// The validity of a certificate signed by the CA.
 #[derive(Clone, Debug)]
 pub enum CertificateStatus {
-    /// Until the token is cancelled. A connection keeps the token for as long as it is open.
+    /// Valid until the token is cancelled. A connection keeps the token while it is open.
     Good {
         holder: Holder,
         revoked: Arc<CancellationToken>,
     },
     Revoked(Holder),
-    /// Expired in the meantime, or of a registry that is lost.
+    /// Expired, or issued by a registry that was lost.
     Unknown,
 }
 
@@ -93,23 +93,23 @@ pub struct Authority {
     directory: PathBuf,
     ca: Ca,
     lifetime: Duration,
-    /// Held while a change is made and stored, which takes a sync of the disk.
+    /// Held while a change is made and stored, which includes a disk sync.
     changing: Mutex<RecentCertificates>,
-    /// Held for short moments.
+    /// Held briefly.
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// As it is on disk.
+    /// The registry as stored on disk.
     registry: Arc<Registry>,
     shown: ShownCertificates,
-    /// Until when the registry knows that time has passed.
+    /// The instant up to which the registry has counted elapsed time.
     counted_until: Instant,
 }
 
 impl Authority {
-    /// Opens a directory; its first use makes the CA.
+    /// Opens the directory; the first use creates the CA.
     pub fn open(directory: PathBuf, lifetime: Duration) -> Result<Self, TrustError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -151,7 +151,7 @@ impl Authority {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy to change.
+    /// A copy for modification.
     fn registry(&self) -> Registry {
         let current = Arc::clone(&self.state().registry);
         Registry::clone(&current)
@@ -161,7 +161,7 @@ impl Authority {
         &self.ca.pem
     }
 
-    /// TLS 1.3 alone. A client may show a certificate; one that shows none can do no more than ask for one.
+    /// TLS 1.3 only. A client certificate is optional; without one, a client can only request one.
     pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, TrustError> {
         let tls = |source| TrustError::Tls { source };
         let mut roots = RootCertStore::empty();
@@ -183,7 +183,7 @@ impl Authority {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(own));
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Each connection shows its certificate anew, and each is checked.
+        // Sessions are not resumed, so that each connection presents its certificate and is checked.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
@@ -207,7 +207,7 @@ impl Authority {
         self.state().registry.check_token(token, now_s())
     }
 
-    /// Gives a certificate for a public key that is a point of P-256.
+    /// Issues a certificate for a public key, which must be a point of P-256.
     pub fn enrol(
         &self,
         request: &CertificateRequest<'_>,
@@ -218,7 +218,7 @@ impl Authority {
             role: request.role,
             name: request.name.to_owned(),
         };
-        // The collector's own user may do as it likes.
+        // The collector's own user has all permissions.
         let is_owner = request.asker.is_some_and(|it| it.role == Role::Owner);
         if !is_owner && !recent.has_room(&holder, Instant::now()) {
             let Holder { role, name } = holder;
@@ -245,7 +245,7 @@ impl Authority {
         Ok((issued, granted))
     }
 
-    /// The certificate, and those that the registry forgets for it.
+    /// Issues the certificate; also returns those that the registry drops to make room.
     fn issue(
         &self,
         registry: &mut Registry,
@@ -267,7 +267,7 @@ impl Authority {
         Ok((issued, forgotten))
     }
 
-    /// The token and when it expires.
+    /// Creates a token; returns it and its expiry.
     pub fn create_token(
         &self,
         role: Role,
@@ -294,12 +294,12 @@ impl Authority {
         Ok((token, expires_s))
     }
 
-    /// Tokens that somebody can still join with.
+    /// Tokens with uses left.
     pub fn tokens(&self) -> Vec<TokenFacts> {
         self.state().registry.tokens(now_s())
     }
 
-    /// Takes all uses off the token that begins with these digits; `None` where none, or several, do.
+    /// Removes all uses of the token that begins with these digits; `None` if no token or several match.
     pub fn cancel_token(&self, id: &str) -> Result<Option<TokenFacts>, TrustError> {
         let _changing = self.changing();
         let mut registry = self.registry();
@@ -313,8 +313,8 @@ impl Authority {
         Ok(Some(token))
     }
 
-    /// Ends the connections of this name's certificates, also of those that have expired, and refuses them from now on, with
-    /// the tokens that they were given for.
+    /// Ends the connections of this name's certificates, including expired ones, and revokes the certificates and the
+    /// tokens that they were issued for.
     pub fn revoke(&self, name: &str) -> Result<Revocation, TrustError> {
         let _changing = self.changing();
         let mut registry = self.registry();
@@ -330,12 +330,12 @@ impl Authority {
         Ok(revocation)
     }
 
-    /// Certificates that are revoked, by name.
+    /// Revoked certificates by name.
     pub fn revoked(&self) -> BTreeMap<String, Vec<Fingerprint>> {
         self.state().registry.revoked()
     }
 
-    /// Carries out what the audit trail says was taken away. A registry that was restored from an older copy does not know it.
+    /// Repeats the withdrawals of the audit trail, which a registry restored from an older copy lacks.
     pub fn withdraw(&self, withdrawals: &[Withdrawal]) -> Result<bool, TrustError> {
         let _changing = self.changing();
         let mut registry = self.registry();
@@ -346,8 +346,8 @@ impl Authority {
         Ok(changed)
     }
 
-    /// Writes credentials for the user that the collector runs as, who finds them under its address. Those that are there
-    /// and still good stay.
+    /// Writes credentials for the collector's own user, who finds them under the collector's address. Existing valid
+    /// ones are kept.
     pub fn write_owner(&self, directory: &Path, listen: SocketAddr) -> Result<PathBuf, TrustError> {
         let file = credentials::file_for(directory, &listen.to_string());
         if self.is_good_owner(&file) {
@@ -391,7 +391,8 @@ impl Authority {
         is_owner && !found.is_due()
     }
 
-    /// On disk first: what is handed out is known after a crash, too. The connections of the `ended` certificates end.
+    /// Stores the registry on disk first, so that issued certificates are known after a crash. Then ends the
+    /// connections of the `ended` certificates.
     fn store(&self, mut registry: Registry, ended: &[Fingerprint]) -> Result<(), TrustError> {
         let now = Instant::now();
         let ran = now.saturating_duration_since(self.state().counted_until);
@@ -401,7 +402,8 @@ impl Authority {
             .map_err(io::Error::other)
             .and_then(|text| private_file::write(&path, &text))
             .map_err(|source| TrustError::File { path, source })?;
-        // A connection that comes in meanwhile is let in by one lock and found here, or refused by the new registry.
+        // A connection that arrives meanwhile is either admitted before this lock and ended here, or refused by the new
+        // registry.
         let mut state = self.state();
         state.registry = Arc::new(registry);
         state.counted_until = now;
@@ -410,10 +412,10 @@ impl Authority {
     }
 }
 
-/// The collector's certificate, made anew before it grows old.
+/// The collector's own certificate, renewed before it expires.
 struct OwnCertificate {
     authority: Arc<Authority>,
-    /// With the wall clock's second when it was made.
+    /// With the wall-clock second of its creation.
     current: Mutex<Option<(u64, Arc<CertifiedKey>)>>,
 }
 
@@ -435,7 +437,7 @@ impl OwnCertificate {
         let ca = &self.authority.ca;
         let (certificate, key) = ca.issue_own(OWN_LIFETIME)?;
         let key = rustls::crypto::ring::sign::any_ecdsa_type(&key).map_err(io::Error::other)?;
-        // The CA goes along: who has a token knows only its fingerprint.
+        // The CA is sent along: the bearer of a token knows only its fingerprint.
         let chain = vec![certificate, ca.certificate.clone()];
         let key = Arc::new(CertifiedKey::new(chain, key));
         *current = Some((now, Arc::clone(&key)));

@@ -1,4 +1,4 @@
-//! The CA: made once, kept in one private file, and the certificates that it signs.
+//! The CA: created once, stored in one private file; signs the certificates.
 
 use benchmesh_trust::{COLLECTOR_NAME, Fingerprint, Role, now_s, private_file};
 use rcgen::{
@@ -11,10 +11,10 @@ use std::{fmt, io, path::Path, time::Duration};
 use time::OffsetDateTime;
 
 const CA_LIFETIME: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
-/// Certificates begin so long before they are made: clocks differ.
+/// Certificates are backdated by this much, because clocks differ.
 const BACKDATED: Duration = Duration::from_secs(24 * 3600);
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// Part of the CA's name.
@@ -35,7 +35,7 @@ impl fmt::Debug for Ca {
     }
 }
 
-/// A certificate that was just made.
+/// A newly issued certificate.
 #[derive(Debug)]
 pub struct Issued {
     pub certificate: CertificateDer<'static>,
@@ -57,7 +57,7 @@ impl PublicKeyData for ClientKey<'_> {
 }
 
 impl Ca {
-    /// The CA in the file; one is made where there is none.
+    /// Loads the CA from the file, creating it if absent.
     pub fn kept_in(file: &Path) -> io::Result<Self> {
         let kept = match private_file::read(file)? {
             Some(text) => serde_json::from_str(&text).map_err(io::Error::other)?,
@@ -82,7 +82,7 @@ impl Ca {
         Fingerprint::of(&self.certificate)
     }
 
-    /// For a client; the collector looks the holder up by the fingerprint, and the subject is for people.
+    /// Issues a client certificate. The collector identifies the holder by the fingerprint; the subject is for people.
     pub fn issue(
         &self,
         role: Role,
@@ -103,7 +103,7 @@ impl Ca {
         })
     }
 
-    /// For the collector itself, with its key.
+    /// Issues the collector's own certificate, with its key.
     pub fn issue_own(
         &self,
         lifetime: Duration,

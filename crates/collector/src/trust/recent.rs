@@ -1,5 +1,5 @@
-//! How many certificates each holder was given within the last minute: a client that asks without end must not keep the disk
-//! busy or fill the log and the database. Pure: the time is given.
+//! Counts the certificates issued to each holder within the last minute: a client that requests without end must not
+//! keep the disk busy or fill the log and the database. Pure: the caller supplies the time.
 
 use super::registry::{Holder, MAX_PER_MINUTE};
 use std::{
@@ -15,18 +15,18 @@ struct Minute {
     given: u32,
 }
 
-/// By holder; holders of whom nothing was heard for a minute are forgotten.
+/// By holder; holders without a request for a minute are dropped.
 #[derive(Debug, Default)]
 pub(super) struct RecentCertificates(HashMap<Holder, Minute>);
 
 impl RecentCertificates {
-    /// Whether one more may be given to the holder.
+    /// Whether another certificate may be issued to the holder.
     pub fn has_room(&self, holder: &Holder, now: Instant) -> bool {
         let minute = self.0.get(holder).filter(|minute| minute.goes_on(now));
         minute.is_none_or(|minute| minute.given < MAX_PER_MINUTE)
     }
 
-    /// Counts one that was given.
+    /// Counts an issued certificate.
     pub fn count(&mut self, holder: Holder, now: Instant) {
         self.0.retain(|_, minute| minute.goes_on(now));
         let minute = self.0.entry(holder).or_insert(Minute {

@@ -1,7 +1,7 @@
-//! What has been issued: certificates and tokens. Pure: the time is given, and whoever holds it stores it.
+//! The registry of issued certificates and tokens. Pure: the caller supplies the time and stores the registry.
 //!
-//! Tokens are known by their hash. Entries are good until they expire, and are kept for a grace period after that: a clock
-//! that is far ahead at one start must not cost anybody a certificate.
+//! Tokens are stored as hashes. Entries are valid until they expire and are kept for a grace period after that: a clock
+//! that is far ahead at one start must not invalidate certificates.
 
 mod replacement_fields;
 
@@ -10,24 +10,27 @@ use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Each is a few hundred bytes in one file that is written at each change. Beyond it no new name gets one.
+/// Capacity of the registry, which is one file rewritten at each change, with a few hundred bytes per entry. Beyond it,
+/// new names are refused.
 const MAX_CERTIFICATES: usize = 20_000;
-/// Certificates of one holder. An agent has two while it renews, an operator as many as commands renew at the same time.
+/// Maximum number of certificates per holder. An agent has two while it renews, an operator as many as commands renew
+/// at once.
 pub(super) const MAX_PER_HOLDER: usize = 32;
-/// Certificates that one holder is given. Each is an event, a line of the log and a file that is written anew. An agent asks
-/// again when an answer was lost, and commands of one operator may renew at the same time.
+/// Maximum number of certificates issued per holder and minute. Each is an event, a log line and a rewrite of the file.
+/// An agent repeats a request after a lost answer, and commands of one operator may renew at once.
 pub(super) const MAX_PER_MINUTE: u32 = 10;
 const MAX_TOKENS: usize = 1000;
-/// How long an entry that has expired is kept, by the time that the collector itself has seen pass.
+/// How long an expired entry is kept, in time that the collector itself has run.
 const GRACE_S: u64 = 30 * 24 * 3600;
-/// As long as an agent's name may be.
+/// Limit of an agent's name.
 const MAX_NAME_BYTES: usize = 128;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Registry {
     certificates: Vec<Certificate>,
     tokens: Vec<Token>,
-    /// No later than the wall clock, and advanced by no more than the collector ran for: what has expired by it has.
+    /// A lower bound of the current time: never later than the wall clock, and advanced only by the collector's running
+    /// time. Decides what has expired.
     #[serde(default)]
     confirmed_s: u64,
 }
@@ -37,19 +40,19 @@ struct Certificate {
     fingerprint: Fingerprint,
     role: Role,
     name: String,
-    /// Of the public key.
+    /// Fingerprint of the public key.
     key: Fingerprint,
     expires_s: u64,
     #[serde(default)]
     revoked: bool,
-    /// The hash of the token that it was given for.
+    /// Hash of the token that it was issued for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<Fingerprint>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Token {
-    /// Of the secret.
+    /// Hash of the secret.
     hash: Fingerprint,
     role: Role,
     uses_left: u32,
@@ -58,7 +61,7 @@ struct Token {
     replacement: Replacement,
 }
 
-/// What may be told of a token.
+/// The public facts of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenFacts {
     pub hash: Fingerprint,
@@ -68,33 +71,33 @@ pub struct TokenFacts {
     pub replacement: Replacement,
 }
 
-/// What a revocation ended.
+/// The result of a revocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocation {
     pub certificates: Vec<Fingerprint>,
-    /// The tokens that they were given for, with the uses that were left of each.
+    /// The tokens that the certificates were issued for, with the remaining uses of each.
     pub tokens: Vec<(Fingerprint, u32)>,
 }
 
-/// What the audit trail says was taken away, which a registry from an older copy does not know.
+/// A withdrawal recorded in the audit trail, possibly missing in a registry from an older copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
     Certificate(Fingerprint),
-    /// A token by the first digits of its hash, of which so many uses are left.
+    /// A token, by the first digits of its hash, and its remaining uses.
     Token {
         id: String,
         uses_left: u32,
     },
 }
 
-/// Whose certificate it is.
+/// The holder of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     pub role: Role,
     pub name: String,
 }
 
-/// What the registry knows of a certificate.
+/// The result of looking up a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     Good(Holder),
@@ -102,47 +105,47 @@ pub enum Lookup {
     Unknown,
 }
 
-/// A certificate that is asked for.
+/// A request for a certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateRequest<'a> {
     pub role: Role,
     pub name: &'a str,
-    /// Of the public key.
+    /// Fingerprint of the public key.
     pub key: Fingerprint,
     /// The hash of the token's secret, if one was given.
     pub token: Option<Fingerprint>,
-    /// The name that the agent's uid is bound to, if it has been here before.
+    /// The name that the agent's uid is bound to, if it is known.
     pub known_as: Option<&'a str>,
-    /// Who asks, if it has a certificate already.
+    /// The requester's identity, if it has a certificate already.
     pub asker: Option<&'a Holder>,
 }
 
-/// A request that was granted.
+/// A granted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     pub by: GrantedBy,
-    /// The certificates that lose their name, revoked now.
+    /// The replaced holder's certificates, now revoked.
     pub replaced: Vec<Fingerprint>,
-    /// Whose place is taken.
+    /// The replaced holder's name.
     pub replaced_name: Option<String>,
-    /// The name that the agent's uid is no longer bound to.
+    /// The former name of the agent's uid.
     pub former_name: Option<String>,
 }
 
-/// What a certificate is given for.
+/// The basis of a granted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantedBy {
-    /// The same holder's certificate.
+    /// A certificate of the same holder.
     Renewal,
-    /// The collector's own user asked for it.
+    /// The collector's own user requested it.
     Owner,
-    /// A token that lost one of its uses.
+    /// A token, which lost one use.
     Token { hash: Fingerprint, uses_left: u32 },
-    /// A token that the same key has used before.
+    /// A token already used by the same key.
     UsedToken { hash: Fingerprint },
 }
 
-/// Why no certificate is given.
+/// Why a certificate is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrolRefusal {
     #[error(
@@ -183,7 +186,7 @@ pub enum EnrolRefusal {
     TooOften { role: Role, name: String },
 }
 
-/// Why there is no token.
+/// Why no token is created.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{MAX_TOKENS} tokens are in use: wait until some have expired")]
 pub struct TooManyTokens;
@@ -209,13 +212,13 @@ impl Registry {
         }
     }
 
-    /// Whether it knows the certificate, good or not.
+    /// Whether the certificate is in the registry, valid or not.
     pub fn has(&self, fingerprint: Fingerprint) -> bool {
         let mut certificates = self.certificates.iter();
         certificates.any(|it| it.fingerprint == fingerprint)
     }
 
-    /// Whether a request without a certificate names a token that exists. Cheap, because strangers may ask.
+    /// Whether a request without a certificate names an existing token. Cheap, because unauthenticated clients may ask.
     pub fn check_token(&self, token: Option<Fingerprint>, now_s: u64) -> Result<(), EnrolRefusal> {
         let hash = token.ok_or(EnrolRefusal::NoToken)?;
         let mut tokens = self.tokens.iter();
@@ -225,7 +228,7 @@ impl Registry {
             .ok_or(EnrolRefusal::UnknownToken)
     }
 
-    /// Decides on a request, and takes one use off its token.
+    /// Decides on a request, and uses up one use of its token.
     pub fn grant(
         &mut self,
         request: &CertificateRequest<'_>,
@@ -240,8 +243,8 @@ impl Registry {
         }
     }
 
-    /// A full registry renews certificates all the same. For a new name it forgets the oldest one that is revoked or has
-    /// expired, which is refused as an unknown one, too.
+    /// A full registry still renews certificates. For a new name it drops the oldest revoked or expired certificate,
+    /// which is then refused as unknown.
     fn make_room(
         &mut self,
         request: &CertificateRequest<'_>,
@@ -273,13 +276,13 @@ impl Registry {
                 wanted: request.role,
             });
         }
-        // The answer to an earlier request may have been lost: the same key does not use the token up again.
+        // The answer to an earlier request may have been lost: the same key does not use up the token again.
         let is_repeated = self.certificates.iter().any(|it| {
             it.is_good(now_s) && it.is_of(request.role, request.name) && it.key == request.key
         });
         if let Some(former) = request.former_name() {
             let gives_its_place = token.replacement == Replacement::Named(former.to_owned());
-            // The place was taken by the first use of the token; who has it by now keeps it.
+            // The first use of the token replaced the holder; a later holder of that name keeps it.
             let was_taken_since = is_repeated && self.is_held_by_another(former, request, now_s);
             if !gives_its_place || was_taken_since {
                 return Err(request.uid_of_another(former));
@@ -309,7 +312,7 @@ impl Registry {
         }
         let replaced = match &replaced_name {
             None => Vec::new(),
-            // Also those that have expired: their connections may be open still.
+            // Including expired ones: their connections may still be open.
             Some(name) => self.revoke_where(|it| {
                 !it.revoked && it.is_of(request.role, name) && it.key != request.key
             }),
@@ -326,8 +329,8 @@ impl Registry {
         certificates.any(|it| it.is_held_by_another(name, request, now_s))
     }
 
-    /// Adds one. Those that it makes one too many are forgotten and returned: the oldest of the same holder, of which none is in
-    /// use if there are such. A holder that cannot keep its new certificate goes on with the one that it has.
+    /// Adds a certificate. Returns those dropped to keep the holder's limit: the oldest of the same holder, preferably
+    /// without an open connection. A holder that cannot store its new certificate keeps using the old one.
     #[must_use]
     pub fn add_certificate(
         &mut self,
@@ -345,7 +348,7 @@ impl Registry {
             forgotten.sort_by_key(|certificate| is_in_use(*certificate));
         }
         forgotten.truncate(surplus);
-        // A renewed certificate goes back to the token of the first one.
+        // A renewed certificate refers to the token of the first one.
         let mut own = self.certificates.iter().rev();
         let token = token.or_else(|| own.find(|it| it.is_of(holder.role, &holder.name))?.token);
         self.certificates
@@ -362,7 +365,7 @@ impl Registry {
         forgotten
     }
 
-    /// Each start of the collector writes new credentials for its own user.
+    /// Each start of the collector issues new credentials for its own user.
     pub fn forget_owners(&mut self) {
         self.certificates.retain(|it| it.role != Role::Owner);
     }
@@ -392,7 +395,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Tokens that somebody can still join with.
+    /// Tokens with uses left.
     pub fn tokens(&self, now_s: u64) -> Vec<TokenFacts> {
         let usable = self.tokens.iter().filter(|it| it.is_usable(now_s));
         let facts = usable.map(|it| TokenFacts {
@@ -405,7 +408,7 @@ impl Registry {
         facts.collect()
     }
 
-    /// Takes all uses off a token; how many there were.
+    /// Removes all uses of a token; returns how many it had.
     pub fn cancel_token(&mut self, hash: Fingerprint) -> u32 {
         let mut had = 0;
         for token in self.tokens.iter_mut().filter(|it| it.hash == hash) {
@@ -414,7 +417,7 @@ impl Registry {
         had
     }
 
-    /// Every certificate of an agent or operator of this name, and what is left of the tokens that they were given for.
+    /// Revokes every certificate of an agent or operator of this name, and the tokens that they were issued for.
     pub fn revoke(&mut self, name: &str) -> Revocation {
         let is_meant = |it: &Certificate| !it.revoked && it.role != Role::Owner && it.name == name;
         let meant = self.certificates.iter().filter(|it| is_meant(it));
@@ -426,7 +429,7 @@ impl Registry {
         }
     }
 
-    /// Certificates that are revoked, by name.
+    /// Revoked certificates by name.
     pub fn revoked(&self) -> BTreeMap<String, Vec<Fingerprint>> {
         let mut names: BTreeMap<String, Vec<Fingerprint>> = BTreeMap::new();
         for it in self.certificates.iter().filter(|it| it.revoked) {
@@ -438,7 +441,7 @@ impl Registry {
         names
     }
 
-    /// Carries out what the audit trail knows; whether anything changed.
+    /// Repeats the withdrawals of the audit trail; returns whether anything changed.
     pub fn withdraw(&mut self, withdrawals: &[Withdrawal]) -> bool {
         let mut changed = false;
         for withdrawal in withdrawals {
@@ -470,8 +473,8 @@ impl Registry {
             .collect()
     }
 
-    /// Takes up that the collector ran for `ran_s` since the last call, or since its start, and that its wall clock says
-    /// `now_s`. What expired a grace period ago goes.
+    /// Advances the confirmed time: the collector has run for `ran_s` since the last call, or since its start, and its
+    /// wall clock reads `now_s`. Drops entries whose grace period has passed.
     pub fn pass_time(&mut self, now_s: u64, ran_s: u64) {
         self.confirmed_s = match self.confirmed_s {
             0 => now_s,
@@ -499,14 +502,14 @@ impl Certificate {
         !self.revoked && self.expires_s > now_s
     }
 
-    /// Whether it gives this name to another key than the request's.
+    /// Whether this certificate holds the name with a key other than the request's.
     fn is_held_by_another(&self, name: &str, request: &CertificateRequest<'_>, now_s: u64) -> bool {
         self.is_good(now_s) && self.is_of(request.role, name) && self.key != request.key
     }
 }
 
 impl<'a> CertificateRequest<'a> {
-    /// The name that the agent's uid is bound to, if it is not the one that is asked for.
+    /// The name that the agent's uid is bound to, if it differs from the requested one.
     fn former_name(&self) -> Option<&'a str> {
         self.known_as.filter(|known_as| *known_as != self.name)
     }
@@ -518,7 +521,7 @@ impl<'a> CertificateRequest<'a> {
         }
     }
 
-    /// Without any certificate that is replaced.
+    /// A grant that replaces no certificate.
     fn granted(&self, by: GrantedBy) -> Granted {
         Granted {
             by,
@@ -534,7 +537,7 @@ fn grant_to_holder(
     request: &CertificateRequest<'_>,
     asker: &Holder,
 ) -> Result<Granted, EnrolRefusal> {
-    // Agents of the owner's user, which reads all their files anyway. Two of one name cannot be attached at once.
+    // Agents of the owner's user, who can read all their files anyway. Two of one name cannot be attached at once.
     if asker.role == Role::Owner && request.role == Role::Agent {
         return Ok(request.granted(GrantedBy::Owner));
     }
@@ -550,7 +553,7 @@ fn grant_to_holder(
     }
 }
 
-/// Whether it can be a name at all.
+/// Whether it is a valid name.
 pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES

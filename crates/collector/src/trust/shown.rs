@@ -1,5 +1,5 @@
-//! The certificates that open connections have shown: a connection outlives its certificate, and what the registry has
-//! forgotten by then can still be cut off.
+//! The certificates presented by open connections: a connection outlives its certificate, and can be ended even if the
+//! registry has forgotten the certificate.
 
 use super::registry::{Holder, Registry};
 use benchmesh_trust::Fingerprint;
@@ -9,20 +9,20 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// By certificate. Entries whose connections have ended go when the next one is made.
+/// By certificate. Entries without open connections are dropped when the next one is added.
 #[derive(Debug, Default)]
 pub(super) struct ShownCertificates(HashMap<Fingerprint, Shown>);
 
-/// Good when a connection showed it; it may have expired since.
+/// The certificate was valid when presented; it may have expired since.
 #[derive(Debug)]
 struct Shown {
     holder: Holder,
-    /// Kept by its connections.
+    /// Kept alive by its connections.
     revoked: Weak<CancellationToken>,
 }
 
 impl ShownCertificates {
-    /// The token that ends the connections of a certificate; one that is let in keeps it.
+    /// The token that ends the connections of a certificate; each admitted connection keeps a copy.
     pub fn token(&mut self, certificate: Fingerprint, holder: &Holder) -> Arc<CancellationToken> {
         if let Some(token) = self.0.get(&certificate).and_then(Shown::token) {
             return token;
@@ -37,7 +37,7 @@ impl ShownCertificates {
         token
     }
 
-    /// Those of open connections that a registry has no more, because they have expired.
+    /// Certificates of open connections that the registry no longer has because they expired.
     pub fn without_entry(
         &self,
         registry: &Registry,
@@ -59,7 +59,7 @@ impl ShownCertificates {
         }
     }
 
-    /// Whether a connection that showed it is open.
+    /// Whether a connection that presented it is open.
     pub fn is_open(&self, certificate: Fingerprint) -> bool {
         let shown = self.0.get(&certificate);
         shown.is_some_and(|shown| shown.token().is_some())

@@ -1,6 +1,6 @@
 //! Which module a path means: from `crate`, `self` and `super`, through names that a `use` brings or hands on.
 //!
-//! Each module on the way counts as imported: the one that hands a name on and the one that the name is from.
+//! Every module that the path passes counts as imported: the re-exporting one and the defining one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,12 @@
-//! Each body that is measured again can fail by time: it has a `timing!`, or calls a function that returns a
-//! [`TimingError`](super::TimingError). Read from the source of the whole workspace.
+//! Every body that is repeated can fail by time: it has a `timing!`, or calls a function that returns a
+//! [`TimingError`](super::TimingError). Checked in the source of the whole workspace.
 
 use crate::layers::tokens::{Token, tokens};
 use crate::sources::sources;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The functions that repeat a body: `measured_async` is the tests' own of the collector.
+/// The functions that repeat a body; `measured_async` is defined in the collector's tests.
 const REPEATS: [&str; 2] = ["measured", "measured_async"];
 
 struct Source {
@@ -17,7 +17,7 @@ struct Source {
 
 struct Function {
     name: String,
-    /// Its tokens, from its name to the end of its body.
+    /// Its token range, from its name to the end of its body.
     from: usize,
     to: usize,
     returns_timing_error: bool,
@@ -42,14 +42,14 @@ impl Source {
         self.tokens.get(at).is_some_and(|token| token.is(sign))
     }
 
-    /// Whether `measured` here is that of this crate, and not a function of the file's own.
+    /// Whether `measured` in this file is that of this crate, not a function of its own.
     fn imports_measured(&self) -> bool {
         let is_own = |name: &str| self.functions.iter().any(|it| it.name == name);
         (0..self.tokens.len()).any(|at| self.name(at) == Some("benchmesh_testing"))
             && !is_own("measured")
     }
 
-    /// The calls of what repeats that are not passed a body by their own caller: the line and the tokens of each.
+    /// The calls of repeating functions whose body is not a parameter of the caller: the line and the tokens of each.
     fn measured(&self) -> Vec<(usize, std::ops::Range<usize>)> {
         let called = |at: &usize| {
             self.name(*at).is_some_and(|name| REPEATS.contains(&name))
@@ -101,7 +101,7 @@ fn function(tokens: &[Token], at: usize) -> Option<Function> {
     })
 }
 
-/// Where what opens at `at` closes.
+/// Position of the bracket that closes the one at `at`.
 fn closing(tokens: &[Token], at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (place, token) in tokens.iter().enumerate().skip(at) {
@@ -118,7 +118,7 @@ fn closing(tokens: &[Token], at: usize) -> Option<usize> {
     None
 }
 
-/// `path:line` of each body in which nothing can fail by time.
+/// `path:line` of each body without an assertion on time.
 fn without_timing(sources: &[Source]) -> Vec<String> {
     let mut everywhere: BTreeMap<&str, bool> = BTreeMap::new();
     for function in sources.iter().flat_map(|it| &it.functions) {

@@ -30,7 +30,7 @@ const FILE_BYTES: usize = 4096;
 const VARIETY_BYTES: usize = 256 << 10;
 /// How long the modes repeat that change nothing, and before that, unmeasured: the first pass after a pause finds
 /// nothing in the processor's caches and takes twice as long.
-const AT_LEAST: Duration = Duration::from_millis(600);
+const MIN_TIME: Duration = Duration::from_millis(600);
 const RAMP: Duration = Duration::from_millis(100);
 
 /// Where the files are, and how many work on them.
@@ -220,7 +220,7 @@ fn laid_out_scene<'a>(
     let parent = field.directory(setup.kind)?;
     Some(scene.get_or_init(|| {
         let scene = Scene::new(parent);
-        ours::lay_out(&spec(&scene, setup, mode, Some(AT_LEAST)));
+        ours::lay_out(&spec(&scene, setup, mode, Some(MIN_TIME)));
         scene
     }))
 }
@@ -247,7 +247,7 @@ fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut
     let same = Rc::clone(&laid_out);
     let ours = move || {
         let scene = laid_out_scene(&laid_out, setup, mode)?;
-        let spec = spec(scene, setup, mode, Some(AT_LEAST));
+        let spec = spec(scene, setup, mode, Some(MIN_TIME));
         Some(ours::run_ramped(&spec, RAMP).kilo_ops_per_second())
     };
     let plain = move || {
@@ -264,7 +264,7 @@ fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut
         };
         together(&mut plains, until(RAMP));
         plains.iter_mut().for_each(|plain| plain.passes = 0);
-        let took = together(&mut plains, until(AT_LEAST));
+        let took = together(&mut plains, until(MIN_TIME));
         let passes: u32 = plains.iter().map(|plain| plain.passes).sum();
         Some(f64::from(passes) * FILES as f64 / 1000.0 / took.as_secs_f64())
     };

@@ -43,8 +43,8 @@ pub enum UnitError {
 
 /// No load lasts longer, and instants can be reckoned with whatever is added to them.
 const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
-const MOST_SPAN: &str = "3650d";
-const MOST_SIZE: &str = "16383PiB";
+const MAX_SPAN: &str = "3650d";
+const MAX_SIZE: &str = "16383PiB";
 
 const SIZE_UNITS: &str =
     "k, m, g, t, p and KiB, MiB, GiB, TiB, PiB (powers of two), kB, MB, GB, TB, PB (powers of ten)";
@@ -54,7 +54,7 @@ impl FromStr for Bytes {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Bytes, UnitError> {
-        let (number, unit) = split(text, "size", "4k, 128m or 1GiB", MOST_SIZE)?;
+        let (number, unit) = split(text, "size", "4k, 128m or 1GiB", MAX_SIZE)?;
         let unit = unit.to_ascii_lowercase();
         let (prefix, base) = match unit.as_bytes() {
             [] | [b'b'] => (b'-', 1),
@@ -79,7 +79,7 @@ impl FromStr for Bytes {
         };
         scale(&number, base.pow(power).into())
             .map(Bytes)
-            .ok_or_else(|| too_large(text, "size", MOST_SIZE))
+            .ok_or_else(|| too_large(text, "size", MAX_SIZE))
     }
 }
 
@@ -87,7 +87,7 @@ impl FromStr for Span {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Span, UnitError> {
-        let (number, unit) = split(text, "duration", "30s, 10m or 72h", MOST_SPAN)?;
+        let (number, unit) = split(text, "duration", "30s, 10m or 72h", MAX_SPAN)?;
         let nanos: u128 = match unit.to_ascii_lowercase().as_str() {
             "ns" => 1,
             "us" | "µs" => 1_000,
@@ -106,14 +106,14 @@ impl FromStr for Span {
         };
         let span = scale(&number, nanos).map(Duration::from_nanos);
         span.and_then(Span::new)
-            .ok_or_else(|| too_large(text, "duration", MOST_SPAN))
+            .ok_or_else(|| too_large(text, "duration", MAX_SPAN))
     }
 }
 
 impl Span {
     pub fn from_secs(seconds: u64) -> Result<Span, UnitError> {
         Span::new(Duration::from_secs(seconds))
-            .ok_or_else(|| too_large(&seconds.to_string(), "duration", MOST_SPAN))
+            .ok_or_else(|| too_large(&seconds.to_string(), "duration", MAX_SPAN))
     }
 
     /// `None`: longer than anything lasts.

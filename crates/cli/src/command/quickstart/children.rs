@@ -1,7 +1,7 @@
 //! The processes of a quickstart: started, watched, ended in order, and never left behind.
 //!
-//! Each has a process group of its own, so that Ctrl-C reaches only this process, which then ends them in order. Should
-//! this process be killed, the kernel ends them.
+//! Each has its own process group, so that Ctrl-C reaches only this process, which then ends them in order. If this
+//! process is killed, the kernel ends them.
 
 use crate::daemon::PARENT_VARIABLE;
 use crate::logging;
@@ -16,16 +16,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Lines of a child's log that are kept to explain its end.
+/// Number of log lines kept per child to explain its end.
 const LINES_KEPT: usize = 30;
 
-/// How long a child may take to end cleanly: an agent removes what it laid out.
+/// Time limit for a child's clean end: an agent removes the files that it laid out.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// Between two looks at whether a child has ended.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval of checks whether a child has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// All of them, in the order of their start.
+/// The child processes, in the order of their start.
 #[derive(Debug, Default)]
 pub struct Children {
     children: Vec<Child>,
@@ -44,7 +44,7 @@ impl Children {
         Self::default()
     }
 
-    /// Starts this program as another process. Must be called on the main thread: the kernel ends the child when the
+    /// Starts this program as a child process. Must be called on the main thread: the kernel ends the child when the
     /// thread that started it ends.
     pub fn start(
         &mut self,
@@ -77,7 +77,7 @@ impl Children {
         Ok(())
     }
 
-    /// An error as soon as one of them has ended by itself: none should. What it said is part of the error.
+    /// Returns an error, with the child's log, as soon as a child has ended by itself.
     pub fn check(&mut self) -> anyhow::Result<()> {
         for child in &mut self.children {
             if let Some(status) = child
@@ -91,20 +91,20 @@ impl Children {
         Ok(())
     }
 
-    /// Returns only when one of them ends by itself. Cancel-safe.
+    /// Returns only when a child ends by itself. Cancel-safe.
     pub async fn failure(&mut self) -> anyhow::Error {
         loop {
             if let Err(error) = self.check() {
                 return error;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Ends them cleanly, the last started first: the collector takes in what the agents still have.
+    /// Ends the children cleanly, the last started first: the collector stores what the agents still send.
     pub async fn end(&mut self) -> anyhow::Result<()> {
         let mut result = Ok(());
-        // Agents together, then the collector, which was the first.
+        // First all agents together, then the collector, which was started first.
         while let Some(last) = self.children.len().checked_sub(1) {
             let ending = self.children.split_off(last.min(1));
             for child in &ending {
@@ -125,12 +125,12 @@ impl Child {
             .ok()
             .and_then(rustix::process::Pid::from_raw)
         {
-            // It may have ended already; `ended` finds out.
+            // The child may have ended already, which `ended` detects.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
 
-    /// Waits for its end; kills it when that takes too long.
+    /// Waits for the child's end; kills it after a time limit.
     async fn ended(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + END_LIMIT;
         loop {
@@ -149,14 +149,14 @@ impl Child {
                         self.output()
                     )
                 }
-                None => tokio::time::sleep(LOOK).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     fn ended_early(&mut self, status: ExitStatus) -> anyhow::Error {
         if let Some(reader) = self.reader.take() {
-            // The child is gone, so its log ends.
+            // The child is gone, so its log ends too.
             let _ = reader.join();
         }
         anyhow::anyhow!(
@@ -179,14 +179,14 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
-            // Both fail only when it has ended.
+            // Both fail only if the child has ended.
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
     }
 }
 
-/// Keeps the last lines of a child's log; shows them as they come when somebody asked to see logs.
+/// Keeps the last lines of a child's log; also prints them if logs were requested.
 fn keep(name: &str, stderr: ChildStderr, log: &Mutex<VecDeque<String>>) {
     let shown = std::env::var_os(logging::VARIABLE).is_some_and(|wanted| !wanted.is_empty());
     for line in BufReader::new(stderr).split(b'\n') {

@@ -1,4 +1,4 @@
-//! The name of the new database: never one that is taken, also when two quickstarts begin at the same instant.
+//! The name of the new database: always unused, even if two quickstarts start at the same instant.
 
 use anyhow::Context;
 use benchmesh_collector::query;
@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried: `x.db`, `x-2.db`, ...
+/// Maximum number of names tried: `x.db`, `x-2.db`, ...
 const NAMES: u32 = 1000;
 
-/// A file that was made empty, so that its name is taken. Removed again unless a run began in it.
+/// A file created empty to reserve its name. Removed again unless a run began in it.
 #[derive(Debug)]
 pub struct NewDatabase {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub struct NewDatabase {
 }
 
 impl NewDatabase {
-    /// Takes the first free name.
+    /// Reserves the first free name.
     pub fn reserve(wanted: &Path) -> anyhow::Result<Self> {
         for number in 1..=NAMES {
             let path = numbered(wanted, number);
@@ -54,7 +54,7 @@ impl NewDatabase {
         )
     }
 
-    /// From now on there is something in it that is worth keeping.
+    /// From now on the database contains a run and is kept.
     pub fn keep(&self) {
         self.kept.set(true);
     }
@@ -63,12 +63,12 @@ impl NewDatabase {
         self.kept.get()
     }
 
-    /// Makes it one file that needs no other beside it. Nobody may have it open.
+    /// Converts it to a single file without a write-ahead log. No process may have it open.
     pub async fn seal(&self) -> anyhow::Result<()> {
         query::seal(&self.path)
             .await
             .with_context(|| format!("close the database {}", self.path.display()))?;
-        // Held by a collector while it lives; one that was killed leaves it behind.
+        // A collector holds this lock while it lives; a killed one leaves the file behind.
         match std::fs::remove_file(self.beside(".lock")) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("remove {}", self.beside(".lock").display()))
@@ -92,7 +92,7 @@ impl Drop for NewDatabase {
     fn drop(&mut self) {
         if !self.kept.get() {
             for suffix in ["", "-wal", "-shm", ".lock"] {
-                // Nothing was measured. What cannot be removed does no harm.
+                // Nothing was measured. Files that cannot be removed do no harm.
                 let _ = std::fs::remove_file(self.beside(suffix));
             }
         }

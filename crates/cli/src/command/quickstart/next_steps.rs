@@ -1,10 +1,10 @@
-//! The last lines of a quickstart: where the database is, how large, and what to ask it.
+//! The last lines of a quickstart: path and size of the database, and queries to try.
 
 use anyhow::Context;
 use benchmesh_collector::report::{Report, figures};
 use std::path::Path;
 
-/// Three questions that every quickstart database answers.
+/// Three queries with results in every quickstart database.
 pub const QUERIES: [(&str, &str); 3] = [
     (
         "every result",
@@ -20,7 +20,7 @@ pub const QUERIES: [(&str, &str); 3] = [
     ),
 ];
 
-/// What stands beneath the report.
+/// The text beneath the report.
 pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
     let size = std::fs::metadata(path)
         .with_context(|| format!("look at {}", path.display()))?
@@ -43,7 +43,7 @@ pub fn next_steps(path: &Path, report: &Report) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// As a shell takes it.
+/// Quotes the text for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/+,@%=:".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

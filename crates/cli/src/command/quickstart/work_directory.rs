@@ -1,6 +1,6 @@
-//! The temporary directory of a quickstart: removed at its end, and by the next quickstart when it was killed.
+//! The temporary directory of a quickstart: removed at its end, or by the next quickstart if it was killed.
 //!
-//! A locked file in it says that its owner lives; the kernel drops the lock with the process, however it ends.
+//! A locked file in it shows that its owner is alive; the kernel releases the lock when the process ends.
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const PREFIX: &str = "benchmesh-quickstart-";
 const OWNER: &str = "owner";
 
-/// A directory of our own.
+/// A temporary directory owned by this process.
 #[derive(Debug)]
 pub struct WorkDirectory {
     directory: TempDir,
@@ -21,7 +21,7 @@ pub struct WorkDirectory {
 }
 
 impl WorkDirectory {
-    /// Makes one, and removes those whose owners were killed.
+    /// Creates one, and removes those of killed owners.
     pub fn make() -> anyhow::Result<Self> {
         let parent = std::env::temp_dir();
         sweep(&parent);
@@ -51,7 +51,7 @@ impl WorkDirectory {
         self.directory.path()
     }
 
-    /// Removes it with all that is in it.
+    /// Removes it with its content.
     pub fn remove(self) -> anyhow::Result<()> {
         let path = self.directory.path().to_owned();
         self.directory
@@ -60,7 +60,7 @@ impl WorkDirectory {
     }
 }
 
-/// Removes our own directories whose owner is gone. What cannot be looked at or removed stays.
+/// Removes quickstart directories whose owner is gone. Those that cannot be read or removed stay.
 fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
@@ -85,7 +85,7 @@ fn is_abandoned(directory: &Path) -> bool {
     {
         return false;
     }
-    // One that has no owner's file yet is just being made.
+    // A directory without an owner file is being created.
     File::open(directory.join(OWNER))
         .is_ok_and(|owner| flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok())
 }

@@ -1,8 +1,8 @@
-//! A log in the form that elbencho writes.
+//! A log in elbencho's format.
 
 use super::*;
 
-/// The columns that elbencho 3.1 writes, by its source; the figures are made up.
+/// The columns of elbencho 3.1, from its source; the figures are made up.
 pub(super) const ELBENCHO: &str = "\
 ISO date,label,path type,paths,hosts,threads,dirs,files,file size,block size,direct IO,random,random aligned,IO depth,\
 shared paths,truncate,operation,time ms [first],time ms [last],entries/s [first],entries/s [last],IOPS [first],\
@@ -58,7 +58,7 @@ fn elbencho_keeps_blocks_and_entries_of_each_phase() {
         .collect();
     assert_eq!(ops, [("write", Some(290.0)), ("read", Some(690.0))]);
     assert_eq!(mixed.params["rwmixread"], Value::from(70));
-    // A row per phase: what is cut within a row is refused, what ends after one is a log of fewer phases.
+    // A row per phase: a log truncated within a row is refused, one truncated after a row has fewer phases.
     for cut in (0..ELBENCHO.len()).filter(|cut| ELBENCHO.is_char_boundary(*cut)) {
         let part = &ELBENCHO[..cut];
         if Tool::of(part) == Some(Tool::Elbencho)

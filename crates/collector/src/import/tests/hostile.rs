@@ -1,4 +1,4 @@
-//! Logs that are damaged: read as figures that can be, or refused.
+//! Damaged logs: parsed into plausible figures or refused.
 
 use super::*;
 use benchmesh_testing::hostile::{damaged_text, withstands};
@@ -12,7 +12,7 @@ const LOGS: [&str; 5] = [
     include_str!("logs/iperf3.json"),
 ];
 
-/// Of one figure: a rate or a time.
+/// Checks one figure: a rate or a time.
 fn check_real(what: &str, value: Option<f64>) -> Result<(), TestCaseError> {
     let is_good = value.is_none_or(|value| value.is_finite() && value >= 0.0);
     prop_assert!(is_good, "{what} is {value:?}");
@@ -54,13 +54,13 @@ fn check(read: &ImportedLog) -> Result<(), TestCaseError> {
             check_real("a second's mean", second.mean_ns)?;
         }
     }
-    // They travel from the command to the collector as JSON.
+    // The command sends them to the collector as JSON.
     let sent = serde_json::to_string(read).unwrap();
     prop_assert!(serde_json::from_str::<ImportedLog>(&sent).is_ok());
     Ok(())
 }
 
-/// Found by damaged logs.
+/// Regressions found with damaged logs.
 #[test]
 fn figures_that_cannot_be_are_refused() {
     let iozone = include_str!("logs/iozone.txt");

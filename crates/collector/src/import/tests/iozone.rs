@@ -1,8 +1,8 @@
-//! Logs of a real iozone, where it is installed.
+//! Logs of a real iozone, if it is installed.
 
 use super::*;
 
-/// From the package `iozone3`, which is not among Debian's main ones.
+/// From the package `iozone3`, which is not in Debian's main archive.
 fn iozone(arguments: &[&str]) -> Option<String> {
     let log = run("iozone", arguments)?;
     assert!(log.contains("iozone test complete."), "{log}");
@@ -57,7 +57,7 @@ fn figures_of_a_real_iozone_are_its_own_to_the_digit() {
     let error = parsed(half).unwrap_err();
     assert_eq!(error.line, Some(half.lines().count()), "{error}");
     assert!(error.what.contains("cut off"), "{error}");
-    // Tests that were left out are blank columns.
+    // Omitted tests are blank columns.
     let part = [
         "-a", "-I", "-s", "256k", "-r", "64k", "-i", "0", "-i", "2", "-f", file,
     ];

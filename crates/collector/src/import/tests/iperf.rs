@@ -4,7 +4,7 @@ use super::*;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-/// A server for one test, and the log of its client. Loopback, two seconds.
+/// The client's log of one test against a server over loopback, two seconds.
 fn iperf(arguments: &[&str]) -> Option<String> {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -24,7 +24,7 @@ fn iperf(arguments: &[&str]) -> Option<String> {
             return None;
         }
     };
-    // Its first lines say that it listens.
+    // Its first lines show that it listens.
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("listening")));
     let client = ["-c", "127.0.0.1", "-p", &port, "-t", "1", "--json"];
@@ -33,7 +33,7 @@ fn iperf(arguments: &[&str]) -> Option<String> {
         .args(arguments)
         .output()
         .unwrap();
-    // It ends after one test; a client that failed has made none.
+    // The server ends after one test; after a failed client it has to be killed.
     if !output.status.success() {
         server.kill().unwrap();
     }

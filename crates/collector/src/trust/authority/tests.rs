@@ -15,7 +15,7 @@ fn holder(role: Role, name: &str) -> Holder {
     }
 }
 
-/// Asks for a certificate of the agent `a`.
+/// Requests a certificate for the agent `a`.
 fn enrol(
     authority: &Authority,
     asker: Option<&Holder>,
@@ -41,14 +41,14 @@ fn show(authority: &Authority, certificate: &CertificateDer<'_>) -> Arc<Cancella
     revoked
 }
 
-/// As when all that was issued has expired, and something was issued since.
+/// Lets everything issued so far expire, followed by a later change of the registry.
 fn let_all_expire(authority: &Authority) {
     let mut registry = authority.registry();
     registry.pass_time(u64::MAX, u64::MAX);
     authority.state().registry = Arc::new(registry);
 }
 
-/// An open connection outlives its certificate, which the registry has forgotten by then.
+/// An open connection outlives its certificate, which the registry has already forgotten.
 #[test]
 fn revocation_ends_connections_whose_certificate_has_expired() {
     let (authority, _directory) = authority();
@@ -64,7 +64,7 @@ fn revocation_ends_connections_whose_certificate_has_expired() {
     assert_eq!(authority.revoke("a").unwrap().certificates, []);
 }
 
-/// So does whoever takes the place.
+/// The same applies to a replacement of the holder.
 #[test]
 fn a_replacement_ends_connections_whose_certificate_has_expired() {
     for (replacement, ends) in [
@@ -84,7 +84,7 @@ fn a_replacement_ends_connections_whose_certificate_has_expired() {
     }
 }
 
-/// What is remembered of connections goes with them.
+/// State about a connection is dropped with it.
 #[test]
 fn connections_that_ended_are_forgotten() {
     let (authority, _directory) = authority();
@@ -111,8 +111,8 @@ fn renewals_of_one_name_are_bounded_by_minute_and_the_owner_is_not() {
     enrol(&authority, Some(&other), None).unwrap();
 }
 
-/// Whoever holds more certificates than one needs loses the oldest that no connection uses: a holder that cannot store its
-/// new one renews again and again with the one that it has.
+/// A holder with more certificates than allowed loses the oldest one without a connection: a holder that cannot store
+/// its new certificate keeps renewing with the old one.
 #[test]
 fn a_certificate_in_use_is_not_forgotten() {
     let (authority, _directory) = authority();
@@ -133,7 +133,7 @@ fn a_certificate_in_use_is_not_forgotten() {
     ));
 }
 
-/// More of them in use than one may hold: the oldest goes, with its connections.
+/// With more certificates in use than allowed, the oldest is dropped and its connections end.
 #[test]
 fn the_connections_of_forgotten_certificates_end() {
     let (authority, _directory) = authority();
@@ -150,7 +150,7 @@ fn the_connections_of_forgotten_certificates_end() {
     assert_eq!(ended.iter().filter(|ended| **ended).count(), 1);
 }
 
-/// A connection is let in, or refused, while a change waits for the disk.
+/// A connection is admitted or refused while a change waits for the disk.
 #[test]
 fn looking_up_a_certificate_does_not_wait_for_a_change() {
     let (authority, _directory) = authority();
@@ -168,7 +168,7 @@ fn looking_up_a_certificate_does_not_wait_for_a_change() {
     drop(changing);
 }
 
-/// A collector that starts once with its clock far ahead knows everybody again when the clock is right.
+/// A single start with the clock far ahead must not invalidate certificates once the clock is right again.
 #[test]
 fn a_start_with_a_clock_far_ahead_costs_nobody_a_certificate() {
     const YEARS_S: u64 = 10 * 365 * 24 * 3600;
@@ -189,7 +189,7 @@ fn a_revocation_cancels_what_is_left_of_the_token() {
     let made = |uses| authority.create_token(Role::Agent, uses, hour, Replacement::Nobody);
     let (used, other) = (made(5).unwrap().0, made(5).unwrap().0);
     enrol(&authority, None, Some(&used)).unwrap();
-    // What renews itself goes back to the same token.
+    // A renewed certificate refers to the same token.
     enrol(&authority, Some(&holder(Role::Agent, "a")), None).unwrap();
     let revocation = authority.revoke("a").unwrap();
     assert_eq!(revocation.certificates.len(), 2);
@@ -213,7 +213,7 @@ fn a_revocation_cancels_what_is_left_of_the_token() {
     enrol(&authority, None, Some(&other)).unwrap_err();
 }
 
-/// Of a registry that is restored from a copy.
+/// A registry restored from an older copy.
 #[test]
 fn what_was_withdrawn_since_a_copy_is_withdrawn_again() {
     let (authority, directory) = authority();

@@ -1,4 +1,4 @@
-//! Whose place a token gives, as two fields of the token in the registry's file.
+//! Serialises a token's [`Replacement`] as two fields in the registry's file.
 
 use benchmesh_trust::Replacement;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

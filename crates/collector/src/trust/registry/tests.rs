@@ -25,7 +25,7 @@ fn request<'a>(name: &'a str, key: &str, token: Option<&str>) -> CertificateRequ
     }
 }
 
-/// Grants the request, and adds the certificate of this name.
+/// Grants the request and adds the certificate under this name.
 fn join(
     registry: &mut Registry,
     request: &CertificateRequest<'_>,
@@ -90,7 +90,7 @@ fn a_token_is_good_for_its_uses_and_its_time() {
         join(&mut registry, &request("a", "ka", Some("t")), "ca"),
         by_token(1)
     );
-    // The same key again, as after a lost answer, uses nothing up.
+    // The same key again, as after a lost answer, uses up nothing.
     assert_eq!(
         join(&mut registry, &request("a", "ka", Some("t")), "ca2"),
         Ok(granted(GrantedBy::UsedToken { hash: print("t") }))
@@ -159,7 +159,7 @@ fn a_held_name_needs_a_token_that_replaces() {
     assert_eq!(registry.look_up(print("c2"), NOW), Lookup::Good(a));
 }
 
-/// An agent's uid goes to another name by a token that says whose, or by the owner's credentials.
+/// An agent's uid moves to another name with a token that names the old one, or with the owner's credentials.
 #[test]
 fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
     let mut registry = with_token(9);
@@ -196,7 +196,7 @@ fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
             "{refused:?}"
         );
     }
-    // A place is one name's, and another name that is held is not it.
+    // A token for one name does not give another name that is held.
     join(&mut registry, &request("c", "k3", Some("t")), "c3").unwrap();
     assert!(matches!(
         registry.grant(&request("c", "k4", Some("s")), NOW),
@@ -206,7 +206,7 @@ fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
     assert_eq!(granted.replaced, [print("c1")]);
     assert_eq!(granted.replaced_name.as_deref(), Some("a"));
     assert_eq!(granted.former_name.as_deref(), Some("a"));
-    // The answer was lost: the same once more, unless another has become `a` by now.
+    // After a lost answer the same request is granted again, unless another agent has become `a` meanwhile.
     let again = registry.grant(&as_b(Some("s")), NOW).unwrap();
     assert_eq!(again.former_name.as_deref(), Some("a"));
     join(&mut registry, &request("a", "k5", Some("t")), "c5").unwrap();
@@ -275,7 +275,7 @@ fn revoked_expired_and_unknown_certificates() {
     assert!(matches!(again.look_up(print("c"), NOW), Lookup::Revoked(_)));
     again.forget_owners();
     assert_eq!(again.look_up(print("o"), NOW), Lookup::Unknown);
-    // A grace period after they expired, by time that the collector itself saw pass.
+    // A grace period after expiry, in time that the collector itself has run.
     again.pass_time(NOW, 0);
     again.pass_time(u64::MAX, GRACE_S + 99);
     assert!(!again.certificates.is_empty());
@@ -303,7 +303,7 @@ fn names() {
     }
 }
 
-/// Whoever renews without end holds few certificates, and others still get theirs.
+/// A holder that renews without end keeps few certificates, and others still get theirs.
 #[test]
 fn renewals_without_end_leave_room_for_others() {
     let mut registry = with_token(1);
@@ -335,7 +335,7 @@ fn renewals_without_end_leave_room_for_others() {
     );
 }
 
-/// With all in use, whoever has one renews it, and a new name gets one only once another is revoked.
+/// With all entries valid, existing holders can renew, and a new name is granted only after a revocation.
 #[test]
 fn a_full_registry_renews_and_makes_room_by_revocation() {
     let mut registry = with_token(1);
@@ -364,7 +364,7 @@ fn a_full_registry_renews_and_makes_room_by_revocation() {
     assert!(!registry.has(print("c9")) && registry.has(print("c8")));
 }
 
-/// Files of earlier versions have the same two fields.
+/// Files of earlier versions contain the same two fields.
 #[test]
 fn replacements_survive_their_file() {
     for (replacement, fields) in [

@@ -18,11 +18,11 @@ const SPAN_NS: u64 = 1_000_000;
 /// Distance of the two readings that a rate is computed from: 20 ns of error at either end are less than a millionth of it.
 const ANCHOR_NS: u64 = 100_000_000;
 /// Initial calibration window.
-const FIRST_LOOK: Duration = Duration::from_millis(10);
+const CALIBRATION: Duration = Duration::from_millis(10);
 /// A look that took this many times as long as the shortest one was interrupted, and is no base.
 const INTERRUPTED: u64 = 2;
 /// A clock is slewed by less than this part of the time; beyond it the counter is not what the clock goes by.
-const MOST_DRIFT: u64 = 1000;
+const MAX_DRIFT_SHARE: u64 = 1000;
 const DOUBT_NS: u64 = 1000;
 /// Rates are nanoseconds per tick, times two to this.
 const RATE_BITS: u32 = 32;
@@ -104,7 +104,7 @@ impl Reader {
         let ns = pair.ns.saturating_sub(self.base.ns);
         let ahead = self.floor.saturating_sub(pair.ns);
         let off = nanos(ticks, self.rate).abs_diff(ns);
-        if off > DOUBT_NS + ns / MOST_DRIFT || ahead > SPAN_NS / 10 {
+        if off > DOUBT_NS + ns / MAX_DRIFT_SHARE || ahead > SPAN_NS / 10 {
             self.span = 0;
             return;
         }
@@ -169,7 +169,7 @@ fn first_rate() -> Option<u64> {
     static RATE: OnceLock<Option<u64>> = OnceLock::new();
     *RATE.get_or_init(|| {
         let (from, _) = is_kept_by_ticks().then(narrowest)?;
-        sleep_until(MonoNanos::now().saturating_add(FIRST_LOOK));
+        sleep_until(MonoNanos::now().saturating_add(CALIBRATION));
         let (to, _) = narrowest();
         rate(from, to)
     })

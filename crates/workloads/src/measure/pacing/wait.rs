@@ -9,9 +9,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// How often one who waits looks whether to go on waiting.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Later than this a timer hardly comes on an idle CPU (halted virtual CPUs included).
-const SPIN_AT_MOST: Duration = Duration::from_micros(100);
+const MAX_SPIN: Duration = Duration::from_micros(100);
 /// Of a worker's time that it may spin: one in so many.
 const SPIN_SHARE: u32 = 5;
 
@@ -54,13 +54,13 @@ impl Waiting {
         if due <= now {
             return Until::Due(now);
         }
-        let look = now.saturating_add(LOOK);
+        let look = now.saturating_add(POLL_INTERVAL);
         if look < due {
             sleep_until(look);
             return Until::Look(MonoNanos::now());
         }
         let spin = match self.may_spin {
-            true => SPIN_AT_MOST.min(mean_gap / SPIN_SHARE),
+            true => MAX_SPIN.min(mean_gap / SPIN_SHARE),
             false => Duration::ZERO,
         };
         let wake = due.saturating_sub(spin);
@@ -95,6 +95,6 @@ mod tests {
         let Until::Look(now) = Waiting::among(1).wait(far, Duration::ZERO) else {
             panic!("an hour has not passed")
         };
-        assert!(now.since(before) >= LOOK && now < far);
+        assert!(now.since(before) >= POLL_INTERVAL && now < far);
     }
 }

@@ -28,14 +28,14 @@ const KINDS: usize = 32;
 /// Default of `errors-limit`, as long as `lease` and `loss-after`: a storage system may fail over meanwhile.
 pub const DEFAULT_ERRORS_LIMIT: Duration = Duration::from_secs(30);
 /// One slow operation that fails twice does not end a task.
-const LEAST_ERRORS: u64 = 10;
+const MIN_ERRORS: u64 = 10;
 /// In the error of every task that its errors-limit has ended.
 const ERRORS_LIMIT: &str = "errors-limit: ";
 /// So many identical errors in a row are not slowed down.
 const UNDELAYED_ERRORS: u64 = 100;
-const LEAST_DELAY: Duration = Duration::from_millis(1);
+const MIN_DELAY: Duration = Duration::from_millis(1);
 /// A worker that waits sees a stop ten times a second.
-const MOST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// What is known of an operation that failed.
 #[derive(Debug, Clone, Copy)]
@@ -225,7 +225,7 @@ impl ErrorLog {
             self.streak_since = now;
         }
         let lasted = now.since(self.streak_since);
-        if streak >= LEAST_ERRORS && lasted >= self.policy.limit {
+        if streak >= MIN_ERRORS && lasted >= self.policy.limit {
             return Err(OpError::ErrorsLimit {
                 seconds: lasted.as_secs(),
                 errors: streak,
@@ -244,7 +244,7 @@ impl ErrorLog {
             return None;
         }
         let factor = 1_u32 << beyond.min(16);
-        Some(LEAST_DELAY.saturating_mul(factor).min(MOST_DELAY))
+        Some(MIN_DELAY.saturating_mul(factor).min(MAX_DELAY))
     }
 
     pub(super) fn into_counts(self) -> Vec<ErrorCount> {
@@ -378,10 +378,10 @@ mod tests {
             add(after_s, 1).unwrap();
             add(after_s, streak).unwrap();
         };
-        check(30, 30, LEAST_ERRORS, true);
-        check(30, 30, LEAST_ERRORS - 1, false);
+        check(30, 30, MIN_ERRORS, true);
+        check(30, 30, MIN_ERRORS - 1, false);
         check(30, 29, 10_000, false);
-        check(2, 2, LEAST_ERRORS, true);
+        check(2, 2, MIN_ERRORS, true);
         check(3600, 3599, 1_000_000, false);
         assert!(!is_errors_limit("worker 0: invalid parameter"));
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::sync::Arc;
 
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 
 /// Some files, each of a size between `min` and `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -46,8 +46,8 @@ impl Rows {
         if files == 0 {
             return Err("`rows` needs at least one row, and at least one file in all".into());
         }
-        if list.len() > MOST_ROWS {
-            return Err(format!("a table of sizes has at most {MOST_ROWS} rows"));
+        if list.len() > MAX_ROWS {
+            return Err(format!("a table of sizes has at most {MAX_ROWS} rows"));
         }
         let mut parts = Vec::new();
         let mut so_far = 0_u64;
