@@ -392,7 +392,6 @@ impl FakeAgent {
         self.publish(batch).await.unwrap();
         wire::EndReply {
             state: "done".to_owned(),
-            error: String::new(),
             spool_id: self.spool_id.clone(),
             sequence: self.sequence,
             stalled: false,

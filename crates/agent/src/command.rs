@@ -3,6 +3,7 @@
 //! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
 //! a task is known is not decided yet.
 
+use crate::envelope::Position;
 use crate::sampler::DaemonRule;
 use crate::telemetry::{EndState, MeshMicros, RunId, Scope, TaskId};
 use benchmesh_workloads::task::{Cache, OnStall};
@@ -199,14 +200,12 @@ pub struct RunDirectoryFacts {
     pub free_bytes: i64,
 }
 
-/// How a task ended, and where its last row is.
+/// That a task has ended, and where its last row is, which tells how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub state: EndState,
-    pub error: String,
-    /// Empty for a task that never started: it has no row.
-    pub spool: String,
-    pub sequence: u64,
+    /// `None` for a task that never started: it has no row.
+    pub last_row: Option<Position>,
     /// An operation that did not end has ended it.
     pub stalled: bool,
 }

@@ -167,7 +167,6 @@ fn what_agents_say() {
     };
     let end = v1::EndReply {
         state: "done".to_owned(),
-        error: "none".to_owned(),
         spool_id: "s2".to_owned(),
         sequence: 99,
         stalled: true,

@@ -8,6 +8,7 @@ use super::follow::Follow;
 use super::task_events::TaskEvents;
 use crate::clock::{Dating, MeshMap};
 use crate::command::Ended;
+use crate::envelope::Position;
 use crate::spool::Entry;
 use crate::telemetry::{
     EndState, ErrorCount, Event, MeshMicros, OpInterval, Row, Scope, Severity, TaskEnd, TaskId,
@@ -75,7 +76,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs it to its end. Blocks; returns how it ended and where its last row is.
+    /// Runs it to its end. Blocks; returns where its last row is.
     pub fn run(self) -> Ended {
         let Self {
             id,
@@ -149,31 +150,51 @@ impl Running {
             tracing::warn!(task = %id, file = %file.display(), %error, "the raw starts of a task are not written");
         }
         let row = task_end(id, &scope, start, &maps, end, stop_reason.reason());
-        let (state, error) = (row.state, row.error.clone());
-        let (reply, place) = oneshot::channel();
-        let sent = match stop_reason.abandoned.load(Ordering::Relaxed) {
-            true => None,
-            false => entries
-                .blocking_send(Entry::Last(Box::new(Row::TaskEnd(row)), reply))
-                .ok(),
-        };
-        match sent.and_then(|()| place.blocking_recv().ok()) {
-            Some(place) => Ended {
-                state,
-                error,
-                spool: place.spool.to_string(),
-                sequence: place.sequence.0,
-                stalled,
+        Ended {
+            state: row.state,
+            last_row: match stop_reason.abandoned.load(Ordering::Relaxed) {
+                true => None,
+                false => spool_end(row, &entries),
             },
-            None => Ended {
-                state,
-                error,
-                spool: String::new(),
-                sequence: 0,
-                stalled,
-            },
+            stalled,
         }
     }
+}
+
+/// The end of a task whose own thread panicked.
+pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> Ended {
+    let unknown = MeshMicros(0);
+    let row = TaskEnd {
+        task,
+        run_uid: scope.run_uid.clone(),
+        state: EndState::Failed,
+        workers: 0,
+        start: unknown,
+        skew_us: 0,
+        skew_error_us: 0,
+        first_done: unknown,
+        ended: unknown,
+        last_begun: unknown,
+        cpu_user_us: None,
+        cpu_system_us: None,
+        harness_ns_per_op: 0,
+        wait_cpu_us: None,
+        error: "the task's own thread panicked; the agent's log says where".to_owned(),
+        errors: Vec::new(),
+    };
+    Ended {
+        state: row.state,
+        last_row: spool_end(row, entries),
+        stalled: false,
+    }
+}
+
+/// Hands the last row of a task to the spool; `None`: the spool has ended, and takes nothing.
+fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
+    let (reply, position) = oneshot::channel();
+    let last = Entry::Last(Box::new(Row::TaskEnd(row)), reply);
+    entries.blocking_send(last).ok()?;
+    position.blocking_recv().ok()
 }
 
 /// What a person has to know of how a task was done, beside its figures.

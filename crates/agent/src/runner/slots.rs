@@ -357,7 +357,7 @@ impl Slot {
                 }
             }
             State::Prepared(_) => {
-                let ended = State::Ended(unstarted(reason));
+                let ended = State::Ended(UNSTARTED);
                 if let State::Prepared(task) = std::mem::replace(&mut self.state, ended) {
                     discard(Some(task));
                 }
@@ -380,15 +380,11 @@ impl Slot {
 }
 
 /// The end of a task that never began: it has no row.
-fn unstarted(reason: &str) -> Ended {
-    Ended {
-        state: EndState::Stopped,
-        error: reason.to_owned(),
-        spool: String::new(),
-        sequence: 0,
-        stalled: false,
-    }
-}
+const UNSTARTED: Ended = Ended {
+    state: EndState::Stopped,
+    last_row: None,
+    stalled: false,
+};
 
 /// Ends the workers of a task that is not wanted, off the runtime: it waits for them.
 fn discard(task: Option<Box<ClaimedTask>>) {

@@ -206,9 +206,10 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
         Answer::Armed { lead_us } => Body::Arm(v1::ArmReply { lead_us }),
         Answer::Ended(ended) => Body::End(v1::EndReply {
             state: ended.state.as_str().to_owned(),
-            error: ended.error,
-            spool_id: ended.spool,
-            sequence: ended.sequence,
+            spool_id: ended
+                .last_row
+                .map_or_else(String::new, |last| last.spool.to_string()),
+            sequence: ended.last_row.map_or(0, |last| last.sequence.0),
             stalled: ended.stalled,
         }),
         Answer::Dropped(drops) => Body::DropCaches(v1::DropCachesReply {

@@ -43,6 +43,8 @@ pub(super) use run::STOPPING;
 #[cfg(test)]
 pub(super) use tasks::TaskOutcome;
 pub(super) use tasks::has_ended;
+#[cfg(test)]
+pub(super) use tasks::{NEVER_BEGAN, is_undecided};
 
 use crate::{
     model::{MeshMicros, RunId, RunState, Severity},
@@ -396,8 +398,11 @@ impl Run {
             (Waiting::Busy, Completion::Busy(all)) => self.on_busy(&all),
             (Waiting::Daemons, Completion::Daemons(daemons)) => self.on_daemons(daemons),
             (Waiting::Clocks, Completion::Clocks(clocks)) => self.on_clocks(&clocks),
-            (Waiting::LossChecked { task, why }, Completion::Tasks(rows)) => {
-                self.on_loss_checked(task, &why, &rows);
+            (Waiting::EndStored { task, end }, Completion::Rows(missing)) => {
+                self.on_end_stored(task, end, missing);
+            }
+            (Waiting::EndRead { task, end, why }, Completion::Tasks(rows)) => {
+                self.on_end_read(task, end, &why, &rows);
             }
             (Waiting::ReceiverLost { receiver }, Completion::Lost(why)) => {
                 self.lose_receiver(receiver, &why);

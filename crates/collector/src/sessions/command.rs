@@ -3,6 +3,7 @@
 use crate::{
     model::{MeshMicros, RunId, StepId, TaskId},
     plan::OnStall,
+    store::rows::SpoolPosition,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -182,13 +183,12 @@ pub struct RunDirectory {
     pub free_bytes: u64,
 }
 
-/// A task has ended, and its last row is in the agent's spool.
+/// A task has ended, and its last row is in the agent's spool. That row tells how; until it is stored, `state` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub state: crate::model::TaskState,
-    pub error: String,
-    pub spool_id: String,
-    pub sequence: u64,
+    /// The batch with the last row; `None`: the task never began, and has no row.
+    pub last_batch: Option<SpoolPosition>,
     /// A hanging operation has ended the task, as `on-stall` says.
     pub stalled: bool,
 }

@@ -14,6 +14,7 @@ use crate::{
     cut::{cut, cut_to},
     model::TaskState,
     plan::{AgentPolicy, PathFacts},
+    store::rows::SpoolPosition,
 };
 use benchmesh_model::text::is_hidden;
 use benchmesh_proto::{WIRE_VERSION, v1};
@@ -327,16 +328,16 @@ impl TryFrom<v1::EndReply> for End {
                 ),
             );
         };
-        // Empty: the task has left no rows.
-        let spool_id = match end.spool_id.is_empty() {
-            true => String::new(),
-            false => name("end.spool_id", end.spool_id, MAX_NAME_BYTES)?,
+        let last_batch = match end.spool_id.is_empty() {
+            true => None,
+            false => Some(SpoolPosition {
+                spool_id: name("end.spool_id", end.spool_id, MAX_NAME_BYTES)?,
+                sequence: end.sequence,
+            }),
         };
         Ok(Self {
             state,
-            error: cut(&end.error),
-            spool_id,
-            sequence: end.sequence,
+            last_batch,
             stalled: end.stalled,
         })
     }

@@ -1,6 +1,6 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
-use super::{PendingAction, Preparation, Slot, Slots, State, discard, unstarted};
+use super::{PendingAction, Preparation, Slot, Slots, State, UNSTARTED, discard};
 use crate::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
 use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
@@ -237,7 +237,7 @@ impl Slots {
                     id,
                     Slot {
                         asked,
-                        state: State::Ended(unstarted(&reason)),
+                        state: State::Ended(UNSTARTED),
                         lease_is_over,
                     },
                 );
@@ -383,7 +383,7 @@ mod tests {
             RunnerRequest::Ended(_, ended) => ended,
             other => panic!("{other:?}"),
         };
-        assert_eq!(ended.error, "the test is over");
+        assert_eq!(ended.state.as_str(), "stopped");
         let mut outcomes: Vec<(u64, Outcome)> = Vec::new();
         while let Ok(Outgoing::Reply { id, outcome }) = replies.try_recv() {
             outcomes.push((id, outcome));

@@ -4,9 +4,9 @@ use super::{PendingAction, Slots, State};
 use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
 use crate::runner::RunnerRequest;
 use crate::runner::reply::ReplyHandle;
-use crate::runner::running::{Running, StopReason};
+use crate::runner::running::{self, Running, StopReason};
 use crate::sampler::Mark;
-use crate::telemetry::{EndState, MeshMicros, TaskId};
+use crate::telemetry::{MeshMicros, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -146,15 +146,10 @@ impl Slots {
 
     fn run(&self, running: Running) -> Result<(), Refusal> {
         let (id, requests) = (running.id, self.requests.clone());
+        let (scope, entries) = (running.scope.clone(), running.entries.clone());
         let run = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| running.run()));
-            let ended = ended.unwrap_or_else(|_| Ended {
-                state: EndState::Failed,
-                error: "the task's own thread panicked; the agent's log says where".to_owned(),
-                spool: String::new(),
-                sequence: 0,
-                stalled: false,
-            });
+            let ended = ended.unwrap_or_else(|_| running::panicked(id, &scope, &entries));
             if let Some(requests) = requests.upgrade() {
                 let _ = requests.blocking_send(RunnerRequest::Ended(id, ended));
             }

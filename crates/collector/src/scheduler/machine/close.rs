@@ -11,7 +11,7 @@ use super::{
     next::Next,
     run::Run,
     stage::{Goal, Stage, StepEnd},
-    tasks::{TaskHandle, TaskOutcome},
+    tasks::{TaskHandle, TaskOutcome, TaskSet},
     waiting::{Scope, Waiting},
 };
 use crate::{
@@ -105,25 +105,21 @@ impl Run {
         answer: Result<Answer, CallError>,
     ) {
         let Ok(Answer::End(end)) = answer else { return };
-        let has_rows = !end.spool_id.is_empty();
         if let Some(step) = &mut self.step {
             step.confirmed_stops.insert(task.task);
             // Without rows it never began; otherwise its row tells.
-            match has_rows {
-                true => step.may_start.insert(task.task),
-                false => step.may_start.remove(&task.task),
+            match end.last_batch {
+                Some(_) => step.may_start.insert(task.task),
+                None => step.may_start.remove(&task.task),
             };
         }
         if self.step.as_ref().is_some_and(|step| step.measured) {
             return self.keep_outcome(task, TaskOutcome::of_end(end));
         }
         let retries = matches!(self.closing_goal(), Some(Goal::Retry { .. }));
-        if let Some(step) = self.step.as_mut().filter(|_| retries && has_rows) {
-            let position = SpoolPosition {
-                spool_id: end.spool_id,
-                sequence: end.sequence,
-            };
-            step.stopped_at.push((task, position));
+        if let Some(step) = self.step.as_mut().filter(|_| retries) {
+            let position = end.last_batch.map(|last| (task, last));
+            step.stopped_at.extend(position);
         }
     }
 
@@ -138,13 +134,17 @@ impl Run {
             .filter_map(|(task, outcome)| Some((task, outcome.last_batch.clone()?)));
         last.extend(outcomes);
         for (task, last) in last {
-            let lookup = Lookup::Rows {
-                agent: task.agent,
-                spool: last.spool_id,
-                sequence: last.sequence,
-                loss_after: self.policy.loss_after,
-            };
+            let lookup = self.rows_until(task, &last);
             self.lookup(Waiting::RowsStored { task }, lookup);
+        }
+    }
+
+    pub(super) fn rows_until(&self, task: TaskHandle, last: &SpoolPosition) -> Lookup {
+        Lookup::Rows {
+            agent: task.agent,
+            spool: last.spool_id.clone(),
+            sequence: last.sequence,
+            loss_after: self.policy.loss_after,
         }
     }
 
@@ -185,7 +185,7 @@ impl Run {
         let retries = matches!(self.closing_goal(), Some(Goal::Retry { .. }));
         if let Some(step) = &mut self.step {
             if !retries {
-                step.tasks.merge_stored(&rows);
+                step.tasks = TaskSet::of_rows(&rows);
             }
             step.rows = rows;
         }

@@ -9,12 +9,12 @@ use super::{
     run::{ActiveStep, Run, after, between},
     stage::{Goal, Stage},
     stop::STOP_WITHIN,
-    tasks::{TaskHandle, TaskOutcome, TaskSet},
+    tasks::{TaskHandle, TaskOutcome, TaskSet, has_ended, is_undecided},
     waiting::{Scope, Waiting},
 };
 use crate::{
     model::{AgentId, MeshMicros, Severity, StepState, TaskId, TaskState},
-    sessions::command::{Answer, CallError, Command, RefusalKind},
+    sessions::command::{Answer, CallError, Command, End, RefusalKind},
     store::rows::{Row, TaskRow},
 };
 use std::{
@@ -105,20 +105,16 @@ impl Run {
         let name = self.agents.name(task.agent);
         let why = match answer {
             Ok(Answer::End(end)) => {
-                let stalled = end
-                    .stalled
-                    .then(|| format!("agent `{name}`: {}", end.error));
-                let error = end.error.clone();
-                self.keep_outcome(task, TaskOutcome::of_end(end));
-                self.mark_end();
-                let is_lost = |step: &ActiveStep| step.tasks.is_lost(task.task);
-                if let Some(reason) = stalled {
-                    self.stalled = true;
-                    self.abort(reason);
-                } else if self.step.as_ref().is_some_and(is_lost) {
-                    self.lose_load(task, &error);
+                match &end.last_batch {
+                    // What `on-stall` and `on-loss` make of it follows from its rows.
+                    Some(last) if end.state == TaskState::Failed => {
+                        let lookup = self.rows_until(task, last);
+                        let token = self.wait_for(Waiting::EndStored { task, end });
+                        self.at_once(Effect::Lookup { token, lookup });
+                    }
+                    _ => self.keep_outcome(task, TaskOutcome::of_end(end)),
                 }
-                return;
+                return self.on_load_over(task.task);
             }
             Ok(_) => format!("agent `{name}` sent the answer of another command"),
             Err(CallError::Refused {
@@ -129,28 +125,76 @@ impl Run {
             Err(error) => error.to_string(),
         };
         // The end may be stored although the agent cannot report it any more.
+        self.read_end(task, None, why);
+    }
+
+    /// The rows of a failed task are stored, or will not come.
+    pub(super) fn on_end_stored(&mut self, task: TaskHandle, end: End, missing: Option<String>) {
+        let name = self.agents.name(task.agent);
+        let why = missing.unwrap_or_else(|| {
+            format!("agent `{name}` reported the end of its task and has sent no row of it")
+        });
+        self.read_end(task, Some(end), why);
+    }
+
+    /// `why`: the task is lost if its end is not stored.
+    fn read_end(&mut self, task: TaskHandle, end: Option<End>, why: String) {
         if let Some(step) = self.step.as_ref().map(|step| step.id) {
             // At once: a loss counts even while nothing can be written.
-            let token = self.wait_for(Waiting::LossChecked { task, why });
+            let token = self.wait_for(Waiting::EndRead { task, end, why });
             let lookup = Lookup::Tasks(step);
             self.at_once(Effect::Lookup { token, lookup });
         }
     }
 
-    /// The stored state of a task whose agent does not answer: it has ended, or it is lost.
-    pub(super) fn on_loss_checked(&mut self, task: TaskHandle, why: &str, rows: &[TaskRow]) {
-        let Some(step) = &mut self.step else { return };
-        let of_agent = rows.iter().filter(|row| row.agent == task.agent);
-        step.tasks
-            .merge_stored(&of_agent.cloned().collect::<Vec<_>>());
-        if step.tasks.is_live(task.task) {
-            return self.lose(task.agent, why);
+    /// The stored state of a task that has failed, or whose agent does not answer: it has ended, or it is lost.
+    pub(super) fn on_end_read(
+        &mut self,
+        task: TaskHandle,
+        end: Option<End>,
+        why: &str,
+        rows: &[TaskRow],
+    ) {
+        let Some(step) = &self.step else { return };
+        let stalled = end.as_ref().is_some_and(|end| end.stalled);
+        // Of an agent that does not answer, all tasks are read.
+        let is_read = |row: &&TaskRow| match end {
+            Some(_) => row.id == task.task,
+            None => row.agent == task.agent,
+        };
+        let ended: Vec<(TaskHandle, TaskOutcome)> = rows
+            .iter()
+            .filter(is_read)
+            .filter_map(|row| {
+                let live = step
+                    .tasks
+                    .get(row.id)
+                    .filter(|_| step.tasks.is_live(row.id));
+                live.zip(TaskOutcome::of_row(row))
+            })
+            .collect();
+        let last_batch = end.and_then(|end| end.last_batch);
+        for (task, mut outcome) in ended {
+            let error = outcome.error.clone();
+            outcome.last_batch.clone_from(&last_batch);
+            self.keep_outcome(task, outcome);
+            self.cancel(|waiting| waiting.task() == Some(task));
+            let is_lost = |step: &ActiveStep| step.tasks.is_lost(task.task);
+            if stalled {
+                self.stalled = true;
+                self.abort(format!("agent `{}`: {error}", self.agents.name(task.agent)));
+            } else if self.step.as_ref().is_some_and(is_lost) {
+                self.lose_load(task, &error);
+            }
         }
-        let live: Vec<TaskHandle> = step.tasks.live().collect();
-        self.cancel(|waiting| match waiting {
-            Waiting::Ended { task } | Waiting::LossChecked { task, .. } => !live.contains(task),
-            _ => false,
-        });
+        let is_live = |step: &ActiveStep| step.tasks.is_live(task.task);
+        if self.step.as_ref().is_some_and(is_live) {
+            self.lose(task.agent, why);
+            if stalled {
+                self.stalled = true;
+                self.abort(format!("{why}; an operation of its task had not ended"));
+            }
+        }
     }
 
     pub(super) fn keep_outcome(&mut self, task: TaskHandle, outcome: TaskOutcome) {
@@ -312,6 +356,9 @@ impl Run {
         let facts = self.facts.get(index).cloned();
         if let (Some(step), Some(facts)) = (&mut self.step, facts) {
             step.tasks = TaskSet::of_rows(rows);
+            for row in rows.iter().filter(|row| is_undecided(row)) {
+                step.tasks.await_again(row.id);
+            }
             step.rows = rows.to_vec();
             step.start = facts.start;
             step.measured = facts.start.is_some()
@@ -333,10 +380,8 @@ impl Run {
             return;
         }
         let Some(step) = &self.step else { return };
-        let ended = step
-            .tasks
-            .outcomes()
-            .any(|(_, outcome)| outcome.state != TaskState::Lost);
+        let mut rows = step.rows.iter();
+        let ended = rows.any(|row| has_ended(row.state) && row.state != TaskState::Lost);
         let live: Vec<TaskHandle> = step.tasks.live().collect();
         let held = live.iter().any(|task| {
             let there = self.members.get(task.agent).filter(|there| there.attached);

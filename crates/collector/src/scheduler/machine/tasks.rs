@@ -35,6 +35,9 @@ pub(in crate::scheduler) struct LinkEndpoint {
 /// For a sender: where its receiver listens.
 pub(super) type LinkEndpoints = BTreeMap<TaskId, LinkEndpoint>;
 
+/// The error of a task that was stopped before its start, of which its agent has no row.
+pub(in crate::scheduler) const NEVER_BEGAN: &str = "it was stopped before its start";
+
 /// How one task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::scheduler) struct TaskOutcome {
@@ -46,15 +49,16 @@ pub(in crate::scheduler) struct TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// As its agent reported it.
+    /// As its agent reported it; the rest comes with its rows.
     pub fn of_end(end: End) -> Self {
+        let error = match end.last_batch {
+            Some(_) => "",
+            None => NEVER_BEGAN,
+        };
         Self {
             state: end.state,
-            error: end.error,
-            last_batch: (!end.spool_id.is_empty()).then_some(SpoolPosition {
-                spool_id: end.spool_id,
-                sequence: end.sequence,
-            }),
+            error: error.to_owned(),
+            last_batch: end.last_batch,
         }
     }
 
@@ -72,6 +76,12 @@ impl TaskOutcome {
 /// until its `errors-limit`, or its link broke. `on-loss` decides about it as about a lost agent.
 fn is_load_lost(handle: TaskHandle, outcome: &TaskOutcome) -> bool {
     outcome.state == TaskState::Failed && (handle.peer.is_some() || is_errors_limit(&outcome.error))
+}
+
+/// Whether `on-loss` and `on-stall` may still have to decide about a task that has failed, as far as its row says: the
+/// position of its last batch is stored with the decision.
+pub(in crate::scheduler) fn is_undecided(row: &TaskRow) -> bool {
+    row.state == TaskState::Failed && row.last_batch.is_none()
 }
 
 /// Whether nothing more will happen to a task in this state.
@@ -108,7 +118,7 @@ impl TaskSet {
         }
     }
 
-    /// As they are stored.
+    /// As they are stored: a task that was given up as lost may have done all of its work.
     pub fn of_rows(rows: &[TaskRow]) -> Self {
         let entry = |row: &TaskRow| Entry {
             handle: TaskHandle {
@@ -134,6 +144,14 @@ impl TaskSet {
             .iter()
             .filter(|entry| entry.outcome.is_none())
             .map(|entry| entry.handle)
+    }
+
+    /// The end of a task is awaited again.
+    pub fn await_again(&mut self, task: TaskId) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
+            entry.outcome = None;
+        }
     }
 
     /// Notes that the workers of a task have ended.
@@ -279,22 +297,6 @@ impl TaskSet {
             && let Some(outcome) = &mut entry.outcome
         {
             outcome.last_batch = None;
-        }
-    }
-
-    /// Merges the stored ends: a task that was given up as lost may have done all of its work. Rows that were already
-    /// awaited are not awaited again.
-    pub fn merge_stored(&mut self, rows: &[TaskRow]) {
-        for row in rows {
-            let Some(mut outcome) = TaskOutcome::of_row(row) else {
-                continue;
-            };
-            let mut entries = self.entries.iter();
-            let entry = entries.find(|entry| entry.handle.task == row.id);
-            if let Some(known) = entry.and_then(|entry| entry.outcome.as_ref()) {
-                outcome.last_batch.clone_from(&known.last_batch);
-            }
-            self.set(row.id, outcome);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::tasks::TaskHandle;
 use crate::{
     model::{AgentId, TaskId},
-    sessions::command::Make,
+    sessions::command::{End, Make},
 };
 use std::{collections::BTreeMap, ops::Range};
 
@@ -68,9 +68,15 @@ pub(super) enum Waiting {
     Ended {
         task: TaskHandle,
     },
-    /// The stored state of a task whose agent does not answer any more.
-    LossChecked {
+    /// The rows of a task that has failed.
+    EndStored {
         task: TaskHandle,
+        end: End,
+    },
+    /// The stored end of a task that has failed, or (`None`) whose agent does not answer any more.
+    EndRead {
+        task: TaskHandle,
+        end: Option<End>,
         why: String,
     },
     Stopped {
@@ -171,7 +177,8 @@ impl Waiting {
             | Self::ReceiverThere { task, .. }
             | Self::Armed { task }
             | Self::Ended { task }
-            | Self::LossChecked { task, .. } => Some(*task),
+            | Self::EndStored { task, .. }
+            | Self::EndRead { task, .. } => Some(*task),
             _ => None,
         }
     }

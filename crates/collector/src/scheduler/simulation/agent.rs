@@ -120,7 +120,8 @@ pub(super) struct SimAgent {
 pub(super) struct Spooled {
     pub sequence: u64,
     pub task: TaskId,
-    pub end: End,
+    pub state: TaskState,
+    pub error: String,
     pub start: MeshMicros,
     /// An operation of it has begun.
     pub began: bool,
@@ -148,8 +149,6 @@ pub(super) struct Faults {
     pub hangs_on: Option<&'static str>,
 }
 
-/// The error of a task that was stopped before its first operation.
-pub(super) const NEVER_BEGAN: &str = "it never began";
 const DEAD: &str = "Transport endpoint is not connected";
 /// As a task says it that its errors-limit has ended.
 const GAVE_UP: &str =
@@ -343,7 +342,7 @@ impl SimAgent {
                             State::Preparing { .. } => {
                                 later.push((1000, Later::Prepared(*task)));
                             }
-                            State::Prepared => held.state = State::Ended(unstarted()),
+                            State::Prepared => held.state = State::Ended(UNSTARTED),
                             State::Running { start, .. } if !held.hangs => {
                                 let takes = i64::try_from(random.below(20_000)).unwrap();
                                 later.push((takes, Later::Over(*task, start)));
@@ -392,12 +391,8 @@ impl SimAgent {
 }
 
 /// The end of a task that never began: it has no row.
-fn unstarted() -> End {
-    End {
-        state: TaskState::Stopped,
-        error: String::from(NEVER_BEGAN),
-        spool_id: String::new(),
-        sequence: 0,
-        stalled: false,
-    }
-}
+const UNSTARTED: End = End {
+    state: TaskState::Stopped,
+    last_batch: None,
+    stalled: false,
+};

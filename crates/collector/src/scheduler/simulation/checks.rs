@@ -1,13 +1,13 @@
 //! Invariants that are checked during a schedule and after it.
 
 use super::{
-    agent::{NEVER_BEGAN, State},
+    agent::State,
     plans::name,
     world::{World, micros},
 };
 use crate::{
     model::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState},
-    scheduler::machine::event::Token,
+    scheduler::machine::{NEVER_BEGAN, event::Token},
     sessions::command::Command,
     store::rows::{FinishedStep, TaskRow},
 };

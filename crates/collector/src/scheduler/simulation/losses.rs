@@ -123,6 +123,8 @@ fn a_dead_target_is_a_loss_after_a_start_of_the_collector_too() {
     world.run_to_end();
     let run = &world.store.run;
     assert_eq!((run.state, run.partial), (RunState::Done, true));
+    // The collector was killed after the end was stored and before `on-loss` had decided.
+    assert_eq!(kinds(&world, "errors-limit").len(), 1);
 }
 
 #[test]

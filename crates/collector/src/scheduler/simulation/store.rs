@@ -285,17 +285,22 @@ impl SimStore {
 
     /// The end of a task arrives with its agent's spool.
     pub fn task_ended(&mut self, spooled: &Spooled, ended: MeshMicros) {
-        let Spooled { end, start, .. } = spooled;
+        let Spooled {
+            state,
+            error,
+            start,
+            ..
+        } = spooled;
         let row = self.task_mut(spooled.task);
-        if row.state != TaskState::Lost || end.state == TaskState::Done {
-            row.state = end.state;
+        if row.state != TaskState::Lost || *state == TaskState::Done {
+            row.state = *state;
         }
         row.start = spooled.began.then_some(*start).or(row.start);
         row.skew_us = Some(10);
         row.ended = Some(ended);
         row.last_begun = spooled.began.then_some(*start);
-        if !end.error.is_empty() {
-            row.error = Some(end.error.clone());
+        if !error.is_empty() {
+            row.error = Some(error.clone());
         }
         if spooled.began {
             self.with_rows.push(spooled.task);

@@ -94,11 +94,10 @@ fn reply_body() -> impl Strategy<Value = reply::Body> {
         }),
         any::<u32>().prop_map(|port| reply::Body::Listen(v1::ListenReply { port })),
         any::<i64>().prop_map(|lead_us| reply::Body::Arm(v1::ArmReply { lead_us })),
-        ([text(), text(), text()], any::<(u64, bool)>()).prop_map(
-            |([state, error, spool_id], (sequence, stalled))| {
+        ([text(), text()], any::<(u64, bool)>()).prop_map(
+            |([state, spool_id], (sequence, stalled))| {
                 reply::Body::End(v1::EndReply {
                     state,
-                    error,
                     spool_id,
                     sequence,
                     stalled,
@@ -235,8 +234,10 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
             reply: Ok(answer), ..
         }) => match answer {
             Answer::End(end) => {
-                prop_assert!(fits(&end.error));
-                prop_assert!(end.spool_id.is_empty() || is_name(&end.spool_id, MAX_NAME_BYTES));
+                prop_assert!(
+                    end.last_batch
+                        .is_none_or(|last| is_name(&last.spool_id, MAX_NAME_BYTES))
+                );
                 prop_assert!(end.state != TaskState::Lost && end.state != TaskState::Running);
             }
             Answer::Listening { port } => prop_assert!(port > 0),

@@ -98,7 +98,6 @@ impl Inner {
             // It never began, and has no row.
             task.ended = Some(v1::EndReply {
                 state: state.to_owned(),
-                error: error.to_owned(),
                 ..v1::EndReply::default()
             });
             drop(tasks);
@@ -146,7 +145,6 @@ impl Inner {
         });
         task.ended = Some(v1::EndReply {
             state: state.to_owned(),
-            error: error.to_owned(),
             spool_id,
             sequence: *sequence,
             stalled: false,

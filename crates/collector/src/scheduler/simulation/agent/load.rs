@@ -1,9 +1,10 @@
 //! The load of a simulated agent: a task is prepared, runs, and ends with a last row in the agent's spool.
 
-use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, Spooled, State, unstarted};
+use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, Spooled, State, UNSTARTED};
 use crate::{
     model::{MeshMicros, TaskId, TaskState},
     sessions::command::{Answer, End, RefusalKind},
+    store::rows::SpoolPosition,
 };
 use benchmesh_workloads::random::Random;
 
@@ -27,7 +28,7 @@ impl SimAgent {
                 let waiting = std::mem::take(waiting);
                 let reply: Reply = match task.stopped {
                     true => {
-                        task.state = State::Ended(unstarted());
+                        task.state = State::Ended(UNSTARTED);
                         Err((RefusalKind::Failed, String::from("it was stopped")))
                     }
                     false => {
@@ -78,9 +79,10 @@ impl SimAgent {
         self.sequence += 1;
         let end = End {
             state,
-            error: error.to_owned(),
-            spool_id: format!("spool-{}", self.id),
-            sequence: self.sequence,
+            last_batch: Some(SpoolPosition {
+                spool_id: format!("spool-{}", self.id),
+                sequence: self.sequence,
+            }),
             stalled: state == TaskState::Failed
                 && error != GAVE_UP
                 && random.below(4) == 0
@@ -90,7 +92,8 @@ impl SimAgent {
         self.spool.push(Spooled {
             sequence: self.sequence,
             task: id,
-            end: end.clone(),
+            state,
+            error: error.to_owned(),
             start: match random.below(1000) < faults.starts_apart {
                 true => MeshMicros(start.0 + 2_000_000),
                 false => start,

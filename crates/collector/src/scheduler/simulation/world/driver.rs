@@ -106,13 +106,10 @@ impl World {
             if let Row::Step { step, change } = row {
                 self.check_holders(*step, change);
             }
-            let Row::Task {
-                task, state, error, ..
-            } = row
-            else {
+            let Row::Task { task, state, .. } = row else {
                 continue;
             };
-            self.expect_share_of(*task, *state, error.as_deref());
+            self.expect_share_of(*task, *state);
             if matches!(state, TaskState::Lost | TaskState::Stopped) {
                 let agent = usize::try_from(self.store.task(*task).agent.0).unwrap() - 1;
                 let check = SimEvent::CheckStoppedOnAgent {

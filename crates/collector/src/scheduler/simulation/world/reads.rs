@@ -13,6 +13,7 @@ use crate::{
             Begun, CellData, ClockQuality, Completion, Event, HostBusy, Leftover, LoadedRun,
             RunPlan, StrayTask, Token,
         },
+        has_ended, is_undecided,
     },
     sessions::command::CallError,
     store::rows::FinishedStep,
@@ -246,7 +247,7 @@ impl World {
             let ended = loaded
                 .tasks
                 .iter()
-                .filter(|task| crate::scheduler::machine::has_ended(task.state));
+                .filter(|task| has_ended(task.state) && !is_undecided(task));
             self.ended_at_load = ended.map(|task| (task.id, task.state)).collect();
             self.expect_holders(loaded);
         }

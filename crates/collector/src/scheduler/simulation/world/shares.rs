@@ -13,10 +13,13 @@ const SHARED_WITHIN: i64 = 4 * S;
 
 impl World {
     /// Has the shares of the others checked when a task of a step with a rate is lost.
-    pub(super) fn expect_share_of(&mut self, task: TaskId, state: TaskState, error: Option<&str>) {
+    pub(super) fn expect_share_of(&mut self, task: TaskId, state: TaskState) {
         let lost = match state {
             TaskState::Lost => true,
-            TaskState::Failed => error.is_some_and(is_errors_limit),
+            TaskState::Failed => {
+                let error = self.store.task(task).error.as_deref();
+                error.is_some_and(is_errors_limit)
+            }
             _ => false,
         };
         let step = self.store.step(self.store.task(task).step);
