@@ -127,11 +127,11 @@ fn lying_batches() -> Vec<(&'static str, Lie)> {
             }),
         ),
         (
-            "a load average that is no number",
+            "figures of a host out of their range",
             change(|batch| {
                 batch.host_samples.push(wire::HostSample {
                     at_us: 1_700_000_000_000_000,
-                    load1: f64::NAN,
+                    figures: vec![i64::MIN; 23],
                     ..Default::default()
                 });
             }),

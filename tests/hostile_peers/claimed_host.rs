@@ -24,19 +24,10 @@ fn samples(at_us: i64, cpu_us: i64) -> wire::DaemonSamples {
         pid: vec![77],
         start_ticks: vec![7],
         at_us: vec![at_us],
-        cpu_user_us: vec![cpu_us],
-        cpu_system_us: vec![0],
-        rss_bytes: vec![1],
-        vsz_bytes: vec![1],
-        threads: vec![1],
-        fds: vec![1],
-        read_bytes: vec![1],
-        write_bytes: vec![1],
-        vol_ctx: vec![1],
-        invol_ctx: vec![1],
-        minor_faults: vec![1],
-        major_faults: vec![1],
-        rss_peak_bytes: vec![1],
+        figures: std::iter::once(cpu_us)
+            .chain([1; 12])
+            .map(|value| vec![value].into())
+            .collect(),
     }
 }
 
@@ -68,19 +59,19 @@ fn whoever_claims_the_host_of_another_changes_nothing_of_it() {
             daemon_samples: Some(samples(at_us, reads)),
             host_samples: vec![wire::HostSample {
                 at_us,
-                user_us: reads,
-                ..wire::HostSample::default()
+                figures: vec![reads; 23],
+                others: None,
             }],
             disk_samples: vec![wire::DiskSample {
                 at_us,
                 disk: "sda".to_owned(),
-                reads,
-                ..wire::DiskSample::default()
+                stacked: false,
+                figures: vec![reads; 11],
             }],
             net_samples: vec![wire::NetSample {
                 at_us,
                 interface: "eth0".to_owned(),
-                ..wire::NetSample::default()
+                figures: vec![reads; 8],
             }],
             events: vec![wire::Event {
                 at_us,

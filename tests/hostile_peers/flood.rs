@@ -101,7 +101,8 @@ fn what_is_left_of_the_disk_is_kept_for_results() {
     let sample = |message: &str| wire::Batch {
         host_samples: vec![wire::HostSample {
             at_us: now_us(),
-            ..wire::HostSample::default()
+            figures: vec![0; 23],
+            others: None,
         }],
         events: vec![wire::Event {
             at_us: now_us(),

@@ -223,7 +223,7 @@ fn lies() -> Vec<fn(&mut wire::Batch)> {
         |batch| {
             batch.host_samples.push(wire::HostSample {
                 at_us: 1_700_000_000_000_000,
-                load1: f64::INFINITY,
+                figures: vec![i64::MAX; 23],
                 ..wire::HostSample::default()
             });
         },

@@ -229,9 +229,14 @@ fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, 
 
 fn host_busy_percent(from: &HostSample, until: &HostSample) -> f64 {
     let working = |host: &HostSample| {
-        host.user_us + host.nice_us + host.system_us + host.irq_us + host.softirq_us + host.steal_us
+        host.figures.user_us
+            + host.figures.nice_us
+            + host.figures.system_us
+            + host.figures.irq_us
+            + host.figures.softirq_us
+            + host.figures.steal_us
     };
-    let resting = |host: &HostSample| host.idle_us + host.iowait_us;
+    let resting = |host: &HostSample| host.figures.idle_us + host.figures.iowait_us;
     let worked = working(until) - working(from);
     let rested = resting(until) - resting(from);
     worked as f64 / (worked + rested) as f64 * 100.0

@@ -178,7 +178,7 @@ fn daemons(config: &AgentConfig) -> Finding {
     let is_hidden = sampled
         .daemons
         .iter()
-        .any(|daemon| is_foreign(daemon.pid) && daemon.read_bytes < 0);
+        .any(|daemon| is_foreign(daemon.pid) && daemon.figures.read_bytes < 0);
     if is_hidden {
         return Finding::warn(
             "daemons",

@@ -12,6 +12,7 @@ pub use rows::{
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures};
 use benchmesh_workloads::histogram::Blob;
 
 /// The longest text that a record carries, in bytes; the rest is cut.
@@ -61,7 +62,7 @@ pub struct Batch {
 }
 
 /// The envelope: spool id, sequences, the frames of the columns.
-const ENVELOPE: usize = 256;
+const ENVELOPE: usize = 512;
 /// A field's tag and a varint take at most this.
 const FIELD: usize = 11;
 /// A message's own tag and length take at most this.
@@ -104,14 +105,18 @@ impl Row {
             Self::Daemon(At { row, .. }) => {
                 FRAME + 7 * FIELD + row.name.len() + row.instance.len() + row.cmdline.len()
             }
-            Self::DaemonSample(_) => 15 * FIELD,
+            Self::DaemonSample(_) => (3 + DaemonFigures::ALL.len()) * FIELD,
             Self::HostSample(At { row, .. }) => {
                 let others = row.others.iter().flat_map(|others| &others.processes);
                 let names: usize = others.map(|(name, _)| name.len() + 3 * FIELD).sum();
-                2 * FRAME + 26 * FIELD + names
+                3 * FRAME + (3 + HostFigures::ALL.len()) * FIELD + names
             }
-            Self::DiskSample(At { row, .. }) => FRAME + 13 * FIELD + row.disk.len(),
-            Self::NetSample(At { row, .. }) => FRAME + 10 * FIELD + row.interface.len(),
+            Self::DiskSample(At { row, .. }) => {
+                2 * FRAME + (3 + DiskFigures::ALL.len()) * FIELD + row.disk.len()
+            }
+            Self::NetSample(At { row, .. }) => {
+                2 * FRAME + (2 + NetFigures::ALL.len()) * FIELD + row.interface.len()
+            }
         }
     }
 }

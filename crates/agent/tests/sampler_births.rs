@@ -164,7 +164,10 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
             assert!(born.at.saturating_add(tick) >= before, "{born:?}");
             assert_eq!(ended.change, Change::Ended);
             let last = last.unwrap();
-            let (sampled, used) = (last.cpu_user_us + last.cpu_system_us, reap(child));
+            let (sampled, used) = (
+                last.figures.cpu_user_us + last.figures.cpu_system_us,
+                reap(child),
+            );
             timing!(used >= 10_000, "it worked: {used} us");
             timing!(
                 (sampled - used).abs() <= AROUND_US,

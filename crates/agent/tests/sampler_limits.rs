@@ -33,7 +33,7 @@ fn more_daemons_than_files_may_be_open() {
 
         let all = |sampled: &benchmesh_agent::sampler::Sampled| {
             children.iter().all(|child| {
-                sample_of(sampled, child.pid).is_some_and(|sample| sample.rss_bytes > 0)
+                sample_of(sampled, child.pid).is_some_and(|sample| sample.figures.rss_bytes > 0)
             })
         };
         let first = watched.until(|sampled| all(sampled).then(|| sampled.clone()));
@@ -41,7 +41,8 @@ fn more_daemons_than_files_may_be_open() {
             (sampled.at.since(first.at) >= Duration::from_secs(1)).then(|| sampled.clone())
         });
         let cpu_us = |sampled, pid| {
-            sample_of(sampled, pid).map(|sample| sample.cpu_user_us + sample.cpu_system_us)
+            sample_of(sampled, pid)
+                .map(|sample| sample.figures.cpu_user_us + sample.figures.cpu_system_us)
         };
         for child in &children {
             timing!(

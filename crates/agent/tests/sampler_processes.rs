@@ -24,12 +24,12 @@ fn its_own_process_is_a_daemon() {
     assert_eq!(seen.name, "benchmesh");
     let sample = watched.daemon(own);
     assert!(
-        sample.threads >= 2
-            && sample.fds > 3
-            && sample.rss_bytes > 1 << 20
-            && sample.vsz_bytes > sample.rss_bytes
+        sample.figures.threads >= 2
+            && sample.figures.fds > 3
+            && sample.figures.rss_bytes > 1 << 20
+            && sample.figures.vsz_bytes > sample.figures.rss_bytes
     );
-    assert!(sample.read_bytes >= 0 && sample.minor_faults > 0);
+    assert!(sample.figures.read_bytes >= 0 && sample.figures.minor_faults > 0);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn the_last_sample_has_all_of_its_cpu_time() {
     let watched = Watched::comm(&comm, PERIOD);
     let before = watched.until(|sampled| {
         sample_of(sampled, child.pid)
-            .filter(|sample| sample.cpu_user_us + sample.cpu_system_us > 100_000)
+            .filter(|sample| sample.figures.cpu_user_us + sample.figures.cpu_system_us > 100_000)
     });
     child.kill();
     // Its last sample is handed over at once, what became of it after the next scan.
@@ -51,9 +51,12 @@ fn the_last_sample_has_all_of_its_cpu_time() {
     assert_eq!(ended.name, comm);
     // Not reaped yet, so it could be read to the end.
     let last = last.unwrap();
-    assert!(last.cpu_user_us + last.cpu_system_us >= before.cpu_user_us + before.cpu_system_us);
+    assert!(
+        last.figures.cpu_user_us + last.figures.cpu_system_us
+            >= before.figures.cpu_user_us + before.figures.cpu_system_us
+    );
     assert_eq!(
-        (last.rss_bytes > 0, last.threads),
+        (last.figures.rss_bytes > 0, last.figures.threads),
         (true, 1),
         "what it had while it lived"
     );
@@ -175,8 +178,9 @@ fn a_pid_used_again_is_another_daemon() {
     let mut first = Child::start(&comm, Life::Burn { percent: 30 });
     let watched = Watched::comm(&comm, PERIOD);
     let pid = first.pid;
-    let of_first = watched
-        .until(|sampled| sample_of(sampled, pid).filter(|sample| sample.cpu_user_us > 30_000));
+    let of_first = watched.until(|sampled| {
+        sample_of(sampled, pid).filter(|sample| sample.figures.cpu_user_us > 30_000)
+    });
     first.kill();
     first.reap();
     let Ok(_second) = Child::with_pid(&comm, Life::Sleep, Some(pid)) else {
@@ -190,7 +194,7 @@ fn a_pid_used_again_is_another_daemon() {
     });
     assert!(of_second.start_ticks > of_first.start_ticks);
     assert!(
-        of_second.cpu_user_us + of_second.cpu_system_us < 20_000,
+        of_second.figures.cpu_user_us + of_second.figures.cpu_system_us < 20_000,
         "the second's own: {of_second:?}"
     );
 }
@@ -203,7 +207,7 @@ fn hostile_names_are_only_names() {
         let child = Child::start(&comm, Life::Sleep);
         let watched = Watched::comm(&comm, PERIOD);
         assert_eq!(watched.seen(child.pid).name, comm);
-        assert_eq!(watched.daemon(child.pid).threads, 1);
+        assert_eq!(watched.daemon(child.pid).figures.threads, 1);
     }
 }
 
@@ -256,7 +260,7 @@ fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
         let samples = children.iter().map(|child| sample_of(sampled, child.pid));
         samples.collect()
     };
-    let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.threads == -1;
+    let is_brief = |sample: &benchmesh_agent::sampler::DaemonSample| sample.figures.threads == -1;
     let first = watched.until(of_all);
     assert!(!first.iter().any(is_brief), "the first ones are whole");
 
@@ -264,15 +268,22 @@ fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
     let mut were_brief = std::collections::BTreeSet::new();
     watched.until(|sampled| {
         for sample in of_all(sampled)? {
-            assert!(sample.rss_bytes > 0 && sample.vsz_bytes >= sample.rss_bytes);
-            let others = [sample.fds, sample.read_bytes, sample.write_bytes];
-            let faults = [sample.minor_faults, sample.major_faults];
+            assert!(
+                sample.figures.rss_bytes > 0
+                    && sample.figures.vsz_bytes >= sample.figures.rss_bytes
+            );
+            let others = [
+                sample.figures.fds,
+                sample.figures.read_bytes,
+                sample.figures.write_bytes,
+            ];
+            let faults = [sample.figures.minor_faults, sample.figures.major_faults];
             if is_brief(&sample) {
                 assert!(others.iter().chain(&faults).all(|figure| *figure == -1));
                 were_brief.insert(sample.pid);
             } else {
                 assert!(others.iter().chain(&faults).all(|figure| *figure >= 0));
-                assert_eq!(sample.threads, 1);
+                assert_eq!(sample.figures.threads, 1);
                 if were_brief.contains(&sample.pid) {
                     whole_again.insert(sample.pid);
                 }
@@ -323,7 +334,7 @@ fn interfaces_are_those_of_the_namespace_it_is_started_in() {
         assert!(nets.iter().any(|net| net.interface.as_ref() == "lo"));
         assert!(
             nets.iter()
-                .all(|net| net.rx_bytes == 0 && net.tx_bytes == 0),
+                .all(|net| net.figures.rx_bytes == 0 && net.figures.tx_bytes == 0),
             "{nets:?}"
         );
     });
@@ -377,7 +388,7 @@ fn an_interface_that_hears_nothing_in_a_step_is_told() {
                 .nets
                 .iter()
                 .find(|net| net.interface.as_ref() == "bma")?;
-            Some(net.rx_bytes)
+            Some(net.figures.rx_bytes)
         };
         // Both send until the first has received, as seen by two samples.
         let mut first = None;

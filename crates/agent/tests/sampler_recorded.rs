@@ -59,24 +59,33 @@ fn a_sample_says_what_the_files_say() {
     let page = i64::try_from(rustix::param::page_size()).unwrap();
     assert_eq!(osd.start_ticks, 4_711);
     assert_eq!(
-        (osd.cpu_user_us, osd.cpu_system_us),
+        (osd.figures.cpu_user_us, osd.figures.cpu_system_us),
         (652_100_000, 319_750_000)
     );
     assert_eq!(
-        (osd.vsz_bytes, osd.rss_bytes),
+        (osd.figures.vsz_bytes, osd.figures.rss_bytes),
         (262_144 * page, 110_592 * page)
     );
-    assert_eq!((osd.threads, osd.fds), (57, 61));
-    assert_eq!((osd.read_bytes, osd.write_bytes), (32_768, 1_191_936));
-    assert_eq!((osd.minor_faults, osd.major_faults), (2494, 5));
+    assert_eq!((osd.figures.threads, osd.figures.fds), (57, 61));
     assert_eq!(
-        (osd.vol_ctx, osd.invol_ctx),
+        (osd.figures.read_bytes, osd.figures.write_bytes),
+        (32_768, 1_191_936)
+    );
+    assert_eq!(
+        (osd.figures.minor_faults, osd.figures.major_faults),
+        (2494, 5)
+    );
+    assert_eq!(
+        (osd.figures.vol_ctx, osd.figures.invol_ctx),
         (-1, -1),
         "the main thread's switches are not the process's"
     );
     assert!(osd.at <= MonoNanos::now() && osd.at >= sampled.at);
 
-    assert_eq!(sampled.host.unwrap().memory_total_bytes, 24_684_084 * 1024);
+    assert_eq!(
+        sampled.host.unwrap().figures.memory_total_bytes,
+        24_684_084 * 1024
+    );
     assert_eq!(sampled.disks[0].disk.as_ref(), "sda");
     assert_eq!(sampled.nets[0].interface.as_ref(), "eth0");
 }
@@ -87,17 +96,19 @@ fn a_daemon_that_is_ending_keeps_its_memory() {
     let root = recorded::tree();
     let watched = Watched::tree(root.path().to_owned());
     let before = watched.daemon(812);
-    assert!(before.rss_bytes > 0);
+    assert!(before.figures.rss_bytes > 0);
     std::fs::write(root.path().join("812/statm"), "0 0 0 0 0 0 0\n").unwrap();
     std::fs::write(
         root.path().join("812/io"),
         "read_bytes: 99999\nwrite_bytes: 9999999\n",
     )
     .unwrap();
-    let after = watched
-        .until(|sampled| sample_of(sampled, 812).filter(|sample| sample.write_bytes == 9_999_999));
-    let memory =
-        |sample: &benchmesh_agent::sampler::DaemonSample| (sample.rss_bytes, sample.vsz_bytes);
+    let after = watched.until(|sampled| {
+        sample_of(sampled, 812).filter(|sample| sample.figures.write_bytes == 9_999_999)
+    });
+    let memory = |sample: &benchmesh_agent::sampler::DaemonSample| {
+        (sample.figures.rss_bytes, sample.figures.vsz_bytes)
+    };
     assert_eq!(memory(&after), memory(&before));
     // One that is first seen like this has no figures at all.
     let root = recorded::tree();
@@ -116,7 +127,7 @@ fn the_switches_of_a_single_thread_are_the_process() {
     }
     .write(root.path());
     let osd = Watched::tree(root.path().to_owned()).daemon(812);
-    assert_eq!((osd.vol_ctx, osd.invol_ctx), (4711, 815));
+    assert_eq!((osd.figures.vol_ctx, osd.figures.invol_ctx), (4711, 815));
 }
 
 #[test]
@@ -125,8 +136,15 @@ fn what_cannot_be_read_is_not_zero() {
     std::fs::remove_file(root.path().join("812/io")).unwrap();
     std::fs::remove_dir_all(root.path().join("812/fd")).unwrap();
     let osd = Watched::tree(root.path().to_owned()).daemon(812);
-    assert_eq!((osd.read_bytes, osd.write_bytes, osd.fds), (-1, -1, -1));
-    assert_eq!(osd.threads, 57);
+    assert_eq!(
+        (
+            osd.figures.read_bytes,
+            osd.figures.write_bytes,
+            osd.figures.fds
+        ),
+        (-1, -1, -1)
+    );
+    assert_eq!(osd.figures.threads, 57);
 }
 
 #[test]
@@ -218,17 +236,17 @@ fn counters_that_fall_stand_still() {
     // Written last: who sees it has seen the others.
     write("statm", "9 1 0 0 0 0 0\n");
     let page = i64::try_from(rustix::param::page_size()).unwrap();
-    let after =
-        watched.until(|sampled| sample_of(sampled, 812).filter(|sample| sample.rss_bytes == page));
+    let after = watched
+        .until(|sampled| sample_of(sampled, 812).filter(|sample| sample.figures.rss_bytes == page));
     let after =
         watched.until(|sampled| sample_of(sampled, 812).filter(|sample| sample.at > after.at));
     assert_eq!(
-        (after.read_bytes, after.write_bytes),
-        (before.read_bytes, before.write_bytes)
+        (after.figures.read_bytes, after.figures.write_bytes),
+        (before.figures.read_bytes, before.figures.write_bytes)
     );
     assert_eq!(
-        (after.cpu_user_us, after.cpu_system_us),
-        (before.cpu_user_us, before.cpu_system_us)
+        (after.figures.cpu_user_us, after.figures.cpu_system_us),
+        (before.figures.cpu_user_us, before.figures.cpu_system_us)
     );
 }
 
@@ -335,7 +353,7 @@ proptest! {
             let sampled = watched.next();
             prop_assert!(sample_of(&sampled, 900).is_some(), "the others go on");
             for sample in &sampled.daemons {
-                prop_assert!(sample.cpu_user_us >= 0 && sample.rss_bytes >= 0 && sample.read_bytes >= -1);
+                prop_assert!(sample.figures.cpu_user_us >= 0 && sample.figures.rss_bytes >= 0 && sample.figures.read_bytes >= -1);
             }
             watched.sampler.stop();
         }

@@ -27,7 +27,7 @@ const POINT: f64 = 1.0;
 const AROUND: Duration = Duration::from_millis(2);
 
 fn cpu_us(sample: &DaemonSample) -> i64 {
-    sample.cpu_user_us + sample.cpu_system_us
+    sample.figures.cpu_user_us + sample.figures.cpu_system_us
 }
 
 /// Percent of one CPU between two samples.
@@ -99,11 +99,11 @@ fn a_known_time_on_a_cpu_among_many() {
                 "sampled {sampled:?}, burnt {BURNT:?}: {after:?}"
             );
             for sample in [before, after] {
-                assert!(sample.cpu_user_us >= latest.cpu_user_us);
-                assert!(sample.cpu_system_us >= latest.cpu_system_us);
+                assert!(sample.figures.cpu_user_us >= latest.figures.cpu_user_us);
+                assert!(sample.figures.cpu_system_us >= latest.figures.cpu_system_us);
                 latest = sample;
             }
-            brief += i32::from(after.minor_faults == -1);
+            brief += i32::from(after.figures.minor_faults == -1);
         }
         Ok(())
     });
@@ -142,12 +142,12 @@ fn memory_that_was_given_back_between_two_samples() {
         .trim_end_matches(" kB")
         .parse()
         .unwrap();
-    assert_eq!(after.rss_peak_bytes, peak * 1024);
+    assert_eq!(after.figures.rss_peak_bytes, peak * 1024);
     assert!(
-        after.rss_bytes < before.rss_bytes + MIB,
+        after.figures.rss_bytes < before.figures.rss_bytes + MIB,
         "it was given back"
     );
-    let risen = after.rss_peak_bytes - before.rss_peak_bytes;
+    let risen = after.figures.rss_peak_bytes - before.figures.rss_peak_bytes;
     assert!((risen - TOUCHED).abs() <= MIB, "{risen} bytes");
 }
 
@@ -182,14 +182,14 @@ fn user_and_system_apart() {
         );
         assert!(user_us + system_us >= 1_400_000, "{stat}");
         timing!(
-            (user_us - last.cpu_user_us).abs() <= 2 * ticks,
+            (user_us - last.figures.cpu_user_us).abs() <= 2 * ticks,
             "user {user_us} us, sampled {} us",
-            last.cpu_user_us
+            last.figures.cpu_user_us
         );
         timing!(
-            (system_us - last.cpu_system_us).abs() <= 2 * ticks,
+            (system_us - last.figures.cpu_system_us).abs() <= 2 * ticks,
             "system {system_us} us, sampled {} us",
-            last.cpu_system_us
+            last.figures.cpu_system_us
         );
         Ok(())
     });
@@ -212,13 +212,13 @@ fn memory_that_was_touched() {
     let now = MonoNanos::now();
     let after =
         watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now));
-    let grown = after.rss_bytes - before.rss_bytes;
+    let grown = after.figures.rss_bytes - before.figures.rss_bytes;
     assert!(
         (grown - TOUCHED).abs() <= MIB,
         "sampled {grown} bytes more, touched {TOUCHED}"
     );
-    assert!((after.vsz_bytes - before.vsz_bytes - TOUCHED).abs() <= MIB);
-    assert!(after.minor_faults > before.minor_faults);
+    assert!((after.figures.vsz_bytes - before.figures.vsz_bytes - TOUCHED).abs() <= MIB);
+    assert!(after.figures.minor_faults > before.figures.minor_faults);
 }
 
 #[test]

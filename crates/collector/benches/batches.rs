@@ -5,6 +5,7 @@ use benchmesh_collector::ingest::Batch;
 use benchmesh_collector::model::MeshMicros;
 use benchmesh_collector::store::Store;
 use benchmesh_collector::store::rows::{NewAgent, NewHost};
+use benchmesh_model::figures::{DaemonFigures, Figures, columns};
 use benchmesh_proto::v1 as proto;
 use benchmesh_workloads::histogram::Histogram;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -17,6 +18,21 @@ fn samples(sequence: u64, rows: i32) -> proto::Batch {
     let count = usize::try_from(rows).unwrap();
     let at = T0 + i64::try_from(sequence).unwrap() * 1_000_000;
     let column = |value: i64| vec![value; count];
+    let figures = DaemonFigures {
+        cpu_user_us: 3_000_000_000,
+        cpu_system_us: 900_000_000,
+        rss_bytes: 4_294_967_296,
+        vsz_bytes: 8_589_934_592,
+        threads: 60,
+        fds: 300,
+        read_bytes: 50_000_000_000,
+        write_bytes: 70_000_000_000,
+        vol_ctx: 40_000_000,
+        invol_ctx: 500_000,
+        minor_faults: 9_000_000,
+        major_faults: 120,
+        ..DaemonFigures::UNREAD
+    };
     proto::Batch {
         spool_id: "spool".to_owned(),
         first_sequence: sequence,
@@ -34,19 +50,10 @@ fn samples(sequence: u64, rows: i32) -> proto::Batch {
             pid: (0..rows).collect(),
             start_ticks: vec![7; count],
             at_us: column(at),
-            cpu_user_us: column(3_000_000_000),
-            cpu_system_us: column(900_000_000),
-            rss_bytes: column(4_294_967_296),
-            vsz_bytes: column(8_589_934_592),
-            threads: column(60),
-            fds: column(300),
-            read_bytes: column(50_000_000_000),
-            write_bytes: column(70_000_000_000),
-            vol_ctx: column(40_000_000),
-            invol_ctx: column(500_000),
-            minor_faults: column(9_000_000),
-            major_faults: column(120),
-            rss_peak_bytes: column(-1),
+            figures: columns(std::iter::repeat_n(figures, count))
+                .into_iter()
+                .map(Into::into)
+                .collect(),
         }),
         ..proto::Batch::default()
     }

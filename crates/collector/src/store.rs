@@ -8,6 +8,7 @@ pub mod annotate;
 mod blocked;
 pub(crate) mod busy;
 mod environment;
+mod figure_columns;
 mod finish;
 mod flag_columns;
 pub mod import;

@@ -8,6 +8,7 @@ use benchmesh_collector::ingest::Batch;
 use benchmesh_collector::model::MeshMicros;
 use benchmesh_collector::store::Store;
 use benchmesh_collector::store::rows::{NewAgent, NewHost};
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1 as proto;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -117,19 +118,7 @@ fn batch(sequence: u64) -> Batch {
             pid: pids,
             start_ticks: vec![1; rows],
             at_us: vec![at; rows],
-            cpu_user_us: vec![1; rows],
-            cpu_system_us: vec![1; rows],
-            rss_bytes: vec![1; rows],
-            vsz_bytes: vec![1; rows],
-            threads: vec![1; rows],
-            fds: vec![1; rows],
-            read_bytes: vec![1; rows],
-            write_bytes: vec![1; rows],
-            vol_ctx: vec![1; rows],
-            invol_ctx: vec![1; rows],
-            minor_faults: vec![1; rows],
-            major_faults: vec![1; rows],
-            rss_peak_bytes: vec![-1; rows],
+            figures: vec![vec![1; rows].into(); DaemonFigures::ALL.len()],
         }),
         ..proto::Batch::default()
     };

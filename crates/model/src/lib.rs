@@ -1,5 +1,6 @@
 //! Facts that agent and collector share, as tables. Pure: no I/O, no wire, no database.
 
 pub mod events;
+pub mod figures;
 pub mod systems;
 pub mod text;

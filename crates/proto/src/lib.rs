@@ -16,8 +16,14 @@ pub mod v1 {
     tonic::include_proto!("benchmesh.v1");
 }
 
+impl From<Vec<i64>> for v1::FigureColumn {
+    fn from(values: Vec<i64>) -> Self {
+        Self { values }
+    }
+}
+
 /// Both ends must have the same; it changes whenever a message changes its meaning.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// The largest message that either side accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 8 << 20;

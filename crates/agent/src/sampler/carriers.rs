@@ -70,19 +70,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use benchmesh_model::figures::{Figures, NetFigures};
 
     fn net(interface: &str) -> NetSample {
         NetSample {
             at: MonoNanos(1),
             interface: interface.into(),
-            rx_bytes: 0,
-            rx_packets: 0,
-            rx_errors: 0,
-            rx_dropped: 0,
-            tx_bytes: 0,
-            tx_packets: 0,
-            tx_errors: 0,
-            tx_dropped: 0,
+            figures: NetFigures::UNREAD,
         }
     }
 

@@ -15,6 +15,7 @@ mod files;
 use std::fmt::Display;
 use std::path::Path;
 
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_workloads::clock::MonoNanos;
 use tracing::{info, warn};
 
@@ -63,8 +64,8 @@ pub(crate) struct Daemon {
     clock_reading: ClockReading,
     /// How much the reading that follows [`Daemon::read_clock`] takes.
     pub(crate) depth: Depth,
-    /// The latest whole sample, and the CPU clock then.
-    whole: Option<DaemonSample>,
+    /// What was read whole last, and the CPU clock then.
+    whole: Option<DaemonFigures>,
     whole_ns: Option<u64>,
     /// Samples since it last ran.
     asleep_for: u32,
@@ -120,14 +121,6 @@ pub(crate) enum Depth {
     /// Whole, with the most memory that was ever resident: at the edges of a step, because that costs as much as all
     /// else.
     Mark,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    rss_bytes: i64,
-    vsz_bytes: i64,
-    /// -1: not read.
-    rss_peak_bytes: i64,
 }
 
 /// What came of a reading.
@@ -270,14 +263,15 @@ impl Daemon {
     ) -> Result<Reading, Failure> {
         let statm = read(&self.statm, "statm", buffer, parse::statm)?;
         let bytes = |pages: u64| parse::signed(pages.saturating_mul(context.page_bytes));
-        let memory = Memory {
+        let memory = DaemonFigures {
             rss_bytes: bytes(statm.resident_pages),
             vsz_bytes: bytes(statm.size_pages),
             rss_peak_bytes: self.peak(buffer)?,
+            ..DaemonFigures::UNREAD
         };
         // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for the
         // kernel's own, which never had any.
-        let lives = |whole: &DaemonSample| memory.vsz_bytes > 0 || whole.vsz_bytes == 0;
+        let lives = |whole: &DaemonFigures| memory.vsz_bytes > 0 || whole.vsz_bytes == 0;
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
             // Memory is taken from a process that sleeps; nothing else of it changes.
             if !self.has_run() {
@@ -292,16 +286,16 @@ impl Daemon {
                     };
                     self.note_state(stat.state, frozen);
                 }
-                return Ok(Reading::Sample(DaemonSample {
-                    at: self.clock_reading.at,
+                return Ok(Reading::Sample(self.sample(DaemonFigures {
                     rss_bytes: memory.rss_bytes,
                     vsz_bytes: memory.vsz_bytes,
                     rss_peak_bytes: memory.rss_peak_bytes,
                     ..whole
-                }));
+                })));
             }
             if let (Depth::Brief, Some(total_ns)) = (self.depth, self.clock_reading.total_ns) {
-                return Ok(Reading::Sample(self.brief(total_ns, memory)));
+                let used = self.cpu.carry_on(total_ns);
+                return Ok(Reading::Sample(self.sample(with_cpu(used, memory))));
             }
         }
         self.read_whole(memory, switches, context, buffer)
@@ -320,36 +314,19 @@ impl Daemon {
         }
     }
 
-    fn brief(&mut self, total_ns: u64, memory: Memory) -> DaemonSample {
-        let used = self.cpu.carry_on(total_ns);
-        self.bare(used, memory)
-    }
-
-    /// CPU time, as user and system nanoseconds, and memory; what was not read is -1.
-    fn bare(&self, (user_ns, system_ns): (u64, u64), memory: Memory) -> DaemonSample {
+    /// A sample at the instant of the clock's reading.
+    fn sample(&self, figures: DaemonFigures) -> DaemonSample {
         DaemonSample {
             at: self.clock_reading.at,
             pid: self.pid,
             start_ticks: self.start_ticks,
-            cpu_user_us: parse::signed(user_ns / 1000),
-            cpu_system_us: parse::signed(system_ns / 1000),
-            rss_bytes: memory.rss_bytes,
-            vsz_bytes: memory.vsz_bytes,
-            rss_peak_bytes: memory.rss_peak_bytes,
-            threads: -1,
-            fds: -1,
-            read_bytes: -1,
-            write_bytes: -1,
-            vol_ctx: -1,
-            invol_ctx: -1,
-            minor_faults: -1,
-            major_faults: -1,
+            figures,
         }
     }
 
     fn read_whole(
         &mut self,
-        memory: Memory,
+        memory: DaemonFigures,
         switches: Option<SwitchCounts>,
         context: &ReadContext,
         buffer: &mut Buffer,
@@ -390,12 +367,11 @@ impl Daemon {
             system_ticks: stat.system_ticks,
         };
         let used = self.cpu.advance(ticks, context.tick);
-        let bare = self.bare(used, memory);
         let counters = &mut self.counters;
         let counted = |counter: &mut Counter, raw: Option<u64>| {
             raw.map_or(-1, |raw| parse::signed(counter.advance(raw)))
         };
-        let mut sample = DaemonSample {
+        let mut figures = DaemonFigures {
             threads: parse::signed(stat.threads),
             fds,
             read_bytes: counted(&mut counters.read_bytes, io.map(|io| io.read_bytes)),
@@ -410,13 +386,13 @@ impl Daemon {
             ),
             minor_faults: counted(&mut counters.minor_faults, Some(stat.minor_faults)),
             major_faults: counted(&mut counters.major_faults, Some(stat.major_faults)),
-            ..bare
+            ..with_cpu(used, memory)
         };
         if ending {
             // Without an earlier reading nothing is known of its memory, and zero would be a figure.
             let last = self.whole.map(|whole| {
-                sample.keep_gauges_of(&whole);
-                sample
+                keep_gauges_of(&whole, &mut figures);
+                self.sample(figures)
             });
             return Ok(match (over, last) {
                 (true, last) => Reading::Ended(last),
@@ -425,10 +401,10 @@ impl Daemon {
             });
         }
         self.asleep_for = 0;
-        self.whole = Some(sample);
+        self.whole = Some(figures);
         self.whole_ns = total_ns;
         self.note_falls();
-        Ok(Reading::Sample(sample))
+        Ok(Reading::Sample(self.sample(figures)))
     }
 
     /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then in every few. Its
@@ -491,19 +467,27 @@ impl Daemon {
     }
 }
 
-impl DaemonSample {
-    /// A process that has ended has no memory, threads or files: zeros would be the lowest ever seen of it.
-    fn keep_gauges_of(&mut self, latest: &DaemonSample) {
-        self.rss_bytes = latest.rss_bytes;
-        self.vsz_bytes = latest.vsz_bytes;
-        self.threads = latest.threads;
-        self.fds = latest.fds;
-        self.vol_ctx = self.vol_ctx.max(latest.vol_ctx);
-        self.invol_ctx = self.invol_ctx.max(latest.invol_ctx);
-        self.read_bytes = self.read_bytes.max(latest.read_bytes);
-        self.write_bytes = self.write_bytes.max(latest.write_bytes);
+/// Puts CPU time, as user and system nanoseconds, beside what was read.
+fn with_cpu((user_ns, system_ns): (u64, u64), read: DaemonFigures) -> DaemonFigures {
+    DaemonFigures {
+        cpu_user_us: parse::signed(user_ns / 1000),
+        cpu_system_us: parse::signed(system_ns / 1000),
+        ..read
     }
 }
+
+/// A process that has ended has no memory, threads or files: zeros would be the lowest ever seen of it.
+fn keep_gauges_of(latest: &DaemonFigures, last: &mut DaemonFigures) {
+    last.rss_bytes = latest.rss_bytes;
+    last.vsz_bytes = latest.vsz_bytes;
+    last.threads = latest.threads;
+    last.fds = latest.fds;
+    last.vol_ctx = last.vol_ctx.max(latest.vol_ctx);
+    last.invol_ctx = last.invol_ctx.max(latest.invol_ctx);
+    last.read_bytes = last.read_bytes.max(latest.read_bytes);
+    last.write_bytes = last.write_bytes.max(latest.write_bytes);
+}
+
 /// How long a process has run at `at`: its start is in ticks since boot, on the clock that counts suspended time.
 fn age_us(start_ticks: u64, at: MonoNanos) -> i64 {
     let ns = |clock| {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use benchmesh_model::figures::{DiskFigures, Figures, NetFigures};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::warn;
@@ -227,10 +228,7 @@ impl<'text> DiskLine<'text> {
         ];
         let [reads, read_bytes, writes, write_bytes, discards, flushes] =
             advance_all(&mut counters.plain, raw);
-        DiskSample {
-            at,
-            disk,
-            stacked,
+        let figures = DiskFigures {
             reads,
             read_bytes,
             read_us: counters.read_ms.advance_us(self.read_ms),
@@ -242,6 +240,12 @@ impl<'text> DiskLine<'text> {
             queue_us: counters.queue_ms.advance_us(self.queue_ms),
             discards,
             flushes,
+        };
+        DiskSample {
+            at,
+            disk,
+            stacked,
+            figures,
         }
     }
 }
@@ -318,7 +322,7 @@ impl Interfaces {
     }
 }
 
-/// Bytes, packets, errors and drops received, then the same sent.
+/// Bytes, packets, errors and drops received, then the same sent: in the order of [`NetFigures`].
 type Traffic = [u64; 8];
 
 fn traffic_row(
@@ -327,27 +331,10 @@ fn traffic_row(
     counters: &mut [Counter; 8],
     traffic: Traffic,
 ) -> NetSample {
-    let [
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        tx_dropped,
-    ] = advance_all(counters, traffic);
     NetSample {
         at,
         interface,
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        tx_dropped,
+        figures: NetFigures::from_values(advance_all(counters, traffic)),
     }
 }
 

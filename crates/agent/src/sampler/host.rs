@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use benchmesh_model::figures::{HostFigures, UNKNOWN};
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::io::Errno;
 use tracing::warn;
@@ -53,7 +54,7 @@ impl Host {
         let load1 = self
             .loadavg
             .read(buffer, Extent::All, load1)
-            .unwrap_or(-1.0);
+            .unwrap_or(UNKNOWN);
         let cpu_pressure = self
             .cpu_pressure
             .read(buffer, Extent::All, pressure)
@@ -67,8 +68,7 @@ impl Host {
             .read(buffer, Extent::All, pressure)
             .unwrap_or(Pressure::NONE);
         let us = |state: CpuState| parse::signed(self.tick.us(cpu.of(state)));
-        Some(HostSample {
-            at,
+        let figures = HostFigures {
             user_us: us(CpuState::User),
             nice_us: us(CpuState::Nice),
             system_us: us(CpuState::System),
@@ -92,6 +92,10 @@ impl Host {
             memory_full_us: memory_pressure.full_us,
             skipped_ticks: 0,
             sampler_cpu_us: 0,
+        };
+        Some(HostSample {
+            at,
+            figures,
             others: None,
         })
     }
@@ -271,11 +275,11 @@ fn memory(text: &[u8]) -> Result<Memory, ParseError> {
     })
 }
 
-fn load1(text: &[u8]) -> Result<f64, ParseError> {
+fn load1(text: &[u8]) -> Result<i64, ParseError> {
     let word = Words::new(parse::whole(text)?)
         .next()
         .ok_or(ParseError::Missing { field: "load" })?;
-    parse::fraction(word).ok_or(ParseError::NotANumber { field: "load" })
+    parse::hundredths(word).ok_or(ParseError::NotANumber { field: "load" })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

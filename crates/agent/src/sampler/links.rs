@@ -91,15 +91,16 @@ impl Link {
         if self.told_at.is_some_and(is_soon) {
             return None;
         }
-        let base = &self.base;
+        let (net, now) = (net.figures, net);
+        let base = self.base.figures;
         let errors = (net.rx_errors - base.rx_errors) + (net.tx_errors - base.tx_errors);
         let drops = (net.rx_dropped - base.rx_dropped) + (net.tx_dropped - base.tx_dropped);
         let packets = (net.rx_packets - base.rx_packets) + (net.tx_packets - base.tx_packets);
         let are_many = drops >= MIN_DROPS && drops >= packets / DROPS_PART;
         if errors <= 0 && !are_many {
             // What is few and far between does not add up over days.
-            if net.at.since(base.at) >= ERRORS_EVERY {
-                self.base = net.clone();
+            if now.at.since(self.base.at) >= ERRORS_EVERY {
+                self.base = now.clone();
             }
             return None;
         }
@@ -109,9 +110,9 @@ impl Link {
             rx_dropped: net.rx_dropped - base.rx_dropped,
             tx_dropped: net.tx_dropped - base.tx_dropped,
             packets,
-            since: base.at,
+            since: self.base.at,
         };
-        (self.base, self.told_at) = (net.clone(), Some(net.at));
+        (self.base, self.told_at) = (now.clone(), Some(now.at));
         Some(trouble)
     }
 
@@ -121,7 +122,7 @@ impl Link {
         in_step: Option<MonoNanos>,
         carrier: bool,
     ) -> Option<LinkTrouble> {
-        let received = net.rx_bytes != self.last.rx_bytes;
+        let received = net.figures.rx_bytes != self.last.figures.rx_bytes;
         self.has_received |= received;
         if received || !carrier {
             let since = self.silent.take();
@@ -136,9 +137,12 @@ impl Link {
         let quiet_since = self.heard.at.max(step);
         let span_us = net.at.since(self.last.at).as_micros();
         let span_us = i64::try_from(span_us).unwrap_or(i64::MAX).max(1);
-        let sent = net.tx_bytes.saturating_sub(self.last.tx_bytes);
+        let sent = net
+            .figures
+            .tx_bytes
+            .saturating_sub(self.last.figures.tx_bytes);
         let streams = sent.saturating_mul(1_000_000) / span_us > STREAM_BYTES_PER_S;
-        let sent_packets = net.tx_packets - self.heard.tx_packets;
+        let sent_packets = net.figures.tx_packets - self.heard.figures.tx_packets;
         let is_new = self.silent.is_none()
             && self.has_received
             && !streams
@@ -158,21 +162,25 @@ impl Link {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use benchmesh_model::figures::NetFigures;
 
+    const ZERO: NetFigures = NetFigures {
+        rx_bytes: 0,
+        rx_packets: 0,
+        rx_errors: 0,
+        rx_dropped: 0,
+        tx_bytes: 0,
+        tx_packets: 0,
+        tx_errors: 0,
+        tx_dropped: 0,
+    };
     const SECOND: u64 = 1_000_000_000;
 
     fn net(at_s: u64, change: impl FnOnce(&mut NetSample)) -> NetSample {
         let mut net = NetSample {
             at: MonoNanos(at_s * SECOND),
             interface: "eth0".into(),
-            rx_bytes: 0,
-            rx_packets: 0,
-            rx_errors: 0,
-            rx_dropped: 0,
-            tx_bytes: 0,
-            tx_packets: 0,
-            tx_errors: 0,
-            tx_dropped: 0,
+            figures: ZERO,
         };
         change(&mut net);
         net
@@ -192,7 +200,11 @@ mod tests {
                 &mut links,
                 None,
                 net(at_s, |net| {
-                    (net.rx_errors, net.tx_dropped, net.rx_packets) = (rx_errors, tx_dropped, 1000);
+                    (
+                        net.figures.rx_errors,
+                        net.figures.tx_dropped,
+                        net.figures.rx_packets,
+                    ) = (rx_errors, tx_dropped, 1000);
                 }),
             )
         };
@@ -237,9 +249,11 @@ mod tests {
 
         fn pass(&mut self, rx: i64, tx: i64, in_step: Option<u64>) -> Vec<LinkTrouble> {
             self.now.at = self.now.at.saturating_add(Duration::from_secs(1));
-            (self.now.rx_bytes, self.now.tx_bytes) =
-                (self.now.rx_bytes + rx, self.now.tx_bytes + tx);
-            self.now.tx_packets += tx.min(1);
+            (self.now.figures.rx_bytes, self.now.figures.tx_bytes) = (
+                self.now.figures.rx_bytes + rx,
+                self.now.figures.tx_bytes + tx,
+            );
+            self.now.figures.tx_packets += tx.min(1);
             told(&mut self.links, in_step, self.now.clone())
         }
 
@@ -300,7 +314,7 @@ mod tests {
         cut.seconds(5, 60, 60, step);
         for _ in 0..30 {
             cut.now.at = cut.now.at.saturating_add(Duration::from_secs(1));
-            cut.now.tx_packets += 1;
+            cut.now.figures.tx_packets += 1;
             let nets = [cut.now.clone()];
             let changes = cut
                 .links

@@ -235,10 +235,12 @@ pub(crate) fn number(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// A decimal fraction such as a load average.
-pub(crate) fn fraction(word: &[u8]) -> Option<f64> {
+/// A decimal fraction such as a load average, in hundredths.
+pub(crate) fn hundredths(word: &[u8]) -> Option<i64> {
     let value: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
-    (value.is_finite() && value >= 0.0).then_some(value)
+    #[expect(clippy::cast_possible_truncation, reason = "a cast saturates")]
+    let hundredths = (value * 100.0).round() as i64;
+    (value.is_finite() && value >= 0.0).then_some(hundredths)
 }
 
 /// The database's integers are signed; nothing real reaches this limit.
@@ -391,8 +393,8 @@ mod tests {
                 switches(&text),
                 peak(&text),
             );
-            if let Some(value) = fraction(&text) {
-                prop_assert!(!value.is_nan());
+            if let Some(value) = hundredths(&text) {
+                prop_assert!(value >= 0);
             }
             prop_assert!(
                 stat(text.strip_suffix(b"\n").unwrap_or(b"")).is_err() || text.ends_with(b"\n\n")
@@ -404,7 +406,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_an_error_or_a_value(text in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = (stat(&text), statm(&text), io(&text), switches(&text), fraction(&text), number(&text));
+            let _ = (stat(&text), statm(&text), io(&text), switches(&text), hundredths(&text), number(&text));
         }
 
         #[test]

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
 use benchmesh_workloads::clock::MonoNanos;
 
 /// All that was read at one instant. Rows carry their own instants: a reading has a window.
@@ -85,54 +86,13 @@ pub struct DaemonSample {
     pub at: MonoNanos,
     pub pid: i32,
     pub start_ticks: u64,
-    pub cpu_user_us: i64,
-    pub cpu_system_us: i64,
-    pub rss_bytes: i64,
-    pub vsz_bytes: i64,
-    /// The most that was ever resident since its start; -1: not read this time, as at all samples but those of marks.
-    pub rss_peak_bytes: i64,
-    pub threads: i64,
-    /// -1: unknown.
-    pub fds: i64,
-    /// Bytes fetched from the storage layer; -1: not permitted to read.
-    pub read_bytes: i64,
-    pub write_bytes: i64,
-    /// Switches of all threads that live; -1: unknown (several threads, and no right to ask the kernel for their sum).
-    pub vol_ctx: i64,
-    pub invol_ctx: i64,
-    pub minor_faults: i64,
-    pub major_faults: i64,
+    pub figures: DaemonFigures,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostSample {
     pub at: MonoNanos,
-    pub user_us: i64,
-    pub nice_us: i64,
-    pub system_us: i64,
-    pub idle_us: i64,
-    pub iowait_us: i64,
-    pub irq_us: i64,
-    pub softirq_us: i64,
-    pub steal_us: i64,
-    pub memory_total_bytes: i64,
-    pub memory_available_bytes: i64,
-    pub memory_free_bytes: i64,
-    pub cached_bytes: i64,
-    pub dirty_bytes: i64,
-    pub writeback_bytes: i64,
-    pub swap_used_bytes: i64,
-    pub load1: f64,
-    /// Pressure stall totals; -1 where the kernel has none.
-    pub cpu_some_us: i64,
-    pub io_some_us: i64,
-    pub io_full_us: i64,
-    pub memory_some_us: i64,
-    pub memory_full_us: i64,
-    /// Ticks that the sampler has missed since it started.
-    pub skipped_ticks: i64,
-    /// CPU time of the sampler's own thread since it started.
-    pub sampler_cpu_us: i64,
+    pub figures: HostFigures,
     /// Who else was busy since this was said last; `None`: nobody, or nobody looked.
     pub others: Option<BusyOthers>,
 }
@@ -153,17 +113,7 @@ pub struct DiskSample {
     pub disk: Arc<str>,
     /// It stands on other disks of this host, where its work is counted again.
     pub stacked: bool,
-    pub reads: i64,
-    pub read_bytes: i64,
-    pub read_us: i64,
-    pub writes: i64,
-    pub write_bytes: i64,
-    pub write_us: i64,
-    pub in_flight: i64,
-    pub busy_us: i64,
-    pub queue_us: i64,
-    pub discards: i64,
-    pub flushes: i64,
+    pub figures: DiskFigures,
 }
 
 /// An interface whose other end has gone, or is back: a cable, a switch's port, the peer of a veth.
@@ -204,12 +154,5 @@ pub enum LinkTrouble {
 pub struct NetSample {
     pub at: MonoNanos,
     pub interface: Arc<str>,
-    pub rx_bytes: i64,
-    pub rx_packets: i64,
-    pub rx_errors: i64,
-    pub rx_dropped: i64,
-    pub tx_bytes: i64,
-    pub tx_packets: i64,
-    pub tx_errors: i64,
-    pub tx_dropped: i64,
+    pub figures: NetFigures,
 }

@@ -289,8 +289,9 @@ impl SamplerThread {
         self.cost.cpu_ns = thread_cpu_ns();
         sampled.cost = self.cost;
         if let Some(host) = &mut sampled.host {
-            host.skipped_ticks = i64::try_from(sampled.skipped_ticks).unwrap_or(i64::MAX);
-            host.sampler_cpu_us = i64::try_from(self.cost.cpu_ns / 1_000).unwrap_or(i64::MAX);
+            host.figures.skipped_ticks = i64::try_from(sampled.skipped_ticks).unwrap_or(i64::MAX);
+            host.figures.sampler_cpu_us =
+                i64::try_from(self.cost.cpu_ns / 1_000).unwrap_or(i64::MAX);
         }
         sampled
     }

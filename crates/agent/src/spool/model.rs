@@ -12,6 +12,7 @@ use crate::sampler::HostSample;
 use crate::state::StateDir;
 use crate::telemetry::{At, Batch, EndState, MeshMicros, OpInterval, Row, RunUid, TaskEnd, TaskId};
 use crate::wire;
+use benchmesh_model::figures::{Figures, HostFigures};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -231,29 +232,10 @@ fn sample(clock: i64) -> At<HostSample> {
     let at = MonoNanos(1);
     let row = HostSample {
         at,
-        user_us: clock,
-        nice_us: 0,
-        system_us: 0,
-        idle_us: 0,
-        iowait_us: 0,
-        irq_us: 0,
-        softirq_us: 0,
-        steal_us: 0,
-        memory_total_bytes: 0,
-        memory_available_bytes: 0,
-        memory_free_bytes: 0,
-        cached_bytes: 0,
-        dirty_bytes: 0,
-        writeback_bytes: 0,
-        swap_used_bytes: 0,
-        load1: 0.5,
-        cpu_some_us: -1,
-        io_some_us: -1,
-        io_full_us: -1,
-        memory_some_us: -1,
-        memory_full_us: -1,
-        skipped_ticks: 0,
-        sampler_cpu_us: 0,
+        figures: HostFigures {
+            user_us: clock,
+            ..HostFigures::UNREAD
+        },
         others: None,
     };
     At {

@@ -399,6 +399,7 @@ mod tests {
     use super::*;
     use crate::clock::{Exchange, Filter};
     use crate::sampler::{Cost, DiskSample};
+    use benchmesh_model::figures::{DiskFigures, Figures};
 
     fn map() -> MeshMap {
         let mono = MonoNanos(1_000_000);
@@ -432,17 +433,7 @@ mod tests {
             at,
             disk: "sda".into(),
             stacked: false,
-            reads: 1,
-            read_bytes: 1,
-            read_us: 1,
-            writes: 1,
-            write_bytes: 1,
-            write_us: 1,
-            in_flight: 0,
-            busy_us: 1,
-            queue_us: 1,
-            discards: 0,
-            flushes: 0,
+            figures: DiskFigures::UNREAD,
         };
         Sampled {
             at,

@@ -15,6 +15,7 @@ use crate::telemetry::{
     Severity, TaskEnd, TaskId,
 };
 use crate::wire;
+use benchmesh_model::figures::{Figures, NetFigures};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -547,14 +548,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
             row: crate::sampler::NetSample {
                 at: MonoNanos(5),
                 interface: "eth0".into(),
-                rx_bytes: i64::MIN,
-                rx_packets: i64::MIN,
-                rx_errors: i64::MIN,
-                rx_dropped: i64::MIN,
-                tx_bytes: i64::MIN,
-                tx_packets: i64::MIN,
-                tx_errors: i64::MIN,
-                tx_dropped: i64::MIN,
+                figures: NetFigures::from_values([i64::MIN; 99]),
             },
         }));
     }

@@ -4,6 +4,7 @@ use crate::agent::{Agent, Home};
 use crate::collector::{Collector, State};
 use crate::commands::{arm, end, null_task};
 use benchmesh_agent::sampler::DaemonRule;
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 
@@ -171,8 +172,15 @@ fn the_host_is_sampled_when_appointed_and_at_marks() {
                 && let Some(place) = samples.pid.iter().position(|pid| *pid == me)
             {
                 assert!(known, "it was described before it was sampled");
-                assert_eq!(samples.pid.len(), samples.major_faults.len());
-                assert!(samples.rss_bytes[place] > 0);
+                let columns = &samples.figures;
+                assert_eq!(columns.len(), DaemonFigures::ALL.len());
+                assert!(
+                    columns
+                        .iter()
+                        .all(|it| it.values.len() == samples.pid.len())
+                );
+                let figures = DaemonFigures::from_values(columns.iter().map(|it| it.values[place]));
+                assert!(figures.rss_bytes > 0);
                 assert!(samples.at_us[place].abs_diff(now) < 30_000_000, "mesh time");
                 return Some(());
             }

@@ -1,5 +1,6 @@
 //! What the generators send: daemons of one host sampled once a second, with figures as storage daemons have them.
 
+use benchmesh_model::figures::{DaemonFigures, Figures, columns};
 use benchmesh_proto::v1 as proto;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,11 +40,22 @@ impl Beats {
             (first..first + beats)
                 .flat_map(move |beat| (0..daemons).map(move |daemon| (beat, daemon)))
         };
-        let column = |value: fn(i64, i64) -> i64| -> Vec<i64> {
-            samples()
-                .map(|(beat, daemon)| value(beat, daemon))
-                .collect()
+        let figures = |(beat, daemon): (i64, i64)| DaemonFigures {
+            cpu_user_us: 3_000_000_000 + beat * 83_117 + daemon * 977,
+            cpu_system_us: 900_000_000 + beat * 41_011 + daemon * 131,
+            rss_bytes: 4_294_967_296 + (beat * 7919 + daemon * 104_729) % 1_000_000 * 4096,
+            vsz_bytes: 8_589_934_592 + daemon * 4096,
+            threads: 60 + daemon % 40,
+            fds: 300 + (beat + daemon) % 50,
+            read_bytes: 50_000_000_000 + beat * 1_048_576 + daemon,
+            write_bytes: 70_000_000_000 + beat * 2_097_152 + daemon,
+            vol_ctx: 40_000_000 + beat * 1200 + daemon,
+            invol_ctx: 500_000 + beat * 13 + daemon,
+            minor_faults: 9_000_000 + beat * 55 + daemon,
+            major_faults: 120 + beat / 100 + daemon,
+            ..DaemonFigures::UNREAD
         };
+        let rows: Vec<_> = samples().map(figures).collect();
         proto::Batch {
             spool_id: self.spool_id.clone(),
             first_sequence: self.sequence,
@@ -62,21 +74,10 @@ impl Beats {
                 at_us: samples()
                     .map(|(beat, daemon)| first_us + beat * 1000 + daemon * 7)
                     .collect(),
-                cpu_user_us: column(|beat, daemon| 3_000_000_000 + beat * 83_117 + daemon * 977),
-                cpu_system_us: column(|beat, daemon| 900_000_000 + beat * 41_011 + daemon * 131),
-                rss_bytes: column(|beat, daemon| {
-                    4_294_967_296 + (beat * 7919 + daemon * 104_729) % 1_000_000 * 4096
-                }),
-                vsz_bytes: column(|_, daemon| 8_589_934_592 + daemon * 4096),
-                threads: column(|_, daemon| 60 + daemon % 40),
-                fds: column(|beat, daemon| 300 + (beat + daemon) % 50),
-                read_bytes: column(|beat, daemon| 50_000_000_000 + beat * 1_048_576 + daemon),
-                write_bytes: column(|beat, daemon| 70_000_000_000 + beat * 2_097_152 + daemon),
-                vol_ctx: column(|beat, daemon| 40_000_000 + beat * 1200 + daemon),
-                invol_ctx: column(|beat, daemon| 500_000 + beat * 13 + daemon),
-                minor_faults: column(|beat, daemon| 9_000_000 + beat * 55 + daemon),
-                major_faults: column(|beat, daemon| 120 + beat / 100 + daemon),
-                rss_peak_bytes: column(|_, _| -1),
+                figures: columns(rows.into_iter())
+                    .into_iter()
+                    .map(Into::into)
+                    .collect(),
             }),
             ..proto::Batch::default()
         }

@@ -7,9 +7,13 @@ use benchmesh_collector::model::MeshMicros;
 use benchmesh_collector::store::Publisher;
 use benchmesh_collector::store::rows::{NewAgent, NewHost};
 use benchmesh_collector::store::{GROUP_ROWS, Store};
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use rusqlite::Connection;
 use std::path::Path;
 use std::time::Instant;
+
+/// The daemon, the instant and the figures.
+const COLUMNS: usize = 2 + DaemonFigures::ALL.len();
 
 /// Transactions of one round and side.
 const TRANSACTIONS: usize = 10;
@@ -228,7 +232,7 @@ impl BareSide {
 
     fn round(&mut self, count: usize, batches_per_transaction: usize) -> Figure {
         let sessions = self.beats.len();
-        let mut transactions: Vec<Vec<[i64; 14]>> = Vec::new();
+        let mut transactions: Vec<Vec<[i64; COLUMNS]>> = Vec::new();
         for index in 0..count {
             if index % batches_per_transaction == 0 {
                 transactions.push(Vec::new());
@@ -237,22 +241,11 @@ impl BareSide {
             let samples = self.beats[session].next_batch().daemon_samples.unwrap();
             let first = (session * self.daemons) as i64 + 1;
             let rows = (0..self.rows).map(|row| {
-                [
-                    first + (row % self.daemons) as i64,
-                    samples.at_us[row],
-                    samples.cpu_user_us[row],
-                    samples.cpu_system_us[row],
-                    samples.rss_bytes[row],
-                    samples.vsz_bytes[row],
-                    samples.threads[row],
-                    samples.fds[row],
-                    samples.read_bytes[row],
-                    samples.write_bytes[row],
-                    samples.vol_ctx[row],
-                    samples.invol_ctx[row],
-                    samples.minor_faults[row],
-                    samples.major_faults[row],
-                ]
+                std::array::from_fn(|column| match column {
+                    0 => first + (row % self.daemons) as i64,
+                    1 => samples.at_us[row],
+                    _ => samples.figures[column - 2].values[row],
+                })
             });
             transactions.last_mut().unwrap().extend(rows);
         }
@@ -267,9 +260,10 @@ impl BareSide {
                     .unwrap();
                 {
                     let mut insert = transaction
-                        .prepare_cached(
-                            "INSERT INTO daemon_samples VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULL)",
-                        )
+                        .prepare_cached(&format!(
+                            "INSERT INTO daemon_samples VALUES ({})",
+                            vec!["?"; COLUMNS].join(",")
+                        ))
                         .unwrap();
                     for row in rows.iter() {
                         insert.execute(rusqlite::params_from_iter(row)).unwrap();

@@ -8,6 +8,7 @@ mod wire;
 pub use wire::BatchError;
 
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
 use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored in one transaction.
@@ -102,91 +103,39 @@ pub struct DaemonSeen {
     pub is_parent: bool,
 }
 
-/// One reading of a daemon. Counters are cumulative; `None`: not permitted or not read this time.
+/// One reading of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSample {
     pub process: Process,
     pub at: MeshMicros,
-    pub cpu_user_us: i64,
-    pub cpu_system_us: i64,
-    pub rss_bytes: i64,
-    pub vsz_bytes: i64,
-    /// The most that was ever resident.
-    pub rss_peak_bytes: Option<i64>,
-    pub threads: Option<i64>,
-    pub fds: Option<i64>,
-    pub read_bytes: Option<i64>,
-    pub write_bytes: Option<i64>,
-    pub vol_ctx: Option<i64>,
-    pub invol_ctx: Option<i64>,
-    pub minor_faults: Option<i64>,
-    pub major_faults: Option<i64>,
+    pub figures: DaemonFigures,
 }
 
-/// One reading of a host; CPU times and pressure totals are cumulative.
+/// One reading of a host.
 #[derive(Clone, Debug)]
 pub struct HostSample {
     pub at: MeshMicros,
-    pub user_us: i64,
-    pub nice_us: i64,
-    pub system_us: i64,
-    pub idle_us: i64,
-    pub iowait_us: i64,
-    pub irq_us: i64,
-    pub softirq_us: i64,
-    pub steal_us: i64,
-    pub memory_total_bytes: i64,
-    pub memory_available_bytes: i64,
-    pub memory_free_bytes: i64,
-    pub cached_bytes: i64,
-    pub dirty_bytes: i64,
-    pub writeback_bytes: i64,
-    pub swap_used_bytes: i64,
-    pub load1: f64,
-    pub cpu_some_us: Option<i64>,
-    pub io_some_us: Option<i64>,
-    pub io_full_us: Option<i64>,
-    pub memory_some_us: Option<i64>,
-    pub memory_full_us: Option<i64>,
-    pub skipped_ticks: i64,
-    pub sampler_cpu_us: i64,
+    pub figures: HostFigures,
     /// Processes that are not watched and took CPU time, as JSON.
     pub busy_others: Option<String>,
 }
 
-/// One reading of a disk; all but `in_flight` are cumulative.
+/// One reading of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskSample {
     pub at: MeshMicros,
     pub disk: String,
     /// It stands on other disks of the host.
     pub stacked: bool,
-    pub reads: i64,
-    pub read_bytes: i64,
-    pub read_us: i64,
-    pub writes: i64,
-    pub write_bytes: i64,
-    pub write_us: i64,
-    pub in_flight: i64,
-    pub busy_us: i64,
-    pub queue_us: i64,
-    pub discards: i64,
-    pub flushes: i64,
+    pub figures: DiskFigures,
 }
 
-/// One reading of a network interface; all cumulative.
+/// One reading of a network interface.
 #[derive(Clone, Debug)]
 pub struct NetSample {
     pub at: MeshMicros,
     pub interface: String,
-    pub rx_bytes: i64,
-    pub rx_packets: i64,
-    pub rx_errors: i64,
-    pub rx_dropped: i64,
-    pub tx_bytes: i64,
-    pub tx_packets: i64,
-    pub tx_errors: i64,
-    pub tx_dropped: i64,
+    pub figures: NetFigures,
 }
 
 /// The agent's clock against mesh time.

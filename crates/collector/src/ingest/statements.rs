@@ -3,6 +3,9 @@
 //! Rows of a table go in through one statement, stepped once per row.
 
 use crate::database::StoreError;
+use crate::results::real;
+use benchmesh_model::figures::{Figure, Figures, UNKNOWN, Unit};
+use rusqlite::types::Null;
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement, ToSql};
 use std::sync::OnceLock;
 
@@ -50,11 +53,12 @@ pub(super) fn one<T>(
 /// How rows go into one table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Up to VALUES: `INSERT INTO t (a, b)`.
-    head: &'static str,
+    name: &'static str,
+    columns: &'static [&'static str],
+    /// Their columns follow the others.
+    figures: &'static [Figure],
     /// After VALUES: `ON CONFLICT (a) DO NOTHING`.
     tail: &'static str,
-    columns: usize,
     doing: &'static str,
     /// Put together when first used.
     statement: OnceLock<String>,
@@ -62,15 +66,31 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) const fn new(
-        head: &'static str,
+        name: &'static str,
+        columns: &'static [&'static str],
         tail: &'static str,
-        columns: usize,
         doing: &'static str,
     ) -> Self {
         Self {
-            head,
-            tail,
+            name,
             columns,
+            figures: &[],
+            tail,
+            doing,
+            statement: OnceLock::new(),
+        }
+    }
+
+    /// The table of a kind of series, of which a sample that is there already stays.
+    pub(crate) const fn of_samples<F: Figures>(
+        columns: &'static [&'static str],
+        doing: &'static str,
+    ) -> Self {
+        Self {
+            name: F::TABLE,
+            columns,
+            figures: F::ALL,
+            tail: "ON CONFLICT DO NOTHING",
             doing,
             statement: OnceLock::new(),
         }
@@ -78,8 +98,14 @@ impl Table {
 
     fn statement(&self) -> &str {
         self.statement.get_or_init(|| {
-            let values = vec!["?"; self.columns].join(",");
-            format!("{} VALUES ({values}) {}", self.head, self.tail)
+            let figures = self.figures.iter().map(|figure| figure.name);
+            let columns: Vec<&str> = self.columns.iter().copied().chain(figures).collect();
+            let values = vec!["?"; columns.len()].join(",");
+            let (name, columns) = (self.name, columns.join(", "));
+            format!(
+                "INSERT INTO {name} ({columns}) VALUES ({values}) {}",
+                self.tail
+            )
         })
     }
 
@@ -129,6 +155,16 @@ impl Values<'_, '_> {
         self.bound += 1;
         if let Err(error) = self.statement.raw_bind_parameter(self.bound, value) {
             self.refused.get_or_insert(error);
+        }
+    }
+
+    pub(crate) fn add_figures<F: Figures>(&mut self, figures: &F) {
+        for (figure, value) in F::ALL.iter().zip(figures.values()) {
+            match (value, figure.unit) {
+                (UNKNOWN, _) => self.add(Null),
+                (_, Unit::Hundredths) => self.add(real(value) / 100.0),
+                (_, Unit::Bytes | Unit::Micros | Unit::Count) => self.add(value),
+            }
         }
     }
 }

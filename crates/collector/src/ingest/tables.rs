@@ -6,14 +6,10 @@ use super::batch::{
 use super::statements::{Table, Values};
 use crate::model::{AgentId, DaemonId, HostId};
 use benchmesh_model::events::may_be_agents;
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
 
-pub(crate) static DAEMON_SAMPLES: Table = Table::new(
-    "INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, rss_peak_bytes, \
-     threads, fds, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults)",
-    "ON CONFLICT (daemon_id, at_us) DO NOTHING",
-    15,
-    "store samples of daemons",
-);
+pub(crate) static DAEMON_SAMPLES: Table =
+    Table::of_samples::<DaemonFigures>(&["daemon_id", "at_us"], "store samples of daemons");
 
 pub(crate) fn daemon_sample(
     (daemon, sample): &(DaemonId, &DaemonSample),
@@ -21,125 +17,49 @@ pub(crate) fn daemon_sample(
 ) {
     row.add(daemon.0);
     row.add(sample.at.0);
-    row.add(sample.cpu_user_us);
-    row.add(sample.cpu_system_us);
-    row.add(sample.rss_bytes);
-    row.add(sample.vsz_bytes);
-    row.add(sample.rss_peak_bytes);
-    row.add(sample.threads);
-    row.add(sample.fds);
-    row.add(sample.read_bytes);
-    row.add(sample.write_bytes);
-    row.add(sample.vol_ctx);
-    row.add(sample.invol_ctx);
-    row.add(sample.minor_faults);
-    row.add(sample.major_faults);
+    row.add_figures(&sample.figures);
 }
 
-pub(crate) static HOST_SAMPLES: Table = Table::new(
-    "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us, irq_us, softirq_us, \
-     steal_us, memory_total_bytes, memory_available_bytes, memory_free_bytes, cached_bytes, dirty_bytes, \
-     writeback_bytes, swap_used_bytes, load1, cpu_some_us, io_some_us, io_full_us, memory_some_us, memory_full_us, \
-     skipped_ticks, sampler_cpu_us, busy_others)",
-    "ON CONFLICT (host_id, at_us) DO NOTHING",
-    26,
+pub(crate) static HOST_SAMPLES: Table = Table::of_samples::<HostFigures>(
+    &["host_id", "at_us", "busy_others"],
     "store samples of a host",
 );
 
 pub(crate) fn host_sample(host: HostId, sample: &HostSample, row: &mut Values<'_, '_>) {
     row.add(host.0);
     row.add(sample.at.0);
-    for counter in [
-        sample.user_us,
-        sample.nice_us,
-        sample.system_us,
-        sample.idle_us,
-        sample.iowait_us,
-        sample.irq_us,
-        sample.softirq_us,
-        sample.steal_us,
-        sample.memory_total_bytes,
-        sample.memory_available_bytes,
-        sample.memory_free_bytes,
-        sample.cached_bytes,
-        sample.dirty_bytes,
-        sample.writeback_bytes,
-        sample.swap_used_bytes,
-    ] {
-        row.add(counter);
-    }
-    row.add(sample.load1);
-    for pressure in [
-        sample.cpu_some_us,
-        sample.io_some_us,
-        sample.io_full_us,
-        sample.memory_some_us,
-        sample.memory_full_us,
-    ] {
-        row.add(pressure);
-    }
-    row.add(sample.skipped_ticks);
-    row.add(sample.sampler_cpu_us);
     row.add(sample.busy_others.as_deref());
+    row.add_figures(&sample.figures);
 }
 
-pub(crate) static DISK_SAMPLES: Table = Table::new(
-    "INSERT INTO disk_samples (disk_id, at_us, reads, read_bytes, read_us, writes, write_bytes, write_us, in_flight, \
-     busy_us, queue_us, discards, flushes)",
-    "ON CONFLICT (disk_id, at_us) DO NOTHING",
-    13,
-    "store samples of disks",
-);
+pub(crate) static DISK_SAMPLES: Table =
+    Table::of_samples::<DiskFigures>(&["disk_id", "at_us"], "store samples of disks");
 
 pub(crate) fn disk_sample((disk, sample): &(i64, &DiskSample), row: &mut Values<'_, '_>) {
     row.add(*disk);
     row.add(sample.at.0);
-    for counter in [
-        sample.reads,
-        sample.read_bytes,
-        sample.read_us,
-        sample.writes,
-        sample.write_bytes,
-        sample.write_us,
-        sample.in_flight,
-        sample.busy_us,
-        sample.queue_us,
-        sample.discards,
-        sample.flushes,
-    ] {
-        row.add(counter);
-    }
+    row.add_figures(&sample.figures);
 }
 
-pub(crate) static NET_SAMPLES: Table = Table::new(
-    "INSERT INTO net_samples (interface_id, at_us, rx_bytes, rx_packets, rx_errors, rx_dropped, tx_bytes, tx_packets, \
-     tx_errors, tx_dropped)",
-    "ON CONFLICT (interface_id, at_us) DO NOTHING",
-    10,
-    "store samples of interfaces",
-);
+pub(crate) static NET_SAMPLES: Table =
+    Table::of_samples::<NetFigures>(&["interface_id", "at_us"], "store samples of interfaces");
 
 pub(crate) fn net_sample((interface, sample): &(i64, &NetSample), row: &mut Values<'_, '_>) {
     row.add(*interface);
     row.add(sample.at.0);
-    for counter in [
-        sample.rx_bytes,
-        sample.rx_packets,
-        sample.rx_errors,
-        sample.rx_dropped,
-        sample.tx_bytes,
-        sample.tx_packets,
-        sample.tx_errors,
-        sample.tx_dropped,
-    ] {
-        row.add(counter);
-    }
+    row.add_figures(&sample.figures);
 }
 
 pub(crate) static CLOCK_OFFSETS: Table = Table::new(
-    "INSERT INTO clock_offsets (agent_id, at_us, offset_us, error_us, round_trip_us)",
+    "clock_offsets",
+    &[
+        "agent_id",
+        "at_us",
+        "offset_us",
+        "error_us",
+        "round_trip_us",
+    ],
     "ON CONFLICT (agent_id, at_us) DO NOTHING",
-    5,
     "store clock offsets",
 );
 
@@ -152,9 +72,11 @@ pub(crate) fn clock_offset(agent: AgentId, offset: &ClockOffset, row: &mut Value
 }
 
 pub(crate) static EVENTS: Table = Table::new(
-    "INSERT INTO events (at_us, run_id, step_id, agent_id, source, severity, kind, message, detail)",
+    "events",
+    &[
+        "at_us", "run_id", "step_id", "agent_id", "source", "severity", "kind", "message", "detail",
+    ],
     "",
-    9,
     "keep events",
 );
 
@@ -175,9 +97,9 @@ pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>
 }
 
 pub(crate) static LOSSES: Table = Table::new(
-    "INSERT INTO losses (agent_id, what, rows, from_us, until_us)",
+    "losses",
+    &["agent_id", "what", "rows", "from_us", "until_us"],
     "",
-    5,
     "keep losses",
 );
 
@@ -190,9 +112,9 @@ pub(crate) fn loss(agent: AgentId, loss: &Loss, row: &mut Values<'_, '_>) {
 }
 
 pub(crate) static SPOOLS: Table = Table::new(
-    "INSERT INTO spools (agent_id, spool_id, last_sequence)",
+    "spools",
+    &["agent_id", "spool_id", "last_sequence"],
     "ON CONFLICT (agent_id, spool_id) DO UPDATE SET last_sequence = excluded.last_sequence",
-    3,
     "store the position of a spool",
 );
 

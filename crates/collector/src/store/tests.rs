@@ -38,6 +38,7 @@ use crate::model::{
     AgentId, HostId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
 use crate::store::Publisher;
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_workloads::histogram::Histogram;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -250,19 +251,20 @@ pub(super) fn sample(pid: i32, at: i64, cpu_us: i64, rss_bytes: i64) -> DaemonSa
             start_ticks: 1000 + i64::from(pid),
         },
         at: MeshMicros(at),
-        cpu_user_us: cpu_us * 3 / 4,
-        cpu_system_us: cpu_us - cpu_us * 3 / 4,
-        rss_bytes,
-        vsz_bytes: rss_bytes * 2,
-        rss_peak_bytes: None,
-        threads: Some(4),
-        fds: Some(10),
-        read_bytes: Some(cpu_us),
-        write_bytes: None,
-        vol_ctx: Some(1),
-        invol_ctx: Some(2),
-        minor_faults: Some(3),
-        major_faults: Some(4),
+        figures: DaemonFigures {
+            cpu_user_us: cpu_us * 3 / 4,
+            cpu_system_us: cpu_us - cpu_us * 3 / 4,
+            rss_bytes,
+            vsz_bytes: rss_bytes * 2,
+            threads: 4,
+            fds: 10,
+            read_bytes: cpu_us,
+            vol_ctx: 1,
+            invol_ctx: 2,
+            minor_faults: 3,
+            major_faults: 4,
+            ..DaemonFigures::UNREAD
+        },
     }
 }
 

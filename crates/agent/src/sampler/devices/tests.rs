@@ -47,21 +47,23 @@ fn whole_disks_and_devices_in_use() {
             at: MonoNanos(5),
             disk: "sda".into(),
             stacked: false,
-            reads: 100,
-            read_bytes: 2000 * 512,
-            read_us: 40_000,
-            writes: 200,
-            write_bytes: 4000 * 512,
-            write_us: 80_000,
-            in_flight: 3,
-            busy_us: 90_000,
-            queue_us: 120_000,
-            discards: 7,
-            flushes: 11,
+            figures: DiskFigures {
+                reads: 100,
+                read_bytes: 2000 * 512,
+                read_us: 40_000,
+                writes: 200,
+                write_bytes: 4000 * 512,
+                write_us: 80_000,
+                in_flight: 3,
+                busy_us: 90_000,
+                queue_us: 120_000,
+                discards: 7,
+                flushes: 11,
+            },
         }
     );
     // A kernel before 4.18.
-    assert_eq!((rows[2].discards, rows[2].flushes), (0, 0));
+    assert_eq!((rows[2].figures.discards, rows[2].figures.flushes), (0, 0));
 }
 
 #[test]
@@ -112,8 +114,8 @@ fn interfaces_of_the_list() {
     assert_eq!(
         (
             rows[0].interface.as_ref(),
-            rows[0].rx_bytes,
-            rows[0].tx_packets
+            rows[0].figures.rx_bytes,
+            rows[0].figures.tx_packets
         ),
         ("lo", 3193, 29)
     );
@@ -122,14 +124,16 @@ fn interfaces_of_the_list() {
         NetSample {
             at: MonoNanos(9),
             interface: "br-0a1b".into(),
-            rx_bytes: 179_173_650,
-            rx_packets: 7093,
-            rx_errors: 1,
-            rx_dropped: 2,
-            tx_bytes: 365_880,
-            tx_packets: 3518,
-            tx_errors: 7,
-            tx_dropped: 8,
+            figures: NetFigures {
+                rx_bytes: 179_173_650,
+                rx_packets: 7093,
+                rx_errors: 1,
+                rx_dropped: 2,
+                tx_bytes: 365_880,
+                tx_packets: 3518,
+                tx_errors: 7,
+                tx_dropped: 8,
+            },
         }
     );
     let again = interfaces.sample(MonoNanos(10), &mut buffer);
@@ -148,11 +152,13 @@ fn an_interface_that_is_made_again_counts_on() {
     let again = NET_DEV.replace("179173650    7093", "40 2");
     std::fs::write(root.path().join("net/dev"), again).unwrap();
     let first = interfaces.sample(MonoNanos(10), &mut buffer);
-    assert_eq!(first[1].rx_bytes, 179_173_650);
+    assert_eq!(first[1].figures.rx_bytes, 179_173_650);
     let more = NET_DEV.replace("179173650    7093", "100 2");
     std::fs::write(root.path().join("net/dev"), more).unwrap();
     assert_eq!(
-        interfaces.sample(MonoNanos(11), &mut buffer)[1].rx_bytes,
+        interfaces.sample(MonoNanos(11), &mut buffer)[1]
+            .figures
+            .rx_bytes,
         179_173_650 + 60
     );
 }
@@ -177,12 +183,17 @@ fn damaged_lists_cost_rows_only() {
             write(text);
             for row in disks.sample(MonoNanos(at), &mut buffer) {
                 prop_assert!(
-                    row.read_bytes >= 0 && row.write_bytes >= 0 && row.in_flight >= 0,
+                    row.figures.read_bytes >= 0
+                        && row.figures.write_bytes >= 0
+                        && row.figures.in_flight >= 0,
                     "{row:?}"
                 );
             }
             for row in interfaces.sample(MonoNanos(at), &mut buffer) {
-                prop_assert!(row.rx_bytes >= 0 && row.tx_packets >= 0, "{row:?}");
+                prop_assert!(
+                    row.figures.rx_bytes >= 0 && row.figures.tx_packets >= 0,
+                    "{row:?}"
+                );
             }
         }
         Ok(())
@@ -208,6 +219,6 @@ proptest! {
         let mut disks = Disks::open(root.path(), root.path()).unwrap();
         let rows = disks.sample(MonoNanos(1), &mut Buffer::new());
         prop_assert_eq!(rows.len(), 1);
-        prop_assert!(rows[0].read_bytes >= 0 && rows[0].queue_us >= 0);
+        prop_assert!(rows[0].figures.read_bytes >= 0 && rows[0].figures.queue_us >= 0);
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_sign_loss)]
 
 use super::Batch;
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures};
 use benchmesh_proto::bounded::{MAX_ENTRIES, holds_at_most};
 use benchmesh_proto::v1 as proto;
 use benchmesh_testing::hostile::{damaged, withstands};
@@ -55,34 +56,30 @@ fn sound() -> proto::Batch {
             pid: vec![1],
             start_ticks: vec![5],
             at_us: vec![T0],
-            cpu_user_us: vec![1],
-            cpu_system_us: vec![2],
-            rss_bytes: vec![3],
-            vsz_bytes: vec![4],
-            threads: vec![5],
-            fds: vec![-1],
-            read_bytes: vec![-1],
-            write_bytes: vec![6],
-            vol_ctx: vec![7],
-            invol_ctx: vec![8],
-            minor_faults: vec![9],
-            major_faults: vec![-1],
-            rss_peak_bytes: vec![1 << 20],
+            figures: [1, 2, 3, 4, 5, -1, -1, 6, 7, 8, 9, -1, 1 << 20]
+                .map(|value| vec![value].into())
+                .to_vec(),
         }),
         host_samples: vec![proto::HostSample {
             at_us: T0,
-            cpu_some_us: -1,
-            ..proto::HostSample::default()
+            figures: HostFigures {
+                cpu_some_us: -1,
+                ..HostFigures::from_values(std::iter::repeat(0))
+            }
+            .values()
+            .to_vec(),
+            others: None,
         }],
         disk_samples: vec![proto::DiskSample {
             at_us: T0,
             disk: "sda".to_owned(),
-            ..proto::DiskSample::default()
+            stacked: false,
+            figures: vec![0; DiskFigures::ALL.len()],
         }],
         net_samples: vec![proto::NetSample {
             at_us: T0,
             interface: "eth0".to_owned(),
-            ..proto::NetSample::default()
+            figures: vec![0; NetFigures::ALL.len()],
         }],
         clock_offsets: vec![proto::ClockOffset {
             at_us: T0 + 9,
@@ -115,13 +112,13 @@ fn a_valid_batch_is_converted_whole() {
     let batch = Batch::try_from(sound()).unwrap();
     assert_eq!(batch.rows(), 10);
     assert_eq!(batch.newest_us, T0 + 1_000_000);
-    let sample = &batch.daemon_samples[0];
+    let sample = &batch.daemon_samples[0].figures;
     assert_eq!(
         (sample.fds, sample.read_bytes, sample.write_bytes),
-        (None, None, Some(6))
+        (-1, -1, 6)
     );
     assert_eq!(batch.daemons[0].cmdline, "ceph-osd --id 3");
-    assert_eq!(batch.host_samples[0].cpu_some_us, None);
+    assert_eq!(batch.host_samples[0].figures.cpu_some_us, -1);
     let end = &batch.task_ends[0];
     assert_eq!(
         (end.start, end.first_done, end.error.as_ref()),
@@ -211,20 +208,20 @@ fn one_wrong_field_refuses_the_batch_and_is_named() {
         ("daemons.name", |b| b.daemons[0].name.clear()),
         ("daemons.pid", |b| b.daemons[0].pid = -1),
         ("daemon_samples.major_faults", |b| {
-            samples(b).major_faults.clear()
+            figure(b, "major_faults").clear()
         }),
         ("daemon_samples.at_us", |b| {
             samples(b).at_us = vec![i64::MAX]
         }),
         ("daemon_samples.rss_bytes", |b| {
-            samples(b).rss_bytes = vec![-1]
+            *figure(b, "rss_bytes") = vec![-1]
         }),
-        ("daemon_samples.fds", |b| samples(b).fds = vec![-2]),
+        ("daemon_samples.fds", |b| *figure(b, "fds") = vec![-2]),
         ("daemon_samples.minor_faults", |b| {
-            samples(b).minor_faults = vec![-2]
+            *figure(b, "minor_faults") = vec![-2]
         }),
         ("host_samples.load1", |b| {
-            b.host_samples[0].load1 = f64::INFINITY
+            b.host_samples[0].figures[15] = i64::MAX
         }),
         ("events.detail_json", |b| {
             b.events[0].detail_json = "{".to_owned()
@@ -247,6 +244,11 @@ fn service(batch: &mut proto::Batch) -> &mut proto::Distribution {
 
 fn samples(batch: &mut proto::Batch) -> &mut proto::DaemonSamples {
     batch.daemon_samples.as_mut().unwrap()
+}
+
+fn figure<'b>(batch: &'b mut proto::Batch, name: &str) -> &'b mut Vec<i64> {
+    let place = DaemonFigures::ALL.iter().position(|it| it.name == name);
+    &mut samples(batch).figures[place.unwrap()].values
 }
 
 /// A blob may not make the reader allocate what its header claims.
@@ -338,7 +340,7 @@ fn absurd_numbers_in_a_batch_are_refused_or_within_their_bounds() {
         (service.count, service.sum_ns, service.max_ns) = (counter(5), real, counter(6));
         wire.sequence = counter(7);
         if let Some(sample) = wire.host_samples.first_mut() {
-            (sample.at_us, sample.load1) = (number(8), real);
+            (sample.at_us, sample.figures[0]) = (number(8), number(12));
         }
         if let Some(offset) = wire.clock_offsets.first_mut() {
             (offset.at_us, offset.offset_us, offset.error_us) = (number(9), number(10), number(11));

@@ -10,6 +10,7 @@ use crate::database::StoreError;
 use crate::model::{DaemonId, StepId};
 use crate::results::usage::{After, Point, nearest, until_idle, used, value_at};
 use around::Around;
+use benchmesh_model::figures::{DaemonFigures, Figure, Figures, InStep, Kind};
 use facts::Facts;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
@@ -40,10 +41,8 @@ pub(super) struct DaemonUsage {
     idle_cpu_us: Option<i64>,
     rss: [Option<i64>; 4],
     rss_peak_bytes: Option<i64>,
-    vsz_bytes: Option<i64>,
-    counters: [Option<i64>; 6],
-    threads: Option<i64>,
-    fds: Option<i64>,
+    /// Of the figures that are [`kept`].
+    kept: Vec<Option<i64>>,
     samples: i64,
     after: Option<AfterStep>,
 }
@@ -55,15 +54,11 @@ struct AfterStep {
     write_bytes: Option<i64>,
 }
 
-/// Cumulative counters beside CPU time, as the table and the samples name them.
-const COUNTERS: [&str; 6] = [
-    "read_bytes",
-    "write_bytes",
-    "vol_ctx",
-    "invol_ctx",
-    "minor_faults",
-    "major_faults",
-];
+/// The figures that `step_daemons` has under their own names.
+fn kept() -> impl Iterator<Item = (&'static Figure, InStep)> {
+    let all = DaemonFigures::ALL.iter();
+    all.filter_map(|figure| Some((figure, figure.in_step?)))
+}
 
 #[derive(Debug, Default)]
 struct Readings {
@@ -71,37 +66,27 @@ struct Readings {
     name: String,
     born_us: Option<i64>,
     ended_us: Option<i64>,
-    user: Vec<Point>,
-    system: Vec<Point>,
-    rss: Vec<Point>,
-    rss_peak: Vec<Point>,
-    vsz: Vec<Point>,
-    counters: [Vec<Point>; 6],
-    threads: Vec<Point>,
-    fds: Vec<Point>,
+    /// Of each figure.
+    figures: [Vec<Point>; DaemonFigures::ALL.len()],
 }
 
 impl Readings {
+    /// The readings of the figure of this name.
+    fn of(&self, name: &str) -> &[Point] {
+        let mut all = DaemonFigures::ALL.iter().zip(&self.figures);
+        let found = all.find(|(figure, _)| figure.name == name);
+        found.map_or(&[], |(_, points)| points.as_slice())
+    }
+
     fn add(&mut self, row: &SqliteRow) -> Result<(), sqlx::Error> {
         let at: i64 = row.try_get("at_us")?;
-        let keep = |points: &mut Vec<Point>, column: &str| -> Result<(), sqlx::Error> {
+        for (figure, points) in DaemonFigures::ALL.iter().zip(&mut self.figures) {
             // The windows around the two ends of a short step overlap.
-            if let Some(value) = row.try_get::<Option<i64>, _>(column)?
+            if let Some(value) = row.try_get::<Option<i64>, _>(figure.name)?
                 && let Err(place) = points.binary_search_by_key(&at, |(at, _)| *at)
             {
                 points.insert(place, (at, value));
             }
-            Ok(())
-        };
-        keep(&mut self.user, "cpu_user_us")?;
-        keep(&mut self.system, "cpu_system_us")?;
-        keep(&mut self.rss, "rss_bytes")?;
-        keep(&mut self.rss_peak, "rss_peak_bytes")?;
-        keep(&mut self.vsz, "vsz_bytes")?;
-        keep(&mut self.threads, "threads")?;
-        keep(&mut self.fds, "fds")?;
-        for (points, column) in self.counters.iter_mut().zip(COUNTERS) {
-            keep(points, column)?;
         }
         Ok(())
     }
@@ -112,9 +97,9 @@ impl Readings {
         if born < measured.from_us.saturating_sub(AROUND_US) || born > measured.until_us {
             return;
         }
-        let series = [&mut self.user, &mut self.system];
-        for points in series.into_iter().chain(&mut self.counters) {
-            if points.first().is_some_and(|(first, _)| *first > born) {
+        for (figure, points) in DaemonFigures::ALL.iter().zip(&mut self.figures) {
+            let is_later = points.first().is_some_and(|(first, _)| *first > born);
+            if figure.kind == Kind::Counter && is_later {
                 points.insert(0, (born, 0));
             }
         }
@@ -126,7 +111,8 @@ impl Readings {
     /// The kernel counts it from the process's birth.
     fn peak(&self, measured: Measured, sampled: Option<i64>) -> Option<i64> {
         let at_edge = |edge: i64| {
-            let nearest = self.rss_peak.iter().min_by_key(|(at, _)| at.abs_diff(edge));
+            let peaks = self.of("rss_peak_bytes").iter();
+            let nearest = peaks.min_by_key(|(at, _)| at.abs_diff(edge));
             nearest.filter(|(at, _)| at.abs_diff(edge) <= EDGE_US.unsigned_abs())
         };
         let last = at_edge(measured.until_us)?;
@@ -152,7 +138,7 @@ impl Readings {
             });
         }
         let cpu = until_idle(total, until_us, limit_us, rest)?;
-        let [_, written, ..] = &self.counters;
+        let written = self.of("write_bytes");
         let write_bytes = match cpu.until_us > until_us {
             true => used(written, until_us, cpu.until_us, None).map(|used| used.amount),
             false => written.first().map(|_| 0),
@@ -162,12 +148,13 @@ impl Readings {
 }
 
 /// The extremes within the step.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Extremes {
     samples: i64,
     rss_min: Option<i64>,
     rss_max: Option<i64>,
-    vsz_max: Option<i64>,
+    /// Of each figure that is [`kept`] as [`InStep::Most`].
+    most: Vec<Option<i64>>,
 }
 
 /// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
@@ -195,11 +182,13 @@ pub(super) async fn usage(
         ];
         add_samples(reader, &mut readings, measured, window).await?;
     }
-    let extremes = extremes(reader, measured).await?;
+    let mut extremes = extremes(reader, measured).await?;
     // Sampled first late in the step, or last long before its end: what there is of it counts.
     let mut missing = BTreeSet::new();
     for (daemon, (first, last)) in &extremes.1 {
-        let known: &[Point] = readings.get(daemon).map_or(&[], |one: &Readings| &one.user);
+        let known: &[Point] = readings
+            .get(daemon)
+            .map_or(&[], |one: &Readings| one.of("cpu_user_us"));
         if known.first().is_none_or(|(at, _)| at > first) {
             missing.insert(*first);
         }
@@ -215,7 +204,7 @@ pub(super) async fn usage(
     Ok(readings
         .into_iter()
         .filter_map(|(daemon, one)| {
-            let extremes = extremes.0.get(&daemon).copied();
+            let extremes = extremes.0.remove(&daemon);
             usage_of(DaemonId(daemon), one, measured, extremes, &facts, &around)
         })
         .collect())
@@ -261,9 +250,12 @@ async fn extremes(
     reader: &SqlitePool,
     measured: Measured,
 ) -> Result<(ByDaemon<Extremes>, ByDaemon<(i64, i64)>), StoreError> {
+    let most = || kept().filter(|(_, in_step)| *in_step == InStep::Most);
+    let maxima = most().map(|(figure, _)| format!("max(x.{0}) AS {0},", figure.name));
+    let maxima: String = maxima.collect();
     let sql = format!(
         "SELECT d.id, count(*) AS samples, min(x.rss_bytes) AS rss_min, max(x.rss_bytes) AS rss_max,
-                max(x.vsz_bytes) AS vsz_max, min(x.at_us) AS first_us, max(x.at_us) AS last_us
+                {maxima} min(x.at_us) AS first_us, max(x.at_us) AS last_us
          FROM daemons AS d CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN ?1 AND ?2
          WHERE {ALIVE} GROUP BY d.id"
     );
@@ -275,7 +267,9 @@ async fn extremes(
                 samples: row.try_get("samples")?,
                 rss_min: row.try_get("rss_min")?,
                 rss_max: row.try_get("rss_max")?,
-                vsz_max: row.try_get("vsz_max")?,
+                most: most()
+                    .map(|(figure, _)| row.try_get(figure.name))
+                    .collect::<Result<_, _>>()?,
             };
             let ends = (row.try_get("first_us")?, row.try_get("last_us")?);
             Ok((row.try_get::<i64, _>("id")?, extremes, ends))
@@ -301,10 +295,10 @@ fn usage_of(
 ) -> Option<DaemonUsage> {
     one.add_birth(measured);
     let Measured { from_us, until_us } = measured;
-    let total: Vec<Point> = one
-        .user
+    let (user, system) = (one.of("cpu_user_us"), one.of("cpu_system_us"));
+    let total: Vec<Point> = user
         .iter()
-        .zip(&one.system)
+        .zip(system)
         .map(|(user, system)| (user.0, user.1.saturating_add(system.1)))
         .collect();
     let covered = |points: &[Point]| {
@@ -320,21 +314,31 @@ fn usage_of(
     let amount = |points: &[Point]| used(points, from_us, until_us, None).map(|used| used.amount);
     let cpus = facts.cpus.get(&one.host).copied();
     let cpu = used(&total, from_us, until_us, cpus).and_then(|all| {
-        let user = amount(&one.user)?.min(all.amount);
+        let user = amount(user)?.min(all.amount);
         Some([user, all.amount - user, all.error])
     });
-    let first = nearest(&one.rss, from);
-    let last = nearest(&one.rss, until);
+    let rss = one.of("rss_bytes");
+    let (first, last) = (nearest(rss, from), nearest(rss, until));
     let extreme = |pick: fn(i64, i64) -> i64, within: Option<i64>| {
         within.into_iter().chain(first).chain(last).reduce(pick)
     };
     let idle = around.idle.get(&daemon.0).copied();
-    let rss_max = extreme(i64::max, extremes.and_then(|e| e.rss_max));
+    let rss_max = extreme(i64::max, extremes.as_ref().and_then(|e| e.rss_max));
     let after = match until == until_us {
         true => one.after(&total, until_us, around.limit_us, around::rest(idle)),
         // It was last sampled before the end.
         false => None,
     };
+    let mut most = extremes.iter().flat_map(|it| it.most.iter().copied());
+    let values = kept().map(|(figure, in_step)| {
+        let points = one.of(figure.name);
+        match in_step {
+            InStep::Amount => amount(points),
+            InStep::AtEnd => nearest(points, until),
+            InStep::Most => nearest(points, until).max(most.next().flatten()),
+        }
+    });
+    let values = values.collect();
     Some(DaemonUsage {
         daemon,
         serves_target: facts.serves(one.host, &one.name),
@@ -348,19 +352,13 @@ fn usage_of(
         }),
         rss: [
             first,
-            extreme(i64::min, extremes.and_then(|e| e.rss_min)),
+            extreme(i64::min, extremes.as_ref().and_then(|e| e.rss_min)),
             rss_max,
             last,
         ],
         rss_peak_bytes: one.peak(measured, rss_max),
-        vsz_bytes: nearest(&one.vsz, until)
-            .into_iter()
-            .chain(extremes.and_then(|e| e.vsz_max))
-            .max(),
-        counters: one.counters.each_ref().map(|points| amount(points)),
-        threads: nearest(&one.threads, until),
-        fds: nearest(&one.fds, until),
-        samples: extremes.map_or(0, |e| e.samples),
+        kept: values,
+        samples: extremes.as_ref().map_or(0, |e| e.samples),
         after,
     })
 }
@@ -377,19 +375,22 @@ pub(super) async fn keep(
         .execute(&mut *connection)
         .await
         .map_err(doing())?;
+    let names: Vec<&str> = kept().map(|(figure, _)| figure.name).collect();
+    let insert = format!(
+        "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
+             cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes, rss_peak_bytes,
+             {}, samples, after_us, after_cpu_us, after_write_bytes, after_idle)
+         VALUES ({})",
+        names.join(", "),
+        vec!["?"; 19 + names.len()].join(", "),
+    );
     for one in usage {
-        let mut row = sqlx::query(
-            "INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
-                 cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes,
-                 rss_peak_bytes, vsz_bytes, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults,
-                 threads, fds, samples, after_us, after_cpu_us, after_write_bytes, after_idle)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(step.0)
-        .bind(one.daemon.0)
-        .bind(one.serves_target)
-        .bind(one.from_us)
-        .bind(one.until_us);
+        let mut row = sqlx::query(sqlx::AssertSqlSafe(insert.as_str()))
+            .bind(step.0)
+            .bind(one.daemon.0)
+            .bind(one.serves_target)
+            .bind(one.from_us)
+            .bind(one.until_us);
         for value in one.cpu.map_or([None; 3], |cpu| cpu.map(Some)) {
             row = row.bind(value);
         }
@@ -397,13 +398,11 @@ pub(super) async fn keep(
         for value in one.rss {
             row = row.bind(value);
         }
-        row = row.bind(one.rss_peak_bytes).bind(one.vsz_bytes);
-        for value in one.counters {
+        row = row.bind(one.rss_peak_bytes);
+        for value in &one.kept {
             row = row.bind(value);
         }
-        row.bind(one.threads)
-            .bind(one.fds)
-            .bind(one.samples)
+        row.bind(one.samples)
             .bind(
                 one.after
                     .map(|after| after.cpu.until_us.saturating_sub(one.until_us)),

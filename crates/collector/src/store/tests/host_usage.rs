@@ -6,6 +6,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, task_end};
 use crate::ingest::batch::{DiskSample, NetSample};
 use crate::model::MeshMicros;
 use crate::store::rows::StepChange;
+use benchmesh_model::figures::{DiskFigures, Figures, NetFigures};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rusqlite::Connection;
@@ -16,17 +17,12 @@ fn disk(at: i64, name: &str, bytes: i64, busy_us: i64) -> DiskSample {
         at: MeshMicros(at),
         disk: name.to_owned(),
         stacked: name.starts_with("loop"),
-        reads: 0,
-        read_bytes: bytes,
-        read_us: 0,
-        writes: 0,
-        write_bytes: bytes,
-        write_us: 0,
-        in_flight: 0,
-        busy_us,
-        queue_us: 0,
-        discards: 0,
-        flushes: 0,
+        figures: DiskFigures {
+            read_bytes: bytes,
+            write_bytes: bytes,
+            busy_us,
+            ..DiskFigures::from_values(std::iter::repeat(0))
+        },
     }
 }
 
@@ -53,8 +49,8 @@ async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
         (T0 + 95_000, 900, 120_000),
     ] {
         let mut host = super::usage::host_sample(at);
-        host.user_us = busy * 4;
-        host.idle_us = at - T0 + S;
+        host.figures.user_us = busy * 4;
+        host.figures.idle_us = at - T0 + S;
         one.host_samples.push(host);
         one.disk_samples
             .push(disk(at + 50, "vda", moved * mib, busy));
@@ -182,14 +178,11 @@ fn net(at: i64, received: i64) -> NetSample {
     NetSample {
         at: MeshMicros(at),
         interface: "eth0".to_owned(),
-        rx_bytes: received,
-        rx_packets: 0,
-        rx_errors: 0,
-        rx_dropped: 0,
-        tx_bytes: received / 100,
-        tx_packets: 0,
-        tx_errors: 0,
-        tx_dropped: 0,
+        figures: NetFigures {
+            rx_bytes: received,
+            tx_bytes: received / 100,
+            ..NetFigures::from_values(std::iter::repeat(0))
+        },
     }
 }
 

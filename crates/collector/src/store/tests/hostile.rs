@@ -6,6 +6,7 @@ use crate::ingest::batch::{DaemonSeen, DiskSample};
 use crate::ingest::{Batch, IngestError};
 use crate::model::{MeshMicros, RunId, Severity, StepId, TaskId};
 use crate::store::StoreError;
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, columns};
 use benchmesh_proto::v1 as proto;
 use proptest::prelude::*;
 
@@ -232,26 +233,18 @@ prop_compose! {
         short in prop::bool::weighted(0.2),
     ) -> proto::DaemonSamples {
         let column = |pick: fn(&(i32, i64, i64)) -> i64| rows.iter().map(pick).collect::<Vec<_>>();
+        let figures = rows.iter().map(|row| DaemonFigures {
+            cpu_user_us: row.2, cpu_system_us: row.2, rss_bytes: row.2, read_bytes: row.2, minor_faults: row.2,
+            vsz_bytes: 1, threads: 1, ..DaemonFigures::UNREAD
+        });
         let mut samples = proto::DaemonSamples {
             pid: rows.iter().map(|row| row.0).collect(),
             start_ticks: rows.iter().map(|row| row.0.unsigned_abs().into()).collect(),
             at_us: column(|row| row.1),
-            cpu_user_us: column(|row| row.2),
-            cpu_system_us: column(|row| row.2),
-            rss_bytes: column(|row| row.2),
-            vsz_bytes: column(|_| 1),
-            threads: column(|_| 1),
-            fds: column(|_| -1),
-            read_bytes: column(|row| row.2),
-            write_bytes: column(|_| -1),
-            vol_ctx: column(|_| 1),
-            invol_ctx: column(|_| 1),
-            minor_faults: column(|row| row.2),
-            major_faults: column(|_| -1),
-            rss_peak_bytes: column(|_| 1),
+            figures: columns(figures).into_iter().map(Into::into).collect(),
         };
         if short {
-            samples.major_faults.pop();
+            samples.figures[0].values.pop();
         }
         samples
     }
@@ -279,7 +272,7 @@ prop_compose! {
             }).collect(),
             daemon_samples,
             host_samples: Vec::new(),
-            disk_samples: vec![proto::DiskSample { at_us, disk: "sda".to_owned(), ..Default::default() }],
+            disk_samples: vec![proto::DiskSample { at_us, disk: "sda".to_owned(), stacked: false, figures: vec![0; DiskFigures::ALL.len()] }],
             net_samples: Vec::new(),
             clock_offsets: vec![proto::ClockOffset { at_us, ..Default::default() }],
             events: events.into_iter().map(|(kind, message, run_id)| proto::Event {
@@ -444,17 +437,7 @@ async fn a_stand_in_changes_nothing_from_before() {
         at: MeshMicros(at),
         disk: "sda".to_owned(),
         stacked,
-        reads: 0,
-        read_bytes: 0,
-        read_us: 0,
-        writes: 0,
-        write_bytes: 0,
-        write_us: 0,
-        in_flight: 0,
-        busy_us: 0,
-        queue_us: 0,
-        discards: 0,
-        flushes: 0,
+        figures: DiskFigures::from_values(std::iter::repeat(0)),
     };
     let mut own = batch("own", 1);
     own.daemons = vec![seen(1, "ceph-osd", T0), seen(2, "ceph-osd", T0)];

@@ -9,6 +9,7 @@ use crate::ingest::batch::{AgentEvent, Batch, HostSample};
 use crate::model::{MeshMicros, RunId, Severity, StepId, StepState};
 use crate::store::Publisher;
 use crate::store::rows::StepChange;
+use benchmesh_model::figures::{Figures, HostFigures};
 use benchmesh_testing::{TimingError, measured, timing};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -353,29 +354,7 @@ async fn late_samples_change_the_usage() {
 pub(super) fn host_sample(at: i64) -> HostSample {
     HostSample {
         at: MeshMicros(at),
-        user_us: 0,
-        nice_us: 0,
-        system_us: 0,
-        idle_us: 0,
-        iowait_us: 0,
-        irq_us: 0,
-        softirq_us: 0,
-        steal_us: 0,
-        memory_total_bytes: 0,
-        memory_available_bytes: 0,
-        memory_free_bytes: 0,
-        cached_bytes: 0,
-        dirty_bytes: 0,
-        writeback_bytes: 0,
-        swap_used_bytes: 0,
-        load1: 0.0,
-        cpu_some_us: None,
-        io_some_us: None,
-        io_full_us: None,
-        memory_some_us: None,
-        memory_full_us: None,
-        skipped_ticks: 0,
-        sampler_cpu_us: 0,
+        figures: HostFigures::from_values(std::iter::repeat(0)),
         busy_others: None,
     }
 }
@@ -508,7 +487,8 @@ async fn the_peak_of_memory_counts_where_it_rose_in_the_step() {
             _ => continue,
         };
         let own = peaks.iter().find(|(pid, ..)| *pid == sample.process.pid);
-        sample.rss_peak_bytes = own.map(|(_, first, last)| [first, last][edge] * MIB);
+        sample.figures.rss_peak_bytes =
+            own.map_or(-1, |(_, first, last)| [first, last][edge] * MIB);
     }
     send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;

@@ -1,6 +1,7 @@
 //! What a simulated agent publishes: the rows of its tasks and of a sampler, kept until they are acked.
 
 use super::{FakeAgent, Inner, Starts, now_us};
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, columns};
 use benchmesh_proto::{SESSION_KEY, v1};
 use std::{
     sync::{Arc, LazyLock},
@@ -34,29 +35,29 @@ impl FakeAgent {
                 pid: vec![7],
                 start_ticks: vec![9],
                 at_us: vec![at_us],
-                cpu_user_us: vec![daemon_cpu_us],
-                cpu_system_us: vec![0],
-                rss_bytes: vec![1],
-                vsz_bytes: vec![1],
-                threads: vec![1],
-                fds: vec![1],
-                read_bytes: vec![0],
-                write_bytes: vec![0],
-                vol_ctx: vec![0],
-                invol_ctx: vec![0],
-                minor_faults: vec![0],
-                major_faults: vec![0],
-                rss_peak_bytes: vec![-1],
+                figures: columns(std::iter::once(DaemonFigures {
+                    cpu_user_us: daemon_cpu_us,
+                    ..DaemonFigures::from_values(std::iter::repeat(0))
+                }))
+                .into_iter()
+                .map(Into::into)
+                .collect(),
             }),
             host_samples: vec![v1::HostSample {
                 at_us,
-                ..v1::HostSample::default()
+                figures: vec![0; HostFigures::ALL.len()],
+                others: None,
             }],
             disk_samples: vec![v1::DiskSample {
                 at_us,
                 disk: String::from("sda"),
-                busy_us: disk_busy_us,
-                ..v1::DiskSample::default()
+                stacked: false,
+                figures: DiskFigures {
+                    busy_us: disk_busy_us,
+                    ..DiskFigures::from_values(std::iter::repeat(0))
+                }
+                .values()
+                .to_vec(),
             }],
             ..v1::Batch::default()
         });

@@ -121,14 +121,6 @@ pub(super) fn known_counter(
     found.map(|found| counter(field, found)).transpose()
 }
 
-/// -1 means that the value could not be read.
-pub(super) fn readable(field: &'static str, found: i64) -> Result<Option<i64>, BatchError> {
-    Ok(match range(field, found, -1, LARGEST)? {
-        -1 => None,
-        value => Some(value),
-    })
-}
-
 pub(super) fn instant(field: &'static str, found: i64) -> Result<MeshMicros, BatchError> {
     range(field, found, EARLIEST_US, LATEST_US).map(MeshMicros)
 }

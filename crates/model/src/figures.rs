@@ -1,0 +1,299 @@
+//! The figures that are sampled of daemons, hosts, disks and interfaces: one table for each kind of series.
+//!
+//! A figure's place in its table is its number on the wire: a new one goes to the end, and none is ever removed or
+//! moved. From the tables follow the rows of the sampler, the wire, the checks and statements of the ingest, the
+//! columns of the database (a database that lacks one gets it when it is opened), and what a step keeps of its daemons.
+
+use std::fmt::Debug;
+
+use InStep::{Amount, AtEnd, Most};
+use Unit::{Bytes, Count, Hundredths, Micros};
+
+/// The value of a figure that was not read, or cannot be had.
+pub const UNKNOWN: i64 = -1;
+
+/// One figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// The column of the database.
+    pub name: &'static str,
+    /// The same with its table: `daemon_samples.fds`.
+    pub path: &'static str,
+    pub unit: Unit,
+    pub kind: Kind,
+    /// It may be NULL: not read every time, not on every kernel, or not permitted. The others are always there.
+    pub is_optional: bool,
+    /// What `step_daemons` keeps of it.
+    pub in_step: Option<InStep>,
+    /// As docs/database.md has it.
+    pub meaning: &'static str,
+}
+
+/// How a value is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Micros,
+    Count,
+    /// Hundredths on the wire, a fraction in the database.
+    Hundredths,
+}
+
+impl Unit {
+    /// The unit as the documentation writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Micros => "us",
+            Self::Count | Self::Hundredths => "",
+        }
+    }
+}
+
+/// How a value behaves in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Cumulative.
+    Counter,
+    Gauge,
+}
+
+/// How a step's samples become one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InStep {
+    /// What a counter grew.
+    Amount,
+    /// The value at the step's end.
+    AtEnd,
+    /// The largest value.
+    Most,
+}
+
+impl Figure {
+    const fn of(kind: Kind, unit: Unit, meaning: &'static str) -> Self {
+        Self {
+            name: "",
+            path: "",
+            unit,
+            kind,
+            is_optional: false,
+            in_step: None,
+            meaning,
+        }
+    }
+
+    const fn named(mut self, name: &'static str, path: &'static str) -> Self {
+        self.name = name;
+        self.path = path;
+        self
+    }
+
+    const fn optional(mut self) -> Self {
+        self.is_optional = true;
+        self
+    }
+
+    const fn in_step(mut self, in_step: InStep) -> Self {
+        self.in_step = Some(in_step);
+        self
+    }
+}
+
+const fn counter(unit: Unit, meaning: &'static str) -> Figure {
+    Figure::of(Kind::Counter, unit, meaning)
+}
+
+const fn gauge(unit: Unit, meaning: &'static str) -> Figure {
+    Figure::of(Kind::Gauge, unit, meaning)
+}
+
+/// The figures of one kind of series, as one sample has them: [`UNKNOWN`] where there is none.
+pub trait Figures: Copy + Debug + PartialEq + Send + Sync + 'static {
+    /// One value for each figure.
+    type Values: AsRef<[i64]> + IntoIterator<Item = i64>;
+    /// The table of the database.
+    const TABLE: &'static str;
+    /// All of them, in the order of the wire.
+    const ALL: &'static [Figure];
+    /// No figure is known.
+    const UNREAD: Self;
+
+    /// The values in the order of [`Self::ALL`].
+    fn values(&self) -> Self::Values;
+
+    /// Takes values in that order. Missing ones are [`UNKNOWN`]; those of later versions are passed over.
+    fn from_values(values: impl IntoIterator<Item = i64>) -> Self;
+}
+
+/// The values of all rows, a column for each figure.
+pub fn columns<F: Figures>(rows: impl ExactSizeIterator<Item = F>) -> Vec<Vec<i64>> {
+    let column = |_| Vec::with_capacity(rows.len());
+    let mut columns: Vec<Vec<i64>> = F::ALL.iter().map(column).collect();
+    for row in rows {
+        for (column, value) in columns.iter_mut().zip(row.values()) {
+            column.push(value);
+        }
+    }
+    columns
+}
+
+/// A table of figures: the struct with a field for each, and the facts about each.
+macro_rules! figures {
+    ($(#[$about:meta])* $name:ident, $table:literal, $($figure:ident: $facts:expr,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $(pub $figure: i64,)*
+        }
+
+        impl Figures for $name {
+            type Values = [i64; Self::ALL.len()];
+            const TABLE: &'static str = $table;
+            const ALL: &'static [Figure] = &[
+                $($facts.named(stringify!($figure), concat!($table, ".", stringify!($figure))),)*
+            ];
+            const UNREAD: Self = Self { $($figure: UNKNOWN,)* };
+
+            fn values(&self) -> Self::Values {
+                [$(self.$figure),*]
+            }
+
+            fn from_values(values: impl IntoIterator<Item = i64>) -> Self {
+                let mut values = values.into_iter();
+                Self { $($figure: values.next().unwrap_or(UNKNOWN),)* }
+            }
+        }
+    };
+}
+
+figures! {
+    /// Of a daemon.
+    DaemonFigures, "daemon_samples",
+    cpu_user_us: counter(Micros, "CPU time in user mode, cumulative"),
+    cpu_system_us: counter(Micros, "CPU time in the kernel, cumulative"),
+    rss_bytes: gauge(Bytes, "resident memory"),
+    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most),
+    threads: gauge(Count, "threads, see below").optional().in_step(AtEnd),
+    fds: gauge(Count, "open files, see below; NULL when not permitted to be read").optional().in_step(AtEnd),
+    read_bytes: counter(Bytes, "read from storage, cumulative; NULL when not permitted to be read")
+        .optional()
+        .in_step(Amount),
+    write_bytes: counter(Bytes, "written to storage, cumulative; NULL when not permitted to be read")
+        .optional()
+        .in_step(Amount),
+    vol_ctx: counter(Count,
+        "voluntary context switches of the threads that live, cumulative; NULL when not permitted to be read",
+    )
+    .optional()
+    .in_step(Amount),
+    invol_ctx: counter(Count, "involuntary context switches, likewise").optional().in_step(Amount),
+    minor_faults: counter(Count, "page faults without I/O, cumulative, see below")
+        .optional()
+        .in_step(Amount),
+    major_faults: counter(Count, "page faults with I/O, cumulative, see below")
+        .optional()
+        .in_step(Amount),
+    rss_peak_bytes: gauge(Bytes,
+        "the most that was ever resident since its start (`VmHWM`); NULL: not read, as at all samples but those of a \
+         step's start and end",
+    )
+    .optional(),
+}
+
+figures! {
+    /// Of a host.
+    HostFigures, "host_samples",
+    user_us: counter(Micros, "in user mode"),
+    nice_us: counter(Micros, "in user mode at low priority"),
+    system_us: counter(Micros, "in the kernel"),
+    idle_us: counter(Micros, "idle"),
+    iowait_us: counter(Micros, "idle with I/O under way"),
+    irq_us: counter(Micros, "in interrupts"),
+    softirq_us: counter(Micros, "in soft interrupts"),
+    steal_us: counter(Micros, "taken by the hypervisor"),
+    memory_total_bytes: gauge(Bytes, "memory"),
+    memory_available_bytes: gauge(Bytes, "that could be had without swapping"),
+    memory_free_bytes: gauge(Bytes, "in no use at all"),
+    cached_bytes: gauge(Bytes, "page cache"),
+    dirty_bytes: gauge(Bytes, "waiting to be written"),
+    writeback_bytes: gauge(Bytes, "being written"),
+    swap_used_bytes: gauge(Bytes, "swapped out"),
+    load1: gauge(Hundredths, "load average over a minute"),
+    cpu_some_us: counter(Micros,
+        "time in which some task waited for a CPU, cumulative; NULL, like the next four, where the kernel does not \
+         count it",
+    )
+    .optional(),
+    io_some_us: counter(Micros, "some task waited for I/O").optional(),
+    io_full_us: counter(Micros, "all tasks waited for I/O").optional(),
+    memory_some_us: counter(Micros, "some task waited for memory").optional(),
+    memory_full_us: counter(Micros, "all tasks waited for memory").optional(),
+    skipped_ticks: counter(Count,
+        "samples that the agent's sampler has missed since it started, because it was late by a whole period",
+    ),
+    sampler_cpu_us: counter(Micros, "CPU time of the sampler itself since it started, cumulative"),
+}
+
+figures! {
+    /// Of a disk.
+    DiskFigures, "disk_samples",
+    reads: counter(Count, "reads completed"),
+    read_bytes: counter(Bytes, "read"),
+    read_us: counter(Micros, "spent reading, summed over requests"),
+    writes: counter(Count, "writes completed"),
+    write_bytes: counter(Bytes, "written"),
+    write_us: counter(Micros, "spent writing, summed over requests"),
+    in_flight: gauge(Count, "requests under way"),
+    busy_us: counter(Micros, "time with any request under way"),
+    queue_us: counter(Micros, "time under way, summed over requests"),
+    discards: counter(Count, "discards completed"),
+    flushes: counter(Count, "flushes completed"),
+}
+
+figures! {
+    /// Of a network interface.
+    NetFigures, "net_samples",
+    rx_bytes: counter(Bytes, "received"),
+    rx_packets: counter(Count, "received"),
+    rx_errors: counter(Count, "received in error"),
+    rx_dropped: counter(Count, "received and dropped"),
+    tx_bytes: counter(Bytes, "sent"),
+    tx_packets: counter(Count, "sent"),
+    tx_errors: counter(Count, "not sent for an error"),
+    tx_dropped: counter(Count, "dropped before they were sent"),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_go_in_the_order_of_the_table() {
+        let row = NetFigures {
+            rx_bytes: 0,
+            tx_bytes: 7,
+            ..NetFigures::UNREAD
+        };
+        assert_eq!(row.values(), [0, -1, -1, -1, 7, -1, -1, -1]);
+        assert_eq!(NetFigures::from_values([0, -1, -1, -1, 7]), row);
+        let of_later = row.values().into_iter().chain([9, 9]);
+        assert_eq!(NetFigures::from_values(of_later), row);
+    }
+
+    #[test]
+    fn a_name_tells_the_unit_and_comes_once() {
+        fn check<F: Figures>() {
+            for (place, figure) in F::ALL.iter().enumerate() {
+                assert_eq!(figure.name.ends_with("_bytes"), figure.unit == Bytes);
+                assert_eq!(figure.name.ends_with("_us"), figure.unit == Micros);
+                let same = F::ALL.iter().position(|other| other.name == figure.name);
+                assert_eq!(same, Some(place), "{}", figure.name);
+            }
+        }
+        check::<DaemonFigures>();
+        check::<HostFigures>();
+        check::<DiskFigures>();
+        check::<NetFigures>();
+    }
+}
