@@ -9,7 +9,6 @@ mod blocked;
 pub(crate) mod busy;
 mod environment;
 mod finish;
-mod flag_columns;
 pub mod import;
 pub(crate) mod left;
 mod lock;
@@ -21,6 +20,7 @@ mod read;
 pub mod rows;
 mod runs;
 mod samplers;
+mod views;
 pub(crate) mod writer;
 
 pub use crate::database::{Blocked, StoreError};

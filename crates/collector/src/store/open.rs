@@ -3,8 +3,8 @@
 //! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of another
 //! program, or one that a newer benchmesh wrote, is not changed.
 
-use super::flag_columns;
 use super::lock::{Lock, refused};
+use super::views;
 use crate::database::{SqliteErrorKind, StoreError};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
@@ -81,7 +81,7 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
     mark(path, &mut writer).await?;
     migrate(path, &mut writer).await?;
-    flag_columns::update(&mut writer)
+    views::update(&mut writer)
         .await
         .map_err(|e| open_error(path, e))?;
     let mesh_uid = mesh_uid(path, &mut writer).await?;
