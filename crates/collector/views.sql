@@ -2,6 +2,7 @@
 -- reference. A database that was written by another text of this file gets these views when it is opened to write
 -- (store/views.rs); a change here needs no migration.
 -- CROSS JOIN fixes the order of the loops: without statistics SQLite would rather scan the samples.
+-- Hosts and agents of a run are shown as run_agents has them, and only those that came later as they are today.
 
 CREATE VIEW v_agents AS
 SELECT a.id AS agent_id,
@@ -158,7 +159,7 @@ SELECT s.run_id,
        s.phase,
        s.target,
        s.mode,
-       coalesce(f.name, h.name) AS host,
+       coalesce((SELECT e.host FROM run_agents AS e WHERE e.run_id = s.run_id AND e.host_id = h.id LIMIT 1), h.name) AS host,
        d.name,
        d.instance,
        d.pid,
@@ -190,9 +191,7 @@ SELECT s.run_id,
 FROM steps AS s
 CROSS JOIN step_daemons AS u ON u.step_id = s.id
 CROSS JOIN daemons AS d ON d.id = u.daemon_id
-CROSS JOIN hosts AS h ON h.id = d.host_id
-LEFT JOIN former_hosts AS f ON f.host_id = h.id
-    AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us);
+CROSS JOIN hosts AS h ON h.id = d.host_id;
 
 CREATE VIEW v_cost AS
 SELECT c.run_id,
@@ -366,14 +365,12 @@ FROM (
                    s.phase,
                    s.target,
                    s.mode,
-                   coalesce(f.name, h.name) AS host,
+                   coalesce(f.host, h.name) AS host,
                    h.id AS host_id,
                    coalesce(f.cpus, h.cpus) AS cpus,
                    EXISTS (SELECT 1 FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
-                           WHERE t.step_id = s.id
-                             AND h.id = coalesce((SELECT x.host_id FROM former_agents AS x
-                                                  WHERE x.agent_id = a.id AND x.until_us > s.start_us
-                                                  ORDER BY x.until_us LIMIT 1), a.host_id)) AS is_client,
+                           LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = a.id
+                           WHERE t.step_id = s.id AND h.id = coalesce(e.host_id, a.host_id)) AS is_client,
                    -- The samples of a start and an end are taken a little off them: at most 50 ms, and a quarter of a
                    -- short step.
                    coalesce(s.measured_from_us, s.start_us)
@@ -384,9 +381,8 @@ FROM (
             -- What was imported happened elsewhere.
             CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
             CROSS JOIN hosts AS h
-            LEFT JOIN former_hosts AS f ON f.host_id = h.id
-                AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x
-                                  WHERE x.host_id = h.id AND x.until_us > s.start_us)
+            LEFT JOIN run_agents AS f ON f.run_id = s.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
             WHERE s.last_done_us IS NOT NULL
         ) AS v
     ) AS w
@@ -404,7 +400,7 @@ SELECT s.run_id,
        s.target,
        s.mode,
        s.cache,
-       coalesce(f.name, h.name) AS host,
+       coalesce((SELECT e.host FROM run_agents AS e WHERE e.run_id = s.run_id AND e.host_id = h.id LIMIT 1), h.name) AS host,
        h.id AS host_id,
        t.read_bytes / 1048576.0 AS read_mib,
        t.written_bytes / 1048576.0 AS written_mib,
@@ -425,9 +421,7 @@ SELECT s.run_id,
        t.not_judged
 FROM steps AS s
 CROSS JOIN step_traffic AS t ON t.step_id = s.id
-CROSS JOIN hosts AS h ON h.id = t.host_id
-LEFT JOIN former_hosts AS f ON f.host_id = h.id
-    AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us);
+CROSS JOIN hosts AS h ON h.id = t.host_id;
 
 -- A step of up to eight minutes has a row for each sample. A longer one is divided into 480 spans, and the last sample of each
 -- is found by a seek, so that a day costs no more than eight minutes: counters are cumulative.
@@ -464,7 +458,7 @@ SELECT w.run_id,
        w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
        w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
 FROM (
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name) AS host, 'cpu' AS kind,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name) AS host, 'cpu' AS kind,
            NULL AS device, x.at_us,
            lag(x.at_us) OVER sample AS before_us,
            (x.user_us + x.nice_us - lag(x.user_us + x.nice_us) OVER sample) / coalesce(f.cpus, h.cpus) AS user_us,
@@ -480,8 +474,8 @@ FROM (
                   OVER sample) * 1.0 / coalesce(f.cpus, h.cpus)) AS all_us,
            NULL AS in_bytes, NULL AS out_bytes
     FROM spans AS s CROSS JOIN hosts AS h
-    LEFT JOIN former_hosts AS f ON f.host_id = h.id
-        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
+    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM host_samples AS y
                         WHERE y.host_id = h.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
@@ -489,25 +483,25 @@ FROM (
     WHERE coalesce(f.cpus, h.cpus) > 0
     WINDOW sample AS (PARTITION BY s.run_id, s.step_id, h.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'disk', k.name, x.at_us,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name), 'disk', k.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, x.busy_us - lag(x.busy_us) OVER sample,
            x.at_us - lag(x.at_us) OVER sample,
            x.read_bytes - lag(x.read_bytes) OVER sample, x.write_bytes - lag(x.write_bytes) OVER sample
     FROM spans AS s CROSS JOIN disks AS k CROSS JOIN hosts AS h ON h.id = k.host_id
-    LEFT JOIN former_hosts AS f ON f.host_id = h.id
-        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
+    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM disk_samples AS y
                         WHERE y.disk_id = k.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
         AND s.until_us
     WINDOW sample AS (PARTITION BY s.run_id, s.step_id, k.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.name, h.name), 'interface', n.name, x.at_us,
+    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL, NULL,
            x.rx_bytes - lag(x.rx_bytes) OVER sample, x.tx_bytes - lag(x.tx_bytes) OVER sample
     FROM spans AS s CROSS JOIN interfaces AS n CROSS JOIN hosts AS h ON h.id = n.host_id
-    LEFT JOIN former_hosts AS f ON f.host_id = h.id
-        AND f.until_us = (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > s.start_us)
+    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
         iif(s.is_long, (SELECT max(y.at_us) FROM net_samples AS y
                         WHERE y.interface_id = n.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)

@@ -52,30 +52,6 @@ CREATE TABLE samplers (
 CREATE INDEX samplers_by_host ON samplers (host_id);
 CREATE INDEX samplers_by_agent ON samplers (agent_id);
 
--- What `hosts` and `agents` said up to `until_us`, before an attach or a rename changed it, and at the end of a run of a merged
--- file. At an instant the first row after it holds, and without one the row of today, so that views of old runs do not
--- change when a host or an agent does.
-CREATE TABLE former_hosts (
-    host_id         INTEGER NOT NULL REFERENCES hosts (id),
-    until_us        INTEGER NOT NULL,
-    name            TEXT    NOT NULL,
-    kernel          TEXT    NOT NULL,
-    cpus            INTEGER NOT NULL CHECK (cpus >= 0),
-    memory_bytes    INTEGER NOT NULL CHECK (memory_bytes >= 0),
-    PRIMARY KEY (host_id, until_us)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE former_agents (
-    agent_id        INTEGER NOT NULL REFERENCES agents (id),
-    until_us        INTEGER NOT NULL,
-    host_id         INTEGER NOT NULL REFERENCES hosts (id),
-    name            TEXT    NOT NULL CHECK (name <> ''),
-    labels          TEXT    NOT NULL CHECK (json_type(labels) = 'object'),
-    version         TEXT    NOT NULL CHECK (version <> ''),
-    PRIMARY KEY (agent_id, until_us)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX former_agents_by_host ON former_agents (host_id);
-
 CREATE TABLE runs (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     uid             TEXT    NOT NULL UNIQUE CHECK (uid <> ''),
