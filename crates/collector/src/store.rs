@@ -13,7 +13,6 @@ pub mod import;
 pub(crate) mod left;
 mod lock;
 pub mod maintain;
-pub(crate) mod memory;
 pub(crate) mod open;
 mod publisher;
 mod read;

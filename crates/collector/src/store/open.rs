@@ -71,7 +71,6 @@ pub(crate) struct Opened {
 }
 
 pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
-    super::memory::install();
     check_path(path)?;
     let lock = Lock::take(path)?;
     if check_file(path)? == FileContent::Database {

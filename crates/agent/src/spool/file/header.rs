@@ -116,11 +116,10 @@ impl Header {
     }
 
     async fn read(connection: &mut SqliteConnection) -> Result<(Self, i64), sqlx::Error> {
-        let row = sqlx::query(
-            "SELECT spool_id, ordinal, mesh_uid, reserved, acked, checksum FROM spool",
-        )
-        .fetch_one(connection)
-        .await?;
+        let row =
+            sqlx::query("SELECT spool_id, ordinal, mesh_uid, reserved, acked, checksum FROM spool")
+                .fetch_one(connection)
+                .await?;
         let id: String = row.try_get(0)?;
         let id = Uuid::parse_str(&id).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
         let header = Self {
