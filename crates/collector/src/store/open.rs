@@ -230,23 +230,11 @@ async fn check_owner(path: &Path) -> Result<(), StoreError> {
         .await
         .map_err(open_error)?,
     };
-    let preview = match migrated {
-        0 => 0,
-        _ => number(
-            &mut looking,
-            "SELECT count(*) FROM _sqlx_migrations WHERE version = 1 AND description = 'the mesh'",
-        )
-        .await
-        .map_err(open_error)?,
-    };
     looking.close().await.map_err(open_error)?;
     let path = path.to_owned();
     let known = newest_schema();
     if id != APPLICATION_ID && (id != 0 || tables > 0) {
         return Err(StoreError::ForeignDatabase { path });
-    }
-    if preview > 0 {
-        return Err(StoreError::PreviewSchema { path });
     }
     if found > known {
         return Err(StoreError::NewerSchema { path, found, known });

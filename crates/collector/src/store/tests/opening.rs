@@ -249,19 +249,19 @@ async fn the_newest_instant_and_the_anchor_survive() {
 }
 
 #[tokio::test]
-async fn a_database_of_before_the_first_schema_is_refused_and_left_alone() {
+async fn a_database_of_another_text_of_the_schema_is_refused() {
     let mesh = Mesh::new().await;
     mesh.store.close().await;
     let file = rusqlite::Connection::open(mesh.path()).unwrap();
     file.execute(
-        "UPDATE _sqlx_migrations SET description = 'the mesh' WHERE version = 1",
+        "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1",
         [],
     )
     .unwrap();
     drop(file);
     let error = refusal(&mesh.path()).await;
     assert!(
-        matches!(error, StoreError::PreviewSchema { .. }),
+        matches!(error, StoreError::AlteredSchema { version: 1, .. }),
         "{error:?}"
     );
     assert!(message(&error).contains("choose another file"));
