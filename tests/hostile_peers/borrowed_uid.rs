@@ -113,12 +113,6 @@ fn a_person_gives_an_agents_place_away() {
         assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
     });
     assert_eq!(names(&mesh), ["renamed"]);
-    // What it was called until now is kept for old runs.
-    assert_eq!(
-        mesh.db()
-            .column::<String>("SELECT DISTINCT name FROM former_agents"),
-        ["victim"]
-    );
     let events = "SELECT message FROM events WHERE kind = 'agent-renamed'";
     until_true("the new name is an event", LIMIT, || {
         let messages = mesh.db().column::<String>(events);

@@ -35,7 +35,6 @@ fn samples(at_us: i64, cpu_us: i64) -> wire::DaemonSamples {
 fn known(mesh: &Mesh) -> Vec<String> {
     mesh.db().column(
         "SELECT format('host %s %s %d', name, kernel, cpus) FROM hosts
-         UNION ALL SELECT format('formerly %s', name) FROM former_hosts
          UNION ALL SELECT format('daemon %s %s %s %s %d', name, instance, cmdline, ended_us, is_parent) FROM daemons
          UNION ALL SELECT format('sample %d %d', at_us, cpu_user_us) FROM daemon_samples
          UNION ALL SELECT format('host sample %d %d', at_us, user_us) FROM host_samples

@@ -28,12 +28,7 @@ pub enum StoreError {
         known: i64,
     },
     #[error(
-        "{} was made by a preview of benchmesh, whose schema no release reads; keep it for that version and choose another file",
-        path.display()
-    )]
-    PreviewSchema { path: PathBuf },
-    #[error(
-        "{} was begun with another text of schema {version}; use the version of benchmesh that wrote it",
+        "{} was made with another text of schema {version}; keep it for the benchmesh that made it and choose another file",
         path.display()
     )]
     AlteredSchema { path: PathBuf, version: i64 },

@@ -116,8 +116,8 @@ pub enum QueryError {
         /// What is allowed.
         limit: Duration,
     },
-    /// It needs more memory than it may take.
-    #[error("stopped: the query needs more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
+    /// SQLite needs more memory than queries may take.
+    #[error("stopped: queries need more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
     MemoryLimit {
         /// What is allowed.
         limit_bytes: u64,
@@ -230,7 +230,6 @@ pub async fn run(
     if sql.contains('\0') {
         return Err(QueryError::ZeroByte);
     }
-    crate::store::memory::install();
     let deadline = Instant::now() + limits.time.min(LONGEST);
     let give_up = (deadline + STOP_TIMEOUT).into();
     let (columns_out, columns) = oneshot::channel();

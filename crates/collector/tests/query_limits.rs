@@ -1,8 +1,11 @@
-//! What a hostile query may take: nothing that the next one would miss. In a process of its own, because memory is
-//! counted from the process's first use of SQLite on.
+//! What a hostile query may take: nothing that the next one would miss. In a process of its own, because memory is that of
+//! the process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use benchmesh_collector::model::MeshMicros;
 use benchmesh_collector::query::{self, Limits, QueryError, Row};
+use benchmesh_collector::store::Store;
+use benchmesh_collector::store::rows::NewRun;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,9 +21,7 @@ const ENDLESS: &str =
 async fn database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mesh.db");
-    let store = benchmesh_collector::store::Store::open(&path)
-        .await
-        .unwrap();
+    let store = Store::open(&path).await.unwrap();
     store.close().await;
     (directory, path)
 }
@@ -51,14 +52,62 @@ async fn a_zero_byte_is_refused_at_once() {
     }
 }
 
+/// A row of values that are twice as long as `bytes` each.
+fn large(columns: usize, bytes: usize) -> String {
+    let column = format!("hex(zeroblob({bytes}))");
+    format!("SELECT {}", vec![column; columns].join(", "))
+}
+
+/// SQLite's limit on memory is the whole process's.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_written_while_queries_reach_the_limit_on_memory() {
+    let (_directory, path) = database().await;
+    let store = Store::open(&path).await.unwrap();
+    let queries = (0..4).map(|_| {
+        let path = path.clone();
+        tokio::spawn(async move {
+            for _ in 0..4 {
+                let answered = all(&path, &large(400, 4_000_000), Limits::shared(LONG)).await;
+                let error = answered.unwrap_err();
+                assert!(matches!(error, QueryError::MemoryLimit { .. }), "{error:?}");
+            }
+        })
+    });
+    let queries: Vec<_> = queries.collect();
+    let mut written = 0;
+    while !queries.iter().all(|query| query.is_finished()) {
+        store.create_run(run(written)).await.unwrap();
+        written += 1;
+    }
+    for query in queries {
+        query.await.unwrap();
+    }
+    let runs = all(&path, "SELECT uid FROM runs", Limits::shared(LONG));
+    assert_eq!(runs.await.unwrap().len(), written);
+    assert!(
+        written > 0 && peak_rss_mib() < 1000,
+        "{written}, {} MiB",
+        peak_rss_mib()
+    );
+    store.close().await;
+}
+
+fn run(number: usize) -> NewRun {
+    NewRun {
+        uid: format!("u{number}"),
+        name: "r".to_owned(),
+        plan_text: "x".repeat(100_000),
+        agents_json: "[]".to_owned(),
+        order_seed: None,
+        created: MeshMicros(1),
+        version: "0".to_owned(),
+    }
+}
+
 #[tokio::test]
 async fn memory_rows_and_answers_are_bounded() {
     let (_directory, path) = database().await;
     let shared = Limits::shared(LONG);
-    let large = |columns: usize, bytes: usize| {
-        let column = format!("hex(zeroblob({bytes}))");
-        format!("SELECT {}", vec![column; columns].join(", "))
-    };
     // Each value may be, all of them together not.
     let error = all(&path, &large(200, 4_000_000), shared)
         .await

@@ -1,8 +1,9 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 50] = [
+pub const OF_COLLECTOR: [&str; 51] = [
     "agent-back",
+    "agent-changed",
     "agent-flood",
     "agent-lost",
     "agent-renamed",

@@ -46,7 +46,6 @@ const TABLES: &str = "
         mesh_uid TEXT,
         reserved INTEGER NOT NULL,
         acked INTEGER NOT NULL,
-        body_checksums_until INTEGER NOT NULL,
         checksum INTEGER NOT NULL -- CRC-32 of all other columns
     ) STRICT;
     CREATE TABLE batches (

@@ -44,9 +44,7 @@ ORDER BY s.ordinal";
 
 /// Daemons that started or ended are among the report's marks.
 const EVENTS: &str = "
-SELECT e.at_us, e.severity, e.kind,
-       coalesce(r.name, (SELECT f.name FROM former_agents AS f WHERE f.agent_id = a.id AND f.until_us > e.at_us
-                         ORDER BY f.until_us LIMIT 1), a.name), e.message
+SELECT e.at_us, e.severity, e.kind, coalesce(r.name, a.name), e.message
 FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
 LEFT JOIN run_agents AS r ON r.run_id = e.run_id AND r.agent_id = e.agent_id
 WHERE e.run_id = ?1 AND e.severity <> 'info' AND e.kind NOT LIKE 'daemon-%'

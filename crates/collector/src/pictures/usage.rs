@@ -14,14 +14,13 @@ const MAX_DAEMONS: usize = 40;
 const MAX_HOSTS: usize = 40;
 
 const BUSIEST: &str = "
-SELECT d.id, coalesce(f.name, h.name), d.name, coalesce(d.instance, ''), d.pid, sum(u.cpu_user_us + u.cpu_system_us) AS cpu_us
+SELECT d.id, coalesce(f.host, h.name), d.name, coalesce(d.instance, ''), d.pid, sum(u.cpu_user_us + u.cpu_system_us) AS cpu_us
 FROM steps AS s
 CROSS JOIN step_daemons AS u ON u.step_id = s.id
 CROSS JOIN daemons AS d ON d.id = u.daemon_id
 CROSS JOIN hosts AS h ON h.id = d.host_id
-LEFT JOIN former_hosts AS f ON f.host_id = h.id AND f.until_us =
-    (SELECT min(x.until_us) FROM former_hosts AS x JOIN runs AS r ON r.id = ?1
-     WHERE x.host_id = h.id AND x.until_us > r.started_us)
+LEFT JOIN run_agents AS f ON f.run_id = ?1
+    AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = ?1 AND x.host_id = h.id)
 WHERE s.run_id = ?1
 GROUP BY d.id ORDER BY cpu_us DESC";
 

@@ -1,13 +1,12 @@
 //! One query from its thread's side: open, guard, prepare, step, close.
 //!
-//! The thread belongs to the query alone. SQLite runs on it, so that its memory and its temporary files can be counted
-//! by thread, and a statement that holds it up for long holds up nobody else.
+//! The thread belongs to the query alone. SQLite runs on it, so that its temporary files can be counted by thread, and
+//! a statement that holds it up for long holds up nobody else.
 
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
     BYTES_PER_BATCH, Limits, MAX_ROW_BYTES, QueryError, ROWS_PER_BATCH, ReadOnly, Row, Value, guard,
 };
-use crate::store::memory::Budget;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
 use sqlx::SqliteConnection;
@@ -45,8 +44,7 @@ impl Job {
             .block_on(connection.lock_handle())
             .map_err(|source| QueryError::Failed { source })?;
         let stop = Stop::default();
-        let _budget = Budget::of(limits.memory_bytes);
-        guard::install(&mut handle);
+        guard::install(&mut handle, &limits);
         handle.set_progress_handler(
             INSTRUCTIONS_PER_CHECK,
             stop.handler(&limits, self.deadline, self.rows_out.clone()),

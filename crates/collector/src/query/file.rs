@@ -25,7 +25,6 @@ pub(crate) struct ReadOnly {
 impl ReadOnly {
     /// Opens a file that must be there and a database. Never makes one.
     pub(crate) async fn open(path: &Path) -> Result<Self, QueryError> {
-        crate::store::memory::install();
         let path_buf = || path.to_owned();
         match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => {

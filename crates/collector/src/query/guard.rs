@@ -54,7 +54,7 @@ const DENIED_FUNCTIONS: &[&str] = &[
 ];
 
 /// From now on the connection reads and does nothing else.
-pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
+pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>, limits: &Limits) {
     let database = connection.as_raw_handle().as_ptr();
     // SAFETY: the handle is open and locked by the caller for as long as these calls last; the authorizer keeps no
     // pointer beyond its call and its context is null.
@@ -63,6 +63,7 @@ pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>) {
         for (limit, value) in SQLITE_LIMITS {
             ffi::sqlite3_limit(database, *limit, *value);
         }
+        ffi::sqlite3_hard_heap_limit64(limits.heap_bytes());
     }
 }
 

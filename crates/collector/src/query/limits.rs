@@ -1,4 +1,4 @@
-//! What a query may use. Memory and temporary files are counted for the query's own thread.
+//! What a query may use. Temporary files are counted for the query's own thread, memory for the process.
 
 use libsqlite3_sys as ffi;
 use std::ffi::c_int;
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Limits {
     /// From the call to the last row.
     pub time: Duration,
-    /// What SQLite allocates for it, beside its page cache.
+    /// What SQLite holds in the process, page caches too: beyond it, queries end at their next look.
     pub memory_bytes: u64,
     /// What it writes to temporary files (sorting, materialized views).
     pub temp_bytes: u64,
@@ -18,11 +18,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a query that others wait beside: eight of them take 2 GiB of memory at most.
+    /// For a query beside a collector, whose page caches hold 320 MiB at most.
     pub fn shared(time: Duration) -> Self {
         Self {
             time,
-            memory_bytes: 256 << 20,
+            memory_bytes: 512 << 20,
             temp_bytes: 1 << 30,
             answer_bytes: 4 << 30,
         }
@@ -36,6 +36,15 @@ impl Limits {
             temp_bytes: 16 << 30,
             answer_bytes: u64::MAX,
         }
+    }
+}
+
+impl Limits {
+    /// What SQLite gets at all: one row can be larger than the rest of the memory, between two looks. It is for the
+    /// whole process, and a write that it refuses is made again; the value that reaches it is a query's, of up to 8 MiB,
+    /// which leaves room for what others allocate until that query has ended.
+    pub(super) fn heap_bytes(&self) -> i64 {
+        i64::try_from(self.memory_bytes / 2 * 3).unwrap_or(i64::MAX)
     }
 }
 

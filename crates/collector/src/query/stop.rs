@@ -1,5 +1,5 @@
-//! Looks at a running query every thousand instructions of SQLite's, and ends one that nobody waits for or that has used
-//! up its time or its temporary files.
+//! Looks at a running query every hundred instructions of SQLite's, and ends one that nobody waits for or that has used
+//! up its time, the memory or its temporary files.
 
 use super::{Limits, QueryError, Row};
 use std::fs::File;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// SQLite's instructions between two looks at the clock: some microseconds.
-pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 1000;
+/// SQLite's instructions between two looks: about a microsecond, and at most as many values of 8 MiB.
+pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 100;
 /// How often the thread's temporary files are looked at.
 const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -19,6 +19,7 @@ const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 #[repr(u8)]
 enum StopReason {
     TimeUp = 1,
+    MemoryFull,
     TempFull,
     /// Nobody waits for its rows.
     Abandoned,
@@ -32,6 +33,11 @@ impl Stop {
     /// What the end of a query that was ended is called; `None`: it was not.
     pub(super) fn error(&self, limits: &Limits) -> Option<QueryError> {
         let is = |reason: StopReason| self.0.load(Ordering::Relaxed) == reason as u8;
+        if is(StopReason::MemoryFull) {
+            return Some(QueryError::MemoryLimit {
+                limit_bytes: limits.memory_bytes,
+            });
+        }
         if is(StopReason::TempFull) {
             return Some(QueryError::TempLimit {
                 limit_bytes: limits.temp_bytes,
@@ -49,7 +55,7 @@ impl Stop {
         rows_out: mpsc::Sender<Vec<Row>>,
     ) -> impl FnMut() -> bool + Send + 'static {
         let stop = self.clone();
-        let max_temp_bytes = limits.temp_bytes;
+        let (max_memory_bytes, max_temp_bytes) = (limits.memory_bytes, limits.temp_bytes);
         let temp = TempUse::of_this_thread();
         let mut checked = Instant::now();
         move || {
@@ -58,6 +64,8 @@ impl Stop {
                 StopReason::Abandoned
             } else if now >= deadline {
                 StopReason::TimeUp
+            } else if memory_bytes() > max_memory_bytes {
+                StopReason::MemoryFull
             } else if now.duration_since(checked) < TEMP_CHECK_INTERVAL {
                 return true;
             } else {
@@ -71,6 +79,12 @@ impl Stop {
             false
         }
     }
+}
+
+/// What SQLite holds in this process.
+fn memory_bytes() -> u64 {
+    // SAFETY: it takes no pointer and may be called at any time, by any thread.
+    unsafe { libsqlite3_sys::sqlite3_memory_used() }.unsigned_abs()
 }
 
 /// What a thread has written: the query's thread writes nothing but SQLite's temporary files.

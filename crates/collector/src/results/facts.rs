@@ -58,12 +58,6 @@ pub struct TaskFacts {
     /// The least round trip that was measured from its agent to another host before its step, among the agent's last
     /// thousand links; `None`: none was. What is measured later changes nothing of an old step.
     pub round_trip_ns: Option<i64>,
-    /// Its agent did not run for a while during the step.
-    pub frozen: bool,
-    /// Its agent's clock and mesh time jumped apart during the step.
-    pub clock_gap: bool,
-    /// Its agent has lost batches of its time that may have had operations in them.
-    pub batches_lost: bool,
 }
 
 /// One task's operations of one kind in one interval.

@@ -44,9 +44,6 @@ fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
         paced: None,
         direct: false,
         round_trip_ns: None,
-        frozen: false,
-        clock_gap: false,
-        batches_lost: false,
     }
 }
 

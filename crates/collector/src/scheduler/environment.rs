@@ -65,16 +65,8 @@ pub(super) fn of_agent(
     });
     NewRunAgent {
         agent: member.id,
-        host: member.host,
-        name: hello.name.clone(),
-        host_name: hello.host_name.clone(),
-        version: hello.version.clone(),
-        labels_json: json(&hello.labels),
-        kernel: hello.kernel.clone(),
         distribution: inventory.distribution.clone(),
         cpu_model: inventory.cpu_model.clone(),
-        cpus: hello.cpus,
-        memory_bytes: hello.memory_bytes,
         interfaces_json: some(json(&inventory.interfaces), inventory.interfaces.is_empty()),
         disks_json: some(json(&inventory.disks), inventory.disks.is_empty()),
         packages_json: some(json(&inventory.packages), inventory.packages.is_empty()),

@@ -1,8 +1,9 @@
 //! Agents and hosts: who attached, from where, and how far each spool is stored.
 
-use super::rows::{AgentRow, NewAgent, NewHost};
+use super::rows::{AgentRow, NewAgent, NewEvent, NewHost};
+use super::runs::add_event;
 use super::{Store, StoreError};
-use crate::model::{AgentId, HostId, MeshMicros};
+use crate::model::{AgentId, HostId, MeshMicros, RunId, Severity};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashSet;
@@ -12,8 +13,7 @@ const MOST_RUNS_AHEAD: i64 = 100_000;
 
 impl Store {
     /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
-    /// descriptions; those that they replace go to `former_agents` and `former_hosts`. A uid stays bound to its name,
-    /// but for one that may rename.
+    /// descriptions. A uid stays bound to its name, but for one that may rename.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
         self.write(agent, |agent, connection| {
@@ -67,7 +67,7 @@ impl Store {
         .map_err(StoreError::sql("read the events of trust"))
     }
 
-    /// Binds an agent's uid to another name, if it is still bound to the one before, which goes to `former_agents`.
+    /// Binds an agent's uid to another name, if it is still bound to the one before.
     pub async fn rename_agent(
         &self,
         uid: &str,
@@ -77,8 +77,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.note(at);
         let names = [uid, former, name].map(str::to_owned);
-        self.write((names, at), |(names, at), connection| {
-            Box::pin(rename(names, *at, connection))
+        self.write(names, |names, connection| {
+            Box::pin(rename(names, connection))
         })
         .await
     }
@@ -251,19 +251,8 @@ fn agent_row(row: SqliteRow) -> Result<AgentRow, sqlx::Error> {
 
 async fn rename(
     [uid, former, name]: &[String; 3],
-    at: MeshMicros,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT OR IGNORE INTO former_agents (agent_id, until_us, host_id, name, labels, version)
-         SELECT id, ?1, host_id, name, labels, version FROM agents WHERE uid = ?2 AND name = ?3",
-    )
-    .bind(at.0)
-    .bind(uid.as_str())
-    .bind(former.as_str())
-    .execute(&mut *connection)
-    .await
-    .map_err(StoreError::sql("keep what an agent was"))?;
     sqlx::query("UPDATE agents SET name = ?1 WHERE uid = ?2 AND name = ?3")
         .bind(name.as_str())
         .bind(uid.as_str())
@@ -290,8 +279,8 @@ async fn attach(
             return Err(StoreError::UidBound { known_as });
         }
     }
+    record_change(agent, connection).await?;
     let host = attach_host(agent, connection).await?;
-    keep_former_agent(agent, host, connection).await?;
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO agents (uid, name, host_id, labels, version, first_seen_us, last_seen_us)
          VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -317,9 +306,6 @@ async fn attach_host(
     agent: &NewAgent,
     connection: &mut SqliteConnection,
 ) -> Result<HostId, StoreError> {
-    if agent.describes_host {
-        keep_former_host(agent, connection).await?;
-    }
     let host = &agent.host;
     sqlx::query_scalar(
         "INSERT INTO hosts (boot_id, pid_namespace, name, kernel, cpus, memory_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -341,49 +327,49 @@ async fn attach_host(
     .map_err(StoreError::sql("keep a host"))
 }
 
-/// Keeps what `hosts` says until now, if the attach is going to change it.
-async fn keep_former_host(
+/// Records in the runs under way that the agent comes back with another description of itself or its host: `run_agents`
+/// keeps the one that each run began with.
+async fn record_change(
     agent: &NewAgent,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
     let host = &agent.host;
-    sqlx::query(
-        "INSERT OR IGNORE INTO former_hosts (host_id, until_us, name, kernel, cpus, memory_bytes)
-         SELECT id, ?1, name, kernel, cpus, memory_bytes FROM hosts
-         WHERE boot_id = ?2 AND pid_namespace = ?3 AND (name, kernel, cpus, memory_bytes) <> (?4, ?5, ?6, ?7)",
+    let changed: Vec<(i64, i64)> = sqlx::query_as(
+        "SELECT e.run_id, e.agent_id FROM agents AS a JOIN hosts AS h ON h.id = a.host_id
+         JOIN run_agents AS e ON e.agent_id = a.id JOIN runs AS r ON r.id = e.run_id AND r.state = 'running'
+         WHERE a.uid = ?1 AND ((a.name, a.labels, a.version, h.boot_id, h.pid_namespace) <> (?2, ?3, ?4, ?5, ?6)
+             OR (?7 AND (h.name, h.kernel, h.cpus, h.memory_bytes) <> (?8, ?9, ?10, ?11)))",
     )
-    .bind(agent.at.0)
+    .bind(agent.uid.as_str())
+    .bind(agent.name.as_str())
+    .bind(agent.labels_json.as_str())
+    .bind(agent.version.as_str())
     .bind(host.boot_id.as_str())
     .bind(host.pid_namespace.as_str())
+    .bind(agent.describes_host)
     .bind(host.name.as_str())
     .bind(host.kernel.as_str())
     .bind(host.cpus)
     .bind(host.memory_bytes)
-    .execute(connection)
+    .fetch_all(&mut *connection)
     .await
-    .map(drop)
-    .map_err(StoreError::sql("keep what a host was"))
-}
-
-/// Keeps what `agents` says until now, if the attach is going to change it.
-async fn keep_former_agent(
-    agent: &NewAgent,
-    host: HostId,
-    connection: &mut SqliteConnection,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT OR IGNORE INTO former_agents (agent_id, until_us, host_id, name, labels, version)
-         SELECT id, ?1, host_id, name, labels, version FROM agents
-         WHERE uid = ?2 AND (host_id, name, labels, version) <> (?3, ?4, ?5, ?6)",
-    )
-    .bind(agent.at.0)
-    .bind(agent.uid.as_str())
-    .bind(host.0)
-    .bind(agent.name.as_str())
-    .bind(agent.labels_json.as_str())
-    .bind(agent.version.as_str())
-    .execute(connection)
-    .await
-    .map(drop)
-    .map_err(StoreError::sql("keep what an agent was"))
+    .map_err(StoreError::sql("compare an agent with what it was"))?;
+    for (run, id) in changed {
+        let event = NewEvent {
+            at: agent.at,
+            run: Some(RunId(run)),
+            step: None,
+            agent: Some(AgentId(id)),
+            severity: Severity::Warning,
+            kind: "agent-changed".to_owned(),
+            message: format!(
+                "agent {} attached with another host, name, labels or version than before; this run's views and reports \
+                 show those that it began with",
+                agent.name
+            ),
+            detail_json: None,
+        };
+        add_event(&event, connection).await?;
+    }
+    Ok(())
 }

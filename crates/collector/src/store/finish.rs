@@ -7,6 +7,7 @@
 
 pub(super) mod claims;
 mod daemons;
+mod flags;
 pub(super) mod follow;
 pub(crate) mod last_samples;
 mod load;
@@ -50,6 +51,7 @@ impl Store {
         let _claim = self.shared.computing.claim(step).await;
         let covered = load::stale_batches(self.reader(), step).await?;
         let facts = load::step(self.reader(), step).await?;
+        let found = flags::found(self.reader(), step).await?;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
         let mut timeline = Comparison::default();
         let mut at = load::next_instant(self.reader(), step, i64::MIN).await?;
@@ -74,7 +76,7 @@ impl Store {
             }
             at = load::next_instant(self.reader(), step, until).await?;
         }
-        let (last, results) = blocking(move || {
+        let (last, mut results) = blocking(move || {
             let (last, results) = sum.finish();
             (packed(last), results)
         })
@@ -83,6 +85,7 @@ impl Store {
         timeline
             .compare_before(self.reader(), step, i64::MAX)
             .await?;
+        results.flags.extend(found);
         let results = Arc::new(results);
         self.write(
             (step, timeline.finish(), Arc::clone(&results), covered),
@@ -138,6 +141,7 @@ impl Store {
                 Box::pin(async move {
                     daemons::keep(*step, usage, connection).await?;
                     traffic::keep(*step, traffic, connection).await?;
+                    flags::judge(*step, connection).await?;
                     write::samples_covered(*step, *covered, connection).await
                 })
             },

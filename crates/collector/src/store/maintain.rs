@@ -62,7 +62,6 @@ fn failed(path: &Path, doing: &'static str) -> impl Fn(rusqlite::Error) -> Maint
 
 /// A connection that reads a database of ours.
 pub(crate) fn reader(path: &Path) -> Result<Connection, MaintainError> {
-    super::memory::install();
     if !path.is_file() {
         return Err(MaintainError::Wrong(format!(
             "there is no database {}",

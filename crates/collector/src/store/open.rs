@@ -4,7 +4,7 @@
 //! program, or one that a newer benchmesh wrote, is not changed.
 
 use super::lock::{Lock, refused};
-use super::{figure_columns, flag_columns};
+use super::{figure_columns, views};
 use crate::database::{SqliteErrorKind, StoreError};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
@@ -71,7 +71,6 @@ pub(crate) struct Opened {
 }
 
 pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
-    super::memory::install();
     check_path(path)?;
     let lock = Lock::take(path)?;
     if check_file(path)? == FileContent::Database {
@@ -84,7 +83,7 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     figure_columns::update(&mut writer)
         .await
         .map_err(|e| open_error(path, e))?;
-    flag_columns::update(&mut writer)
+    views::update(&mut writer)
         .await
         .map_err(|e| open_error(path, e))?;
     let mesh_uid = mesh_uid(path, &mut writer).await?;
@@ -234,23 +233,11 @@ async fn check_owner(path: &Path) -> Result<(), StoreError> {
         .await
         .map_err(open_error)?,
     };
-    let preview = match migrated {
-        0 => 0,
-        _ => number(
-            &mut looking,
-            "SELECT count(*) FROM _sqlx_migrations WHERE version = 1 AND description = 'the mesh'",
-        )
-        .await
-        .map_err(open_error)?,
-    };
     looking.close().await.map_err(open_error)?;
     let path = path.to_owned();
     let known = newest_schema();
     if id != APPLICATION_ID && (id != 0 || tables > 0) {
         return Err(StoreError::ForeignDatabase { path });
-    }
-    if preview > 0 {
-        return Err(StoreError::PreviewSchema { path });
     }
     if found > known {
         return Err(StoreError::NewerSchema { path, found, known });

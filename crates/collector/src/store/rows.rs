@@ -79,20 +79,12 @@ pub struct NewRun {
     pub version: String,
 }
 
-/// An agent of the mesh when a run begins. Empty and `None`: not known.
+/// What an agent of the mesh said when a run begins, beside its hello. Empty and `None`: not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRunAgent {
     pub agent: AgentId,
-    pub host: HostId,
-    pub name: String,
-    pub host_name: String,
-    pub version: String,
-    pub labels_json: String,
-    pub kernel: String,
     pub distribution: String,
     pub cpu_model: String,
-    pub cpus: u32,
-    pub memory_bytes: i64,
     pub interfaces_json: Option<String>,
     pub disks_json: Option<String>,
     pub packages_json: Option<String>,

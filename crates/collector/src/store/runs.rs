@@ -367,7 +367,10 @@ async fn forget_directories(
     .map_err(StoreError::sql("forget a run's directories"))
 }
 
-async fn add_event(event: &NewEvent, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+pub(super) async fn add_event(
+    event: &NewEvent,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)
          VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -9,23 +9,10 @@ use sqlx::{Row, SqliteConnection};
 use std::path::Path;
 use uuid::Uuid;
 
-use super::{number_of, sequence_of, transaction};
+use super::{number_of, sequence_of};
 
-pub(super) const VERSION: i64 = 3;
-
-/// From version 1, which had neither checksums nor the acked position, to 2.
-const ADD_BODY_CHECKSUMS: &str = "
-    ALTER TABLE spool ADD COLUMN acked INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE batches ADD COLUMN checksum INTEGER;
-    UPDATE spool SET version = 2;
-";
-
-/// From version 2, whose checksums cover bodies only, to 3. Its batches keep theirs.
-const ADD_HEADER_CHECKSUM: &str = "
-    ALTER TABLE spool ADD COLUMN body_checksums_until INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE spool ADD COLUMN checksum INTEGER;
-    UPDATE spool SET version = 3, body_checksums_until = (SELECT coalesce(max(sequence), 0) FROM batches);
-";
+/// Of the format.
+const VERSION: i64 = 1;
 
 /// What a spool is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +26,6 @@ pub(super) struct Header {
     pub(super) reserved: Sequence,
     /// What the collector has stored, as far as it was written down.
     pub(super) acked: Sequence,
-    /// Batches up to here were written by a version whose checksums cover their bodies only.
-    pub(super) body_checksums_until: Sequence,
 }
 
 impl Header {
@@ -51,7 +36,6 @@ impl Header {
             mesh: None,
             reserved: Sequence(0),
             acked: Sequence(0),
-            body_checksums_until: Sequence(0),
         }
     }
 
@@ -67,7 +51,7 @@ impl Header {
         field(&self.ordinal.to_le_bytes());
         field(&[u8::from(self.mesh.is_some())]);
         field(self.mesh.as_deref().unwrap_or_default().as_bytes());
-        for position in [self.reserved, self.acked, self.body_checksums_until] {
+        for position in [self.reserved, self.acked] {
             field(&position.0.to_le_bytes());
         }
         i64::from(sum.finalize())
@@ -78,14 +62,13 @@ impl Header {
         &self,
         connection: &mut SqliteConnection,
     ) -> Result<(), sqlx::Error> {
-        sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)")
+        sqlx::query("INSERT INTO spool VALUES (1, ?, ?, ?, ?, ?, ?, ?)")
             .bind(VERSION)
             .bind(self.id.to_string())
             .bind(self.ordinal)
             .bind(self.mesh.as_deref())
             .bind(number_of(self.reserved))
             .bind(number_of(self.acked))
-            .bind(number_of(self.body_checksums_until))
             .bind(self.checksum())
             .execute(connection)
             .await
@@ -106,7 +89,7 @@ impl Header {
             .map(drop)
     }
 
-    /// Reads that of a spool which an earlier start has left, and brings the file to this version.
+    /// Reads that of a spool which an earlier start has left.
     pub(super) async fn open(
         connection: &mut SqliteConnection,
         path: &Path,
@@ -117,30 +100,14 @@ impl Header {
             .await
             .and_then(|row| row.try_get(0))
             .map_err(error())?;
-        let steps: &[&str] = match version {
-            1 => &[ADD_BODY_CHECKSUMS, ADD_HEADER_CHECKSUM],
-            2 => &[ADD_HEADER_CHECKSUM],
-            VERSION => &[],
-            _ => {
-                return Err(SpoolError::NotASpool {
-                    path: path.to_owned(),
-                    why: format!("its version is {version}, this agent writes {VERSION}"),
-                });
-            }
-        };
-        if !steps.is_empty() {
-            transaction(connection, async |connection| {
-                for step in steps {
-                    sqlx::raw_sql(*step).execute(&mut *connection).await?;
-                }
-                let (header, _) = Self::read(connection).await?;
-                header.update(connection).await
-            })
-            .await
-            .map_err(error())?;
+        if version != VERSION {
+            return Err(SpoolError::NotASpool {
+                path: path.to_owned(),
+                why: format!("its version is {version}, this agent writes {VERSION}"),
+            });
         }
         let (header, checksum) = Self::read(connection).await.map_err(error())?;
-        if checksum != Some(header.checksum()) {
+        if checksum != header.checksum() {
             return Err(SpoolError::DamagedHeader {
                 path: path.to_owned(),
             });
@@ -148,12 +115,11 @@ impl Header {
         Ok(header)
     }
 
-    async fn read(connection: &mut SqliteConnection) -> Result<(Self, Option<i64>), sqlx::Error> {
-        let row = sqlx::query(
-            "SELECT spool_id, ordinal, mesh_uid, reserved, acked, body_checksums_until, checksum FROM spool",
-        )
-        .fetch_one(connection)
-        .await?;
+    async fn read(connection: &mut SqliteConnection) -> Result<(Self, i64), sqlx::Error> {
+        let row =
+            sqlx::query("SELECT spool_id, ordinal, mesh_uid, reserved, acked, checksum FROM spool")
+                .fetch_one(connection)
+                .await?;
         let id: String = row.try_get(0)?;
         let id = Uuid::parse_str(&id).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
         let header = Self {
@@ -162,9 +128,8 @@ impl Header {
             mesh: row.try_get(2)?,
             reserved: sequence_of(row.try_get(3)?),
             acked: sequence_of(row.try_get(4)?),
-            body_checksums_until: sequence_of(row.try_get(5)?),
         };
-        Ok((header, row.try_get(6)?))
+        Ok((header, row.try_get(5)?))
     }
 }
 
@@ -175,14 +140,13 @@ mod tests {
     #[test]
     fn each_column_is_in_the_checksum() {
         let header = Header::new(SpoolId(Uuid::from_u128(7)), 3);
-        let changes: [fn(&mut Header); 8] = [
+        let changes: [fn(&mut Header); 7] = [
             |header| header.id = SpoolId(Uuid::from_u128(8)),
             |header| header.ordinal = 4,
             |header| header.mesh = Some(String::new()),
             |header| header.mesh = Some("mesh-1".to_owned()),
             |header| header.reserved = Sequence(1),
             |header| header.acked = Sequence(1),
-            |header| header.body_checksums_until = Sequence(1),
             |header| header.acked = Sequence(1 << 32),
         ];
         let mut sums = vec![header.checksum()];

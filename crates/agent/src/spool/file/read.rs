@@ -184,7 +184,7 @@ impl SpoolFile {
 
     fn read_row(&self, row: &SqliteRow) -> Result<Look, sqlx::Error> {
         let sequence = sequence_of(row.try_get(0)?);
-        let rest = || -> Result<(Sequence, Vec<u8>, Option<i64>), sqlx::Error> {
+        let rest = || -> Result<(Sequence, Vec<u8>, i64), sqlx::Error> {
             Ok((
                 sequence_of(row.try_get(1)?),
                 row.try_get(2)?,
@@ -196,12 +196,7 @@ impl SpoolFile {
             Err(error) if is_damage(&error) => return Ok(Look::Damaged(sequence)),
             Err(error) => return Err(error),
         };
-        let is_intact = if sequence > self.header.body_checksums_until {
-            found == Some(checksum(first, sequence, &body))
-        } else {
-            // The first version wrote none at all.
-            found.is_none_or(|found| found == i64::from(crc32fast::hash(&body)))
-        };
+        let is_intact = found == checksum(first, sequence, &body);
         Ok(if is_intact && first <= sequence {
             Look::Intact(Envelope {
                 spool: self.header.id,

@@ -31,9 +31,7 @@ pub struct EventReport {
 pub(in crate::report) const EVENTS: Statement = Statement {
     what: "events",
     sql: "SELECT e.at_us, e.severity, e.kind, e.step_id, e.agent_id, e.message,
-                 iif(json_type(e.detail) = 'object', e.detail, NULL) AS detail,
-                 coalesce(r.name, (SELECT f.name FROM former_agents AS f WHERE f.agent_id = a.id AND f.until_us > e.at_us
-                                   ORDER BY f.until_us LIMIT 1), a.name) AS agent
+                 iif(json_type(e.detail) = 'object', e.detail, NULL) AS detail, coalesce(r.name, a.name) AS agent
           FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
                LEFT JOIN run_agents AS r ON r.run_id = e.run_id AND r.agent_id = e.agent_id
           WHERE e.run_id = ?1 AND (e.severity <> 'info' OR e.kind LIKE '%-over') ORDER BY e.at_us, e.id LIMIT 4000",

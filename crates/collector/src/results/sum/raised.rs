@@ -1,4 +1,4 @@
-//! Which flags a step's figures raise, and where the limits are.
+//! Which flags a step's figures raise, and where the limits are. Other rows of a step raise theirs in `store/finish/flags`.
 //!
 //! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said
 //! in [`crate::results::flags`].
@@ -65,16 +65,7 @@ impl StepSum {
         );
         raise(Flag::CacheSuspect, self.is_cache_suspect(tasks));
         raise(Flag::AckSuspect, self.is_ack_suspect(tasks));
-        raise(
-            Flag::ClientFrozen,
-            self.tasks.iter().any(|task| task.frozen),
-        );
-        raise(Flag::ClockGap, self.tasks.iter().any(|task| task.clock_gap));
         raise(Flag::Partial, self.tasks.iter().any(unended));
-        raise(
-            Flag::BatchesLost,
-            self.tasks.iter().any(|task| task.batches_lost),
-        );
         raise(Flag::Errors, ops.iter().any(|op| op.errors > 0));
         raise(Flag::MostlyFailed, is_mostly_failed(ops));
         raise(

@@ -262,27 +262,3 @@ fn direct_writes_faster_than_the_round_trip_are_suspect() {
         assert_eq!(flagged, expected, "{direct} {round_trip_ns:?} {op}");
     }
 }
-
-#[test]
-fn a_frozen_client_is_flagged() {
-    let mut one = task(1, 0, 4 * S);
-    one.frozen = true;
-    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
-    assert_eq!(results.flags, [Flag::ClientFrozen]);
-}
-
-#[test]
-fn a_clock_that_jumped_is_flagged() {
-    let mut one = task(1, 0, 4 * S);
-    one.clock_gap = true;
-    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
-    assert_eq!(results.flags, [Flag::ClockGap]);
-}
-
-#[test]
-fn lost_batches_are_flagged() {
-    let mut one = task(1, 0, 4 * S);
-    one.batches_lost = true;
-    let (_, results) = sum(vec![one], &steady(1, 0..4, 100));
-    assert_eq!(results.flags, [Flag::BatchesLost]);
-}

@@ -104,16 +104,6 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         .map_err(StoreError::sql("read a step"))?;
     let tasks = sqlx::query(
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
-                EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
-                    AND e.kind = 'client-frozen') AS frozen,
-                EXISTS (SELECT 1 FROM events AS e WHERE e.step_id = tasks.step_id AND e.agent_id = tasks.agent_id
-                    AND e.kind = 'clock-gap') AS clock_gap,
-                EXISTS (SELECT 1 FROM losses AS l WHERE l.agent_id = tasks.agent_id
-                    AND l.from_us <= coalesce(tasks.ended_us, s.ended_us)
-                    AND l.until_us >= coalesce(tasks.start_us, s.start_us)
-                    AND (l.what = 'operations' AND l.rows > 0 OR l.what = 'batches' AND NOT EXISTS (
-                        SELECT 1 FROM losses AS o WHERE o.agent_id = l.agent_id AND o.what = 'operations'
-                            AND o.from_us = l.from_us AND o.until_us = l.until_us))) AS batches_lost,
                 count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
                 (SELECT nullif(own.policy ->> 'rate_bytes_per_s', 0) FROM run_agents AS own
                     WHERE own.run_id = s.run_id AND own.agent_id = tasks.agent_id) AS rate_limit_bytes_per_s,
@@ -187,9 +177,6 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
         paced: load.paced(workers, tasks),
         direct: load.direct.unwrap_or(false),
         round_trip_ns: row.try_get("round_trip_ns")?,
-        frozen: row.try_get("frozen")?,
-        clock_gap: row.try_get("clock_gap")?,
-        batches_lost: row.try_get("batches_lost")?,
     })
 }
 

@@ -2,6 +2,7 @@
 //! `step_traffic`; and the flag that follows from it.
 
 use super::daemons::Measured;
+use super::flags;
 use crate::database::StoreError;
 use crate::model::StepId;
 use crate::results::Flag;
@@ -261,24 +262,11 @@ async fn flag(
     if judged.peek().is_none() || traffic.iter().any(|one| one.not_judged.is_some()) {
         return Ok(());
     }
-    let doing = || StoreError::sql("flag a step whose reads were cached");
-    let (flags, cache): (String, String) =
-        sqlx::query_as("SELECT flags, cache FROM steps WHERE id = ?")
-            .bind(step.0)
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(doing())?;
-    let suspect = cache != "warm" && judged.any(|(cached, read)| is_suspect(cached, read));
-    let mut flags: Vec<String> = serde_json::from_str(&flags).unwrap_or_default();
-    flags.retain(|flag| flag != Flag::CacheSuspect.as_str());
-    if suspect {
-        flags.push(Flag::CacheSuspect.as_str().to_owned());
-    }
-    sqlx::query("UPDATE steps SET flags = ? WHERE id = ?")
-        .bind(serde_json::Value::from(flags).to_string())
+    let cache: String = sqlx::query_scalar("SELECT cache FROM steps WHERE id = ?")
         .bind(step.0)
-        .execute(&mut *connection)
+        .fetch_one(&mut *connection)
         .await
-        .map(drop)
-        .map_err(doing())
+        .map_err(StoreError::sql("read a step"))?;
+    let suspect = cache != "warm" && judged.any(|(cached, read)| is_suspect(cached, read));
+    flags::set(step, Flag::CacheSuspect, suspect, connection).await
 }

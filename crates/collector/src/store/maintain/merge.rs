@@ -4,7 +4,6 @@
 //! interfaces) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
 //! Everything is one transaction of SQLite's.
 
-mod former;
 mod samples;
 
 use super::{BUSY_TIMEOUT, MaintainError, failed, writer};
@@ -81,8 +80,6 @@ const OWN: &[(&str, References)] = &[
     ("baselines", &[RUN]),
     ("run_agents", &[RUN, AGENT, ("host_id", Mapped("hosts"))]),
     ("run_targets", &[RUN, AGENT]),
-    ("former_hosts", &[("host_id", Mapped("hosts"))]),
-    ("former_agents", &[AGENT, ("host_id", Mapped("hosts"))]),
     ("samplers", &[AGENT, ("host_id", Mapped("hosts"))]),
     ("steps", &[RUN]),
     ("step_groups", &[STEP]),
@@ -159,7 +156,6 @@ fn copy_all(
     let mut rows = merge_shared(&transaction)?;
     rows += samples::copy(&transaction, progress)?;
     rows += merge_own(&transaction)?;
-    rows = rows.saturating_sub(former::drop_repeats(&transaction)?);
     let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
     for (table, _) in OWN {
@@ -260,7 +256,6 @@ fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
             same.join(" AND ")
         ))?;
     }
-    rows += former::keep(connection)?;
     for sql in SEEN {
         connection.execute(sql, [])?;
     }

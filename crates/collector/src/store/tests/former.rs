@@ -6,7 +6,7 @@ use super::{
     task_end,
 };
 use crate::ingest::batch::Batch;
-use crate::model::{AgentId, HostId, MeshMicros, RunState, StepState};
+use crate::model::{AgentId, MeshMicros, RunId, RunState, StepState};
 use crate::store::Publisher;
 use crate::store::maintain::{check, merge};
 use crate::store::rows::{NewAgent, NewRunAgent, Row, StepChange};
@@ -21,6 +21,7 @@ async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
     let (agent, host) = mesh.store.attach_agent(serving).await.unwrap();
     let publisher = mesh.store.publisher(agent, host, "net:1".to_owned());
     let run = mesh.run("u").await;
+    begin(mesh, run, &[agent]).await;
     mesh.store
         .set_run_state(run, running(T0 - S))
         .await
@@ -45,6 +46,23 @@ async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
         ..batch("s", 2)
     };
     (publisher, late)
+}
+
+/// Stores the environment of a run that begins now.
+async fn begin(mesh: &Mesh, run: RunId, agents: &[AgentId]) {
+    let agents = agents.iter().map(|agent| NewRunAgent {
+        agent: *agent,
+        distribution: String::new(),
+        cpu_model: String::new(),
+        interfaces_json: None,
+        disks_json: None,
+        packages_json: None,
+        policy_json: None,
+        targets: Vec::new(),
+    });
+    let agents = agents.collect();
+    let begun = Row::Environment { run, agents };
+    mesh.store.apply(vec![begun]).await.unwrap();
 }
 
 fn changed() -> NewAgent {
@@ -110,6 +128,35 @@ async fn labels_of_agents_that_came_after_a_step_do_not_count_in_it() {
     assert_eq!((serves, samples), (None, 6));
 }
 
+#[tokio::test]
+async fn a_change_within_a_run_is_an_event_of_it() {
+    let mesh = Mesh::new().await;
+    let (agent, _) = mesh.agent("a").await;
+    let run = mesh.run("u").await;
+    begin(&mesh, run, &[agent]).await;
+    let events = async |state, attaching: NewAgent| -> i64 {
+        let mut change = running(T0);
+        change.state = state;
+        mesh.store.set_run_state(run, change).await.unwrap();
+        mesh.store.attach_agent(attaching).await.unwrap();
+        sqlx::query_scalar(
+            "SELECT count(*) FROM events WHERE kind = 'agent-changed' AND run_id = ? AND agent_id = ?",
+        )
+        .bind(run.0)
+        .bind(agent.0)
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap()
+    };
+    assert_eq!(events(RunState::Running, new_agent("a")).await, 0);
+    assert_eq!(events(RunState::Running, changed()).await, 1);
+    assert_eq!(events(RunState::Running, changed()).await, 1);
+    let mut rebooted = changed();
+    rebooted.host.boot_id = "another".to_owned();
+    assert_eq!(events(RunState::Running, rebooted).await, 2);
+    assert_eq!(events(RunState::Done, changed()).await, 2);
+}
+
 const DAY: i64 = 24 * 3600 * S;
 
 /// Agent `a` of host `host-a`, as one file knows it on one day.
@@ -160,20 +207,13 @@ async fn run_of_a_day(mesh: &Mesh, known: Known) {
     }
     agents[0].host.boot_id = known.boot_id.to_owned();
     let mut publishers = Vec::new();
-    let mut environment = Vec::new();
     for agent in agents {
-        environment.push(run_agent(&agent));
         let (id, host) = mesh.store.attach_agent(agent).await.unwrap();
-        let last = environment.last_mut().unwrap();
-        (last.agent, last.host) = (id, host);
         publishers.push((mesh.store.publisher(id, host, "net:1".to_owned()), id));
     }
     let run = mesh.run(&format!("day {}", known.day)).await;
-    let begun = Row::Environment {
-        run,
-        agents: environment,
-    };
-    mesh.store.apply(vec![begun]).await.unwrap();
+    let there: Vec<AgentId> = publishers.iter().map(|(_, agent)| *agent).collect();
+    begin(mesh, run, &there).await;
     mesh.store
         .set_run_state(run, running(start - S))
         .await
@@ -219,27 +259,6 @@ async fn run_of_a_day(mesh: &Mesh, known: Known) {
     mesh.store.set_run_state(run, ended).await.unwrap();
 }
 
-fn run_agent(agent: &NewAgent) -> NewRunAgent {
-    NewRunAgent {
-        agent: AgentId(0),
-        host: HostId(0),
-        name: agent.name.clone(),
-        host_name: agent.host.name.clone(),
-        version: agent.version.clone(),
-        labels_json: agent.labels_json.clone(),
-        kernel: agent.host.kernel.clone(),
-        distribution: String::new(),
-        cpu_model: String::new(),
-        cpus: agent.host.cpus,
-        memory_bytes: agent.host.memory_bytes,
-        interfaces_json: None,
-        disks_json: None,
-        packages_json: None,
-        policy_json: None,
-        targets: Vec::new(),
-    }
-}
-
 /// The hosts, their daemons, their usage, and the agents' labels in each run, without ids.
 fn as_it_was(mesh: &Mesh) -> Vec<String> {
     let connection = Connection::open(mesh.path()).unwrap();
@@ -248,9 +267,8 @@ fn as_it_was(mesh: &Mesh) -> Vec<String> {
             "SELECT format('%s: daemon on %s', r.uid, u.host) FROM v_daemon_usage AS u JOIN runs AS r ON r.id = u.run_id
              UNION ALL SELECT format('%s: host %s, boot %s, %d CPUs, client %d', r.uid, u.host, h.boot_id, u.cpus, u.is_client)
              FROM v_host_usage AS u JOIN runs AS r ON r.id = u.run_id JOIN hosts AS h ON h.id = u.host_id
-             UNION ALL SELECT format('%s: agent %s %s', r.uid, a.name, coalesce((SELECT x.labels FROM former_agents AS x
-                 WHERE x.agent_id = a.id AND x.until_us > s.start_us ORDER BY x.until_us LIMIT 1), a.labels))
-             FROM steps AS s JOIN runs AS r ON r.id = s.run_id CROSS JOIN agents AS a
+             UNION ALL SELECT format('%s: agent %s %s', r.uid, e.name, e.labels)
+             FROM run_agents AS e JOIN runs AS r ON r.id = e.run_id
              ORDER BY 1",
         )
         .unwrap();
@@ -307,36 +325,6 @@ async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
             assert_eq!(as_it_was(&one), expected, "round {number}");
             assert_eq!(check(&one.path()).unwrap(), Vec::<String>::new());
         }
-    }
-}
-
-/// What did not change is kept once.
-#[tokio::test]
-async fn a_merge_adds_former_rows_only_where_something_changed() {
-    let one = [
-        known(1, "old", 2, "first", "client"),
-        known(2, "old", 2, "first", "client"),
-        known(3, "old", 2, "first", "client"),
-    ];
-    let same = [
-        known(4, "old", 2, "first", "client"),
-        known(5, "old", 2, "first", "client"),
-    ];
-    let other = [
-        known(4, "new", 2, "first", "client"),
-        known(5, "new", 2, "first", "client"),
-    ];
-    for (other, expected) in [(same, 0), (other, 2)] {
-        let (one, other) = (days(&one).await, days(&other).await);
-        merge(&one.path(), &other.path(), &mut |_, _| {})
-            .await
-            .unwrap();
-        let file = Connection::open(one.path()).unwrap();
-        let rows =
-            "SELECT (SELECT count(*) FROM former_hosts) + (SELECT count(*) FROM former_agents)";
-        let rows: i64 = file.query_row(rows, [], |row| row.get(0)).unwrap();
-        // One of each host: the other file's day ends what this one says, and is the last.
-        assert_eq!(rows, expected * 2);
     }
 }
 

@@ -249,19 +249,19 @@ async fn the_newest_instant_and_the_anchor_survive() {
 }
 
 #[tokio::test]
-async fn a_database_of_before_the_first_schema_is_refused_and_left_alone() {
+async fn a_database_of_another_text_of_the_schema_is_refused() {
     let mesh = Mesh::new().await;
     mesh.store.close().await;
     let file = rusqlite::Connection::open(mesh.path()).unwrap();
     file.execute(
-        "UPDATE _sqlx_migrations SET description = 'the mesh' WHERE version = 1",
+        "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1",
         [],
     )
     .unwrap();
     drop(file);
     let error = refusal(&mesh.path()).await;
     assert!(
-        matches!(error, StoreError::PreviewSchema { .. }),
+        matches!(error, StoreError::AlteredSchema { version: 1, .. }),
         "{error:?}"
     );
     assert!(message(&error).contains("choose another file"));
@@ -280,4 +280,44 @@ fn every_file_of_migrations_is_built_in() {
         .map(|(version, name, _)| format!("{version:04}_{name}.sql"))
         .collect();
     assert_eq!(built_in, names);
+    let versions = crate::store::open::MIGRATIONS.iter().map(|row| row.0);
+    assert!(versions.is_sorted_by(|a, b| a < b), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_database_of_another_version_gets_the_views_of_this_one() {
+    let mut mesh = Mesh::new().await;
+    let schema = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name";
+    let views = |mesh: &Mesh| -> Vec<(String, String)> {
+        let file = rusqlite::Connection::open(mesh.path()).unwrap();
+        let mut views = file.prepare(schema).unwrap();
+        let views = views.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        views.unwrap().map(Result::unwrap).collect()
+    };
+    let ours = views(&mesh);
+    assert!(ours.len() >= 11 && ours.iter().all(|(name, _)| name.starts_with("v_")));
+    let schema_version = |mesh: &Mesh| -> i64 {
+        let file = rusqlite::Connection::open(mesh.path()).unwrap();
+        file.query_row("PRAGMA schema_version", [], |row| row.get(0))
+            .unwrap()
+    };
+    let version = schema_version(&mesh);
+    mesh.reopen().await;
+    assert_eq!(schema_version(&mesh), version, "nothing to make");
+    mesh.store.close().await;
+    rusqlite::Connection::open(mesh.path())
+        .unwrap()
+        .execute_batch(
+            "DROP VIEW v_timeline; DROP VIEW v_results;
+             CREATE VIEW v_results AS SELECT flags, 0 AS flag_gone FROM steps;
+             CREATE VIEW v_gone AS SELECT gone FROM steps;
+             CREATE VIEW theirs AS SELECT step_id FROM v_results;
+             PRAGMA user_version = 7;",
+        )
+        .unwrap();
+    mesh.reopen().await;
+    let mut found = views(&mesh);
+    let theirs = found.remove(0);
+    assert_eq!(theirs.0, "theirs");
+    assert_eq!(found, ours);
 }

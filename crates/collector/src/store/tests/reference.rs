@@ -206,10 +206,8 @@ async fn every_text_that_may_be_missing_is_checked() {
 /// Names and ids are never empty. These texts may be.
 #[tokio::test]
 async fn every_text_that_must_be_there_is_checked() {
-    const MAY_BE_EMPTY: [(&str, &str); 12] = [
+    const MAY_BE_EMPTY: [(&str, &str); 10] = [
         ("events.message", "as its agent wrote it"),
-        ("former_hosts.kernel", "as hosts"),
-        ("former_hosts.name", "as hosts"),
         ("hosts.kernel", "an agent may not tell"),
         ("hosts.name", "an agent may not tell"),
         ("hosts.pid_namespace", "an agent may not tell"),

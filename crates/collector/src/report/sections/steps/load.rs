@@ -65,15 +65,11 @@ const GROUPS: Statement = Statement {
 
 const CACHES: Statement = Statement {
     what: "cache_drops",
-    sql: "SELECT c.step_id, c.what, c.dropped, coalesce(e.host, fh.name, h.name) AS host,
-                 coalesce(e.name, fa.name, a.name) AS agent, c.error
+    sql: "SELECT c.step_id, c.what, c.dropped, coalesce(e.host, h.name) AS host, coalesce(e.name, a.name) AS agent,
+                 c.error
           FROM steps AS s CROSS JOIN cache_drops AS c ON c.step_id = s.id JOIN agents AS a ON a.id = c.agent_id
                LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = a.id
-               LEFT JOIN former_agents AS fa ON fa.agent_id = a.id AND fa.until_us =
-                   (SELECT min(x.until_us) FROM former_agents AS x WHERE x.agent_id = a.id AND x.until_us > c.at_us)
-               JOIN hosts AS h ON h.id = coalesce(fa.host_id, a.host_id)
-               LEFT JOIN former_hosts AS fh ON fh.host_id = h.id AND fh.until_us =
-                   (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > c.at_us)
+               JOIN hosts AS h ON h.id = a.host_id
           WHERE s.run_id = ? ORDER BY c.step_id, c.what DESC, c.id",
 };
 

@@ -1,5 +1,5 @@
 //! What is known of a step's target, hosts and agents when the usage of daemons is computed: which daemons serve the target,
-//! and what each host can use. As it was when the step began, whatever attached since.
+//! and what each host can use. As it was when the run began, whatever attached since.
 
 use super::Measured;
 use crate::database::StoreError;
@@ -40,27 +40,28 @@ impl Facts {
             .fetch_one(reader)
             .await
             .map_err(doing())?;
-        // As they were when the step began, of agents that had attached before its end: samples that come late do not change
-        // what it was served by.
+        // As they were when the run began, of agents that had attached before the step's end: samples that come late do not
+        // change what it was served by. An agent that comes back after a reboot serves on another host.
         let labels: Vec<(i64, String)> = sqlx::query_as(
-            "SELECT coalesce(f.host_id, a.host_id), coalesce(f.labels, a.labels) ->> ?1
-             FROM agents AS a LEFT JOIN former_agents AS f ON f.agent_id = a.id AND f.until_us =
-                 (SELECT min(x.until_us) FROM former_agents AS x WHERE x.agent_id = a.id AND x.until_us > ?2)
-             WHERE coalesce(f.labels, a.labels) ->> ?1 IS NOT NULL AND a.first_seen_us <= ?3",
+            "SELECT h.id, coalesce(e.labels, a.labels) ->> ?1
+             FROM steps AS s CROSS JOIN agents AS a
+             LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = a.id
+             JOIN hosts AS h ON h.id IN (a.host_id, e.host_id)
+             WHERE s.id = ?2 AND coalesce(e.labels, a.labels) ->> ?1 IS NOT NULL AND a.first_seen_us <= ?3",
         )
         .bind(LABEL)
-        .bind(measured.from_us)
+        .bind(step.0)
         .bind(measured.until_us)
         .fetch_all(reader)
         .await
         .map_err(doing())?;
         let cpus: Vec<(i64, i64)> = sqlx::query_as(
-            "SELECT h.id, coalesce(f.cpus, h.cpus) AS cpus
-             FROM hosts AS h LEFT JOIN former_hosts AS f ON f.host_id = h.id AND f.until_us =
-                 (SELECT min(x.until_us) FROM former_hosts AS x WHERE x.host_id = h.id AND x.until_us > ?)
-             WHERE coalesce(f.cpus, h.cpus) > 0",
+            "SELECT h.id, coalesce(max(e.cpus), h.cpus) AS cpus
+             FROM steps AS s CROSS JOIN hosts AS h
+             LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.host_id = h.id
+             WHERE s.id = ? GROUP BY h.id HAVING coalesce(max(e.cpus), h.cpus) > 0",
         )
-        .bind(measured.from_us)
+        .bind(step.0)
         .fetch_all(reader)
         .await
         .map_err(doing())?;
