@@ -186,6 +186,14 @@ flags! {
                  processes that are not watched, with their share of a CPU.",
         remedy: "End what else runs on the clients, or use fewer workers than they have CPUs.",
     }
+    CpuStolen = "cpu-stolen" {
+        about: "cpu",
+        severity: Warning,
+        verdict: Caveat,
+        meaning: "a client is a virtual machine whose hypervisor gave its CPUs to others for a part of the step",
+        raised: "On the host of some client, over 10 % of the CPUs' time was stolen (`v_host_usage.steal_percent`).",
+        remedy: "Measure again when the hypervisor is less busy, or reserve CPUs for the client's virtual machine.",
+    }
     PolicyBound = "policy-bound" {
         about: "policy",
         severity: Warning,

@@ -27,6 +27,10 @@ const CONDITIONS: &[(Flag, &str)] = &[
              SELECT 1 FROM losses AS o WHERE o.agent_id = l.agent_id AND o.what = 'operations'
                  AND o.from_us = l.from_us AND o.until_us = l.until_us))",
     ),
+    (
+        Flag::CpuStolen,
+        "SELECT 1 FROM v_host_usage WHERE step_id = ?1 AND is_client AND steal_percent > 10",
+    ),
 ];
 
 /// Those that the rows which are stored now raise.
@@ -109,15 +113,12 @@ mod tests {
             .unwrap()
             .execute_batch(sql)
             .unwrap();
-        let results = mesh.finish(step, T0 + 4 * S).await;
-        let flags: String = sqlx::query_scalar("SELECT flags FROM steps WHERE id = ?")
+        mesh.finish(step, T0 + 4 * S).await;
+        sqlx::query_scalar("SELECT flags FROM steps WHERE id = ?")
             .bind(step.0)
             .fetch_one(mesh.store.reader())
             .await
-            .unwrap();
-        let returned: Vec<&str> = results.flags.iter().map(|flag| flag.as_str()).collect();
-        assert_eq!(serde_json::to_string(&returned).unwrap(), flags);
-        flags
+            .unwrap()
     }
 
     #[tokio::test]
@@ -130,6 +131,16 @@ mod tests {
         };
         let loss = |what: &str, rows: i64, at: i64| {
             format!("INSERT INTO losses VALUES (NULL, 1, '{what}', {rows}, {at}, {at});")
+        };
+        let steal = |us: i64| {
+            format!(
+                "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us, irq_us,
+                     softirq_us, steal_us, memory_total_bytes, memory_available_bytes, memory_free_bytes, cached_bytes,
+                     dirty_bytes, writeback_bytes, swap_used_bytes, load1)
+                 SELECT 1, value, 0, 0, 0, 0, 0, 0, 0, iif(value = {T0}, 0, {us}), 0, 0, 0, 0, 0, 0, 0, 0
+                 FROM json_each('[{T0}, {}]')",
+                T0 + 4 * S
+            )
         };
         let batches = loss("batches", 3, T0 + S);
         for (sql, expected) in [
@@ -145,6 +156,9 @@ mod tests {
             ),
             (loss("batches", 3, T0 - S), "[]"),
             (loss("host_samples", 3, T0 + S), "[]"),
+            // Of four seconds of the host's CPUs.
+            (steal(S / 2), "[]"),
+            (steal(S), r#"["cpu-stolen"]"#),
         ] {
             assert_eq!(flagged_by(&sql).await, expected, "{sql}");
         }
