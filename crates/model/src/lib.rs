@@ -2,4 +2,5 @@
 
 pub mod events;
 pub mod systems;
+pub mod targets;
 pub mod text;

@@ -24,7 +24,7 @@ mod zipf;
 pub use ring::probe as probe_io_uring;
 
 use crate::engine::others::{await_other, data_task};
-use crate::engine::task::{Cache, Place, PrepareControl, TaskError, TaskSpec};
+use crate::engine::task::{Cache, CellDir, Place, PrepareControl, TaskError, TaskSpec};
 use crate::engine::workload::{
     About, Bypass, Definition, Footprint, Issue, Load, ModeInfo, Note, Threads, Worker, Workload,
     workload,
@@ -32,6 +32,7 @@ use crate::engine::workload::{
 use crate::measure::random::Random;
 use crate::params::ParamError;
 use crate::target::data::{Content, Generations};
+use benchmesh_model::targets::{DEVICE, DIRECTORY};
 use job::Job;
 use keys::{Engine, Fallback, FilePer, IoKeys};
 use modes::MODES;
@@ -52,7 +53,7 @@ impl Definition for Job {
         revision: 4,
         summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other or many at once",
         modes: MODES,
-        takes_devices: true,
+        targets: &[&DIRECTORY, &DEVICE],
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",
@@ -108,7 +109,7 @@ impl Definition for Job {
             way,
             store,
             task_index: spec.task_index,
-            place: spec.place.clone(),
+            cell: spec.cell_dir().ok().cloned(),
             warm: spec.cache == Cache::Warm,
             generations: Mutex::default(),
             progress: Arc::default(),
@@ -118,7 +119,7 @@ impl Definition for Job {
 }
 
 fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
-    if let Some(device) = &spec.device {
+    if let Some(Place::Device(device)) = &spec.place {
         if job.file_per != FilePer::Worker || job.reorder_tasks > 0 {
             let why = "a device has no files: leave out `file-per` and `reorder-tasks`".to_owned();
             return Err(TaskError::Unsupported { why });
@@ -187,7 +188,7 @@ struct IoLoad {
     task_index: u32,
     /// The task whose data it works on.
     data_task: u32,
-    place: Option<Place>,
+    cell: Option<CellDir>,
     /// One unmeasured pass before the start.
     warm: bool,
     /// Buffers could not be registered with io_uring.
@@ -295,10 +296,10 @@ impl IoLoad {
         if self.data_task == self.task_index {
             return self.store.generations();
         }
-        match (&self.others, &self.place) {
+        match (&self.others, &self.cell) {
             (Some(others), _) => others.generations(),
-            (None, Some(place)) => {
-                let dir = place.task_dir(self.data_task).map_err(TaskError::Sandbox)?;
+            (None, Some(cell)) => {
+                let dir = cell.task_dir(self.data_task).map_err(TaskError::Sandbox)?;
                 generations::read(&dir)
             }
             (None, None) => self.store.generations(),

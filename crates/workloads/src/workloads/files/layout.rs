@@ -11,7 +11,7 @@ use super::name::{Name, NameKind, Names};
 use super::tree::{Shape, Share, Sharing, open_directory};
 use crate::engine::others::await_other;
 use crate::engine::parallel::{Done, in_parallel};
-use crate::engine::task::{Place, PrepareControl, TaskError};
+use crate::engine::task::{CellDir, PrepareControl, TaskError};
 use crate::measure::random::Random;
 use crate::target::calls::{self, Durable};
 use crate::target::data::{Content, DataSpec};
@@ -366,7 +366,7 @@ pub(super) struct DatasetDirs {
     /// The task's own directory, with its state and, as a rule, its files.
     pub task: Dir,
     /// To find the directory of the step's first task, in which all of them share one tree.
-    pub place: Place,
+    pub place: CellDir,
 }
 
 impl DatasetDirs {
