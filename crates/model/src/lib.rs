@@ -3,4 +3,5 @@
 pub mod events;
 pub mod figures;
 pub mod systems;
+pub mod targets;
 pub mod text;

@@ -10,6 +10,7 @@ pub mod data;
 pub(crate) mod dataset;
 pub(crate) mod fault;
 pub mod memory;
+pub(crate) mod place;
 pub(crate) mod read_back;
 pub mod sandbox;
 pub(crate) mod size;

@@ -1,7 +1,9 @@
 //! What the tests of workloads share: a cell in a directory of its own, and a task run to its end.
 #![allow(clippy::unwrap_used)]
 
-use crate::engine::task::{End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec};
+use crate::engine::task::{
+    CellDir, End, Place, PrepareControl, Task, TaskEnd, TaskError, TaskSpec,
+};
 use crate::measure::clock::MonoNanos;
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
@@ -22,7 +24,7 @@ use tempfile::TempDir;
 pub(crate) struct Cell {
     workload: &'static str,
     pub top: TempDir,
-    pub place: Place,
+    pub place: CellDir,
 }
 
 impl Cell {
@@ -38,7 +40,7 @@ impl Cell {
         let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
         let opened =
             RunDirectory::open_or_make(&allowed, top.path(), "mesh", "run", Make::IfMissing);
-        let place = Place {
+        let place = CellDir {
             run: Arc::new(opened.unwrap().unwrap().0),
             cell: "c1".into(),
         };
@@ -52,7 +54,7 @@ impl Cell {
     /// The task may read what lies in the cell's own top directory.
     pub(crate) fn spec(&self, mode: &str, params: Value) -> TaskSpec {
         TaskSpec {
-            place: Some(self.place.clone()),
+            place: Some(Place::Directory(self.place.clone())),
             sources: Allowed::new(vec![self.top.path().to_owned()]).unwrap(),
             ..TaskSpec::new(self.workload, mode, params.as_object().unwrap().clone())
         }

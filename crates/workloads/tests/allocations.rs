@@ -6,7 +6,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::recorder::{Settings, pair};
 use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
-use benchmesh_workloads::task::{Place, PrepareControl, TaskSpec};
+use benchmesh_workloads::task::{CellDir, Place, PrepareControl, TaskSpec};
 use serde_json::{Value, json};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -69,10 +69,10 @@ fn asked(name: &str, mode: &str, params: &Value) -> (Asked, u64) {
     let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
     let made = RunDirectory::open_or_make(&allowed, top.path(), "m", "r", Make::IfMissing);
     let mut spec = TaskSpec::new(name, mode, params.as_object().unwrap().clone());
-    spec.place = Some(Place {
+    spec.place = Some(Place::Directory(CellDir {
         run: Arc::new(made.unwrap().unwrap().0),
         cell: "c".to_owned(),
-    });
+    }));
     let workload = registry::find(name).unwrap();
     let ops = workload
         .modes()

@@ -12,7 +12,7 @@
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
-use benchmesh_workloads::task::{End, Place, PrepareControl, TaskSpec};
+use benchmesh_workloads::task::{CellDir, End, Place, PrepareControl, TaskSpec};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -135,10 +135,10 @@ fn traced_task() {
     let params = task["params"].as_object().unwrap().clone();
     let text = |key: &str| task[key].as_str().unwrap();
     let spec = TaskSpec {
-        place: Some(Place {
+        place: Some(Place::Directory(CellDir {
             run: Arc::new(run.unwrap().unwrap().0),
             cell: "c".to_owned(),
-        }),
+        })),
         ..TaskSpec::new(text("workload"), text("mode"), params)
     };
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();

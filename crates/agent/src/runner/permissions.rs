@@ -7,7 +7,7 @@ use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Device, Make, RunDirectory, SandboxError};
-use benchmesh_workloads::task::{PeerEnd, Place, TaskError, TaskSpec};
+use benchmesh_workloads::task::{CellDir, PeerEnd, Place, TaskError, TaskSpec};
 use benchmesh_workloads::workload::{ModeInfo, Params};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -144,20 +144,18 @@ impl Permissions {
             &prepare.params,
             CLAIM_PATIENCE,
         )?;
-        let device = match &prepare.place {
-            None => None,
-            Some(name) => self.device(name, prepare.task_index)?,
-        };
         let place = match prepare.place {
-            Some(name) if device.is_none() => Some(self.place(mesh, name)?),
-            _ => None,
+            None => None,
+            Some(name) => Some(match self.device(&name, prepare.task_index)? {
+                Some(device) => Place::Device(Arc::new(device)),
+                None => Place::Directory(self.cell_dir(mesh, name)?),
+            }),
         };
         let spec = TaskSpec {
             workload: prepare.workload,
             mode: prepare.mode,
             params: prepare.params,
             place,
-            device: device.map(Arc::new),
             task_index: prepare.task_index,
             tasks: prepare.tasks,
             peer: prepare
@@ -169,10 +167,10 @@ impl Permissions {
             limit: self.policy.rate.clone(),
         };
         let floors = self.policy.floors;
-        if let Some(place) = &spec.place
+        if let Some(Place::Directory(cell)) = &spec.place
             && !makes_room(&spec)
         {
-            floors.check(place.run.dir().fd())?;
+            floors.check(cell.run.dir().fd())?;
         }
         Ok((spec, claim))
     }
@@ -188,10 +186,10 @@ impl Permissions {
         spec: &TaskSpec,
         breached: impl FnOnce(Denial) + Send + 'static,
     ) -> Result<Option<FloorWatch>, Denial> {
-        let Some(place) = &spec.place else {
+        let Some(Place::Directory(cell)) = &spec.place else {
             return Ok(None);
         };
-        let run = RunFileSystem(Arc::clone(&place.run));
+        let run = RunFileSystem(Arc::clone(&cell.run));
         let floors = match makes_room(spec) {
             true => self.policy.floors.at_most_free(&run),
             false => self.policy.floors,
@@ -233,7 +231,7 @@ impl Permissions {
         Device::claim(&self.policy.devices, &name.path, cell).map_err(|error| sandbox(&error))
     }
 
-    fn place(&self, mesh: &str, name: PlaceName) -> Result<Place, Refusal> {
+    fn cell_dir(&self, mesh: &str, name: PlaceName) -> Result<CellDir, Refusal> {
         let PlaceName {
             run_uid,
             path,
@@ -252,7 +250,7 @@ impl Permissions {
                 ),
             ));
         };
-        Ok(Place {
+        Ok(CellDir {
             run: Arc::new(directory),
             cell,
         })
@@ -265,7 +263,7 @@ fn mode_of(spec: &TaskSpec) -> Option<&'static ModeInfo> {
 
 /// Whether it removes what is there already. What cannot be looked at is none.
 fn makes_room(spec: &TaskSpec) -> bool {
-    let has_data = |place: &Place| place.has_data(spec.task_index).unwrap_or(false);
+    let has_data = |place: &Place| place.has_data(spec.task_index);
     mode_of(spec).is_some_and(ModeInfo::only_removes) && spec.place.as_ref().is_some_and(has_data)
 }
 
@@ -420,10 +418,10 @@ mod tests {
             let refused = ask(mode, "empty").unwrap_err();
             assert!(refused.message.contains("`free-space`"), "{refused:?}");
         }
-        let place = permissions
-            .place(MESH, asked(target.path(), "fill", "full").place.unwrap())
+        let cell = permissions
+            .cell_dir(MESH, asked(target.path(), "fill", "full").place.unwrap())
             .unwrap();
-        place.task_dir(0).unwrap().make_dir("w0").unwrap();
+        cell.task_dir(0).unwrap().make_dir("w0").unwrap();
         for mode in ["fill", "hold", "read"] {
             ask(mode, "full").unwrap_err();
         }

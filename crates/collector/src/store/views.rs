@@ -25,9 +25,7 @@ fn text() -> String {
 /// Makes all views anew where the file's are of another text.
 pub(super) async fn update(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let text = text();
-    let mut checksum = flate2::Crc::new();
-    checksum.update(text.as_bytes());
-    let checksum = checksum.sum().cast_signed();
+    let checksum = crc32fast::hash(text.as_bytes()).cast_signed();
     let stored: i32 = sqlx::query_scalar("PRAGMA user_version")
         .fetch_one(&mut *writer)
         .await?;

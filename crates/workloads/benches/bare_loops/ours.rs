@@ -4,7 +4,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
-use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
+use benchmesh_workloads::task::{CellDir, End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +33,10 @@ impl Scene {
     /// A task in the cell of this scene.
     pub fn spec(&self, workload: &str, mode: &str, params: Value) -> TaskSpec {
         let mut spec = spec(workload, mode, params);
-        spec.place = Some(Place {
+        spec.place = Some(Place::Directory(CellDir {
             run: Arc::clone(&self.run),
             cell: "cell".to_owned(),
-        });
+        }));
         spec
     }
 

@@ -5,7 +5,9 @@
 pub(crate) use crate::engine::others::{self, await_other, data_task, other_task};
 pub(crate) use crate::engine::parallel::{Done, in_parallel};
 pub(crate) use crate::engine::passes::{self, Pass, Passes, WholePasses};
-pub(crate) use crate::engine::task::{Cache, PeerEnd, Place, PrepareControl, TaskError, TaskSpec};
+pub(crate) use crate::engine::task::{
+    Cache, CellDir, PeerEnd, Place, PrepareControl, TaskError, TaskSpec,
+};
 pub(crate) use crate::engine::worker_dirs::WorkerDirs;
 pub(crate) use crate::engine::workload::{
     About, Bypass, Data, Definition, FillAim, Footprint, Issue, ListenSpec, Load, ModeInfo, Needs,
@@ -37,3 +39,4 @@ pub(crate) use crate::target::sandbox::{
 pub(crate) use crate::target::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
 pub(crate) use crate::target::write_buffer::WriteBuffer;
 pub(crate) use crate::{declare_keys, declare_words, error_chain};
+pub(crate) use benchmesh_model::targets::{DEVICE, DIRECTORY};

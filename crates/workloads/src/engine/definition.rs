@@ -14,6 +14,7 @@ use crate::measure::timing::{RampKeys, Timing};
 use crate::params::units::Span;
 use crate::params::{Keys, ParamError, Params};
 use crate::target::data::VARIETY_BYTES;
+use benchmesh_model::targets::{DIRECTORY, TargetKind};
 use std::time::Duration;
 
 /// Buffers of a worker that moves blocks of ordinary size.
@@ -57,8 +58,8 @@ pub struct About {
     pub summary: &'static str,
     pub modes: &'static [ModeInfo],
     pub needs: Needs,
-    /// Whether its target may be a raw block device.
-    pub takes_devices: bool,
+    /// The kinds of targets that its tasks may have.
+    pub targets: &'static [&'static TargetKind],
     /// Whether it makes an unmeasured pass for `cache = "warm"`: see [`Load::warm`].
     pub warms: bool,
     pub bypass: Bypass,
@@ -72,7 +73,7 @@ impl About {
         summary: "",
         modes: &[],
         needs: Needs::Nothing,
-        takes_devices: false,
+        targets: &[&DIRECTORY],
         warms: false,
         bypass: Bypass::Refused("there is no target, and nothing of it is cached"),
     };

@@ -2,31 +2,12 @@
 
 use crate::measure::pacing::RateLimit;
 use crate::params::{ParamError, Params};
-use crate::target::sandbox::{Allowed, Device, Dir, RunDirectory, SandboxError};
+pub use crate::target::place::{CellDir, Place};
+use crate::target::sandbox::{Allowed, Dir, SandboxError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where a task that needs a target works: its own directory in a cell of a run's directory.
-#[derive(Debug, Clone)]
-pub struct Place {
-    pub run: Arc<RunDirectory>,
-    pub cell: String,
-}
-
-impl Place {
-    /// The directory of one task, made if it is not there yet.
-    pub fn task_dir(&self, task_index: u32) -> Result<Dir, SandboxError> {
-        let cell = self.run.cell(&self.cell)?;
-        cell.make_dir(&crate::target::sandbox::task_dir_name(task_index))
-    }
-
-    /// Whether an earlier mode has left anything in the directory of one task.
-    pub fn has_data(&self, task_index: u32) -> Result<bool, SandboxError> {
-        Ok(!self.task_dir(task_index)?.names()?.is_empty())
-    }
-}
 
 /// The other end of a task that needs a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +36,6 @@ pub struct TaskSpec {
     pub mode: String,
     pub params: Params,
     pub place: Option<Place>,
-    /// The raw device that is worked on instead of a place.
-    pub device: Option<Arc<Device>>,
     /// Which task of its step this is, and how many there are.
     pub task_index: u32,
     pub tasks: u32,
@@ -77,7 +56,6 @@ impl TaskSpec {
             mode: mode.to_owned(),
             params,
             place: None,
-            device: None,
             task_index: 0,
             tasks: 1,
             peer: None,
@@ -88,12 +66,20 @@ impl TaskSpec {
         }
     }
 
+    /// The cell that it works in, where its target has directories.
+    pub fn cell_dir(&self) -> Result<&CellDir, TaskError> {
+        match &self.place {
+            Some(Place::Directory(cell)) => Ok(cell),
+            _ => Err(TaskError::NoPlace {
+                workload: self.workload.clone(),
+            }),
+        }
+    }
+
     /// The task's own directory on the target.
     pub fn dir(&self) -> Result<Dir, TaskError> {
-        let place = self.place.as_ref().ok_or(TaskError::NoPlace {
-            workload: self.workload.clone(),
-        })?;
-        place.task_dir(self.task_index).map_err(TaskError::Sandbox)
+        let cell = self.cell_dir()?;
+        cell.task_dir(self.task_index).map_err(TaskError::Sandbox)
     }
 }
 

@@ -15,7 +15,7 @@ mod usage;
 
 pub use crate::engine::prep_threads::{HangDetector, PrepThreads, WorkingThread};
 pub use crate::engine::prepare_control::{PrepareControl, Progress};
-pub use crate::engine::spec::{Cache, PeerEnd, Place, TaskError, TaskSpec};
+pub use crate::engine::spec::{Cache, CellDir, PeerEnd, Place, TaskError, TaskSpec};
 pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
 
 use crate::engine::workload::{Load, Note, Opened, Threads, Timing, Workload};
@@ -136,10 +136,17 @@ impl Task {
         spec: &TaskSpec,
         control: &PrepareControl,
     ) -> Result<Task, TaskError> {
-        if let Some(device) = spec.device.as_ref().filter(|_| !workload.takes_devices()) {
-            let (workload, path) = (&spec.workload, device.path().display());
+        let kinds = workload.about().targets;
+        if let Some(place) = spec.place.as_ref().filter(|it| !kinds.contains(&it.kind())) {
+            let nouns: Vec<&str> = kinds.iter().map(|kind| kind.noun).collect();
             return Err(TaskError::Unsupported {
-                why: format!("`{workload}` works in a directory, and {path} is a block device"),
+                why: format!(
+                    "`{}` works in {}, and {} is {}",
+                    spec.workload,
+                    nouns.join(" or "),
+                    place.path().display(),
+                    place.kind().noun
+                ),
             });
         }
         let mode = workload.mode(&spec.mode).map_err(TaskError::Params)?;

@@ -51,10 +51,6 @@ pub trait Workload: Sync {
         self.about().needs
     }
 
-    fn takes_devices(&self) -> bool {
-        self.about().takes_devices
-    }
-
     fn warms(&self) -> bool {
         self.about().warms
     }

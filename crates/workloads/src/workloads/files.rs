@@ -94,9 +94,7 @@ impl Definition for FilesOptions {
     fn load(mut self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         self.layout.shape.task = (spec.task_index, spec.tasks);
         check_names(&self.layout.shape).map_err(TaskError::Params)?;
-        let place = spec.place.clone().ok_or(TaskError::NoPlace {
-            workload: spec.workload.clone(),
-        })?;
+        let place = spec.cell_dir()?.clone();
         let mut data_layout = self.layout.clone();
         let others = other_task(spec, self.reorder_tasks)?.map(|(task, dir)| {
             data_layout.shape.task.0 = task;

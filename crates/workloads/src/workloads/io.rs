@@ -44,7 +44,7 @@ impl Definition for Job {
         revision: 4,
         summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other or many at once",
         modes: MODES,
-        takes_devices: true,
+        targets: &[&DIRECTORY, &DEVICE],
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",
@@ -100,7 +100,7 @@ impl Definition for Job {
             way,
             store,
             task_index: spec.task_index,
-            place: spec.place.clone(),
+            cell: spec.cell_dir().ok().cloned(),
             warm: spec.cache == Cache::Warm,
             generations: Mutex::default(),
             progress: Arc::default(),
@@ -110,7 +110,7 @@ impl Definition for Job {
 }
 
 fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
-    if let Some(device) = &spec.device {
+    if let Some(Place::Device(device)) = &spec.place {
         if job.file_per != FilePer::Worker || job.reorder_tasks > 0 {
             let why = "a device has no files: leave out `file-per` and `reorder-tasks`".to_owned();
             return Err(TaskError::Unsupported { why });
@@ -179,7 +179,7 @@ struct IoLoad {
     task_index: u32,
     /// The task whose data it works on.
     data_task: u32,
-    place: Option<Place>,
+    cell: Option<CellDir>,
     /// One unmeasured pass before the start.
     warm: bool,
     /// Buffers could not be registered with io_uring.
@@ -287,10 +287,10 @@ impl IoLoad {
         if self.data_task == self.task_index {
             return self.store.generations();
         }
-        match (&self.others, &self.place) {
+        match (&self.others, &self.cell) {
             (Some(others), _) => others.generations(),
-            (None, Some(place)) => {
-                let dir = place.task_dir(self.data_task).map_err(TaskError::Sandbox)?;
+            (None, Some(cell)) => {
+                let dir = cell.task_dir(self.data_task).map_err(TaskError::Sandbox)?;
                 generations::read(&dir)
             }
             (None, None) => self.store.generations(),

@@ -340,7 +340,7 @@ pub(super) struct DatasetDirs {
     /// The task's own directory, with its state and, as a rule, its files.
     pub task: Dir,
     /// To find the directory of the step's first task, in which all of them share one tree.
-    pub place: Place,
+    pub place: CellDir,
 }
 
 impl DatasetDirs {

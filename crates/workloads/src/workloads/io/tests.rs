@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::engine::task::{End, Place, TaskEnd};
+use crate::engine::task::{CellDir, End, Place, TaskEnd};
 use crate::measure::clock::MonoNanos;
 use crate::measure::interval::Interval;
 use crate::measure::op::Op;
@@ -42,10 +42,10 @@ impl Scene {
 
     fn spec(&self, mode: &str, params: Value) -> TaskSpec {
         let mut spec = TaskSpec::new("io", mode, params.as_object().unwrap().clone());
-        spec.place = Some(Place {
+        spec.place = Some(Place::Directory(CellDir {
             run: Arc::clone(&self.run),
             cell: "c".to_owned(),
-        });
+        }));
         spec
     }
 

@@ -49,8 +49,7 @@ impl Loop {
         let allowed = AllowedDevices::new(vec![self.path.clone()]).unwrap();
         let device = Device::claim(&allowed, &self.path, cell.to_owned());
         let mut spec = TaskSpec::new("io", mode, params.as_object().unwrap().clone());
-        spec.device = device.unwrap().map(Arc::new);
-        assert!(spec.device.is_some());
+        spec.place = Some(Place::Device(Arc::new(device.unwrap().unwrap())));
         spec
     }
 }
