@@ -158,6 +158,6 @@ async fn an_old_run_reads_the_same_whatever_becomes_of_its_agents_and_hosts() {
     let today =
         "SELECT a.name, h.name FROM agents AS a JOIN hosts AS h ON h.id = a.host_id ORDER BY a.id";
     let today = rows(&file, today);
-    assert_eq!(today, "Text(\"s1\") | Text(\"again\")\n".repeat(2));
+    assert_eq!(today, "Text(\"s1\") | Text(\"c1\")\n".repeat(2));
     store.close().await;
 }

@@ -10,7 +10,7 @@ use prost::Message;
 
 /// What a collector says, whole and as it comes: the wire's own fixtures.
 fn messages() -> Vec<Vec<u8>> {
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/wire-1");
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/wire-2");
     let files = std::fs::read_dir(directory).unwrap();
     let files = files.map(|entry| entry.unwrap().path()).filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();

@@ -92,6 +92,8 @@ pub(super) async fn set(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
     use crate::store::tests::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 
     /// A step of four seconds that is flagged by what this SQL stores of it.
