@@ -553,7 +553,8 @@ const LARGE: &str = "
                10, 9, 0, 0, 0, 1
         FROM steps AS s CROSS JOIN daemons AS d;";
 
-/// Bar: 0.3 s of CPU each, every column read. Before `step_daemons`: 12.6 s and 7.2 s.
+/// Bar: twelve times the CPU that reading the rows of `step_daemons` takes in the same run, every column read. Computed from
+/// samples, the views took forty times as long as they do from `step_daemons`.
 #[test]
 fn usage_and_cost_of_a_long_run_are_read_within_the_limit() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -568,7 +569,12 @@ async fn read_usage_and_cost() -> Result<(), TimingError> {
     mesh.store.close().await;
     let file = rusqlite::Connection::open(mesh.path()).unwrap();
     file.execute_batch(LARGE).unwrap();
-    for (view, rows) in [("v_daemon_usage", 80_000), ("v_cost", 400)] {
+    let mut baseline = 0;
+    for (view, rows) in [
+        ("step_daemons", 80_000),
+        ("v_daemon_usage", 80_000),
+        ("v_cost", 400),
+    ] {
         let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let mut statement = file.prepare(&format!("SELECT * FROM {view}")).unwrap();
         let columns = statement.column_count();
@@ -585,7 +591,13 @@ async fn read_usage_and_cost() -> Result<(), TimingError> {
             (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1_000_000;
         eprintln!("{view}: {found} rows in {took} ms of CPU");
         assert_eq!(found, rows, "{view}");
-        timing!(took < 300, "{view} took {took} ms of CPU");
+        if view == "step_daemons" {
+            baseline = took;
+        }
+        timing!(
+            took <= 12 * baseline,
+            "{view} took {took} ms of CPU, the table {baseline} ms"
+        );
     }
     Ok(())
 }
