@@ -65,8 +65,11 @@ pub(in crate::report) const AGENTS: Statement = Statement {
           ORDER BY 1",
 };
 
-/// The columns of the hosts' table behind the hosts' names: head, and what an agent says.
-const COLUMNS: [(&str, fn(&AgentReport) -> String); 10] = [
+/// A heading, and the text of an agent below it.
+type Column = (&'static str, fn(&AgentReport) -> String);
+
+/// The columns of the hosts' table behind the hosts' names.
+const COLUMNS: [Column; 10] = [
     ("does", |agent| {
         if agent.is_client { "load" } else { "samples" }.to_owned()
     }),

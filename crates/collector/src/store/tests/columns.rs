@@ -60,7 +60,6 @@ fn telemetry() -> Batch {
             invol_ctx: -1,
             minor_faults: 11,
             major_faults: -1,
-            ..DaemonFigures::UNREAD
         },
     }];
     all.host_samples = vec![HostSample {
@@ -89,7 +88,6 @@ fn telemetry() -> Batch {
             memory_full_us: 21,
             skipped_ticks: 22,
             sampler_cpu_us: 23,
-            ..HostFigures::UNREAD
         },
         busy_others: Some(r#"{"from_us":1}"#.to_owned()),
     }];
@@ -109,7 +107,6 @@ fn telemetry() -> Batch {
             queue_us: 9,
             discards: 10,
             flushes: 11,
-            ..DiskFigures::UNREAD
         },
     }];
     all.net_samples = vec![NetSample {
@@ -124,7 +121,6 @@ fn telemetry() -> Batch {
             tx_packets: 6,
             tx_errors: 7,
             tx_dropped: 8,
-            ..NetFigures::UNREAD
         },
     }];
     all.clock_offsets = vec![ClockOffset {
