@@ -7,7 +7,7 @@ use crate::ingest::batch::{
     OpInterval, TaskEnd,
 };
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures};
+use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
 
