@@ -4,34 +4,15 @@
 //! begins at one run and follows indexes, so that the cost grows with the run and not with the database
 //! (`plans.rs` holds them to it).
 
-use super::row::{reading, rows, value};
-use super::sections::{agents, costs, curves, events, hosts, links, losses, marks, steps, targets};
-use super::{REPORT_FORMAT, Report, RunReport, pivot, validity};
-use crate::compare::{CompareError, LoadedTargets};
-use crate::query::{QueryError, ReadOnly, find_run};
+use super::row::{ReportError, reading, rows, value};
+use super::sections::{
+    REPORT_FORMAT, Report, RunReport, agents, costs, curves, events, hosts, links, losses, marks,
+    pivot, steps, targets, validity,
+};
+use crate::compare::LoadedTargets;
+use crate::query::{ReadOnly, find_run};
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::path::Path;
-
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    #[error(
-        "there is no run {wanted:?} in this database; `benchmesh query \"SELECT run_id, run, state FROM v_runs\"` lists them"
-    )]
-    NoRun { wanted: String },
-    #[error("there is no run in this database yet")]
-    NoRuns,
-    #[error(transparent)]
-    Open(QueryError),
-    #[error("cannot compare the targets of the run")]
-    Compare(#[source] CompareError),
-    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
-    Read {
-        what: &'static str,
-        #[source]
-        source: sqlx::Error,
-    },
-}
 
 /// The report of the run that `wanted` names: an id, a uid, a name (its newest run), or `last`.
 pub async fn load(pool: &SqlitePool, wanted: &str) -> Result<Report, ReportError> {

@@ -4,14 +4,35 @@
 //! of the JSON document. An integer is a truth value where the field is one; a text is JSON where the field is a list or
 //! an object; NULL is 0 where the field is a number that is always there.
 
-use super::{ReportError, StepReport};
+use crate::compare::CompareError;
 use crate::model::RunId;
+use crate::query::QueryError;
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use sqlx::sqlite::{Sqlite, SqliteRow, SqliteValueRef};
 use sqlx::{Column as _, Decode, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
-use std::collections::HashMap;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(
+        "there is no run {wanted:?} in this database; `benchmesh query \"SELECT run_id, run, state FROM v_runs\"` lists them"
+    )]
+    NoRun { wanted: String },
+    #[error("there is no run in this database yet")]
+    NoRuns,
+    #[error(transparent)]
+    Open(QueryError),
+    #[error("cannot compare the targets of the run")]
+    Compare(#[source] CompareError),
+    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
+    Read {
+        what: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
+}
 
 /// A statement about one run, bound as its first parameter.
 #[derive(Clone, Copy, Debug)]
@@ -49,33 +70,6 @@ pub(super) async fn rows_with<T>(
     rows.iter()
         .map(|row| make(row).map_err(reading(statement.what)))
         .collect()
-}
-
-/// Adds each row to the step that its `step_id` names. Of a step with several attempts only the last is there.
-pub(super) async fn add_to_steps<T: for<'r> Deserialize<'r>>(
-    connection: &mut SqliteConnection,
-    statement: Statement,
-    run: RunId,
-    steps: &mut [StepReport],
-    mut add: impl FnMut(&mut StepReport, T),
-) -> Result<(), ReportError> {
-    let rows = rows_with(connection, statement, run, |row| {
-        Ok((row.try_get::<i64, _>("step_id")?, value(row)?))
-    })
-    .await?;
-    let at = places(steps);
-    for (step, one) in rows {
-        if let Some(step) = at.get(&step).and_then(|at| steps.get_mut(*at)) {
-            add(step, one);
-        }
-    }
-    Ok(())
-}
-
-/// Where each step stands, by its id.
-pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
-    let steps = steps.iter().enumerate();
-    steps.map(|(at, step)| (step.id.0, at)).collect()
 }
 
 /// The value that a row is.

@@ -3,9 +3,12 @@
 //! A section declares its rows as a struct (the columns of its statement and the keys of the JSON document), the
 //! statement, and its tables as columns over those rows. [`super::tables`] has their order; terminal, Markdown and HTML
 //! write every table alike.
+//!
+//! [`Report`] is the whole: what [`super::load`] reads, what the JSON document holds, and what every renderer takes. Plain
+//! data with names, units in the names of fields. Figures that the database does not have are `None`. Fields that came
+//! later have a default, so that a report of an older collector is still understood.
 
 pub(super) mod agents;
-pub(super) mod clients;
 pub(super) mod costs;
 pub(super) mod curves;
 pub(super) mod daemons;
@@ -14,12 +17,12 @@ pub(super) mod hosts;
 pub(super) mod links;
 pub(super) mod losses;
 pub(super) mod marks;
+pub mod pivot;
 pub(super) mod steps;
 pub(super) mod targets;
-pub(super) mod traffic;
+pub(super) mod validity;
 
 pub use agents::AgentReport;
-pub use clients::{CLIENTS_LISTED, ClientReport, ClientsReport, SecondsReport};
 pub use costs::CostReport;
 pub use curves::{CurveReport, LoadReport};
 pub use daemons::DaemonReport;
@@ -28,6 +31,92 @@ pub use hosts::{BusyOther, HostReport};
 pub use links::LinkReport;
 pub use losses::LossReport;
 pub use marks::{MarkReport, MarkedOp, MarkedSpan, Outage};
-pub use steps::{GroupReport, Judged, Line, OpReport, StepReport, TaskFailure};
+pub use pivot::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
+pub use steps::{
+    CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
+    SecondsReport, StepReport, TaskFailure, TrafficReport,
+};
 pub use targets::TargetReport;
-pub use traffic::TrafficReport;
+pub use validity::{Check, Verdict};
+
+use crate::compare::Comparison;
+use crate::model::RunId;
+use serde::{Deserialize, Serialize};
+
+/// Changes whenever a field of the JSON document changes its meaning or goes away.
+pub const REPORT_FORMAT: u32 = 2;
+
+/// Everything that is said of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_FORMAT`] of the program that made it.
+    pub format: u32,
+    pub run: RunReport,
+    pub agents: Vec<AgentReport>,
+    #[serde(default)]
+    pub targets: Vec<TargetReport>,
+    /// What a reader must know before any figure.
+    #[serde(default)]
+    pub validity: Vec<Check>,
+    /// The targets, each held against the first of the plan; empty where there is one, and while the run goes on.
+    #[serde(default)]
+    pub comparisons: Vec<Comparison>,
+    /// The results in the shape of the plan's matrix, repeats averaged.
+    #[serde(default)]
+    pub phases: Vec<PhaseReport>,
+    /// In the order of the plan; of a step with several attempts only the last.
+    pub steps: Vec<StepReport>,
+    /// Loads that were walked up, and where response time left its floor.
+    #[serde(default)]
+    pub curves: Vec<CurveReport>,
+    /// The watched processes, over all steps.
+    pub daemons: Vec<DaemonReport>,
+    /// What an operation cost the daemons, per step and daemon name.
+    pub costs: Vec<CostReport>,
+    /// What each sampled host did in each step.
+    #[serde(default)]
+    pub hosts: Vec<HostReport>,
+    pub links: Vec<LinkReport>,
+    /// Warnings and errors of the run, oldest first.
+    pub events: Vec<EventReport>,
+    /// How many there are in the database; `events` holds the first thousand.
+    #[serde(default)]
+    pub events_total: i64,
+    /// What is dated on its time line: marks of people and scripts, daemons that started or ended. Oldest first.
+    #[serde(default)]
+    pub marks: Vec<MarkReport>,
+    /// Samples that agents had to give up during the run.
+    #[serde(default)]
+    pub losses: Vec<LossReport>,
+    /// Hosts whose samples of the run's end are not there: what they used in the last step is up to their last sample.
+    #[serde(default)]
+    pub awaited: Vec<String>,
+    /// Who else took CPU time on the clients of steps whose workers had none, or whose tool was the limit.
+    #[serde(default)]
+    pub busy_others: Vec<BusyOther>,
+}
+
+/// The run itself. Instants are mesh time in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    pub id: RunId,
+    pub uid: String,
+    pub name: String,
+    pub state: String,
+    pub partial: bool,
+    pub reason: Option<String>,
+    pub created_us: i64,
+    pub started_us: Option<i64>,
+    pub ended_us: Option<i64>,
+    /// What the random order of its cells was drawn from.
+    #[serde(default)]
+    pub order_seed: Option<u32>,
+    /// The benchmesh that measured.
+    pub version: String,
+    /// The tool that measured, with its version; `None`: benchmesh did.
+    #[serde(default)]
+    pub imported_from: Option<String>,
+    /// The plan's text, with what `--set` changed.
+    #[serde(default)]
+    pub plan: String,
+}

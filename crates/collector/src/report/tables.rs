@@ -4,10 +4,11 @@
 //! that is there is worth reading. The notes say what a figure is and what its flags mean.
 
 use super::figures::{self, plural};
+use super::sections::steps::{clients, traffic};
 use super::sections::{
-    agents, clients, costs, curves, daemons, events, hosts, links, marks, steps, targets, traffic,
+    agents, costs, curves, daemons, events, hosts, links, marks, pivot, steps, targets, validity,
 };
-use super::{Report, Table, comparison, pivot, validity};
+use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
 
 /// Sentences of a comparison shown in a summary.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::RunId;
 use crate::model::StepId;
+use crate::query::QueryError;
 use crate::report::{Detail, markdown, sentences, tables};
 use crate::store::Store;
 use benchmesh_synthetic::{Shape, generate};

@@ -1,12 +1,12 @@
 //! What the daemons of a name used in each step and mode, beside what an operation cost them.
 
-use super::daemons::{DaemonReport, USAGE, add, most, over_the_run};
+use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, most, over_the_run};
 use super::steps;
 use crate::figures::{self, NONE};
 use crate::model::StepId;
 use crate::report::bands::{Band, packed};
-use crate::report::row::{Statement, rows, rows_with, value};
-use crate::report::{Report, ReportError, RunReport, StepReport, Table};
+use crate::report::row::{ReportError, Statement, rows, rows_with, value};
+use crate::report::{Report, RunReport, StepReport, Table};
 use crate::results::real;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
@@ -73,15 +73,6 @@ pub(in crate::report) const COSTS: Statement = Statement {
                  cpu_s_per_gib, cpu_s, after_cpu_s, after_s, after_idle, ops, bytes FROM v_cost
           WHERE run_id = ? ORDER BY step_id, name",
 };
-
-/// One daemon in one step.
-#[derive(Debug)]
-pub(super) struct DaemonInStep {
-    pub(super) daemon: DaemonReport,
-    pub(super) sampled_s: f64,
-    step: StepId,
-    idle_percent: Option<f64>,
-}
 
 /// The columns of [`USAGE`] that are no daemon's own.
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! The watched processes over the run: each, or those of a name together.
 
-use super::costs::DaemonInStep;
+use crate::model::StepId;
 use crate::report::row::Statement;
 use crate::report::{RunReport, Table};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,15 @@ pub struct DaemonReport {
     pub born_us: Option<i64>,
     #[serde(default)]
     pub ended_us: Option<i64>,
+}
+
+/// One daemon in one step.
+#[derive(Debug)]
+pub(super) struct DaemonInStep {
+    pub(super) daemon: DaemonReport,
+    pub(super) sampled_s: f64,
+    pub(super) step: StepId,
+    pub(super) idle_percent: Option<f64>,
 }
 
 /// A row per step and daemon, each daemon's in the order of the steps.

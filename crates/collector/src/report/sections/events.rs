@@ -1,8 +1,8 @@
 //! Warnings and errors of a run.
 
 use crate::model::{RunId, StepId};
-use crate::report::row::{Statement, reading, rows_with, value};
-use crate::report::{Report, ReportError, Table};
+use crate::report::row::{ReportError, Statement, reading, rows_with, value};
+use crate::report::{Report, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sqlx::{Row, SqliteConnection};

@@ -1,9 +1,10 @@
 //! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; who else was
 //! busy on them, and whose samples are still to come.
 
+use super::steps::{StepReport, places};
 use crate::model::{RunId, StepId};
-use crate::report::row::{Statement, places, rows, rows_with};
-use crate::report::{Report, ReportError, StepReport, Table};
+use crate::report::row::{ReportError, Statement, rows, rows_with};
+use crate::report::{Report, Table};
 use crate::results::real;
 use serde::{Deserialize, Serialize};
 use sqlx::{Row, SqliteConnection};

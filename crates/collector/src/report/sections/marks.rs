@@ -7,8 +7,8 @@ mod outage;
 
 use crate::figures::{self, NONE};
 use crate::model::{RunId, StepId};
-use crate::report::row::{Statement, reading, rows};
-use crate::report::{Report, ReportError, StepReport, Table};
+use crate::report::row::{ReportError, Statement, reading, rows};
+use crate::report::{Report, StepReport, Table};
 use crate::results::{PERIOD_US, real};
 use benchmesh_workloads::histogram::Histogram;
 use outage::{Second, outage};

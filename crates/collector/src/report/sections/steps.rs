@@ -1,9 +1,12 @@
 //! Steps: what was run, what it came to, and who took part; a row per step and operation.
 
+pub(in crate::report) mod clients;
 mod load;
+pub(in crate::report) mod traffic;
 
-use super::clients::{ClientsReport, SecondsReport};
-use super::traffic::TrafficReport;
+pub use clients::{CLIENTS_LISTED, ClientReport, ClientsReport, SecondsReport};
+pub use traffic::TrafficReport;
+
 use crate::figures::{self, NONE, plural};
 use crate::model::StepId;
 use crate::report::{Report, Table};
@@ -11,7 +14,7 @@ use crate::results::missing::without;
 use crate::results::{Flag, FlagRow, Missing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[cfg(test)]
 pub(in crate::report) use load::STATEMENTS;
@@ -108,6 +111,12 @@ pub struct GroupReport {
     pub params: Map<String, Value>,
     pub clients: i64,
     pub tasks: i64,
+}
+
+/// Where each step stands, by its id.
+pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
+    let steps = steps.iter().enumerate();
+    steps.map(|(at, step)| (step.id.0, at)).collect()
 }
 
 impl StepReport {

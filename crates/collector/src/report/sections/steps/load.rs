@@ -1,11 +1,9 @@
 //! Reads a run's steps with what they came to, and who took part in them.
 
-use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure};
+use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure, clients, places, traffic};
 use crate::model::RunId;
 use crate::plan::{TASKS_PER_AGENT, links_in_words};
-use crate::report::ReportError;
-use crate::report::row::{Statement, add_to_steps, places, rows, rows_with, value};
-use crate::report::sections::{clients, traffic};
+use crate::report::row::{ReportError, Statement, rows, rows_with, value};
 use crate::results::real;
 use benchmesh_workloads::histogram::Histogram;
 use serde::Deserialize;
@@ -355,4 +353,25 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
             }
         }
     }
+}
+
+/// Adds each row to the step that its `step_id` names. Of a step with several attempts only the last is there.
+async fn add_to_steps<T: for<'r> Deserialize<'r>>(
+    connection: &mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+    steps: &mut [StepReport],
+    mut add: impl FnMut(&mut StepReport, T),
+) -> Result<(), ReportError> {
+    let rows = rows_with(connection, statement, run, |row| {
+        Ok((row.try_get::<i64, _>("step_id")?, value(row)?))
+    })
+    .await?;
+    let at = places(steps);
+    for (step, one) in rows {
+        if let Some(step) = at.get(&step).and_then(|at| steps.get_mut(*at)) {
+            add(step, one);
+        }
+    }
+    Ok(())
 }

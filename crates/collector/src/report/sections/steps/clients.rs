@@ -1,10 +1,11 @@
 //! Who did what: each client's part of a step's operations, from the results of its tasks; how even each step was from
 //! second to second.
 
+use super::{OpReport, StepReport, places};
 use crate::figures;
 use crate::model::RunId;
-use crate::report::row::{Statement, places, rows_with, value};
-use crate::report::{OpReport, Report, ReportError, StepReport, Table};
+use crate::report::row::{ReportError, Statement, rows_with, value};
+use crate::report::{Report, Table};
 use crate::results::real;
 use serde::{Deserialize, Serialize};
 use sqlx::{Row, SqliteConnection};

@@ -4,9 +4,9 @@
     clippy::cast_precision_loss
 )]
 
-use super::super::tests::{cost, op, report, step};
 use super::super::{CostReport, Measure, Pivot, SecondsReport, StepReport};
 use super::*;
+use crate::report::tests::{cost, op, report, step};
 
 /// A step of `records` with its parameters, `clients=` among them, and its rate in MiB/s and blocks of 64 KiB.
 fn measured(ordinal: i64, mode: &str, params: &[(&str, &str)], mib_per_s: f64) -> StepReport {

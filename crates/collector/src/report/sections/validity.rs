@@ -14,15 +14,51 @@ use self::flagged::{
     cpu, flagged, has_flag, name_others, paced, policy, raised, steps_of, under_rate, unless,
 };
 use self::lost::{clients, losses};
-pub(super) use self::table::table;
-use super::{Check, Report, StepReport, Verdict};
+pub(in crate::report) use self::table::table;
+use super::{Report, StepReport};
 use crate::figures::{self, plural};
 use crate::results::missing::without;
-use crate::results::{Flag, real};
+use crate::results::{Flag, FlagSeverity, real};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// One thing that was checked before the figures are shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// `starts`, `caches`, `complete`, ...
+    pub name: String,
+    pub verdict: Verdict,
+    pub text: String,
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Checked, and fine.
+    Ok,
+    /// It was not checked, or cannot be; the text says why.
+    NotChecked,
+    /// Limits what the figures say.
+    Note,
+    /// Figures may be wrong or missing.
+    Warning,
+    /// There are no figures to go by.
+    Failed,
+}
+
+impl From<FlagSeverity> for Verdict {
+    fn from(severity: FlagSeverity) -> Self {
+        match severity {
+            FlagSeverity::Note => Self::Note,
+            FlagSeverity::Warning => Self::Warning,
+            FlagSeverity::Failed => Self::Failed,
+        }
+    }
+}
+
 /// Every check that applies to the run.
-pub(super) fn checks(report: &Report) -> Vec<Check> {
+pub(in crate::report) fn checks(report: &Report) -> Vec<Check> {
     let steps = &report.steps;
     if steps.is_empty() {
         return vec![check("complete", Verdict::Note, "no step has ended yet")];

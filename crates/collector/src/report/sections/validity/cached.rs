@@ -1,8 +1,9 @@
 //! Whether what was read came from the storage: judged by bytes; where it cannot be judged, the line says so.
 
 use super::flagged::{raised, steps_of};
-use super::{Check, StepReport, Verdict};
+use super::{Check, Verdict};
 use crate::figures;
+use crate::report::StepReport;
 
 /// `None`: no step moved data to or from a target.
 pub(super) fn check(steps: &[StepReport]) -> Option<Check> {

@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::super::tests::{report, step};
 use super::super::{
     BusyOther, DaemonReport, EventReport, Judged, LossReport, SecondsReport, TaskFailure,
     TrafficReport,
 };
 use super::*;
 use crate::model::StepId;
+use crate::report::tests::{report, step};
 
 fn verdicts(report: &Report) -> Vec<(String, Verdict, String)> {
     let found = checks(report).into_iter();

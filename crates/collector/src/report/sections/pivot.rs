@@ -14,7 +14,7 @@ mod title;
 
 pub use axes::{known_keys, unknown_key};
 pub use model::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
-pub(super) use tables::tables;
+pub(in crate::report) use tables::tables;
 pub use title::{scale_notes, title};
 
 use super::{Line, Report};

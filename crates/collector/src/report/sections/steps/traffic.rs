@@ -1,8 +1,9 @@
 //! What the load moved on the clients' hosts beside what their interfaces and disks carried: bytes per operation, and
 //! what a cache answered.
 
+use super::StepReport;
 use crate::report::row::Statement;
-use crate::report::{Report, StepReport, Table};
+use crate::report::{Report, Table};
 use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
