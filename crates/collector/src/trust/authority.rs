@@ -350,7 +350,8 @@ impl Authority {
     /// ones are kept.
     pub fn write_owner(&self, directory: &Path, listen: SocketAddr) -> Result<PathBuf, TrustError> {
         let file = credentials::file_for(directory, &listen.to_string());
-        if self.is_good_owner(&file) {
+        let known = self.known_owner(&file);
+        if known.as_ref().is_some_and(|own| !own.is_due()) {
             return Ok(file);
         }
         let key = NewKey::make().map_err(|error| TrustError::Certificate {
@@ -358,7 +359,10 @@ impl Authority {
         })?;
         let _changing = self.changing();
         let mut registry = self.registry();
-        registry.forget_owners();
+        // A command that has read the file just before it is renewed is still admitted.
+        if known.is_none() {
+            registry.forget_owners();
+        }
         let owner = Holder {
             role: Role::Owner,
             name: OWNER.to_owned(),
@@ -380,15 +384,14 @@ impl Authority {
         Ok(file)
     }
 
-    fn is_good_owner(&self, file: &Path) -> bool {
-        let Ok(Some(found)) = Credentials::load(file) else {
-            return false;
-        };
-        let known = found
-            .fingerprint()
-            .map(|own| self.state().registry.look_up(own, now_s()));
-        let is_owner = matches!(known, Ok(Lookup::Good(holder)) if holder.role == Role::Owner);
-        is_owner && !found.is_due()
+    /// The credentials in the file, if they are a good owner's.
+    fn known_owner(&self, file: &Path) -> Option<Credentials> {
+        let found = Credentials::load(file).ok()??;
+        let known = self
+            .state()
+            .registry
+            .look_up(found.fingerprint().ok()?, now_s());
+        matches!(known, Lookup::Good(holder) if holder.role == Role::Owner).then_some(found)
     }
 
     /// Stores the registry on disk first, so that issued certificates are known after a crash. Then ends the

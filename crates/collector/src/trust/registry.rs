@@ -196,7 +196,7 @@ impl Registry {
         let found = self
             .certificates
             .iter()
-            .find(|it| it.fingerprint == fingerprint && it.expires_s > now_s);
+            .find(|it| it.fingerprint == fingerprint && !it.has_expired(now_s));
         match found {
             None => Lookup::Unknown,
             Some(it) => {
@@ -254,7 +254,7 @@ impl Registry {
         if self.certificates.len() < MAX_CERTIFICATES || self.certificates.iter().any(is_renewal) {
             return Ok(());
         }
-        let useless = |it: &Certificate| it.revoked || it.expires_s <= now_s;
+        let useless = |it: &Certificate| it.revoked || it.has_expired(now_s);
         let useless = self.certificates.iter().position(useless);
         self.certificates.remove(useless.ok_or(EnrolRefusal::Full)?);
         Ok(())
@@ -365,7 +365,7 @@ impl Registry {
         forgotten
     }
 
-    /// Each start of the collector issues new credentials for its own user.
+    /// For credentials that replace what was lost, not renewed.
     pub fn forget_owners(&mut self) {
         self.certificates.retain(|it| it.role != Role::Owner);
     }
@@ -499,7 +499,12 @@ impl Certificate {
     }
 
     fn is_good(&self, now_s: u64) -> bool {
-        !self.revoked && self.expires_s > now_s
+        !self.revoked && !self.has_expired(now_s)
+    }
+
+    /// A certificate is good to the end of its last second, as TLS has it.
+    fn has_expired(&self, now_s: u64) -> bool {
+        self.expires_s < now_s
     }
 
     /// Whether this certificate holds the name with a key other than the request's.

@@ -100,6 +100,35 @@ fn connections_that_ended_are_forgotten() {
     assert_eq!(authority.revoke("a").unwrap(), Revocation::default());
 }
 
+/// A command may have read the owner's credentials just before they are renewed.
+#[test]
+fn an_owner_is_admitted_with_the_credentials_before_the_renewed_ones() {
+    let (authority, directory) = authority();
+    let listen = SocketAddr::from(([127, 0, 0, 1], 7700));
+    let file = authority.write_owner(directory.path(), listen).unwrap();
+    let own = || Credentials::load(&file).unwrap().unwrap();
+    let mut first = own();
+    authority.write_owner(directory.path(), listen).unwrap();
+    assert_eq!(own().certificate, first.certificate);
+    // Two thirds of its life have passed.
+    first.issued_s = 0;
+    first.save(&file).unwrap();
+    authority.write_owner(directory.path(), listen).unwrap();
+    assert_ne!(own().certificate, first.certificate);
+    let is_good = |it: &Credentials| {
+        let found = authority
+            .state()
+            .registry
+            .look_up(it.fingerprint().unwrap(), now_s());
+        matches!(found, Lookup::Good(_))
+    };
+    assert!(is_good(&first) && is_good(&own()));
+    // Credentials that are gone are replaced, and no longer good.
+    std::fs::remove_file(&file).unwrap();
+    authority.write_owner(directory.path(), listen).unwrap();
+    assert!(!is_good(&first) && is_good(&own()));
+}
+
 #[test]
 fn renewals_of_one_name_are_bounded_by_minute_and_the_owner_is_not() {
     let (authority, _directory) = authority();
