@@ -10,12 +10,15 @@ use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 const LONG: Duration = Duration::from_secs(60);
 /// A query without an end.
 const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+
+/// Held by a test that reaches the limit on memory, which is the process's, and by one whose queries must be answered.
+static MEMORY: Mutex<()> = Mutex::const_new(());
 
 /// A database with a little in it, made by the product's own way in.
 async fn database() -> (TempDir, PathBuf) {
@@ -72,6 +75,7 @@ fn run(number: usize) -> NewRun {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_rows_and_answers_are_bounded() {
+    let _alone = MEMORY.lock().await;
     let (_directory, path) = database().await;
     let shared = Limits::shared(LONG);
     // Each value may be, all of them together not.
@@ -208,6 +212,7 @@ fn sql() -> impl Strategy<Value = String> {
 #[test]
 fn any_text_ends_in_time() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _alone = runtime.block_on(MEMORY.lock());
     let (_directory, path) = runtime.block_on(database());
     let limit = Duration::from_millis(200);
     proptest!(ProptestConfig::with_cases(300), |(sql in sql())| {
