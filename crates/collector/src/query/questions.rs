@@ -1,14 +1,12 @@
-//! The documented questions: docs/database.md has each with its SQL, and this reads them from there.
+//! The documented questions: docs/questions.md has each with its SQL, and this reads them from there.
 //!
 //! One source: what the document shows is what runs. A question is about one run, which stands for `:run`.
 
 use std::sync::LazyLock;
 
-const REFERENCE: &str = include_str!("../../../../docs/database.md");
+const DOCUMENT: &str = include_str!("../../../../docs/questions.md");
 /// What a question says for its run, so that it can be asked anywhere.
 const RUN: &str = "coalesce(:run, (SELECT max(id) FROM runs))";
-/// Where they stand in the reference.
-const SECTION: &str = "\n## Questions\n";
 
 /// One question of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +19,9 @@ pub struct Question {
     pub sql: &'static str,
 }
 
-static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(REFERENCE));
+static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(DOCUMENT));
 
-/// All of them, in the order of the reference.
+/// All of them, in the order of the document.
 pub fn all() -> &'static [Question] {
     &ALL
 }
@@ -83,13 +81,9 @@ pub fn which_run(wanted: Option<&str>) -> String {
     )
 }
 
-/// A heading of the third level is the name, the first paragraph the question, the first SQL block its SQL.
-fn read(reference: &'static str) -> Vec<Question> {
-    let Some((_, section)) = reference.split_once(SECTION) else {
-        return Vec::new();
-    };
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let parts = section.split("\n### ").skip(1);
+/// A heading of the second level is the name, the first paragraph the question, the first SQL block its SQL.
+fn read(document: &'static str) -> Vec<Question> {
+    let parts = document.split("\n## ").skip(1);
     parts
         .filter_map(|part| {
             let (name, rest) = part.split_once('\n')?;
@@ -112,18 +106,7 @@ mod tests {
     #[test]
     fn each_question_has_a_name_of_its_own_its_words_and_its_sql() {
         assert!(all().len() >= 20, "{} questions", all().len());
-        assert_eq!(
-            REFERENCE
-                .split_once(SECTION)
-                .unwrap()
-                .1
-                .split("\n## ")
-                .next()
-                .unwrap()
-                .matches("\n### ")
-                .count(),
-            all().len()
-        );
+        assert_eq!(DOCUMENT.matches("\n## ").count(), all().len());
         for (at, question) in all().iter().enumerate() {
             let well_named = question
                 .name

@@ -3,7 +3,7 @@
 //! A [`Definition`] is the parameters of one mode, read and checked; it says what a task of them takes and opens one. The
 //! task is a [`Load`], one thread of it a [`Worker`]. The engine does everything else: it finds the mode, reads the keys,
 //! applies `cache`, opens threads, starts them at one instant and collects what they record. `workloads/null.rs` is the
-//! smallest example, ARCHITECTURE.md's "Adding a workload" the steps.
+//! smallest example, docs/workloads.md has the steps.
 
 use crate::engine::mode::ModeInfo;
 use crate::engine::prepare_control::PrepareControl;

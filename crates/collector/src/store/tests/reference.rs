@@ -387,7 +387,9 @@ async fn no_column_has_an_empty_text_for_null() {
 async fn every_example_query_runs() {
     let mesh = Mesh::new().await;
     let mut examples = 0;
-    for block in REFERENCE.split("```sql\n").skip(1) {
+    let questions = include_str!("../../../../../docs/questions.md");
+    let blocks = |document: &'static str| document.split("```sql\n").skip(1);
+    for block in blocks(REFERENCE).chain(blocks(questions)) {
         let sql = block.split("```").next().unwrap().replace(":run", "NULL");
         sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
             .fetch_all(mesh.store.reader())
