@@ -18,7 +18,9 @@ use db::DbCommand;
 use import::ImportArguments;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{DEFAULT_COLLECTOR, address, instant, override_, renamed_agents, run_name, span};
+use values::{
+    DEFAULT_COLLECTOR, address, begin_at, instant, override_, renamed_agents, run_name, span,
+};
 
 /// Measures distributed storage: synchronised load on many hosts, every daemon sampled, one SQLite database.
 #[derive(Debug, Parser)]
@@ -139,6 +141,7 @@ Examples:
   benchmesh run plan.toml --agents 8 --set repeat=3 --set phase.records.runtime=60s
   benchmesh run plan.toml --dry-run          what would be done, step by step
   benchmesh run plan.toml --detach           then: benchmesh watch
+  benchmesh run plan.toml --at 02:00 --detach   tonight; the collector keeps it, also when it is restarted
 
 Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C leaves at once.";
 
@@ -235,6 +238,9 @@ pub struct RunArguments {
     /// Take agents too that have been in no run of this mesh yet, where the plan has no [clients]
     #[arg(long)]
     pub new_agents: bool,
+    /// Begin at this time or later: 02:00 (the next one), 2026-12-24T02:00, with Z or an offset where it is not local time
+    #[arg(long, value_name = "TIME", conflicts_with = "dry_run", value_parser = begin_at)]
+    pub at: Option<i64>,
     /// Start the run and leave; its id goes to standard output
     #[arg(long)]
     pub detach: bool,

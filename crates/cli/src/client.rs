@@ -103,6 +103,7 @@ impl Client {
             agents_wait_us: i64::try_from(wanted.agents_wait.as_micros()).unwrap_or(i64::MAX),
             dry_run: wanted.dry_run,
             new_agents: wanted.new_agents,
+            due_us: wanted.due_us,
         };
         let mut request = tonic::Request::new(request);
         request.set_timeout(wanted.agents_wait.saturating_add(2 * SHORT_CALL));

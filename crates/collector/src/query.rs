@@ -10,6 +10,7 @@ mod file;
 mod find_run;
 mod guard;
 mod limits;
+pub mod local_time;
 pub mod questions;
 mod stop;
 

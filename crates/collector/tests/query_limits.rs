@@ -69,6 +69,7 @@ fn run(number: usize) -> NewRun {
         agents_json: "[]".to_owned(),
         order_seed: None,
         created: MeshMicros(1),
+        due: None,
         version: "0".to_owned(),
     }
 }

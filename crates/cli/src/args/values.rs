@@ -2,6 +2,7 @@
 
 use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
+use benchmesh_collector::query::local_time;
 use benchmesh_collector::web::HttpListen;
 use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
@@ -101,6 +102,22 @@ pub fn span(text: &str) -> Result<Duration, String> {
         Ok(span) if !span.is_zero() => Ok(span),
         Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
         Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
+    }
+}
+
+/// When a run begins, in microseconds since the Unix epoch: a time of day here (`02:00`, the next one), a date and a time, or
+/// a span from now (`8h`).
+pub fn begin_at(text: &str) -> Result<i64, String> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
+    let span = humantime::parse_duration(text).ok();
+    let after = span.and_then(|span| now.checked_add(i64::try_from(span.as_micros()).ok()?));
+    match after.or_else(|| local_time::instant(text, now)) {
+        Some(at) if at > now => Ok(at),
+        Some(_) => Err("it is over; write a time to come, such as 02:00 or 8h".to_owned()),
+        None => Err("write a time of day such as 02:00, a date and a time such as 2026-12-24T02:00 (with Z or +02:00 \
+                     where it is not local time), or a span from now such as 8h"
+            .to_owned()),
     }
 }
 

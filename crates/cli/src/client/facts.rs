@@ -20,6 +20,8 @@ pub struct RunRequest {
     pub dry_run: bool,
     /// Take agents that have been in no run yet too.
     pub new_agents: bool,
+    /// In microseconds of the wall clock; 0: at once.
+    pub due_us: i64,
 }
 
 /// A plan that was accepted.

@@ -179,6 +179,7 @@ pub fn dry_run(file: &PlanFile) -> RunRequest {
         agents_wait: Duration::ZERO,
         dry_run: true,
         new_agents: false,
+        due_us: 0,
     }
 }
 

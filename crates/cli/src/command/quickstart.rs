@@ -137,6 +137,7 @@ async fn run(
         agents_wait: START_LIMIT,
         dry_run: false,
         new_agents: true,
+        due_us: 0,
     };
     let started = tokio::select! {
         started = async { Client::connect(&address).await?.start_run(&wanted).await } => started,

@@ -27,6 +27,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     wanted.agents = arguments.agents.unwrap_or(0);
     wanted.agents_wait = arguments.agents_wait;
     wanted.new_agents = arguments.new_agents;
+    wanted.due_us = arguments.at.unwrap_or(0);
     let mut interrupts = Interrupts::listen()?;
     let started = tokio::select! {
         started = start(address, &wanted) => started?,
@@ -237,6 +238,7 @@ mod tests {
             agents_wait: Duration::from_secs(60),
             dry_run: false,
             new_agents: false,
+            due_us: 0,
         };
         let after = |seconds, there: &[&str]| waiting(&wanted, there, Duration::from_secs(seconds));
         assert_eq!(

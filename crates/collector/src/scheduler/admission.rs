@@ -7,7 +7,8 @@ use super::{
     survey,
 };
 use crate::{
-    model::RunId,
+    figures,
+    model::{MeshMicros, RunId},
     off_runtime,
     plan::{self, AgentFacts, AgentPolicy, Expansion, Order, Plan, PlanErrors, PlannedStep},
     sessions::{MemberFacts, command::Survey},
@@ -41,6 +42,8 @@ pub struct StartRequest {
     pub agents_wait: Duration,
     pub mode: Admission,
     pub new_agents: NewAgents,
+    /// Begin then or later; `None`: at once.
+    pub due: Option<MeshMicros>,
 }
 
 /// Whether a run is made.
@@ -146,6 +149,11 @@ fn check_count(wanted: u32, agents: &RunAgents, expansion: &Expansion) -> Result
     })
 }
 
+/// What watchers of a run see until its time comes.
+pub(super) fn waits_until(run: RunId, due: MeshMicros) -> String {
+    format!("run {run} waits until {}", figures::instant(due.0))
+}
+
 fn store(source: StoreError) -> StartError {
     StartError::Store { source }
 }
@@ -186,9 +194,7 @@ impl Scheduler {
                 room,
             });
         }
-        let started = self
-            .queue(uid, &request.plan_text, &plan, &agents, expansion)
-            .await?;
+        let started = self.queue(uid, &request, &plan, &agents, expansion).await?;
         Ok(Started { room, ..started })
     }
 
@@ -240,7 +246,7 @@ impl Scheduler {
     async fn queue(
         &self,
         uid: String,
-        plan_text: &str,
+        request: &StartRequest,
         plan: &Plan,
         agents: &RunAgents,
         expansion: Expansion,
@@ -256,19 +262,24 @@ impl Scheduler {
         let new = NewRun {
             uid: uid.clone(),
             name: plan.name.clone(),
-            plan_text: plan_text.to_owned(),
+            plan_text: request.plan_text.clone(),
             agents_json: agents.to_json(),
             order_seed: plan.order.seed(),
             created: self.0.clock.now(),
+            due: request.due,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let (run, known) = self.0.store.create_run(new).await.map_err(store)?;
         let row = self.0.store.run(run).await.map_err(store)?;
         let progress = self.0.progress.open(&row);
         progress.change(|view| view.steps_total = expansion.steps.len());
-        if known == Creation::New {
+        let now = self.0.clock.now();
+        if let Some(due) = row.due.filter(|due| *due > now) {
+            progress.show_message(waits_until(run, due));
+        } else if known == Creation::New {
             let unfinished = self.0.store.unfinished_runs().await.map_err(store)?;
-            if let Some(before) = unfinished.iter().rfind(|before| before.id < run) {
+            let is_before = |before: &&RunRow| before.id < run && before.is_due(now);
+            if let Some(before) = unfinished.iter().rfind(is_before) {
                 progress.show_message(format!(
                     "run {run} waits for run {}, `{}`",
                     before.id, before.name

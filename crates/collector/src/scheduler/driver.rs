@@ -83,6 +83,8 @@ pub(super) struct Driver {
     committing: Option<Committing>,
     work: FuturesUnordered<Work>,
     aborts: HashMap<Token, AbortHandle>,
+    /// The wait for the time of the next run that has one.
+    due: Option<AbortHandle>,
     /// Cancelled tokens whose effects are still in the queue.
     cancelled: HashSet<Token>,
     timers: Timers,
@@ -112,6 +114,7 @@ impl Driver {
             committing: None,
             work: FuturesUnordered::new(),
             aborts: HashMap::new(),
+            due: None,
             cancelled: HashSet::new(),
             timers: Timers::default(),
             progress,
@@ -358,6 +361,16 @@ impl Driver {
                     loaded.map(|run| Some(Event::Loaded(run)))
                 };
                 self.work.push(abortable(load.boxed()).0);
+                let inner = Arc::clone(&self.inner);
+                let due = async move {
+                    load::until_due(&inner).await;
+                    Ok(Some(Event::Queued))
+                };
+                let (due, abort) = abortable(due.boxed());
+                self.work.push(due);
+                if let Some(before) = self.due.replace(abort) {
+                    before.abort();
+                }
             }
         }
     }

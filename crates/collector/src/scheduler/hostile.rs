@@ -73,6 +73,7 @@ impl Mesh {
             agents_json: String::from("[]"),
             order_seed: None,
             created: T0,
+            due: None,
             version: String::from("0"),
         };
         let (run, _) = store.create_run(run).await.unwrap();

@@ -16,6 +16,16 @@ impl Store {
             .map_err(StoreError::sql("list the unfinished runs"))
     }
 
+    /// When the first run of those that wait for their time begins.
+    pub async fn next_due(&self, after: MeshMicros) -> Result<Option<MeshMicros>, StoreError> {
+        sqlx::query_scalar("SELECT min(due_us) FROM runs WHERE state = 'queued' AND due_us > ?")
+            .bind(after.0)
+            .fetch_one(self.reader())
+            .await
+            .map(|due: Option<i64>| due.map(MeshMicros))
+            .map_err(StoreError::sql("look for runs that wait for their time"))
+    }
+
     /// How many runs are queued or running.
     pub async fn count_unfinished_runs(&self) -> Result<u32, StoreError> {
         sqlx::query_scalar("SELECT count(*) FROM runs WHERE state IN ('queued', 'running')")
@@ -193,6 +203,7 @@ pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
         partial: row.try_get("partial")?,
         reason: row.try_get("reason")?,
         created: MeshMicros(row.try_get("created_us")?),
+        due: instant(&row, "due_us")?,
         started: instant(&row, "started_us")?,
         ended: instant(&row, "ended_us")?,
         version: row.try_get("version")?,

@@ -76,6 +76,8 @@ pub struct NewRun {
     /// `None`: the cells come as the plan writes them.
     pub order_seed: Option<u32>,
     pub created: MeshMicros,
+    /// It begins then or later; `None`: at once.
+    pub due: Option<MeshMicros>,
     pub version: String,
 }
 
@@ -229,6 +231,7 @@ pub struct RunRow {
     pub partial: bool,
     pub reason: Option<String>,
     pub created: MeshMicros,
+    pub due: Option<MeshMicros>,
     pub started: Option<MeshMicros>,
     pub ended: Option<MeshMicros>,
     pub version: String,
@@ -236,6 +239,13 @@ pub struct RunRow {
     pub stop_reason: Option<String>,
     /// When a request or the policy ended the load.
     pub halted: Option<MeshMicros>,
+}
+
+impl RunRow {
+    /// Whether it need not wait for its time.
+    pub fn is_due(&self, now: MeshMicros) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
 }
 
 /// How many of these ended as they should.

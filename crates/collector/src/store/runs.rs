@@ -441,8 +441,8 @@ async fn create_run(
         return Ok((RunId(id), Creation::Existing));
     }
     let id: i64 = sqlx::query_scalar(
-        "INSERT INTO runs (uid, name, plan, agents, order_seed, state, created_us, version)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        "INSERT INTO runs (uid, name, plan, agents, order_seed, state, created_us, due_us, version)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(run.uid.as_str())
     .bind(run.name.as_str())
@@ -451,6 +451,7 @@ async fn create_run(
     .bind(run.order_seed)
     .bind(RunState::Queued.as_str())
     .bind(run.created.0)
+    .bind(run.due.map(|due| due.0))
     .bind(run.version.as_str())
     .fetch_one(&mut *connection)
     .await

@@ -82,6 +82,7 @@ impl Mesh {
             agents_json: "[]".to_owned(),
             order_seed: None,
             created: MeshMicros(T0),
+            due: None,
             version: "0".to_owned(),
         };
         self.store.create_run(run).await.unwrap().0

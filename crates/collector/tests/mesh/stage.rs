@@ -111,12 +111,22 @@ impl Stage {
     }
 
     pub async fn start_as(&self, uid: &str, plan: &str) -> Result<v1::StartRunReply, Status> {
+        self.start_at(0, uid, plan).await
+    }
+
+    pub async fn start_at(
+        &self,
+        due_us: i64,
+        uid: &str,
+        plan: &str,
+    ) -> Result<v1::StartRunReply, Status> {
         let request = v1::StartRunRequest {
             wire_version: WIRE_VERSION,
             run_uid: uid.to_owned(),
             plan_name: String::from("p.toml"),
             plan_toml: plan.to_owned(),
             new_agents: true,
+            due_us,
             ..v1::StartRunRequest::default()
         };
         self.control()

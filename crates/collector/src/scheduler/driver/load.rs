@@ -8,6 +8,10 @@ use crate::{
     },
     store::{StoreError, rows::RunRow},
 };
+use std::time::Duration;
+
+/// How often it is looked whether a run is due.
+const DUE_BEAT: Duration = Duration::from_secs(10);
 
 /// The run to drive next: one that is running goes on before those that wait, oldest first. The one that is given up
 /// comes without a plan, and with the reason.
@@ -18,14 +22,18 @@ pub(super) async fn load(
     let unfinished = inner.store.unfinished_runs().await?;
     for row in unfinished.iter().filter(|row| !inner.progress.has(row.id)) {
         let progress = inner.progress.open(row);
+        if let Some(due) = row.due.filter(|due| *due > inner.clock.now()) {
+            progress.show_message(admission::waits_until(row.id, due));
+        }
         // A run that cannot be expanded any more fails when it is loaded.
         if let Ok(plan) = plan(row.clone()).await {
             progress.change(|view| view.steps_total = plan.steps.len());
         }
     }
-    let mut runs = unfinished.iter();
-    let running = runs.find(|row| row.state == RunState::Running);
-    let Some(row) = running.or(unfinished.first()).cloned() else {
+    let now = inner.clock.now();
+    let running = unfinished.iter().find(|row| row.state == RunState::Running);
+    let due = unfinished.iter().find(|row| row.is_due(now));
+    let Some(row) = running.or(due).cloned() else {
         return Ok(None);
     };
     inner.progress.driven(row.id);
@@ -52,6 +60,22 @@ pub(super) async fn load(
         tasks,
         directories,
     })))
+}
+
+/// Returns when a run that waits for its time is due; never, without one. Read again meanwhile, in case the clock is set.
+pub(super) async fn until_due(inner: &Inner) {
+    let from = inner.clock.now();
+    loop {
+        let beat = match inner.store.next_due(from).await {
+            Ok(Some(due)) => match u64::try_from(due.0.saturating_sub(inner.clock.now().0)) {
+                Err(_) | Ok(0) => return,
+                Ok(left) => Duration::from_micros(left).min(DUE_BEAT),
+            },
+            Ok(None) => return std::future::pending().await,
+            Err(_) => DUE_BEAT,
+        };
+        tokio::time::sleep(beat).await;
+    }
 }
 
 /// Makes a run's steps of its plan, off the scheduler's own task: there may be a hundred thousand.

@@ -302,6 +302,7 @@ mod tests {
             partial: false,
             reason: None,
             created: MeshMicros(0),
+            due: None,
             started: None,
             ended: None,
             version: String::new(),

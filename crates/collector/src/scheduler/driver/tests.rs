@@ -40,6 +40,7 @@ async fn queued(store: &Store, uid: &str) -> RunId {
         agents_json: RunAgents::new(agents.collect()).to_json(),
         order_seed: None,
         created: T0,
+        due: None,
         version: String::from("0"),
     };
     store.create_run(run).await.unwrap().0

@@ -170,6 +170,7 @@ impl World {
             partial: false,
             reason: None,
             created: MeshMicros(start),
+            due: None,
             started: None,
             ended: None,
             version: String::new(),

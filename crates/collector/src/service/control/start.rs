@@ -2,6 +2,7 @@
 
 use super::ControlService;
 use crate::{
+    model::MeshMicros,
     scheduler::{
         StartError, StartRequest,
         admission::{Admission, NewAgents},
@@ -76,6 +77,7 @@ impl ControlService {
                 true => NewAgents::Taken,
                 false => NewAgents::LeftOut,
             },
+            due: (request.due_us > 0).then_some(MeshMicros(request.due_us)),
         };
         let started = tokio::select! {
             started = self.scheduler.start(start) => started.map_err(|error| start_status(&error))?,

@@ -15,6 +15,7 @@ async fn a_run_started_twice_with_one_uid_is_one_run() {
         agents_json: "[]".to_owned(),
         order_seed: None,
         created: MeshMicros(T0),
+        due: None,
         version: "0".to_owned(),
     };
     let first = mesh.store.create_run(run.clone()).await.unwrap();

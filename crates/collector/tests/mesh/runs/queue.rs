@@ -222,6 +222,43 @@ async fn runs_wait_for_each_other_and_a_queued_one_stops_at_once() {
 }
 
 #[tokio::test]
+async fn a_run_waits_for_its_time_also_across_a_restart_and_lets_others_pass() {
+    let stage = Stage::new().await;
+    let a = stage.agent("a", running_for(0.2)).await;
+    let due = now_us() + 4_000_000;
+    let waiting = stage.start_at(due, "", NULL).await.unwrap();
+    let taken_back = stage.start_at(due, "", NULL).await.unwrap();
+    let at_once = stage.start(NULL).await.unwrap();
+    let updates = stage.watch(at_once.run_id).await;
+    assert_eq!(state(&updates), ("done", false));
+    assert!(
+        !messages(&updates).contains("waits"),
+        "nothing is due before it"
+    );
+    let request = v1::StopRunRequest {
+        run: taken_back.run_id.to_string(),
+        reason: String::new(),
+    };
+    stage.control().await.stop_run(request).await.unwrap();
+    a.cut();
+    let stage = stage.restarted().await;
+    a.attach(stage.address).await.unwrap();
+    assert_eq!(
+        stage.rows("select state from runs order by id").await,
+        ["queued", "stopped", "done"]
+    );
+    let updates = stage.watch(waiting.run_id).await;
+    assert_eq!(state(&updates), ("done", false), "{}", messages(&updates));
+    assert!(messages(&updates).contains("run 1 waits until 20"));
+    assert_eq!(
+        stage
+            .rows("select started_us >= due_us, started_us < due_us + 3000000, due_us from runs where id = 1")
+            .await,
+        [format!("1|1|{due}")]
+    );
+}
+
+#[tokio::test]
 async fn a_queued_run_stores_its_environment_when_it_begins() {
     let stage = Stage::new().await;
     let _a = stage.agent("a", running_for(1.0)).await;
