@@ -207,6 +207,9 @@ figures! {
          step's start and end",
     )
     .optional(),
+    swap_bytes: gauge(Bytes, "swapped out (`VmSwap`); read with `rss_peak_bytes`")
+        .optional()
+        .in_step(AtEnd, "swapped out at the end; NULL when not read then"),
 }
 
 figures! {
