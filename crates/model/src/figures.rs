@@ -27,6 +27,8 @@ pub struct Figure {
     pub in_step: Option<InStep>,
     /// As docs/database.md has it.
     pub meaning: &'static str,
+    /// The same of its column in `step_daemons`.
+    pub meaning_in_step: &'static str,
 }
 
 /// How a value is counted.
@@ -80,6 +82,7 @@ impl Figure {
             is_optional: false,
             in_step: None,
             meaning,
+            meaning_in_step: "",
         }
     }
 
@@ -94,8 +97,9 @@ impl Figure {
         self
     }
 
-    const fn in_step(mut self, in_step: InStep) -> Self {
+    const fn in_step(mut self, in_step: InStep, meaning: &'static str) -> Self {
         self.in_step = Some(in_step);
+        self.meaning_in_step = meaning;
         self
     }
 }
@@ -173,32 +177,39 @@ figures! {
     cpu_user_us: counter(Micros, "CPU time in user mode, cumulative"),
     cpu_system_us: counter(Micros, "CPU time in the kernel, cumulative"),
     rss_bytes: gauge(Bytes, "resident memory"),
-    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most),
-    threads: gauge(Count, "threads, see below").optional().in_step(AtEnd),
-    fds: gauge(Count, "open files, see below; NULL when not permitted to be read").optional().in_step(AtEnd),
+    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most, "the most virtual memory"),
+    threads: gauge(Count, "threads, see below").optional().in_step(AtEnd, "at the end; NULL when not read then"),
+    fds: gauge(Count, "open files, see below; NULL when not permitted to be read")
+        .optional()
+        .in_step(AtEnd, "open files at the end; NULL when not permitted to be read"),
     read_bytes: counter(Bytes, "read from storage, cumulative; NULL when not permitted to be read")
         .optional()
-        .in_step(Amount),
+        .in_step(Amount, "read from storage; NULL when not permitted to be read"),
     write_bytes: counter(Bytes, "written to storage, cumulative; NULL when not permitted to be read")
         .optional()
-        .in_step(Amount),
+        .in_step(Amount, "written to storage; NULL when not permitted to be read"),
     vol_ctx: counter(Count,
         "voluntary context switches of the threads that live, cumulative; NULL when not permitted to be read",
     )
     .optional()
-    .in_step(Amount),
-    invol_ctx: counter(Count, "involuntary context switches, likewise").optional().in_step(Amount),
+    .in_step(Amount, "voluntary context switches; NULL when not permitted to be read"),
+    invol_ctx: counter(Count, "involuntary context switches, likewise")
+        .optional()
+        .in_step(Amount, "involuntary context switches, likewise"),
     minor_faults: counter(Count, "page faults without I/O, cumulative, see below")
         .optional()
-        .in_step(Amount),
+        .in_step(Amount, "page faults without I/O"),
     major_faults: counter(Count, "page faults with I/O, cumulative, see below")
         .optional()
-        .in_step(Amount),
+        .in_step(Amount, "page faults with I/O"),
     rss_peak_bytes: gauge(Bytes,
         "the most that was ever resident since its start (`VmHWM`); NULL: not read, as at all samples but those of a \
          step's start and end",
     )
     .optional(),
+    swap_bytes: gauge(Bytes, "swapped out (`VmSwap`); read with `rss_peak_bytes`")
+        .optional()
+        .in_step(AtEnd, "swapped out at the end; NULL when not read then"),
 }
 
 figures! {
@@ -263,6 +274,9 @@ figures! {
     tx_errors: counter(Count, "not sent for an error"),
     tx_dropped: counter(Count, "dropped before they were sent"),
 }
+
+#[cfg(test)]
+mod reference;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ mod files;
 use std::fmt::Display;
 use std::path::Path;
 
-use benchmesh_model::figures::{DaemonFigures, Figures};
+use benchmesh_model::figures::{DaemonFigures, Figures, UNKNOWN};
 use benchmesh_workloads::clock::MonoNanos;
 use tracing::{info, warn};
 
@@ -118,8 +118,8 @@ pub(crate) enum Depth {
     Whole,
     /// CPU time and memory, unless it turns out to have ended.
     Brief,
-    /// Whole, with the most memory that was ever resident: at the edges of a step, because that costs as much as all
-    /// else.
+    /// Whole, with the most memory that was ever resident and what is swapped out: at the edges of a step, because that
+    /// costs as much as all else.
     Mark,
 }
 
@@ -266,8 +266,7 @@ impl Daemon {
         let memory = DaemonFigures {
             rss_bytes: bytes(statm.resident_pages),
             vsz_bytes: bytes(statm.size_pages),
-            rss_peak_bytes: self.peak(buffer)?,
-            ..DaemonFigures::UNREAD
+            ..self.memory_at_mark(buffer)?
         };
         // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for the
         // kernel's own, which never had any.
@@ -290,6 +289,7 @@ impl Daemon {
                     rss_bytes: memory.rss_bytes,
                     vsz_bytes: memory.vsz_bytes,
                     rss_peak_bytes: memory.rss_peak_bytes,
+                    swap_bytes: memory.swap_bytes,
                     ..whole
                 })));
             }
@@ -301,16 +301,21 @@ impl Daemon {
         self.read_whole(memory, switches, context, buffer)
     }
 
-    /// The most memory that was ever resident, at a mark; -1 at other samples, and where it cannot be had.
-    fn peak(&self, buffer: &mut Buffer) -> Result<i64, Failure> {
+    /// The most memory that was ever resident and what is swapped out, at a mark; unread at other samples, and where they
+    /// cannot be had.
+    fn memory_at_mark(&self, buffer: &mut Buffer) -> Result<DaemonFigures, Failure> {
         let Some(file) = self.status.as_ref().filter(|_| self.depth == Depth::Mark) else {
-            return Ok(-1);
+            return Ok(DaemonFigures::UNREAD);
         };
-        match read(file, "status", buffer, parse::peak) {
-            Ok(bytes) => Ok(parse::signed(bytes)),
+        match read(file, "status", buffer, parse::status_memory) {
+            Ok(memory) => Ok(DaemonFigures {
+                rss_peak_bytes: parse::signed(memory.peak),
+                swap_bytes: memory.swapped.map_or(UNKNOWN, parse::signed),
+                ..DaemonFigures::UNREAD
+            }),
             Err(Failure::Gone) => Err(Failure::Gone),
-            // A process that has ended, and the kernel's own, have no such line.
-            Err(Failure::Forbidden { .. } | Failure::Bad { .. }) => Ok(-1),
+            // A process that has ended, and the kernel's own, have no such lines.
+            Err(Failure::Forbidden { .. } | Failure::Bad { .. }) => Ok(DaemonFigures::UNREAD),
         }
     }
 

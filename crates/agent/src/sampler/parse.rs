@@ -128,10 +128,24 @@ pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
     })
 }
 
-/// The most memory that was ever resident, in bytes, of `/proc/PID/status`. The kernel's own processes have no such
-/// line.
-pub(crate) fn peak(text: &[u8]) -> Result<u64, ParseError> {
-    Ok(keyed(whole(text)?, b"VmHWM:", "VmHWM")?.saturating_mul(1024))
+/// Memory in bytes, of `/proc/PID/status`. The kernel's own processes have no such lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StatusMemory {
+    /// The most that was ever resident.
+    pub(crate) peak: u64,
+    /// Not every kernel has it.
+    pub(crate) swapped: Option<u64>,
+}
+
+pub(crate) fn status_memory(text: &[u8]) -> Result<StatusMemory, ParseError> {
+    let mut lines = lines(whole(text)?);
+    // In this order on every kernel.
+    Ok(StatusMemory {
+        peak: keyed_in(&mut lines, b"VmHWM:", "VmHWM")?.saturating_mul(1024),
+        swapped: keyed_in(&mut lines, b"VmSwap:", "VmSwap")
+            .ok()
+            .map(|kib| kib.saturating_mul(1024)),
+    })
 }
 
 /// Context switches of one thread, of `/proc/PID/status`: voluntary, involuntary.
@@ -363,11 +377,16 @@ mod tests {
             Err(ParseError::Missing { field: "resident" })
         );
         assert_eq!(
-            peak(b"Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t  353300 kB\n"),
-            Ok(353_300 << 10)
+            status_memory(
+                b"Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t  353300 kB\nVmSwap:\t      12 kB\n"
+            ),
+            Ok(StatusMemory {
+                peak: 353_300 << 10,
+                swapped: Some(12 << 10),
+            })
         );
         assert_eq!(
-            peak(b"Name:\tkworker\n"),
+            status_memory(b"Name:\tkworker\n"),
             Err(ParseError::Missing { field: "VmHWM" })
         );
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
@@ -381,7 +400,7 @@ mod tests {
             b"8 (a) b) (c) R 1 7 7 0 -1 0 18446744073709551615 0 5 0 17 9 0 0 20 0 3 0 99\n",
             b"34512 1234 456 7 0 890 0\n",
             b"rchar: 5\nwchar: 6\nsyscr: 7\nsyscw: 8\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n",
-            b"Name:\tx\nThreads:\t3\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n",
+            b"Name:\tx\nVmHWM:\t 9 kB\nVmSwap:\t 7 kB\nThreads:\t3\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n",
         ];
         let texts = texts.map(<[u8]>::to_vec).to_vec();
         withstands(damaged(texts, 16 << 10), 64 << 10, |text| {
@@ -391,7 +410,7 @@ mod tests {
                 statm(&text),
                 io(&text),
                 switches(&text),
-                peak(&text),
+                status_memory(&text),
             );
             if let Some(value) = hundredths(&text) {
                 prop_assert!(value >= 0);

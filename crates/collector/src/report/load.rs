@@ -7,7 +7,7 @@
 use super::row::{ReportError, reading, rows, value};
 use super::sections::{
     REPORT_FORMAT, Report, RunReport, agents, costs, curves, events, hosts, links, losses, marks,
-    pivot, steps, targets, validity,
+    pivot, queried, steps, validity,
 };
 use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
@@ -45,7 +45,6 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         phases: Vec::new(),
         curves: curves::curves(&steps),
         agents: rows(&mut transaction, agents::AGENTS, id).await?,
-        targets: rows(&mut transaction, targets::TARGETS, id).await?,
         daemons,
         costs,
         hosts: hosts::hosts(&mut transaction, id, &steps).await?,
@@ -59,6 +58,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         },
         losses: rows(&mut transaction, losses::LOSSES, id).await?,
         busy_others: hosts::busy_others(&mut transaction, id, &steps).await?,
+        queried: queried::load(&mut transaction, id).await?,
         run,
         steps,
     };

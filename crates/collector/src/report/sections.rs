@@ -2,7 +2,7 @@
 //!
 //! A section declares its rows as a struct (the columns of its statement and the keys of the JSON document), the
 //! statement, and its tables as columns over those rows. [`super::tables`] has their order; terminal, Markdown and HTML
-//! write every table alike.
+//! write every table alike. [`queried`] lists the sections that are a query and nothing else.
 //!
 //! [`Report`] is the whole: what [`super::load`] reads, what the JSON document holds, and what every renderer takes. Plain
 //! data with names, units in the names of fields. Figures that the database does not have are `None`. Fields that came
@@ -18,8 +18,8 @@ pub(super) mod links;
 pub(super) mod losses;
 pub(super) mod marks;
 pub mod pivot;
+pub(super) mod queried;
 pub(super) mod steps;
-pub(super) mod targets;
 pub(super) mod validity;
 
 pub use agents::AgentReport;
@@ -36,12 +36,12 @@ pub use steps::{
     CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
     SecondsReport, StepReport, TaskFailure, TrafficReport,
 };
-pub use targets::TargetReport;
 pub use validity::{Check, Verdict};
 
 use crate::compare::Comparison;
 use crate::model::RunId;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Changes whenever a field of the JSON document changes its meaning or goes away.
 pub const REPORT_FORMAT: u32 = 2;
@@ -53,8 +53,6 @@ pub struct Report {
     pub format: u32,
     pub run: RunReport,
     pub agents: Vec<AgentReport>,
-    #[serde(default)]
-    pub targets: Vec<TargetReport>,
     /// What a reader must know before any figure.
     #[serde(default)]
     pub validity: Vec<Check>,
@@ -94,6 +92,18 @@ pub struct Report {
     /// Who else took CPU time on the clients of steps whose workers had none, or whose tool was the limit.
     #[serde(default)]
     pub busy_others: Vec<BusyOther>,
+    /// The rows of the sections that are a query and nothing else ([`queried`]), by their keys: fields of the document like
+    /// those above. Also what a later version may have added to the document.
+    #[serde(flatten)]
+    pub queried: Map<String, Value>,
+}
+
+impl Report {
+    /// The rows of a section of [`queried`].
+    pub(super) fn rows(&self, key: &str) -> &[Value] {
+        let rows = self.queried.get(key).and_then(Value::as_array);
+        rows.map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The run itself. Instants are mesh time in microseconds.

@@ -84,14 +84,6 @@ impl Table {
         self.column(title, Align::Right, cells)
     }
 
-    /// As [`Table::figures`], where any cell has one.
-    pub fn figures_if_any(self, title: &str, cells: Vec<String>) -> Self {
-        match cells.iter().any(|cell| cell != figures::NONE) {
-            true => self.figures(title, cells),
-            false => self,
-        }
-    }
-
     /// A column of text that is left out when no cell says anything.
     pub fn text_if_any(self, title: &str, cells: Vec<String>) -> Self {
         if cells.iter().any(|cell| !cell.is_empty()) {

@@ -6,7 +6,7 @@
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
 use super::sections::{
-    agents, costs, curves, daemons, events, hosts, links, marks, pivot, steps, targets, validity,
+    agents, costs, curves, daemons, events, hosts, links, marks, pivot, queried, steps, validity,
 };
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
@@ -99,7 +99,12 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
         }
     }
     tables.extend(agents::table(&report.agents));
-    tables.extend(targets::table(&report.targets));
+    tables.extend(
+        queried::SECTIONS
+            .iter()
+            .filter(|section| section.in_summary || detail == Detail::All)
+            .filter_map(|section| section.table(report.rows(section.key))),
+    );
     if let Some(last) = tables.last_mut()
         && !report.steps.is_empty()
     {
@@ -131,11 +136,8 @@ fn compared(report: &Report) -> Vec<Table> {
 
 /// The documented questions that ask the database for the same figures.
 fn questions(report: &Report) -> String {
-    let targets: BTreeSet<&str> = report
-        .targets
-        .iter()
-        .map(|one| one.target.as_str())
-        .collect();
+    let targets = report.steps.iter().map(|step| step.target.as_str());
+    let targets: BTreeSet<&str> = targets.filter(|target| !target.is_empty()).collect();
     let names = crate::query::questions::of_report(targets.len() > 1, !report.links.is_empty());
     format!(
         "Ask further: benchmesh query --example NAME --run {}, with {}.",

@@ -149,7 +149,6 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
                 packages: None,
             })
             .into(),
-        targets: vec![],
         steps,
         curves: vec![],
         daemons: vec![],
@@ -161,6 +160,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
         losses: vec![],
         awaited: vec![],
         busy_others: vec![],
+        queried: serde_json::Map::new(),
     }
 }
 

@@ -6,14 +6,13 @@
 
 use crate::report::row::Statement;
 use crate::report::sections::{
-    agents, costs, daemons, events, hosts, links, losses, marks, steps, targets,
+    agents, costs, daemons, events, hosts, links, losses, marks, queried, steps,
 };
 use crate::store::Store;
 
-/// Every statement of a report but those that find the run and those of its steps.
-const STATEMENTS: [Statement; 11] = [
+/// Every statement of a report but those that find the run, those of its steps and those of the listed sections.
+const STATEMENTS: [Statement; 10] = [
     agents::AGENTS,
-    targets::TARGETS,
     daemons::USAGE,
     costs::COSTS,
     hosts::HOSTS,
@@ -74,7 +73,12 @@ async fn every_statement_of_a_report_begins_at_its_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = empty_database(&directory).await;
     assert_eq!(scans(&file, "SELECT * FROM steps AS s"), ["SCAN s"]);
-    for statement in STATEMENTS.into_iter().chain(steps::STATEMENTS) {
+    let listed = queried::SECTIONS.iter().map(|section| section.statement);
+    for statement in STATEMENTS
+        .into_iter()
+        .chain(steps::STATEMENTS)
+        .chain(listed)
+    {
         let scans = scans(&file, statement.sql);
         assert!(scans.is_empty(), "{}: {scans:?}", statement.what);
     }

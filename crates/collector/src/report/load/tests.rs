@@ -63,8 +63,8 @@ async fn database(directory: &Path) -> PathBuf {
                                     memory_bytes)
                 VALUES (2, 1, 1, 'c1-then', 'lab-then', '0.0.9', '{"role":"then"}', '6.1', 'Debian 12', 4, 2000);
             INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, mount_source, packages)
-                VALUES (2, 1, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', NULL),
-                       (2, 2, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', NULL);
+                VALUES (2, 1, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', '{"e2fsprogs":"1.47.2-1"}'),
+                       (2, 2, 'disk', 'ext4', '/mnt', 'ext4', '/dev/sda', '{"e2fsprogs":"1.47.2-1"}');
             INSERT INTO cache_drops (step_id, agent_id, at_us, what, dropped)
                 VALUES (2, 1, 1, 'page-cache', 1), (2, 1, 1, 'fuse-client', 0), (2, 2, 1, 'fuse-client', 0);
             INSERT INTO events (at_us, run_id, step_id, agent_id, severity, kind, message, detail)
@@ -98,8 +98,9 @@ async fn a_report_is_what_the_database_says() {
         (then.host.as_str(), then.cpus, then.distribution.as_deref()),
         ("lab-then", 4, Some("Debian 12"))
     );
-    assert_eq!(report.targets.len(), 1, "{:?}", report.targets);
-    assert_eq!(report.targets[0].agents, 2);
+    let targets = report.rows("targets");
+    assert_eq!(targets.len(), 1, "{targets:?}");
+    assert_eq!(targets[0]["agents"], 2);
 
     let [records, links] = report.steps.as_slice() else {
         panic!("{:?}", report.steps);
@@ -188,6 +189,68 @@ async fn a_report_is_what_the_database_says() {
             "it hangs again"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_listed_section_is_in_every_medium() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = load_file(&database(directory.path()).await, "last")
+        .await
+        .unwrap();
+    for detail in [Detail::Summary, Detail::All] {
+        let tables = tables(&report, detail);
+        let table = tables.iter().find(|table| table.title == "Targets");
+        let table = table.unwrap();
+        let titles = table.columns.iter().map(|column| column.title.as_str());
+        // Nobody knows its size or its options.
+        assert_eq!(
+            titles.collect::<Vec<_>>(),
+            [
+                "target", "system", "agents", "path", "type", "source", "packages"
+            ]
+        );
+        let row = [
+            "disk",
+            "ext4",
+            "2",
+            "/mnt",
+            "ext4",
+            "/dev/sda",
+            "e2fsprogs 1.47.2-1",
+        ];
+        assert_eq!(table.rows, [row]);
+        let text = markdown(&report, detail);
+        assert!(text.contains(&format!("| {} |", row.join(" | "))), "{text}");
+    }
+    let document = serde_json::to_value(&report).unwrap();
+    let expected = serde_json::json!([{
+        "target": "disk", "system": "ext4", "path": "/mnt", "agents": 2, "mount_type": "ext4", "mount_source": "/dev/sda",
+        "mount_options": null, "size_bytes": null, "packages": {"e2fsprogs": "1.47.2-1"},
+    }]);
+    assert_eq!(document["targets"], expected);
+    assert_eq!(serde_json::from_value::<Report>(document).unwrap(), report);
+}
+
+#[tokio::test]
+async fn a_listed_section_shows_columns_of_its_statement_under_a_key_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = database(directory.path()).await;
+    let mut report = load_file(&path, "last").await.unwrap();
+    report.queried.clear();
+    let fields = serde_json::to_value(&report).unwrap();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    for section in queried::SECTIONS {
+        assert!(fields.get(section.key).is_none(), "{}", section.key);
+        let statement = file.prepare(section.statement.sql).unwrap();
+        let names = statement.column_names();
+        for column in section.columns {
+            assert!(names.contains(&column.field), "{}", column.field);
+        }
+        let titles: Vec<&str> = section.columns.iter().map(|column| column.title).collect();
+        for title in section.spare {
+            assert!(titles.contains(title), "{}: {title}", section.key);
+        }
+    }
 }
 
 #[tokio::test]

@@ -52,6 +52,7 @@ fn telemetry() -> Batch {
             rss_bytes: 3,
             vsz_bytes: 4,
             rss_peak_bytes: 12,
+            swap_bytes: 13,
             threads: 5,
             fds: 6,
             read_bytes: -1,
@@ -155,7 +156,7 @@ async fn samples_land_in_their_columns() {
             "daemon_samples",
             format!(
                 "{at} cpu_user_us=1 cpu_system_us=2 rss_bytes=3 vsz_bytes=4 threads=5 fds=6 read_bytes=- \
-                 write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=- rss_peak_bytes=12"
+                 write_bytes=8 vol_ctx=9 invol_ctx=- minor_faults=11 major_faults=- rss_peak_bytes=12 swap_bytes=13"
             ),
         ),
         (

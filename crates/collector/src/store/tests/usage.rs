@@ -548,7 +548,10 @@ const LARGE: &str = "
             i * 10000000, i * 10000000, i * 10000000 + 9000000, i * 10000000 + 9500000 FROM n;
     INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, saturated)
         SELECT id, 'read', 3, 1000, 4096000, 0, 'window', 0 FROM steps;
-    INSERT INTO step_daemons
+    INSERT INTO step_daemons (step_id, daemon_id, serves_target, from_us, until_us, cpu_user_us, cpu_system_us,
+            cpu_error_us, idle_cpu_us, rss_first_bytes, rss_min_bytes, rss_max_bytes, rss_last_bytes,
+            rss_peak_bytes, vsz_bytes, read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults,
+            major_faults, threads, fds, samples, after_us, after_cpu_us, after_write_bytes, after_idle)
         SELECT s.id, d.id, 1, s.start_us, s.last_done_us, 100000, 50000, 10, 20, 1, 1, 1, 1, 1, 1, 5, 5, 1, 1, 1, 1, 4,
                10, 9, 0, 0, 0, 1
         FROM steps AS s CROSS JOIN daemons AS d;";

@@ -1,0 +1,257 @@
+//! Sections that are a query and nothing else: a statement about a run, and the columns that show its rows.
+//!
+//! A new table is an entry of [`SECTIONS`]. Reading it, the check of its query plan, its rows in the JSON document and its
+//! table on the terminal, in Markdown and in HTML follow from the entry. A section has a file of its own where other parts
+//! read the fields of its rows, or where its table shows more than its rows.
+
+use super::agents::versions;
+use crate::figures::{self, NONE};
+use crate::model::RunId;
+use crate::report::row::{ReportError, Statement, reading, rows};
+use crate::report::table::{Align, Table};
+use serde_json::{Map, Value};
+use sqlx::SqliteConnection;
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// In the order of their tables.
+pub(in crate::report) const SECTIONS: &[Section] = &[
+    Section {
+        key: "targets",
+        title: "Targets",
+        in_summary: true,
+        statement: Statement {
+            what: "run_targets",
+            sql: "SELECT target, system, path, count(*) AS agents, mount_type, mount_source, mount_options,
+                         max(size_bytes) AS size_bytes, packages
+                  FROM run_targets WHERE run_id = ?
+                  GROUP BY target, system, path, mount_type, mount_source, mount_options, packages
+                  ORDER BY target, agents DESC",
+        },
+        columns: &[
+            column("target", "target", Format::Text),
+            column("system", "system", Format::Text),
+            column("agents", "agents", Format::Count),
+            column("path", "path", Format::Text),
+            column("mount_type", "type", Format::Text),
+            column("mount_source", "source", Format::Text),
+            column("size_bytes", "GiB", Format::Gib),
+            column("packages", "packages", Format::Versions),
+            column("mount_options", "options", Format::Text),
+        ],
+        spare: &["options", "packages", "path"],
+        note: None,
+    },
+    Section {
+        key: "failed_operations",
+        title: "Failed operations",
+        in_summary: true,
+        statement: Statement {
+            what: "task_errors",
+            sql: "SELECT s.phase, s.target, coalesce(g.mode, s.mode) AS mode, e.op, e.errno, sum(e.errors) AS errors,
+                         count(DISTINCT s.id) AS steps, count(DISTINCT t.agent_id) AS agents, min(e.first) AS first
+                  FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id CROSS JOIN task_errors AS e ON e.task_id = t.id
+                       LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = t.group_name
+                  WHERE s.run_id = ? AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                                      WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                  GROUP BY s.phase, s.target, coalesce(g.mode, s.mode), e.op, e.errno
+                  ORDER BY errors DESC, s.phase, s.target, mode, e.op, e.errno",
+        },
+        columns: &[
+            column("phase", "phase", Format::Text),
+            column("target", "target", Format::Text),
+            column("mode", "mode", Format::Text),
+            column("op", "op", Format::Text),
+            column("errno", "errno", Format::Count),
+            column("errors", "errors", Format::Count),
+            column("steps", "steps", Format::Count),
+            column("agents", "agents", Format::Count),
+            column("first", "first", Format::Text),
+        ],
+        spare: &["agents", "steps", "errno"],
+        note: Some(
+            "Of errno 74 (`verify`) the errors are wrong sectors of 4 KiB. Each client's: benchmesh query --example errors.",
+        ),
+    },
+];
+
+/// A table whose rows are those of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::report) struct Section {
+    /// Where the JSON document has its rows: arrays of objects, with a field for each column of the statement.
+    pub(in crate::report) key: &'static str,
+    pub(in crate::report) title: &'static str,
+    /// Whether a summary has the table too.
+    pub(in crate::report) in_summary: bool,
+    pub(in crate::report) statement: Statement,
+    /// From left to right. One in which no row has a value is left out.
+    pub(in crate::report) columns: &'static [SectionColumn],
+    /// Titles of columns that may be left out where the table is too wide, the least important first.
+    pub(in crate::report) spare: &'static [&'static str],
+    /// A line beneath the table.
+    pub(in crate::report) note: Option<&'static str>,
+}
+
+/// A column of the statement as the table shows it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::report) struct SectionColumn {
+    pub(in crate::report) field: &'static str,
+    pub(in crate::report) title: &'static str,
+    pub(in crate::report) format: Format,
+}
+
+const fn column(field: &'static str, title: &'static str, format: Format) -> SectionColumn {
+    SectionColumn {
+        field,
+        title,
+        format,
+    }
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Format {
+    Text,
+    Count,
+    /// Bytes, shown in GiB.
+    Gib,
+    /// A JSON object, package -> version.
+    Versions,
+}
+
+impl Format {
+    fn align(self) -> Align {
+        match self {
+            Self::Text | Self::Versions => Align::Left,
+            Self::Count | Self::Gib => Align::Right,
+        }
+    }
+
+    fn cell(self, value: &Value) -> String {
+        match self {
+            Self::Text if value.is_null() => String::new(),
+            Self::Text => figures::parameter(value),
+            Self::Count => value
+                .as_i64()
+                .map_or_else(|| NONE.to_owned(), figures::count),
+            Self::Gib => figures::maybe_rate(value.as_f64().map(|bytes| bytes / GIB)),
+            Self::Versions => versions(value.as_object()),
+        }
+    }
+}
+
+impl Section {
+    async fn rows(
+        &self,
+        connection: &mut SqliteConnection,
+        run: RunId,
+    ) -> Result<Value, ReportError> {
+        let mut rows: Vec<Map<String, Value>> = rows(connection, self.statement, run).await?;
+        for column in self.columns {
+            if column.format == Format::Versions {
+                for value in rows.iter_mut().filter_map(|row| row.get_mut(column.field)) {
+                    parse(value)
+                        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
+                        .map_err(reading(self.statement.what))?;
+                }
+            }
+        }
+        Ok(Value::from(rows))
+    }
+
+    /// The table of its rows; `None`: there is no row.
+    pub(in crate::report) fn table(&self, rows: &[Value]) -> Option<Table> {
+        let mut table = Table::of(self.title, rows);
+        for column in self.columns {
+            let cell = |row: &Value| {
+                let value = row.get(column.field).unwrap_or(&Value::Null);
+                column.format.cell(value)
+            };
+            table = match column.format.align() {
+                Align::Left => table.text(column.title, cell),
+                Align::Right => table.figure(column.title, cell),
+            };
+            table = table.if_any();
+        }
+        if let Some(note) = self.note {
+            table = table.note(note);
+        }
+        table.spare(self.spare).done()
+    }
+}
+
+/// A text of JSON becomes what it says.
+fn parse(value: &mut Value) -> Result<(), serde_json::Error> {
+    if let Value::String(text) = value {
+        *value = serde_json::from_str(text)?;
+    }
+    Ok(())
+}
+
+/// The rows of all sections, by their keys.
+pub(in crate::report) async fn load(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Map<String, Value>, ReportError> {
+    let mut read = Map::new();
+    for section in SECTIONS {
+        let rows = section.rows(connection, run).await?;
+        read.insert(section.key.to_owned(), rows);
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::report::{Detail, load_file, markdown, tables};
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn failed_operations_are_summed_over_clients_and_steps() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mesh.db");
+        Store::open(&path).await.unwrap().close().await;
+        rusqlite::Connection::open(&path)
+            .unwrap()
+            .execute_batch(
+                "INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
+                     VALUES (1, 'b', 'p', 'lab', '6.18', 2, 1000);
+                 INSERT INTO agents (id, uid, name, host_id, labels, version, first_seen_us, last_seen_us)
+                     VALUES (1, 'a1', 'c1', 1, '{}', '0.1.0', 1, 2), (2, 'a2', 'c2', 1, '{}', '0.1.0', 1, 2);
+                 INSERT INTO runs (id, uid, name, plan, state, partial, created_us, version)
+                     VALUES (1, 'u1', 'nightly', '', 'done', 0, 10, '0.1.0');
+                 INSERT INTO steps (id, run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode,
+                                    params, clients, cache, state, partial, flags)
+                     VALUES (1, 1, 1, 1, 1, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{}', 2, 'asis', 'failed', 0, '[]'),
+                            (2, 1, 1, 1, 2, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{}', 2, 'asis', 'done', 0, '[]'),
+                            (3, 1, 2, 2, 1, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{}', 2, 'asis', 'done', 0, '[]');
+                 INSERT INTO tasks (id, step_id, task_index, agent_id, state)
+                     VALUES (1, 1, 0, 1, 'failed'), (2, 2, 0, 1, 'done'), (3, 2, 1, 2, 'done'), (4, 3, 0, 1, 'done');
+                 INSERT INTO task_errors (task_id, op, errno, errors, first)
+                     VALUES (1, 'write', 5, 900, 'of an attempt before'), (2, 'write', 28, 4, 'write /mnt/a'),
+                            (3, 'write', 28, 1200, 'write /mnt/b'), (4, 'write', 28, 1, 'write /mnt/c'),
+                            (4, 'fsync', 5, 2, 'fsync /mnt/c');",
+            )
+            .unwrap();
+        let report = load_file(&path, "last").await.unwrap();
+        let rows = [
+            "records | disk | write | write | 28 | 1,205 | 2 | 2 | write /mnt/a",
+            "records | disk | write | fsync | 5 | 2 | 1 | 1 | fsync /mnt/c",
+        ];
+        let all = tables(&report, Detail::Summary);
+        let table = all.iter().find(|table| table.title == "Failed operations");
+        let shown: Vec<String> = table
+            .unwrap()
+            .rows
+            .iter()
+            .map(|row| row.join(" | "))
+            .collect();
+        assert_eq!(shown, rows);
+        let text = markdown(&report, Detail::Summary);
+        assert!(rows.iter().all(|row| text.contains(row)), "{text}");
+        let document = serde_json::to_value(&report).unwrap();
+        let first = document.pointer("/failed_operations/0/first").unwrap();
+        assert_eq!(first, "write /mnt/a");
+    }
+}
