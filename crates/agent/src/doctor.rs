@@ -12,6 +12,7 @@ pub use collector::examine_collector;
 use crate::config::AgentConfig;
 use crate::policy::{Bytes, Policy};
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_model::targets::{KINDS, TargetKind};
 use benchmesh_workloads::error_chain;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -91,19 +92,21 @@ fn policy(config: &AgentConfig) -> Finding {
         );
     }
     let count = |number: usize, what: &str| (number > 0).then(|| format!("{what}: {number}"));
-    let allowed: Vec<String> = [
-        count(config.policy.allow.len(), "target directories"),
-        count(config.policy.allow_devices.len(), "devices"),
+    let targets = &config.policy.targets;
+    let of_kind = |kind: &&'static TargetKind| count(targets.of(kind).count(), kind.plural);
+    let others = [
         count(config.policy.allow_read.len(), "source directories"),
         config
             .policy
             .allow_drop_caches
             .then(|| "dropping of caches".to_owned()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if config.policy.allow.is_empty() && config.policy.allow_devices.is_empty() {
+    ];
+    let allowed: Vec<String> = KINDS
+        .iter()
+        .filter_map(of_kind)
+        .chain(others.into_iter().flatten())
+        .collect();
+    if targets.is_empty() {
         return Finding::warn(
             "policy",
             "no target is allowed: this agent samples, and takes no load on storage",

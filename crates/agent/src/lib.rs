@@ -21,6 +21,7 @@ pub mod sampler;
 mod session;
 mod spool;
 mod state;
+pub mod targets;
 mod telemetry;
 mod wire;
 
@@ -256,8 +257,10 @@ async fn open_state(
     dating: &Dating,
 ) -> Result<(Arc<StateDir>, Spool, JoinHandle<()>), AgentError> {
     let mut full_since = None;
+    let off_limits = config.policy.targets.with_run_directories();
+    let off_limits: Vec<PathBuf> = off_limits.map(Path::to_owned).collect();
     loop {
-        let error = match StateDir::open(&config.state_dir, &config.policy.allow) {
+        let error = match StateDir::open(&config.state_dir, &off_limits) {
             Ok(state) => {
                 let (state, dating) = (Arc::new(state), dating.clone());
                 let (limit, samples) = (config.spool_limit_bytes, samples.clone());

@@ -20,6 +20,7 @@ pub use floors::{Floor, FloorWatch, Floors};
 pub use hours::Hours;
 pub use networks::NetworkRule;
 
+use benchmesh_model::targets::{DEVICE, DIRECTORY, KINDS};
 use benchmesh_workloads::pacing::RateLimit;
 use benchmesh_workloads::params::Cidr;
 use benchmesh_workloads::registry;
@@ -27,7 +28,7 @@ use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
 use benchmesh_workloads::workload::Needs;
 use networks::Networks;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why something is not done: the policy does not allow it.
@@ -89,13 +90,13 @@ impl Policy {
         let allow = |option, paths: &[PathBuf]| {
             Allowed::new(paths.to_vec()).map_err(|source| PathError { option, source })
         };
+        let named =
+            |kind| -> Vec<PathBuf> { config.targets.of(kind).map(Path::to_owned).collect() };
         Ok(Self {
-            targets: allow("--allow", &config.allow)?,
-            devices: AllowedDevices::new(config.allow_devices.clone()).map_err(|source| {
-                PathError {
-                    option: "--allow-device",
-                    source,
-                }
+            targets: allow("--allow", &named(&DIRECTORY))?,
+            devices: AllowedDevices::new(named(&DEVICE)).map_err(|source| PathError {
+                option: "--allow-device",
+                source,
             })?,
             sources: allow("--allow-read", &config.allow_read)?,
             workloads: config.workloads.clone(),
@@ -138,8 +139,10 @@ impl Policy {
             Some(_) if !self.takes_load() => {
                 return Err(Denial::new(
                     "allow",
-                    "not set (it takes no load, it only samples: start it with --allow PATH, or --allow-device or \
-                     --allow-network, to let it)",
+                    format!(
+                        "not set (it takes no load, it only samples: start it with {}, to let it)",
+                        ways_to_load()
+                    ),
                     asked(),
                 ));
             }
@@ -235,6 +238,21 @@ impl Policy {
             hours: self.hours.to_string(),
         }
     }
+}
+
+/// The options that let an agent take load.
+fn ways_to_load() -> String {
+    let options = KINDS.iter().skip(1).map(|kind| kind.option);
+    let others: Vec<String> = options
+        .chain(["allow-network"])
+        .map(|option| format!("--{option}"))
+        .collect();
+    format!(
+        "--{} {}, or {}",
+        DIRECTORY.option,
+        DIRECTORY.value_name,
+        others.join(" or ")
+    )
 }
 
 /// What is said of a policy when the agent attaches.

@@ -8,6 +8,7 @@ const LAYERS: &[&str] = &[
     "host",
     "identity",
     "leftovers",
+    "targets",
     "policy",
     "privileges",
     "state",

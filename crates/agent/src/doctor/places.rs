@@ -3,6 +3,7 @@
 use super::Finding;
 use crate::config::AgentConfig;
 use crate::policy::{Bytes, Floors};
+use benchmesh_model::targets::{DEVICE, DIRECTORY};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -18,7 +19,7 @@ const BLOCK: usize = 4096;
 
 pub fn examine(config: &AgentConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for path in &config.policy.allow {
+    for path in config.policy.targets.of(&DIRECTORY) {
         findings.push(target(path));
         findings.extend(floors(config, path));
         findings.extend(device_nodes(path));
@@ -26,7 +27,7 @@ pub fn examine(config: &AgentConfig) -> Vec<Finding> {
             findings.push(direct(path));
         }
     }
-    findings.extend(config.policy.allow_devices.iter().map(|path| device(path)));
+    findings.extend(config.policy.targets.of(&DEVICE).map(device));
     findings.extend(config.policy.allow_read.iter().map(|path| source(path)));
     findings.push(state(config));
     findings
@@ -212,8 +213,8 @@ pub(super) fn state(config: &AgentConfig) -> Finding {
     let shown = path.display();
     if let Some(target) = config
         .policy
-        .allow
-        .iter()
+        .targets
+        .with_run_directories()
         .find(|target| path.starts_with(target))
     {
         return Finding::fail(

@@ -3,6 +3,7 @@
 use super::host::{caches, cpu_counter, locked_memory, namespace, open_files, proc_mount, rights};
 use super::places::{direct, floors, state, target};
 use super::*;
+use crate::targets::TargetNames;
 use std::path::Path;
 
 fn config() -> AgentConfig {
@@ -56,7 +57,7 @@ fn caches_are_as_the_agent_allows() {
 fn the_keys_of_the_policy_are_named() {
     let mut config = config();
     let home = tempfile::tempdir().unwrap();
-    config.policy.allow = vec![home.path().to_owned()];
+    config.policy.targets = TargetNames::directories([home.path()]);
     config.policy.rate = Some("10m".parse().unwrap());
     config.policy.cpus = Some(3);
     let found = limits(&config);
@@ -94,7 +95,7 @@ fn places_are_tried_and_nothing_stays() {
     let mut config = config();
     config.state_dir = home.path().join("a/b");
     assert_ne!(state(&config).verdict, Verdict::Fail);
-    config.policy.allow.push(home.path().to_owned());
+    config.policy.targets = TargetNames::directories([home.path()]);
     let found = state(&config);
     assert!(found.found.contains("lies under the target"), "{found:?}");
 }

@@ -340,6 +340,7 @@ mod tests {
     use super::*;
     use crate::command::Prepare;
     use crate::policy::PolicyConfig;
+    use crate::targets::TargetNames;
     use crate::telemetry::{Scope, TaskId};
     use benchmesh_workloads::task::{Cache, OnStall};
 
@@ -375,7 +376,7 @@ mod tests {
         std::fs::create_dir(&target).unwrap();
         std::fs::write(home.path().join("there"), "x").unwrap();
         let config = PolicyConfig {
-            allow: vec![target.clone()],
+            targets: TargetNames::directories([&target]),
             ..PolicyConfig::default()
         };
         let permissions = Permissions {
@@ -402,7 +403,7 @@ mod tests {
     fn removing_is_not_refused_for_space() {
         let target = tempfile::tempdir().unwrap();
         let config = PolicyConfig {
-            allow: vec![target.path().to_owned()],
+            targets: TargetNames::directories([target.path()]),
             free_space: crate::policy::Floor::Amount(u64::MAX),
             ..PolicyConfig::default()
         };

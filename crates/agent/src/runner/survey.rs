@@ -352,6 +352,7 @@ mod tests {
 
     use super::*;
     use crate::policy::PolicyConfig;
+    use crate::targets::TargetNames;
 
     #[test]
     fn paths_are_told_apart() {
@@ -363,7 +364,7 @@ mod tests {
         std::os::unix::fs::symlink(root.join("other"), root.join("target/out")).unwrap();
         let allowed = vec![root.join("target")];
         let policy = Policy::open(&PolicyConfig {
-            allow: allowed.clone(),
+            targets: TargetNames::directories(&allowed),
             allow_read: allowed,
             ..PolicyConfig::default()
         })
