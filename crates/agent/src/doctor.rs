@@ -7,6 +7,7 @@ mod collector;
 mod host;
 mod places;
 
+pub use crate::finding::{Finding, Verdict};
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
@@ -20,56 +21,6 @@ use std::time::Duration;
 
 /// How long one sample is waited for: a host of many thousand processes needs some of it.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
-
-/// How good a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Ok,
-    /// The agent works; a measurement or a kind of load lacks something.
-    Warn,
-    /// The agent does not work as it is configured.
-    Fail,
-}
-
-/// One line.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Finding {
-    /// What was looked at, such as `clock` or `path`.
-    pub check: &'static str,
-    pub verdict: Verdict,
-    /// What was found.
-    pub found: String,
-    /// What to do, where something can be done.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    fn warn(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Warn,
-            found: found.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    fn fail(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Fail,
-            ..Self::warn(check, found, remedy)
-        }
-    }
-}
 
 /// Looks at this host. Blocks for a moment.
 #[must_use]

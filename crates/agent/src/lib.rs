@@ -11,6 +11,7 @@ mod command;
 pub mod config;
 pub mod doctor;
 mod envelope;
+mod finding;
 mod host;
 mod identity;
 pub mod leftovers;
@@ -75,7 +76,7 @@ pub enum AgentError {
     Policy {
         /// Why.
         #[source]
-        source: policy::PathError,
+        source: targets::NotAllowable,
     },
     /// The scratch directory cannot be used.
     #[error("make the scratch directory {}", path.display())]
@@ -334,7 +335,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         name: config.name.clone(),
         labels: config.labels.clone(),
         host,
-        allowed: [policy.targets.roots(), &policy.devices.paths()].concat(),
+        allowed: policy.targets.locators(),
         readable: policy.sources.roots().to_vec(),
         // What an agent does not allow is refused when a run is planned.
         workloads: policy.taken_workloads(),
