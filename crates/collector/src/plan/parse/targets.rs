@@ -8,7 +8,10 @@ use super::super::{
     source::{Mistakes, Position},
 };
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
-use benchmesh_workloads::params::Keys;
+use benchmesh_workloads::{
+    params::Keys,
+    workload::{Needs, Workload},
+};
 use std::path::Path;
 
 pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
@@ -138,6 +141,34 @@ fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> Str
     path
 }
 
+/// Refuses targets that a workload cannot work on, as far as their keys tell. What a path leads to is only known when a
+/// task is prepared.
+pub(super) fn check_kinds<'t>(
+    workload: &dyn Workload,
+    targets: impl Iterator<Item = &'t Target>,
+    at: &Position,
+    mistakes: &mut Mistakes<'_>,
+) {
+    let about = workload.about();
+    let is_other = |target: &&Target| {
+        let mut kinds = about.targets.iter();
+        about.needs == Needs::Target && !kinds.any(|kind| kind.key == target.locator.key)
+    };
+    for target in targets.filter(is_other) {
+        mistakes.at(
+            at,
+            format!(
+                "`{}` works in {}, and target `{}` is {}",
+                about.name,
+                about.target_nouns(),
+                target.name,
+                target.locator
+            ),
+            "name the other targets in the phase's `targets`",
+        );
+    }
+}
+
 pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
     let (value, position) = top.take("clients")?;
     let Some(table) = value.as_table() else {
@@ -217,4 +248,48 @@ pub(super) fn selector(
         position,
         names_at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::plan::source::Source;
+    use benchmesh_model::targets::LocatorKey;
+    use benchmesh_workloads::registry;
+
+    static POOL: LocatorKey = LocatorKey {
+        name: "pool",
+        doc: &[],
+        is_path: false,
+    };
+
+    #[test]
+    fn a_workload_refuses_targets_of_other_kinds() {
+        let target = |locator| Target {
+            name: "t".to_owned(),
+            system: "s".to_owned(),
+            locator,
+            at: Position::default(),
+        };
+        let pool = target(Locator {
+            key: &POOL,
+            value: "bench".to_owned(),
+        });
+        let directory = target(Locator::path("/mnt/a"));
+        let source = Source {
+            text: String::new(),
+            file: "p.toml".to_owned(),
+        };
+        for (name, refused) in [("io", 1), ("fill", 1), ("null", 0)] {
+            let mut mistakes = Mistakes::new(&source);
+            let workload = registry::find(name).unwrap();
+            let targets = [&pool, &directory].into_iter();
+            check_kinds(workload, targets, &Position::default(), &mut mistakes);
+            let errors = mistakes.into_errors();
+            assert_eq!(errors.errors.len(), refused, "{errors}");
+            assert!(refused == 0 || errors.to_string().contains("`t` is pool:bench"));
+        }
+    }
 }
