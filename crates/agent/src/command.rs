@@ -5,12 +5,13 @@
 
 use crate::envelope::Position;
 use crate::sampler::DaemonRule;
+pub use crate::targets::{PathFacts, RunDirectoryFacts};
 use crate::telemetry::{EndState, MeshMicros, RunId, Scope, TaskId};
+use benchmesh_model::targets::Locator;
 use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// A request, with the number that its reply carries.
@@ -27,21 +28,21 @@ pub struct Command {
 pub enum Request {
     Sampling(Sampling),
     Survey {
-        paths: Vec<String>,
+        targets: Vec<Locator>,
         sources: Vec<String>,
     },
     OpenRunDirectory {
         run_uid: String,
-        path: PathBuf,
+        target: Locator,
         make: MakeDirectory,
     },
     RemoveRunDirectory {
         run_uid: String,
-        path: PathBuf,
+        target: Locator,
     },
     RemoveCell {
         run_uid: String,
-        path: PathBuf,
+        target: Locator,
         cell: String,
         task_index: u32,
     },
@@ -131,7 +132,7 @@ pub struct Prepare {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceName {
     pub run_uid: String,
-    pub path: PathBuf,
+    pub target: Locator,
     pub cell: String,
 }
 
@@ -150,10 +151,10 @@ pub enum Answer {
     Dropped(Vec<CacheDrop>),
 }
 
-/// What can be said of paths before anything runs.
+/// What can be said of targets and paths before anything runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    pub paths: Vec<PathFacts>,
+    pub targets: Vec<PathFacts>,
     pub sources: Vec<PathFacts>,
     pub scratch_free_bytes: i64,
     /// 0: not known.
@@ -162,42 +163,6 @@ pub struct Survey {
     pub inventory_json: String,
     /// Why the policy takes no load at this hour; empty: it does.
     pub closed: String,
-}
-
-/// One path. An empty `problem` says that it can be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathFacts {
-    pub path: String,
-    pub allowed: bool,
-    pub exists: bool,
-    pub problem: String,
-    pub free_bytes: i64,
-    /// -1: the file system has no such limit.
-    pub free_files: i64,
-    pub file_system: String,
-    pub device: String,
-    /// What is mounted there: a device, `server:/export`, ...
-    pub mount_source: String,
-    /// Without secrets.
-    pub mount_options: String,
-    /// 0: not known.
-    pub size_bytes: i64,
-    /// Of them, what ordinary users can have. 0: not known.
-    pub usable_bytes: i64,
-    /// What the policy keeps free there.
-    pub floor_bytes: i64,
-    pub floor_files: i64,
-    /// The devices beneath the mount, from top to bottom.
-    pub beneath: Vec<String>,
-}
-
-/// A run's directory on a target.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RunDirectoryFacts {
-    pub found: bool,
-    pub made: bool,
-    pub nonce: String,
-    pub free_bytes: i64,
 }
 
 /// That a task has ended, and where its last row is, which tells how.

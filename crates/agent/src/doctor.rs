@@ -7,11 +7,13 @@ mod collector;
 mod host;
 mod places;
 
+pub use crate::finding::{Finding, Verdict};
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
 use crate::policy::{Bytes, Policy};
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_model::targets::{KINDS, TargetKind};
 use benchmesh_workloads::error_chain;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -19,56 +21,6 @@ use std::time::Duration;
 
 /// How long one sample is waited for: a host of many thousand processes needs some of it.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
-
-/// How good a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Ok,
-    /// The agent works; a measurement or a kind of load lacks something.
-    Warn,
-    /// The agent does not work as it is configured.
-    Fail,
-}
-
-/// One line.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Finding {
-    /// What was looked at, such as `clock` or `path`.
-    pub check: &'static str,
-    pub verdict: Verdict,
-    /// What was found.
-    pub found: String,
-    /// What to do, where something can be done.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    fn warn(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Warn,
-            found: found.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    fn fail(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Fail,
-            ..Self::warn(check, found, remedy)
-        }
-    }
-}
 
 /// Looks at this host. Blocks for a moment.
 #[must_use]
@@ -91,19 +43,21 @@ fn policy(config: &AgentConfig) -> Finding {
         );
     }
     let count = |number: usize, what: &str| (number > 0).then(|| format!("{what}: {number}"));
-    let allowed: Vec<String> = [
-        count(config.policy.allow.len(), "target directories"),
-        count(config.policy.allow_devices.len(), "devices"),
+    let targets = &config.policy.targets;
+    let of_kind = |kind: &&'static TargetKind| count(targets.of(kind).count(), kind.plural);
+    let others = [
         count(config.policy.allow_read.len(), "source directories"),
         config
             .policy
             .allow_drop_caches
             .then(|| "dropping of caches".to_owned()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if config.policy.allow.is_empty() && config.policy.allow_devices.is_empty() {
+    ];
+    let allowed: Vec<String> = KINDS
+        .iter()
+        .filter_map(of_kind)
+        .chain(others.into_iter().flatten())
+        .collect();
+    if targets.is_empty() {
         return Finding::warn(
             "policy",
             "no target is allowed: this agent samples, and takes no load on storage",

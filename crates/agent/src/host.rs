@@ -5,9 +5,11 @@
 
 mod beneath;
 mod inventory;
+mod mounts;
 
 pub use beneath::{Layers, MountedOn};
 pub use inventory::Inventory;
+pub use mounts::{beneath, mount};
 
 use std::fs;
 use std::io;

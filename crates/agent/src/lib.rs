@@ -11,6 +11,7 @@ mod command;
 pub mod config;
 pub mod doctor;
 mod envelope;
+mod finding;
 mod host;
 mod identity;
 pub mod leftovers;
@@ -21,6 +22,7 @@ pub mod sampler;
 mod session;
 mod spool;
 mod state;
+pub mod targets;
 mod telemetry;
 mod wire;
 
@@ -74,7 +76,7 @@ pub enum AgentError {
     Policy {
         /// Why.
         #[source]
-        source: policy::PathError,
+        source: targets::NotAllowable,
     },
     /// The scratch directory cannot be used.
     #[error("make the scratch directory {}", path.display())]
@@ -256,8 +258,10 @@ async fn open_state(
     dating: &Dating,
 ) -> Result<(Arc<StateDir>, Spool, JoinHandle<()>), AgentError> {
     let mut full_since = None;
+    let off_limits = config.policy.targets.with_run_directories();
+    let off_limits: Vec<PathBuf> = off_limits.map(Path::to_owned).collect();
     loop {
-        let error = match StateDir::open(&config.state_dir, &config.policy.allow) {
+        let error = match StateDir::open(&config.state_dir, &off_limits) {
             Ok(state) => {
                 let (state, dating) = (Arc::new(state), dating.clone());
                 let (limit, samples) = (config.spool_limit_bytes, samples.clone());
@@ -331,7 +335,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         name: config.name.clone(),
         labels: config.labels.clone(),
         host,
-        allowed: [policy.targets.roots(), &policy.devices.paths()].concat(),
+        allowed: policy.targets.locators(),
         readable: policy.sources.roots().to_vec(),
         // What an agent does not allow is refused when a run is planned.
         workloads: policy.taken_workloads(),

@@ -20,14 +20,15 @@ pub use floors::{Floor, FloorWatch, Floors};
 pub use hours::Hours;
 pub use networks::NetworkRule;
 
+use crate::targets::{NotAllowable, Targets};
+use benchmesh_model::targets::{DEVICE, DIRECTORY, KINDS};
 use benchmesh_workloads::pacing::RateLimit;
 use benchmesh_workloads::params::Cidr;
 use benchmesh_workloads::registry;
-use benchmesh_workloads::sandbox::{Allowed, AllowedDevices, SandboxError};
+use benchmesh_workloads::sandbox::Allowed;
 use benchmesh_workloads::workload::Needs;
 use networks::Networks;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Why something is not done: the policy does not allow it.
@@ -51,21 +52,10 @@ impl Denial {
     }
 }
 
-/// A path of the configuration that cannot be allowed.
-#[derive(Debug, thiserror::Error)]
-#[error("{option}: the path cannot be allowed")]
-pub struct PathError {
-    /// The option that names it.
-    pub option: &'static str,
-    #[source]
-    pub source: SandboxError,
-}
-
 /// What the agent allows.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    pub targets: Allowed,
-    pub devices: AllowedDevices,
+    pub targets: Targets,
     pub sources: Allowed,
     pub workloads: WorkloadNames,
     networks: Networks,
@@ -81,23 +71,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Finds the paths and measures what the defaults are shares of.
+    /// Finds the targets and measures what the defaults are shares of.
     ///
     /// # Errors
     /// When a path is not there, or a device is none.
-    pub fn open(config: &PolicyConfig) -> Result<Self, PathError> {
-        let allow = |option, paths: &[PathBuf]| {
-            Allowed::new(paths.to_vec()).map_err(|source| PathError { option, source })
-        };
+    pub fn open(config: &PolicyConfig) -> Result<Self, NotAllowable> {
         Ok(Self {
-            targets: allow("--allow", &config.allow)?,
-            devices: AllowedDevices::new(config.allow_devices.clone()).map_err(|source| {
-                PathError {
-                    option: "--allow-device",
-                    source,
-                }
+            targets: Targets::allow(&config.targets)?,
+            sources: Allowed::new(config.allow_read.clone()).map_err(|source| NotAllowable {
+                option: "allow-read",
+                source,
             })?,
-            sources: allow("--allow-read", &config.allow_read)?,
             workloads: config.workloads.clone(),
             networks: Networks::new(config.allow_network.clone()),
             drop_caches: config.allow_drop_caches,
@@ -118,7 +102,7 @@ impl Policy {
 
     /// Whether it takes any load at all; without it only samples.
     fn takes_load(&self) -> bool {
-        !(self.networks.are_none() && self.targets.roots().is_empty() && self.devices.is_empty())
+        !(self.networks.are_none() && self.targets.is_empty())
     }
 
     /// Refuses a workload that is not allowed. One that is not known is refused where it is looked up.
@@ -138,8 +122,10 @@ impl Policy {
             Some(_) if !self.takes_load() => {
                 return Err(Denial::new(
                     "allow",
-                    "not set (it takes no load, it only samples: start it with --allow PATH, or --allow-device or \
-                     --allow-network, to let it)",
+                    format!(
+                        "not set (it takes no load, it only samples: start it with {}, to let it)",
+                        ways_to_load()
+                    ),
                     asked(),
                 ));
             }
@@ -215,8 +201,8 @@ impl Policy {
         let limits = self.budget.limits();
         PolicyFacts {
             devices: self
-                .devices
-                .paths()
+                .targets
+                .names_of(&DEVICE)
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect(),
@@ -235,6 +221,21 @@ impl Policy {
             hours: self.hours.to_string(),
         }
     }
+}
+
+/// The options that let an agent take load.
+fn ways_to_load() -> String {
+    let options = KINDS.iter().skip(1).map(|kind| kind.option);
+    let others: Vec<String> = options
+        .chain(["allow-network"])
+        .map(|option| format!("--{option}"))
+        .collect();
+    format!(
+        "--{} {}, or {}",
+        DIRECTORY.option,
+        DIRECTORY.value_name,
+        others.join(" or ")
+    )
 }
 
 /// What is said of a policy when the agent attaches.

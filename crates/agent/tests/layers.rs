@@ -5,9 +5,11 @@ use benchmesh_testing::layers::{assert_no_circle, assert_order};
 /// Bottom to top.
 const LAYERS: &[&str] = &[
     "envelope",
+    "finding",
     "host",
     "identity",
     "leftovers",
+    "targets",
     "policy",
     "privileges",
     "state",

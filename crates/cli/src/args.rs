@@ -7,6 +7,7 @@ pub mod compare;
 pub mod daemons;
 pub mod db;
 pub mod import;
+pub mod targets;
 pub mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};

@@ -48,6 +48,7 @@ pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words};
 
+use benchmesh_model::targets::Locator;
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
 use select::Selected;
@@ -103,8 +104,8 @@ pub enum OnLoss {
 pub struct Target {
     pub name: String,
     pub system: String,
-    /// Absolute, in its shortest spelling.
-    pub path: String,
+    /// A path is absolute, in its shortest spelling.
+    pub locator: Locator,
     pub(crate) at: Position,
 }
 
@@ -234,10 +235,10 @@ impl Plan {
         left_out
     }
 
-    /// The paths of its targets, each once.
+    /// Where its targets are, each once.
     pub fn target_paths(&self) -> Vec<String> {
-        let paths: BTreeSet<&String> = self.targets.iter().map(|target| &target.path).collect();
-        paths.into_iter().cloned().collect()
+        let locators = self.targets.iter().map(|target| target.locator.to_string());
+        locators.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Every path that a workload of this plan reads on the agents' hosts.

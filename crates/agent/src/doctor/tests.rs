@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::host::{caches, cpu_counter, locked_memory, namespace, open_files, proc_mount, rights};
-use super::places::{direct, floors, state, target};
+use super::places::{floors, state};
 use super::*;
-use std::path::Path;
+use crate::targets::TargetNames;
+use benchmesh_model::targets::DIRECTORY;
 
 fn config() -> AgentConfig {
     AgentConfig::new("node", "/var/lib/benchmesh/node")
@@ -56,7 +57,7 @@ fn caches_are_as_the_agent_allows() {
 fn the_keys_of_the_policy_are_named() {
     let mut config = config();
     let home = tempfile::tempdir().unwrap();
-    config.policy.allow = vec![home.path().to_owned()];
+    config.policy.targets = TargetNames::directories([home.path()]);
     config.policy.rate = Some("10m".parse().unwrap());
     config.policy.cpus = Some(3);
     let found = limits(&config);
@@ -75,26 +76,21 @@ fn the_keys_of_the_policy_are_named() {
     ] {
         assert!(limits.found.contains(part), "{part}: {limits:?}");
     }
-    assert_eq!(floors(&config, home.path()), None);
+    assert_eq!(floors(&config, &DIRECTORY, home.path()), None);
     config.policy.free_space = "100%".parse().unwrap();
-    let low = floors(&config, home.path()).unwrap();
+    let low = floors(&config, &DIRECTORY, home.path()).unwrap();
     assert_eq!(low.verdict, Verdict::Fail);
     assert!(low.found.contains("`free-space`"), "{low:?}");
     assert!(low.remedy.unwrap().contains("--free-space"));
 }
 
 #[test]
-fn places_are_tried_and_nothing_stays() {
+fn the_state_lies_beside_the_targets() {
     let home = tempfile::tempdir().unwrap();
-    let found = target(home.path());
-    assert_ne!(found.verdict, Verdict::Fail, "{found:?}");
-    assert_ne!(direct(home.path()).verdict, Verdict::Fail);
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
-    assert_eq!(target(Path::new("/nowhere")).verdict, Verdict::Fail);
     let mut config = config();
     config.state_dir = home.path().join("a/b");
     assert_ne!(state(&config).verdict, Verdict::Fail);
-    config.policy.allow.push(home.path().to_owned());
+    config.policy.targets = TargetNames::directories([home.path()]);
     let found = state(&config);
     assert!(found.found.contains("lies under the target"), "{found:?}");
 }

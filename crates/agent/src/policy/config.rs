@@ -4,6 +4,7 @@ use super::floors::Floor;
 use super::hours::Hours;
 use super::networks::NetworkRule;
 use super::percent::percent;
+use crate::targets::TargetNames;
 pub use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::registry;
 use std::fmt;
@@ -13,10 +14,8 @@ use std::str::FromStr;
 /// A policy before it is opened. By default it allows nothing, and bounds what is then allowed.
 #[derive(Clone, Debug)]
 pub struct PolicyConfig {
-    /// Targets that tasks may work under.
-    pub allow: Vec<PathBuf>,
-    /// Block devices that tasks may overwrite.
-    pub allow_devices: Vec<PathBuf>,
+    /// Targets that tasks may work on, or beneath.
+    pub targets: TargetNames,
     /// Sources that tasks may read.
     pub allow_read: Vec<PathBuf>,
     /// Networks that links may go to; none: no links.
@@ -42,8 +41,7 @@ pub struct PolicyConfig {
 impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
-            allow: Vec::new(),
-            allow_devices: Vec::new(),
+            targets: TargetNames::default(),
             allow_read: Vec::new(),
             allow_network: Vec::new(),
             allow_drop_caches: false,

@@ -3,8 +3,7 @@
 use super::Denial;
 use super::percent::percent;
 use benchmesh_workloads::params::units::Bytes;
-use rustix::fd::AsFd;
-use rustix::fs::StatVfs;
+use benchmesh_workloads::sandbox::Space;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -94,87 +93,73 @@ impl Floors {
         (self.space.of(bytes), inodes)
     }
 
-    /// Refuses load on a file system that has less free than has to stay free. One that does not say what it has is taken
-    /// as it is, and so is one that does not answer: whoever works on it will notice.
+    /// Refuses load where less is free than has to stay free. What does not say how much is free is taken as it is, and so
+    /// is what does not answer: whoever works on it will notice.
     ///
     /// # Errors
     /// When it has less.
-    pub fn check(&self, file_system: impl AsFd) -> Result<(), Denial> {
-        match rustix::fs::fstatvfs(file_system) {
-            Ok(facts) => self.check_facts(&facts),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// These floors, or half of what is free now where that is less: for what makes room on a file system that is too full,
-    /// beside others that write to it.
-    #[must_use]
-    pub fn at_most_free(&self, file_system: impl AsFd) -> Floors {
-        let Ok(facts) = rustix::fs::fstatvfs(file_system) else {
-            return *self;
-        };
-        let (unit, total) = (facts.f_frsize, facts.f_blocks);
-        let (space, inodes) = self.of(total.saturating_mul(unit), facts.f_files);
-        Floors {
-            space: Floor::Amount(space.min(facts.f_bavail.saturating_mul(unit) / 2)),
-            inodes: Floor::Amount(inodes.min(facts.f_favail / 2)),
-        }
-    }
-
-    fn check_facts(&self, facts: &StatVfs) -> Result<(), Denial> {
-        let unit = facts.f_frsize;
-        let (total, free) = (
-            facts.f_blocks.saturating_mul(unit),
-            facts.f_bavail.saturating_mul(unit),
-        );
-        let floor = self.space.of(total);
-        if facts.f_blocks > 0 && free < floor {
+    pub fn check(&self, space: Option<Space>) -> Result<(), Denial> {
+        let Some(space) = space else { return Ok(()) };
+        let floor = self.space.of(space.size_bytes);
+        if space.size_bytes > 0 && space.free_bytes < floor {
             return Err(Denial::new(
                 "free-space",
                 Bytes(floor).about(),
                 format!(
                     "{} are free of {}",
-                    Bytes(free).about(),
-                    Bytes(total).about()
+                    Bytes(space.free_bytes).about(),
+                    Bytes(space.size_bytes).about()
                 ),
             ));
         }
-        let floor = self.inodes.of(facts.f_files);
-        if facts.f_files > 0 && facts.f_favail < floor {
+        let floor = self.inodes.of(space.files);
+        if space.files > 0 && space.free_files < floor {
             return Err(Denial::new(
                 "free-inodes",
                 floor.to_string(),
-                format!("{} are free of {}", facts.f_favail, facts.f_files),
+                format!("{} are free of {}", space.free_files, space.files),
             ));
         }
         Ok(())
     }
 
-    /// Looks at a file system until the watch is dropped, and calls `breached` once it has less free than has to stay
-    /// free. A file system that hangs holds up only this.
+    /// These floors, or half of what is free now where that is less: for what makes room on a file system that is too full,
+    /// beside others that write to it.
+    #[must_use]
+    pub fn at_most_free(&self, space: Option<Space>) -> Floors {
+        let Some(free) = space else { return *self };
+        let (space, inodes) = self.of(free.size_bytes, free.files);
+        Floors {
+            space: Floor::Amount(space.min(free.free_bytes / 2)),
+            inodes: Floor::Amount(inodes.min(free.free_files / 2)),
+        }
+    }
+
+    /// Asks what is free until the watch is dropped, and calls `breached` once it is less than has to stay free. A file
+    /// system that hangs holds up only this.
     ///
     /// # Errors
     /// When there is no thread to look with.
-    pub fn watch<F: AsFd + Send + 'static>(
+    pub fn watch(
         &self,
-        file_system: F,
+        free: impl Fn() -> Option<Space> + Send + 'static,
         breached: impl FnOnce(Denial) + Send + 'static,
     ) -> Result<FloorWatch, Denial> {
         let thread = std::thread::Builder::new().name("bm-floor".to_owned());
-        self.watch_on(thread, file_system, breached)
+        self.watch_on(thread, free, breached)
     }
 
-    fn watch_on<F: AsFd + Send + 'static>(
+    fn watch_on(
         &self,
         thread: std::thread::Builder,
-        file_system: F,
+        free: impl Fn() -> Option<Space> + Send + 'static,
         breached: impl FnOnce(Denial) + Send + 'static,
     ) -> Result<FloorWatch, Denial> {
         let floors = *self;
         let (stop, stopped) = sync_channel::<()>(0);
         let work = move || {
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if let Err(denial) = floors.check(&file_system) {
+                if let Err(denial) = floors.check(free()) {
                     return breached(denial);
                 }
             }
@@ -200,17 +185,15 @@ pub struct FloorWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::fs::File;
 
-    fn facts(blocks: u64, available: u64, files: u64, files_free: u64) -> StatVfs {
-        let home = tempfile::tempdir().unwrap();
-        let mut facts = rustix::fs::statvfs(home.path()).unwrap();
-        facts.f_frsize = 1 << 20;
-        facts.f_blocks = blocks;
-        facts.f_bavail = available;
-        facts.f_files = files;
-        facts.f_favail = files_free;
-        facts
+    fn space(mebibytes: u64, free: u64, files: u64, free_files: u64) -> Space {
+        Space {
+            size_bytes: mebibytes << 20,
+            usable_bytes: mebibytes << 20,
+            free_bytes: free << 20,
+            files,
+            free_files,
+        }
     }
 
     #[test]
@@ -219,30 +202,30 @@ mod tests {
             space: Floor::SPACE,
             inodes: Floor::INODES,
         };
-        let check = |facts: StatVfs, key: Option<&str>| {
-            let denial = floors.check_facts(&facts).err();
+        let check = |space: Space, key: Option<&str>| {
+            let denial = floors.check(Some(space)).err();
             assert_eq!(denial.as_ref().map(|it| it.key), key, "{denial:?}");
         };
-        check(facts(1000, 50, 1000, 10), None);
-        check(facts(1000, 49, 1000, 10), Some("free-space"));
-        check(facts(1000, 50, 1000, 9), Some("free-inodes"));
+        check(space(1000, 50, 1000, 10), None);
+        check(space(1000, 49, 1000, 10), Some("free-space"));
+        check(space(1000, 50, 1000, 9), Some("free-inodes"));
         // At most 1 GiB, and 10000 inodes.
-        check(facts(1 << 30, 1024, 1 << 40, 10_000), None);
-        check(facts(1 << 30, 1023, 1 << 40, 10_000), Some("free-space"));
+        check(space(1 << 30, 1024, 1 << 40, 10_000), None);
+        check(space(1 << 30, 1023, 1 << 40, 10_000), Some("free-space"));
         // A file system that does not say.
-        check(facts(0, 0, 0, 0), None);
+        check(space(0, 0, 0, 0), None);
     }
 
     #[test]
     fn what_makes_room_may_begin_with_what_is_free() {
         let home = tempfile::tempdir().unwrap();
-        let dir = || File::open(home.path()).unwrap();
+        let free = || Some(Space::at(home.path()).unwrap());
         let strict = Floors {
             space: Floor::Amount(u64::MAX),
             inodes: Floor::Amount(0),
         };
-        assert_eq!(strict.check(dir()).unwrap_err().key, "free-space");
-        let Floor::Amount(lowered) = strict.at_most_free(dir()).space else {
+        assert_eq!(strict.check(free()).unwrap_err().key, "free-space");
+        let Floor::Amount(lowered) = strict.at_most_free(free()).space else {
             panic!("an amount");
         };
         assert!(lowered > 0 && lowered < u64::MAX, "{lowered}");
@@ -251,7 +234,7 @@ mod tests {
             space: Floor::Amount(1),
             ..strict
         };
-        assert_eq!(kept.at_most_free(dir()).space, Floor::Amount(1));
+        assert_eq!(kept.at_most_free(free()).space, Floor::Amount(1));
     }
 
     #[test]
@@ -265,15 +248,13 @@ mod tests {
 
     #[test]
     fn without_a_thread_to_watch_with_a_task_is_denied() {
-        let home = tempfile::tempdir().unwrap();
         let floors = Floors {
             space: Floor::SPACE,
             inodes: Floor::INODES,
         };
         // No address space holds such a stack.
         let thread = std::thread::Builder::new().stack_size(1 << 60);
-        let dir = File::open(home.path()).unwrap();
-        let denial = floors.watch_on(thread, dir, |_| ()).unwrap_err();
+        let denial = floors.watch_on(thread, || None, |_| ()).unwrap_err();
         assert_eq!(denial.key, "free-space");
         assert!(denial.asked.contains("no thread"), "{denial}");
     }
@@ -281,20 +262,21 @@ mod tests {
     #[test]
     fn a_breach_is_reported_while_it_is_watched_for() {
         let home = tempfile::tempdir().unwrap();
-        let dir = || File::open(home.path()).unwrap();
+        let path = home.path().to_owned();
+        let free = move || Space::at(&path).ok();
         let floors = |space| Floors {
             space: Floor::Amount(space),
             inodes: Floor::Amount(0),
         };
         let (sender, news) = sync_channel(1);
         let watch = floors(u64::MAX)
-            .watch(dir(), move |denial| sender.send(denial.key).unwrap())
+            .watch(free.clone(), move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         assert_eq!(news.recv(), Ok("free-space"));
         drop(watch);
         let (sender, news) = sync_channel::<&str>(1);
         let watch = floors(0)
-            .watch(dir(), move |denial| sender.send(denial.key).unwrap())
+            .watch(free, move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         drop(watch);
         // The thread has ended, and told nothing.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::targets::TargetNames;
 
 fn policy(change: impl FnOnce(&mut PolicyConfig)) -> Policy {
     let mut config = PolicyConfig::default();
@@ -28,7 +29,7 @@ fn refusals_name_the_key_the_value_and_what_was_asked() {
     assert!(nothing.taken_workloads().is_empty());
 
     let some = policy(|it| {
-        it.allow = vec!["/tmp".into()];
+        it.targets = TargetNames::directories(["/tmp"]);
         it.workloads = "io,network".parse().unwrap();
         it.allow_network = vec!["10.1.0.0/16".parse().unwrap()];
     });

@@ -4,14 +4,15 @@
 
 use crate::command::{PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
+use crate::targets::{RunName, Target};
+use benchmesh_model::targets::Locator;
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::registry;
-use benchmesh_workloads::sandbox::{Device, Make, RunDirectory, SandboxError};
-use benchmesh_workloads::task::{CellDir, PeerEnd, Place, TaskError, TaskSpec};
+use benchmesh_workloads::sandbox::{Make, SandboxError};
+use benchmesh_workloads::task::{PeerEnd, Place, TaskError, TaskSpec};
 use benchmesh_workloads::workload::{ModeInfo, Params};
-use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,15 +29,6 @@ const LEAST_PEER_PORT: u16 = 1024;
 /// Tasks that were dropped end their threads within this, unless these hang.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Holds a run's directory open for as long as its file system is watched.
-struct RunFileSystem(Arc<RunDirectory>);
-
-impl AsFd for RunFileSystem {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.dir().fd()
-    }
-}
-
 impl From<Denial> for Refusal {
     fn from(denial: Denial) -> Self {
         Self::new(RefusalKind::NotAllowed, denial.to_string())
@@ -47,29 +39,15 @@ impl Permissions {
     /// The run's directory on a target, opened or made.
     ///
     /// # Errors
-    /// When the path is not allowed, or the directory cannot be made or is not the run's.
+    /// When the target is not allowed, or the directory cannot be made or is not the run's.
     pub fn open_run(
         &self,
-        mesh: &str,
-        run_uid: &str,
-        path: &Path,
+        run: RunName<'_>,
+        target: &Locator,
         make: Make,
     ) -> Result<RunDirectoryFacts, Refusal> {
-        if let Some(device) = self.policy.devices.permits(path) {
-            return Ok(device_facts(&device));
-        }
-        let opened = RunDirectory::open_or_make(&self.policy.targets, path, mesh, run_uid, make)
-            .map_err(|error| sandbox(&error))?;
-        let Some((directory, made)) = opened else {
-            return Ok(RunDirectoryFacts::default());
-        };
-        let free_bytes = directory.free_bytes().map_err(|error| sandbox(&error))?;
-        Ok(RunDirectoryFacts {
-            found: true,
-            made,
-            nonce: directory.nonce().to_owned(),
-            free_bytes: i64::try_from(free_bytes).unwrap_or(i64::MAX),
-        })
+        let opened = self.target(target)?.open_run(run, make);
+        opened.map_err(|error| sandbox(&error))
     }
 
     /// Removes the run's directory; one that is not there is removed already.
@@ -78,19 +56,12 @@ impl Permissions {
     /// When it is not the run's, or something in it cannot be removed.
     pub fn remove_run(
         &self,
-        mesh: &str,
-        run_uid: &str,
-        path: &Path,
+        run: RunName<'_>,
+        target: &Locator,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Refusal> {
-        if self.policy.devices.permits(path).is_some() {
-            return Ok(());
-        }
-        match RunDirectory::open_or_make(&self.policy.targets, path, mesh, run_uid, Make::Never) {
-            Ok(Some((directory, _))) => directory.remove(progress).map_err(|error| sandbox(&error)),
-            Ok(None) => Ok(()),
-            Err(error) => Err(sandbox(&error)),
-        }
+        let removed = self.target(target)?.remove_run(run, progress);
+        removed.map_err(|error| sandbox(&error))
     }
 
     /// Removes what one task has laid out.
@@ -104,21 +75,18 @@ impl Permissions {
         task_index: u32,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Refusal> {
-        let PlaceName {
-            run_uid,
-            path,
-            cell,
-        } = place;
-        if self.policy.devices.permits(path).is_some() {
-            return Ok(());
-        }
-        match RunDirectory::open_or_make(&self.policy.targets, path, mesh, run_uid, Make::Never) {
-            Ok(Some((directory, _))) => directory
-                .remove_cell(cell, task_index, progress)
-                .map_err(|error| sandbox(&error)),
-            Ok(None) => Ok(()),
-            Err(error) => Err(sandbox(&error)),
-        }
+        let run = RunName {
+            mesh,
+            uid: &place.run_uid,
+        };
+        let target = self.target(&place.target)?;
+        let removed = target.remove_cell(run, &place.cell, task_index, progress);
+        removed.map_err(|error| sandbox(&error))
+    }
+
+    fn target(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, Refusal> {
+        let opened = self.policy.targets.open(locator);
+        opened.map_err(|error| sandbox(&error))
     }
 
     /// Everything that makes the task, and what it has claimed of the policy's budget.
@@ -146,10 +114,7 @@ impl Permissions {
         )?;
         let place = match prepare.place {
             None => None,
-            Some(name) => Some(match self.device(&name, prepare.task_index)? {
-                Some(device) => Place::Device(Arc::new(device)),
-                None => Place::Directory(self.cell_dir(mesh, name)?),
-            }),
+            Some(name) => Some(self.place(mesh, &name, prepare.task_index)?),
         };
         let spec = TaskSpec {
             workload: prepare.workload,
@@ -166,16 +131,15 @@ impl Permissions {
             cache: prepare.cache,
             limit: self.policy.rate.clone(),
         };
-        let floors = self.policy.floors;
-        if let Some(Place::Directory(cell)) = &spec.place
+        if let Some(place) = &spec.place
             && !makes_room(&spec)
         {
-            floors.check(cell.run.dir().fd())?;
+            self.policy.floors.check(place.free())?;
         }
         Ok((spec, claim))
     }
 
-    /// Watches the file system that the task works on, if any; `breached` is called when too little is free. One that
+    /// Watches what is free on the task's target, if it says so; `breached` is called when it is too little. A task that
     /// removes what is there may begin with less, and is watched only while it is prepared: it may have to lay out
     /// first.
     ///
@@ -186,15 +150,15 @@ impl Permissions {
         spec: &TaskSpec,
         breached: impl FnOnce(Denial) + Send + 'static,
     ) -> Result<Option<FloorWatch>, Denial> {
-        let Some(Place::Directory(cell)) = &spec.place else {
+        let place = spec.place.clone();
+        let Some(place) = place.filter(|place| place.kind().has_free_space) else {
             return Ok(None);
         };
-        let run = RunFileSystem(Arc::clone(&cell.run));
         let floors = match makes_room(spec) {
-            true => self.policy.floors.at_most_free(&run),
+            true => self.policy.floors.at_most_free(place.free()),
             false => self.policy.floors,
         };
-        floors.watch(run, breached).map(Some)
+        floors.watch(move || place.free(), breached).map(Some)
     }
 
     /// Whether the floors hold for the task's load too, and not for its preparation alone.
@@ -224,35 +188,25 @@ impl Permissions {
         self.policy.budget.claim(demand, patience)
     }
 
-    /// The claimed device, where a target is an allowed one.
-    fn device(&self, name: &PlaceName, task_index: u32) -> Result<Option<Device>, Refusal> {
-        let path = name.path.display();
-        let cell = format!("{}/{}/t{task_index}/{path}", name.run_uid, name.cell);
-        Device::claim(&self.policy.devices, &name.path, cell).map_err(|error| sandbox(&error))
-    }
-
-    fn cell_dir(&self, mesh: &str, name: PlaceName) -> Result<CellDir, Refusal> {
-        let PlaceName {
-            run_uid,
-            path,
-            cell,
-        } = name;
-        let opened =
-            RunDirectory::open_or_make(&self.policy.targets, &path, mesh, &run_uid, Make::Never)
-                .map_err(|error| sandbox(&error))?;
-        let Some((directory, _)) = opened else {
-            // It was opened before anything was prepared.
-            return Err(Refusal::new(
+    /// What a task works on.
+    fn place(&self, mesh: &str, name: &PlaceName, task_index: u32) -> Result<Place, Refusal> {
+        let run = RunName {
+            mesh,
+            uid: &name.run_uid,
+        };
+        let target = self.target(&name.target)?;
+        let place = target
+            .place(run, &name.cell, task_index)
+            .map_err(|error| sandbox(&error))?;
+        // It was opened before anything was prepared.
+        place.ok_or_else(|| {
+            Refusal::new(
                 RefusalKind::TargetLost,
                 format!(
-                    "the directory of run {run_uid} is not at {}: has it been removed, or is the target not mounted?",
-                    path.display()
+                    "the directory of run {} is not at {}: has it been removed, or is the target not mounted?",
+                    name.run_uid, name.target
                 ),
-            ));
-        };
-        Ok(CellDir {
-            run: Arc::new(directory),
-            cell,
+            )
         })
     }
 }
@@ -267,26 +221,11 @@ fn makes_room(spec: &TaskSpec) -> bool {
     mode_of(spec).is_some_and(ModeInfo::only_removes) && spec.place.as_ref().is_some_and(has_data)
 }
 
-/// A device has no directory to make, share or remove, and how much it holds is known when it is claimed.
-fn device_facts(device: &Path) -> RunDirectoryFacts {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    RunDirectoryFacts {
-        found: true,
-        made: false,
-        nonce: format!(
-            "{}-{}-{}",
-            boot.trim(),
-            std::process::id(),
-            device.display()
-        ),
-        free_bytes: i64::MAX,
-    }
-}
-
 /// A sandbox's refusal, by what the scheduler can do about it.
 fn sandbox(error: &SandboxError) -> Refusal {
     let kind = match error {
         SandboxError::NotAllowed { .. }
+        | SandboxError::TargetNotAllowed { .. }
         | SandboxError::NotAbsolute { .. }
         | SandboxError::NotOurs { .. }
         | SandboxError::Replaced { .. }
@@ -340,11 +279,20 @@ mod tests {
     use super::*;
     use crate::command::Prepare;
     use crate::policy::PolicyConfig;
+    use crate::targets::TargetNames;
     use crate::telemetry::{Scope, TaskId};
     use benchmesh_workloads::task::{Cache, OnStall};
+    use std::path::Path;
 
     const MESH: &str = "mesh";
-    const RUN: &str = "run-1";
+    const RUN: RunName<'_> = RunName {
+        mesh: MESH,
+        uid: "run-1",
+    };
+
+    fn locator(path: &Path) -> Locator {
+        Locator::path(path.to_str().unwrap())
+    }
 
     fn asked(path: &Path, mode: &str, cell: &str) -> Prepare {
         Prepare {
@@ -353,8 +301,8 @@ mod tests {
             mode: mode.to_owned(),
             params: serde_json::from_str(r#"{"amount": "1m", "floor": 0}"#).unwrap(),
             place: Some(PlaceName {
-                run_uid: RUN.to_owned(),
-                path: path.to_owned(),
+                run_uid: RUN.uid.to_owned(),
+                target: locator(path),
                 cell: cell.to_owned(),
             }),
             task_index: 0,
@@ -375,7 +323,7 @@ mod tests {
         std::fs::create_dir(&target).unwrap();
         std::fs::write(home.path().join("there"), "x").unwrap();
         let config = PolicyConfig {
-            allow: vec![target.clone()],
+            targets: TargetNames::directories([&target]),
             ..PolicyConfig::default()
         };
         let permissions = Permissions {
@@ -385,8 +333,9 @@ mod tests {
         for (there, missing) in [("there", "none"), ("target/../there", "target/../none")] {
             let answer = |name: &str| {
                 let path = home.path().join(name);
-                let opened = permissions.open_run(MESH, RUN, &path, Make::IfMissing);
-                let removed = permissions.remove_run(MESH, RUN, &path, &mut |_| {});
+                let target = locator(&path);
+                let opened = permissions.open_run(RUN, &target, Make::IfMissing);
+                let removed = permissions.remove_run(RUN, &target, &mut |_| {});
                 [opened.unwrap_err(), removed.unwrap_err()].map(|refusal| {
                     let place = path.display().to_string();
                     (refusal.kind, refusal.message.replace(&place, "PATH"))
@@ -402,7 +351,7 @@ mod tests {
     fn removing_is_not_refused_for_space() {
         let target = tempfile::tempdir().unwrap();
         let config = PolicyConfig {
-            allow: vec![target.path().to_owned()],
+            targets: TargetNames::directories([target.path()]),
             free_space: crate::policy::Floor::Amount(u64::MAX),
             ..PolicyConfig::default()
         };
@@ -411,16 +360,17 @@ mod tests {
             scratch: None,
         };
         permissions
-            .open_run(MESH, RUN, target.path(), Make::IfMissing)
+            .open_run(RUN, &locator(target.path()), Make::IfMissing)
             .unwrap();
         let ask = |mode, cell| permissions.spec(MESH, asked(target.path(), mode, cell));
         for mode in ["fill", "hold", "read", "remove"] {
             let refused = ask(mode, "empty").unwrap_err();
             assert!(refused.message.contains("`free-space`"), "{refused:?}");
         }
-        let cell = permissions
-            .cell_dir(MESH, asked(target.path(), "fill", "full").place.unwrap())
-            .unwrap();
+        let name = asked(target.path(), "fill", "full").place.unwrap();
+        let Place::Directory(cell) = permissions.place(MESH, &name, 0).unwrap() else {
+            panic!("a directory");
+        };
         cell.task_dir(0).unwrap().make_dir("w0").unwrap();
         for mode in ["fill", "hold", "read"] {
             ask(mode, "full").unwrap_err();

@@ -7,12 +7,12 @@ use crate::clock::{self, Exchange};
 use crate::command::{Command, Listen, MakeDirectory, PlaceName, Prepare, Request, Sampling};
 use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, RunId, TaskId};
+use benchmesh_model::targets::Locator;
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Cache, OnStall};
 use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// An agent without contact stops its load after this, when a plan says nothing.
@@ -141,12 +141,15 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
     Ok(match body {
         Body::Sampling(wire) => Request::Sampling(sampling(wire)?),
         Body::Survey(wire) => Request::Survey {
-            paths: paths("survey.paths", wire.paths)?,
+            targets: paths("survey.paths", wire.paths)?
+                .iter()
+                .map(|text| Locator::parse(text))
+                .collect(),
             sources: paths("survey.sources", wire.sources)?,
         },
         Body::OpenRunDirectory(wire) => Request::OpenRunDirectory {
             run_uid: name("open_run_directory.run_uid", wire.run_uid)?,
-            path: path("open_run_directory.path", wire.path)?,
+            target: target("open_run_directory.path", wire.path)?,
             make: if wire.make {
                 MakeDirectory::IfMissing
             } else {
@@ -155,11 +158,11 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
         },
         Body::RemoveRunDirectory(wire) => Request::RemoveRunDirectory {
             run_uid: name("remove_run_directory.run_uid", wire.run_uid)?,
-            path: path("remove_run_directory.path", wire.path)?,
+            target: target("remove_run_directory.path", wire.path)?,
         },
         Body::RemoveCell(wire) => Request::RemoveCell {
             run_uid: name("remove_cell.run_uid", wire.run_uid)?,
-            path: path("remove_cell.path", wire.path)?,
+            target: target("remove_cell.path", wire.path)?,
             cell: name("remove_cell.cell", wire.cell)?,
             task_index: wire.task_index,
         },
@@ -252,7 +255,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
         true => None,
         false => Some(PlaceName {
             run_uid: name("prepare.run_uid", wire.run_uid.clone())?,
-            path: path("prepare.path", wire.path)?,
+            target: target("prepare.path", wire.path)?,
             cell: name("prepare.cell", wire.cell)?,
         }),
     };
@@ -392,14 +395,19 @@ fn optional(field: &'static str, text: String) -> Result<Option<String>, WireErr
     Ok((!text.is_empty()).then_some(text))
 }
 
-fn path(field: &'static str, text: String) -> Result<PathBuf, WireError> {
+fn target(field: &'static str, text: String) -> Result<Locator, WireError> {
+    path(field, &text).map(|()| Locator::parse(&text))
+}
+
+/// Whether it can be a path, or another locator.
+fn path(field: &'static str, text: &str) -> Result<(), WireError> {
     if text.is_empty() {
         return missing(field);
     }
     if text.len() > MOST_PATH_BYTES || text.contains('\0') {
         return bad(field, format!("{} bytes of text", text.len()), "not a path");
     }
-    Ok(PathBuf::from(text))
+    Ok(())
 }
 
 fn paths(field: &'static str, texts: Vec<String>) -> Result<Vec<String>, WireError> {
@@ -411,7 +419,7 @@ fn paths(field: &'static str, texts: Vec<String>) -> Result<Vec<String>, WireErr
         );
     }
     for text in &texts {
-        path(field, text.clone())?;
+        path(field, text)?;
     }
     Ok(texts)
 }

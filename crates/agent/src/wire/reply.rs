@@ -187,7 +187,7 @@ fn body(answer: Answer) -> Option<v1::reply::Body> {
     Some(match answer {
         Answer::Done => return None,
         Answer::Survey(survey) => Body::Survey(v1::SurveyReply {
-            paths: survey.paths.into_iter().map(path_facts).collect(),
+            paths: survey.targets.into_iter().map(path_facts).collect(),
             sources: survey.sources.into_iter().map(path_facts).collect(),
             scratch_free_bytes: survey.scratch_free_bytes,
             link_bytes_per_s: survey.link_bytes_per_s,

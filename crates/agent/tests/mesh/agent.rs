@@ -2,6 +2,7 @@
 
 use crate::collector::Collector;
 use benchmesh_agent::policy::{NetworkRule, PolicyConfig};
+use benchmesh_agent::targets::TargetNames;
 use benchmesh_agent::{AgentConfig, AgentError};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -33,7 +34,7 @@ impl Home {
         AgentConfig {
             collector: collector.address.to_string(),
             policy: PolicyConfig {
-                allow: vec![self.target()],
+                targets: TargetNames::directories([self.target()]),
                 allow_network: vec![NetworkRule::Local],
                 allow_drop_caches: true,
                 ..PolicyConfig::default()

@@ -2,6 +2,7 @@
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
+use benchmesh_agent::targets::TargetNames;
 use benchmesh_agent::{AgentConfig, AgentError, SessionError};
 use tonic::Code;
 
@@ -132,7 +133,7 @@ fn what_cannot_work_is_said_before_anything_is_dialled() {
         "choose another --state-dir",
     );
     check(
-        &|config| config.policy.allow = vec!["/nowhere/at/all".into()],
+        &|config| config.policy.targets = TargetNames::directories(["/nowhere/at/all"]),
         "/nowhere/at/all",
     );
     let other = Agent::start(home.config(&collector));

@@ -4,6 +4,7 @@ use crate::agent::{Agent, Home};
 use crate::collector::Collector;
 use crate::commands::{arm, end, last_row, null_task, ready};
 use benchmesh_agent::policy::PolicyConfig;
+use benchmesh_agent::targets::TargetNames;
 use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 use benchmesh_testing::logs;
@@ -38,7 +39,7 @@ fn link(task_id: i64, peer: &str) -> v1::Prepare {
 fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     let (home, collector) = (Home::new(), Collector::start());
     let policy = PolicyConfig {
-        allow: vec![home.target()],
+        targets: TargetNames::directories([home.target()]),
         allow_network: vec!["10.1.0.0/16".parse().unwrap()],
         workloads: "null,network,io".parse().unwrap(),
         threads: Some(4),
@@ -127,11 +128,10 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
 #[test]
 fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
     let (home, collector) = (Home::new(), Collector::start());
-    let allow = vec![home.target()];
     // A span of the day that began a day ago and ends before this minute: every minute but the present ones.
     let closed = hours_without_now();
     let policy = PolicyConfig {
-        allow,
+        targets: TargetNames::directories([home.target()]),
         hours: closed.parse().unwrap(),
         ..PolicyConfig::default()
     };

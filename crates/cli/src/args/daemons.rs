@@ -1,5 +1,6 @@
 //! Options of the long-lived processes: quickstart, collector and agent, and of joining a mesh.
 
+use super::targets::TargetArguments;
 use super::values::{
     DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, label, listener, rate, span,
 };
@@ -257,12 +258,8 @@ pub struct DoctorArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy: what load this agent takes, whatever a collector asks for")]
 pub struct PolicyArguments {
-    /// A directory that targets may lie in; may be given several times
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    pub allow: Vec<PathBuf>,
-    /// A raw block device that targets may be, and whose content is lost; may be given several times
-    #[arg(long = "allow-device", value_name = "DEVICE", value_hint = ValueHint::FilePath)]
-    pub allow_devices: Vec<PathBuf>,
+    #[command(flatten)]
+    pub targets: TargetArguments,
     /// A directory that sources may be read from; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub allow_read: Vec<PathBuf>,

@@ -9,6 +9,7 @@ use crate::systemd::Notifier;
 use anyhow::Context;
 use benchmesh_agent::policy::{Floor, PolicyConfig};
 use benchmesh_agent::privileges::give_up_unused;
+use benchmesh_agent::targets::TargetNames;
 use benchmesh_agent::{AgentConfig, AgentError, Status, Supervision};
 use benchmesh_trust::JoinToken;
 use std::collections::BTreeMap;
@@ -193,9 +194,12 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
 
 fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
     Ok(PolicyConfig {
-        allow: absolute(arguments.allow)?,
-        allow_devices: absolute(arguments.allow_devices)?,
-        allow_read: absolute(arguments.allow_read)?,
+        targets: absolute_targets(&arguments.targets.0)?,
+        allow_read: arguments
+            .allow_read
+            .iter()
+            .map(|path| absolute(path))
+            .collect::<Result<_, _>>()?,
         allow_network: arguments.allow_network,
         allow_drop_caches: arguments.allow_drop_caches,
         workloads: arguments.workloads,
@@ -209,13 +213,21 @@ fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
     })
 }
 
-/// Resolves relative paths against the current directory.
-fn absolute(paths: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
-    let absolute = |path: PathBuf| {
-        std::path::absolute(&path)
-            .map_err(|error| wrong_usage(format!("the path {}: {error}", path.display())))
-    };
-    paths.into_iter().map(absolute).collect()
+fn absolute_targets(given: &TargetNames) -> anyhow::Result<TargetNames> {
+    let mut names = TargetNames::default();
+    for (kind, name) in given.iter() {
+        match kind.key.is_path {
+            true => names.add(kind, absolute(name)?),
+            false => names.add(kind, name),
+        }
+    }
+    Ok(names)
+}
+
+/// Resolves a relative path against the current directory.
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|error| wrong_usage(format!("the path {}: {error}", path.display())))
 }
 
 fn host_name() -> anyhow::Result<String> {

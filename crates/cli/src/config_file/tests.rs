@@ -4,6 +4,7 @@ use super::example::example;
 use super::*;
 use crate::args::Command as Subcommand;
 use crate::args::daemons::{AgentArguments, CollectorArguments};
+use benchmesh_agent::targets::TargetNames;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -63,7 +64,7 @@ fn every_kind_of_value_becomes_an_option() {
     .unwrap();
     assert_eq!(agent.collector, "central:4750");
     assert_eq!(agent.labels.len(), 2);
-    assert_eq!(agent.policy.allow, [PathBuf::from("/mnt/a")]);
+    assert_eq!(agent.policy.targets.0, TargetNames::directories(["/mnt/a"]));
     assert!(agent.policy.allow_drop_caches && !agent.sample_always);
     assert_eq!(agent.sample_period, std::time::Duration::from_secs(2));
 }
@@ -72,7 +73,7 @@ fn every_kind_of_value_becomes_an_option() {
 fn the_command_line_wins() {
     let text = "collector = \"central:4750\"\nallow = [\"/a\", \"/b\"]\nname = \"n\"\n";
     let agent = agent(text, &["--allow", "/c", "--name=m"]).unwrap();
-    assert_eq!(agent.policy.allow, [PathBuf::from("/c")]);
+    assert_eq!(agent.policy.targets.0, TargetNames::directories(["/c"]));
     assert_eq!(agent.name.as_deref(), Some("m"));
     assert_eq!(agent.collector, "central:4750");
 }
@@ -147,7 +148,7 @@ fn a_reload_names_what_changed_and_keeps_the_old_where_it_is_wrong() {
     };
     let agent = agent.arguments;
     assert_eq!(agent.name.as_deref(), Some("typed"));
-    assert_eq!(agent.policy.allow.len(), 2);
+    assert_eq!(agent.policy.targets.0.iter().count(), 2);
     assert!(config.again().unwrap().is_none());
 }
 

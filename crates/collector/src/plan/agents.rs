@@ -6,6 +6,7 @@ use super::{
     select::{Selected, Selector},
     source::{Mistakes, NAMED as SHORT_LIST, first_few, listed},
 };
+use benchmesh_model::targets::Locator;
 use benchmesh_workloads::{params::nearest, workload::Needs};
 use std::path::Path;
 
@@ -63,7 +64,7 @@ fn taken_unasked<'f>(
 /// Whether an agent can take load on the target; without a target: whether it takes any.
 fn can_take(target: Option<&Target>, agent: &AgentFacts) -> bool {
     match target {
-        Some(target) => allows(agent, &target.path),
+        Some(target) => allows(agent, &target.locator),
         None => !agent.workloads.is_empty(),
     }
 }
@@ -172,33 +173,25 @@ fn labelled(agent: &AgentFacts) -> String {
     }
 }
 
-/// Whether the agent would work under the target's path.
-fn allows(agent: &AgentFacts, path: &str) -> bool {
-    match agent.surveyed.get(path) {
+/// Whether the agent would work on the target.
+fn allows(agent: &AgentFacts, target: &Locator) -> bool {
+    let text = target.to_string();
+    match agent.surveyed.get(&text) {
         Some(facts) => facts.allowed,
         None => agent
             .allowed
             .iter()
-            .any(|allowed| Path::new(path).starts_with(allowed)),
+            .any(|allowed| Path::new(&text).starts_with(allowed)),
     }
 }
 
-/// What an agent says of a path that it does not allow.
-fn why(agent: &AgentFacts, path: &str) -> String {
-    let facts = agent.surveyed.get(path);
+/// What an agent says of a target that it does not allow.
+fn why(agent: &AgentFacts, target: &Locator) -> String {
+    let facts = agent.surveyed.get(&target.to_string());
     let problem = facts.map_or("", |facts| facts.problem.as_str());
     match problem {
         "" => String::new(),
         problem => format!(": {problem}"),
-    }
-}
-
-/// What allows an agent to work there, as far as a path tells what it is.
-fn option(path: &str) -> &'static str {
-    let path = Path::new(path);
-    match path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-        true => "--allow-device",
-        false => "--allow",
     }
 }
 
@@ -210,22 +203,21 @@ fn allowing<'f>(
     let allowing: Vec<&AgentFacts> = fleet
         .iter()
         .copied()
-        .filter(|agent| allows(agent, &target.path))
+        .filter(|agent| allows(agent, &target.locator))
         .collect();
     if allowing.is_empty() {
         mistakes.at(
             &target.at,
             format!(
                 "no attached agent allows {}{}",
-                target.path,
+                target.locator,
                 fleet
                     .first()
-                    .map_or(String::new(), |agent| why(agent, &target.path))
+                    .map_or(String::new(), |agent| why(agent, &target.locator))
             ),
             format!(
-                "start the clients' agents with {} {}; attached: {}",
-                option(&target.path),
-                target.path,
+                "start the clients' agents with {}; attached: {}",
+                target.locator.option(),
                 first_few(
                     &fleet
                         .iter()
@@ -255,38 +247,34 @@ fn permitted(agent: &AgentFacts) -> String {
 /// Refuses selected agents that cannot work on the target.
 fn usable(target: &Target, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) {
     for agent in selected {
-        if !allows(agent, &target.path) {
+        let locator = &target.locator;
+        if !allows(agent, locator) {
             mistakes.at(
                 &target.at,
                 format!(
-                    "agent `{}` does not allow {}{}",
+                    "agent `{}` does not allow {locator}{}",
                     agent.name,
-                    target.path,
-                    why(agent, &target.path)
+                    why(agent, locator)
                 ),
                 format!(
-                    "start it with {} {}, or leave it out with [clients] select",
-                    option(&target.path),
-                    target.path
+                    "start it with {}, or leave it out with [clients] select",
+                    locator.option()
                 ),
             );
-        } else if let Some(facts) = agent.surveyed.get(&target.path)
+        } else if let Some(facts) = agent.surveyed.get(&locator.to_string())
             && !facts.problem.is_empty()
         {
             mistakes.at(
                 &target.at,
-                format!(
-                    "on agent `{}`, {}: {}",
-                    agent.name, target.path, facts.problem
-                ),
+                format!("on agent `{}`, {locator}: {}", agent.name, facts.problem),
                 "mend it there, or leave the agent out with [clients] select",
             );
         } else if !agent.survey_failed.is_empty() {
             mistakes.at(
                 &target.at,
                 format!(
-                    "agent `{}` could not look at {}: {}",
-                    agent.name, target.path, agent.survey_failed
+                    "agent `{}` could not look at {locator}: {}",
+                    agent.name, agent.survey_failed
                 ),
                 "mend it there, or leave the agent out with [clients] select",
             );

@@ -233,7 +233,7 @@ fn add_steps(
                 cell_name: place.name.clone(),
                 target: target.map_or_else(String::new, |target| target.name.clone()),
                 system: target.map_or_else(String::new, |target| target.system.clone()),
-                path: target.map_or_else(String::new, |target| target.path.clone()),
+                path: target.map_or_else(String::new, |target| target.locator.to_string()),
                 workload: joined(&loads, |load| &load.workload),
                 mode: joined(&loads, |load| &load.mode),
                 cache: phase.cache,

@@ -2,11 +2,16 @@
 //! from here. A workload declares its own.
 
 use super::{Cache, OnStall, Pairs};
+use benchmesh_model::targets::{LOCATOR_KEYS, Locator, LocatorKey};
 use benchmesh_workloads::{
     declare_keys, declare_words,
-    params::{Key, KeyValue, Keys, ValueType, table_schema, units::Span},
+    params::{
+        Absent, Key, KeyValue, Keys, Reader, Scope, ValueType, check_value, table_schema,
+        units::Span,
+    },
 };
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 /// The keys of [`LoadKeys`] that a matrix may have.
 pub const IN_MATRIX: &[&str] = &["clients", TASKS_PER_AGENT];
@@ -53,8 +58,54 @@ declare_keys! {
     pub struct TargetKeys {
         /// The storage system, as results name it: cephfs, glusterfs, ext4, ...
         "system" system: String = required;
-        /// Where every client of the run has it mounted, or a block device.
-        "path" path: String = required;
+        include locator: LocatorKeys;
+    }
+}
+
+/// The key of `[targets.NAME]` that says where the target is: one of the table of keys.
+#[derive(Debug)]
+pub struct LocatorKeys(pub Option<Locator>);
+
+impl Keys for LocatorKeys {
+    fn all() -> &'static [&'static Key] {
+        static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| LOCATOR_KEYS.iter().map(key).collect());
+        static ALL: LazyLock<Vec<&Key>> = LazyLock::new(|| KEYS.iter().collect());
+        fn key(key: &&'static LocatorKey) -> Key {
+            Key {
+                name: key.name,
+                doc: key.doc,
+                absent: match LOCATOR_KEYS.len() {
+                    1 => Absent::Required,
+                    _ => Absent::Described("one of these keys is required"),
+                },
+                value: Option::<String>::value_type,
+                check: check_value::<Option<String>>,
+                min: None,
+                max: None,
+                modes: None,
+                only: None,
+                because: None,
+            }
+        }
+        &ALL
+    }
+
+    /// The first that is given: a target has exactly one.
+    fn read_from(reader: &mut Reader<'_>) -> Option<Self> {
+        let read = |(key, declared): (&&'static LocatorKey, &&Key)| {
+            let value = reader.value::<Option<String>>(declared)??;
+            Some(Locator { key, value })
+        };
+        let given: Vec<Locator> = LOCATOR_KEYS
+            .iter()
+            .zip(Self::all())
+            .filter_map(read)
+            .collect();
+        Some(Self(given.into_iter().next()))
+    }
+
+    fn condition_holds(&self, _key: &str, _scope: &Scope<'_>) -> bool {
+        true
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn of_agent(
     let hello = &member.hello;
     let some = |value: String, empty: bool| (!empty).then_some(value);
     let targets = plan.targets.iter().filter_map(|target| {
-        let facts = found.get(&target.path)?;
+        let facts = found.get(&target.locator.to_string())?;
         let known = facts.allowed && (!facts.file_system.is_empty() || facts.problem.is_empty());
         known.then(|| of_target(target, facts, &inventory.packages))
     });
@@ -103,7 +103,7 @@ fn of_target(
     NewRunTarget {
         target: target.name.clone(),
         system: target.system.clone(),
-        path: target.path.clone(),
+        path: target.locator.to_string(),
         mount_source: facts.mount_source.clone(),
         mount_type: facts.file_system.clone(),
         mount_options: facts.mount_options.clone(),

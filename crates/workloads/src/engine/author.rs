@@ -39,4 +39,4 @@ pub(crate) use crate::target::sandbox::{
 pub(crate) use crate::target::size::{LARGEST_BYTES, Row, Rows, SizeSpec};
 pub(crate) use crate::target::write_buffer::WriteBuffer;
 pub(crate) use crate::{declare_keys, declare_words, error_chain};
-pub(crate) use benchmesh_model::targets::{DEVICE, DIRECTORY};
+pub(crate) use benchmesh_model::targets;

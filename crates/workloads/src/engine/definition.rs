@@ -66,6 +66,12 @@ pub struct About {
 }
 
 impl About {
+    /// The kinds of targets that it takes, in a sentence.
+    pub fn target_nouns(&self) -> String {
+        let nouns: Vec<&str> = self.targets.iter().map(|kind| kind.noun).collect();
+        nouns.join(" or ")
+    }
+
     /// For `..About::WITHOUT_TARGET` in a workload that needs neither target nor peer.
     pub const WITHOUT_TARGET: About = About {
         name: "",

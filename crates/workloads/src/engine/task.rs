@@ -136,15 +136,15 @@ impl Task {
         spec: &TaskSpec,
         control: &PrepareControl,
     ) -> Result<Task, TaskError> {
-        let kinds = workload.about().targets;
-        if let Some(place) = spec.place.as_ref().filter(|it| !kinds.contains(&it.kind())) {
-            let nouns: Vec<&str> = kinds.iter().map(|kind| kind.noun).collect();
+        let about = workload.about();
+        let is_other = |place: &&Place| !about.targets.contains(&place.kind());
+        if let Some(place) = spec.place.as_ref().filter(is_other) {
             return Err(TaskError::Unsupported {
                 why: format!(
                     "`{}` works in {}, and {} is {}",
                     spec.workload,
-                    nouns.join(" or "),
-                    place.path().display(),
+                    about.target_nouns(),
+                    place.name(),
                     place.kind().noun
                 ),
             });

@@ -1,8 +1,7 @@
 //! What one task works on, as its kind of target opens it.
 
-use super::sandbox::{Device, Dir, RunDirectory, SandboxError, task_dir_name};
+use super::sandbox::{Device, Dir, RunDirectory, SandboxError, Space, task_dir_name};
 use benchmesh_model::targets::{DEVICE, DIRECTORY, TargetKind};
-use std::path::Path;
 use std::sync::Arc;
 
 /// One cell of a run's directory, in which each task has a directory of its own.
@@ -41,10 +40,19 @@ impl Place {
     }
 
     /// For messages.
-    pub fn path(&self) -> &Path {
-        match self {
+    pub fn name(&self) -> String {
+        let path = match self {
             Place::Directory(cell) => cell.run.dir().path(),
             Place::Device(device) => device.path(),
+        };
+        path.display().to_string()
+    }
+
+    /// What is free there now. `None`: it does not say, or has no such limit. May hang with the target.
+    pub fn free(&self) -> Option<Space> {
+        match self {
+            Place::Directory(cell) => Space::of(cell.run.dir().fd()).ok(),
+            Place::Device(_) => None,
         }
     }
 

@@ -13,6 +13,7 @@ mod lock;
 mod marker;
 mod remove;
 mod run_directory;
+mod space;
 
 pub use device::{AllowedDevices, Device};
 pub use device_identity::DeviceIdentity;
@@ -21,6 +22,7 @@ pub(crate) use dir::foreign_kind;
 pub use leftovers::{Leftover, Proof, Usage, find_leftovers, remove_leftover};
 pub(crate) use run_directory::task_dir_name;
 pub use run_directory::{Make, RunDirectory};
+pub use space::Space;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -37,6 +39,11 @@ pub enum SandboxError {
         path.display(), if allowed.is_empty() { "none" } else { allowed }
     )]
     NotAllowed { path: PathBuf, allowed: String },
+    #[error("`{target}` is not a target that this agent allows; start the agent with --{option}")]
+    TargetNotAllowed {
+        target: String,
+        option: &'static str,
+    },
     #[error(
         "`{name}` cannot be the name of a {what}: use letters, digits, `-`, `_` and `.`, at most 100 of them"
     )]

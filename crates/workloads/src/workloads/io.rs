@@ -44,7 +44,7 @@ impl Definition for Job {
         revision: 4,
         summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other or many at once",
         modes: MODES,
-        targets: &[&DIRECTORY, &DEVICE],
+        targets: &[&targets::DIRECTORY, &targets::DEVICE],
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",

@@ -44,14 +44,14 @@ impl QueuedCommand {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::path::PathBuf;
+    use benchmesh_model::targets::Locator;
     use std::sync::mpsc;
 
     fn path(path: &str) -> RunPath {
         RunPath {
             mesh: String::from("m"),
             run_uid: String::from("u"),
-            path: PathBuf::from(path),
+            target: Locator::path(path),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::command::{Answer, MakeDirectory, PlaceName, Progress, Refusal, Refusa
 use crate::runner::per_minute::PerMinute;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
 use crate::runner::{Permissions, caches, survey};
+use crate::targets::RunName;
 use crate::telemetry::{RunId, RunUid, Scope};
 use benchmesh_workloads::sandbox::Make;
 use benchmesh_workloads::task::PrepThreads;
@@ -139,18 +140,22 @@ fn work(
         })
     };
     match request {
-        Request::Survey { paths, sources } => Ok(Answer::Survey(survey::survey(
+        Request::Survey { targets, sources } => Ok(Answer::Survey(survey::survey(
             &permissions.policy,
             permissions.scratch.as_deref(),
-            &paths,
+            &targets,
             &sources,
         ))),
         Request::OpenRunDirectory {
             run_uid,
-            path,
+            target,
             make,
         } => {
-            let open = |make| permissions.open_run(mesh, &run_uid, &path, make);
+            let run = RunName {
+                mesh,
+                uid: &run_uid,
+            };
+            let open = |make| permissions.open_run(run, &target, make);
             // One that is there may have been made by this command before its answer was lost.
             let mut facts = open(Make::Never)?;
             if !facts.found && matches!(make, MakeDirectory::IfMissing) {
@@ -159,18 +164,24 @@ fn work(
             }
             Ok(Answer::RunDirectory(facts))
         }
-        Request::RemoveRunDirectory { run_uid, path } => permissions
-            .remove_run(mesh, &run_uid, &path, &mut removed)
-            .map(|()| Answer::Done),
+        Request::RemoveRunDirectory { run_uid, target } => {
+            let run = RunName {
+                mesh,
+                uid: &run_uid,
+            };
+            permissions
+                .remove_run(run, &target, &mut removed)
+                .map(|()| Answer::Done)
+        }
         Request::RemoveCell {
             run_uid,
-            path,
+            target,
             cell,
             task_index,
         } => {
             let place = PlaceName {
                 run_uid,
-                path,
+                target,
                 cell,
             };
             permissions

@@ -5,8 +5,9 @@ use crate::command::{Answer, Outcome, Request};
 use crate::envelope::Sequence;
 use crate::runner::RunnerRequest;
 use crate::runner::permissions::Permissions;
+use crate::targets::RunName;
+use benchmesh_model::targets::Locator;
 use benchmesh_workloads::clock::{self, MonoNanos};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Operations of stopped tasks may still be in flight in a directory that is removed.
@@ -20,21 +21,23 @@ const MOST_MADE: usize = 4096;
 pub(in crate::runner) struct RunPath {
     pub(super) mesh: String,
     pub(super) run_uid: String,
-    pub(super) path: PathBuf,
+    pub(super) target: Locator,
 }
 
 impl RunPath {
     /// The directory that a command is about.
     pub(super) fn of(mesh: &str, request: &Request) -> Option<Self> {
-        let (Request::OpenRunDirectory { run_uid, path, .. }
-        | Request::RemoveRunDirectory { run_uid, path }) = request
+        let (Request::OpenRunDirectory {
+            run_uid, target, ..
+        }
+        | Request::RemoveRunDirectory { run_uid, target }) = request
         else {
             return None;
         };
         Some(Self {
             mesh: mesh.to_owned(),
             run_uid: run_uid.clone(),
-            path: path.clone(),
+            target: target.clone(),
         })
     }
 
@@ -82,10 +85,14 @@ impl Slots {
 }
 
 fn remove(permissions: &Permissions, run: &RunPath) {
-    let path = run.path.display();
+    let path = &run.target;
     let mut left = String::new();
     for _ in 0..TRIES {
-        match permissions.remove_run(&run.mesh, &run.run_uid, &run.path, &mut |_| {}) {
+        let name = RunName {
+            mesh: &run.mesh,
+            uid: &run.run_uid,
+        };
+        match permissions.remove_run(name, &run.target, &mut |_| {}) {
             Ok(()) => {
                 tracing::info!(run = %run.run_uid, %path, "removed the directory of a run that the restored database does not know");
                 return;

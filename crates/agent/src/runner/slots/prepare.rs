@@ -279,10 +279,10 @@ mod tests {
     use crate::runner::{Contact, Permissions, RunnerDeps, SamplerControl};
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};
+    use crate::targets::TargetNames;
     use crate::telemetry::{MeshMicros, Scope};
     use crate::wire::reply::Outgoing;
     use benchmesh_workloads::task::{Cache, OnStall};
-    use std::path::PathBuf;
     use std::time::Duration;
     use tokio::sync::{mpsc, watch};
 
@@ -326,7 +326,7 @@ mod tests {
         let contact = Contact::default();
         contact.touch();
         let policy = PolicyConfig {
-            allow: vec![PathBuf::from("/tmp")],
+            targets: TargetNames::directories(["/tmp"]),
             ..PolicyConfig::default()
         };
         let mut slots = Slots::new(

@@ -11,6 +11,7 @@ use super::{
     caches, group,
     load::{load, workload_of},
     params::matrix,
+    targets::check_kinds,
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
 use toml::de::DeTable;
@@ -116,6 +117,10 @@ fn phase(
         phase.targets = phase_targets(&mut section, needs, workload.name(), targets, mistakes);
         let matrix = matrix(&mut section, workload, mistakes);
         phase.groups = vec![load(&mut section, "", workload, &matrix, mistakes)];
+    }
+    for group in &phase.groups {
+        let chosen = phase.targets.iter().filter_map(|index| targets.get(*index));
+        check_kinds(group.workload.0, chosen, &group.at, mistakes);
     }
     if let Some(given) = name {
         phase.name = given;

@@ -7,7 +7,11 @@ use super::super::{
     select::{Selected, Selector},
     source::{Mistakes, Position},
 };
-use benchmesh_workloads::params::Keys;
+use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
+use benchmesh_workloads::{
+    params::Keys,
+    workload::{Needs, Workload},
+};
 use std::path::Path;
 
 pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
@@ -51,7 +55,11 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
     }
     let keys = section.keys::<TargetKeys>(mistakes);
     section.refuse_rest(&names(&[TargetKeys::all()]), mistakes);
-    let (system, path) = keys.map_or_else(Default::default, |keys| (keys.system, keys.path));
+    check_count(&section, mistakes);
+    let (system, locator) = match keys {
+        Some(keys) => (keys.system, keys.locator.0),
+        None => Default::default(),
+    };
     if section.table.contains_key("system") && system.trim().is_empty() {
         mistakes.at(
             &section.place_of("system"),
@@ -59,28 +67,60 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
             "say what storage it is, as results shall name it",
         );
     }
-    let at = section.place_of("path");
-    let path = match section.table.contains_key("path") {
-        true => checked_path(path, &at, mistakes),
-        false => path,
+    // What is missing has been reported.
+    let locator = locator.unwrap_or_else(|| Locator::path(""));
+    let at = section.place_of(locator.key.name);
+    let locator = match section.table.contains_key(locator.key.name) {
+        true => checked(locator, &at, mistakes),
+        false => locator,
     };
     Target {
         name,
         system,
-        path,
+        locator,
         at,
+    }
+}
+
+/// A target is in one place. Where there is only one key, it is required and reported as any other.
+fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
+    let keys: Vec<&str> = LOCATOR_KEYS.iter().map(|key| key.name).collect();
+    let is_given = |key: &&&str| section.table.contains_key(**key);
+    let given: Vec<&&str> = keys.iter().filter(is_given).collect();
+    match given[..] {
+        [] if keys.len() > 1 => mistakes.at(
+            &section.position,
+            "it does not say where the target is",
+            format!("write one of {}", keys.join(", ")),
+        ),
+        [_, second, ..] => mistakes.at(
+            &section.place_of(second),
+            "it says more than once where the target is",
+            format!("keep one of {}", keys.join(", ")),
+        ),
+        [] | [_] => {}
+    }
+}
+
+/// A path takes its shortest spelling.
+fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Locator {
+    if locator.value.trim().is_empty() {
+        mistakes.at(
+            at,
+            format!("the {} is empty", locator.key.name),
+            "say where the clients find the target",
+        );
+        return locator;
+    }
+    match locator.key.is_path {
+        true => Locator::path(checked_path(locator.value, at, mistakes)),
+        false => locator,
     }
 }
 
 /// An absolute path in its shortest spelling.
 fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> String {
-    if path.trim().is_empty() {
-        mistakes.at(
-            at,
-            "the path is empty",
-            "say where the clients have the target mounted",
-        );
-    } else if !path.starts_with('/') {
+    if !path.starts_with('/') {
         mistakes.at(
             at,
             "the path is not absolute",
@@ -99,6 +139,34 @@ fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> Str
             .into_owned();
     }
     path
+}
+
+/// Refuses targets that a workload cannot work on, as far as their keys tell. What a path leads to is only known when a
+/// task is prepared.
+pub(super) fn check_kinds<'t>(
+    workload: &dyn Workload,
+    targets: impl Iterator<Item = &'t Target>,
+    at: &Position,
+    mistakes: &mut Mistakes<'_>,
+) {
+    let about = workload.about();
+    let is_other = |target: &&Target| {
+        let mut kinds = about.targets.iter();
+        about.needs == Needs::Target && !kinds.any(|kind| kind.key == target.locator.key)
+    };
+    for target in targets.filter(is_other) {
+        mistakes.at(
+            at,
+            format!(
+                "`{}` works in {}, and target `{}` is {}",
+                about.name,
+                about.target_nouns(),
+                target.name,
+                target.locator
+            ),
+            "name the other targets in the phase's `targets`",
+        );
+    }
 }
 
 pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
@@ -180,4 +248,48 @@ pub(super) fn selector(
         position,
         names_at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::plan::source::Source;
+    use benchmesh_model::targets::LocatorKey;
+    use benchmesh_workloads::registry;
+
+    static POOL: LocatorKey = LocatorKey {
+        name: "pool",
+        doc: &[],
+        is_path: false,
+    };
+
+    #[test]
+    fn a_workload_refuses_targets_of_other_kinds() {
+        let target = |locator| Target {
+            name: "t".to_owned(),
+            system: "s".to_owned(),
+            locator,
+            at: Position::default(),
+        };
+        let pool = target(Locator {
+            key: &POOL,
+            value: "bench".to_owned(),
+        });
+        let directory = target(Locator::path("/mnt/a"));
+        let source = Source {
+            text: String::new(),
+            file: "p.toml".to_owned(),
+        };
+        for (name, refused) in [("io", 1), ("fill", 1), ("null", 0)] {
+            let mut mistakes = Mistakes::new(&source);
+            let workload = registry::find(name).unwrap();
+            let targets = [&pool, &directory].into_iter();
+            check_kinds(workload, targets, &Position::default(), &mut mistakes);
+            let errors = mistakes.into_errors();
+            assert_eq!(errors.errors.len(), refused, "{errors}");
+            assert!(refused == 0 || errors.to_string().contains("`t` is pool:bench"));
+        }
+    }
 }

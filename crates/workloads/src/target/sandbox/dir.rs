@@ -1,6 +1,6 @@
 //! A directory by its kept descriptor: names are opened beneath it and nowhere else.
 
-use super::SandboxError;
+use super::{SandboxError, Space};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -143,12 +143,9 @@ impl Dir {
 
     /// Bytes of its file system that an unprivileged user may still take; all there are where it does not say how large it is.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
-        let facts = rustix::fs::fstatvfs(&self.fd)
-            .map_err(|errno| SandboxError::io("ask for the free space of", &self.path, errno))?;
-        Ok(match facts.f_blocks {
-            0 => u64::MAX,
-            _ => facts.f_bavail.saturating_mul(facts.f_frsize),
-        })
+        Space::of(&self.fd)
+            .map(|space| space.free_bytes)
+            .map_err(|errno| SandboxError::io("ask for the free space of", &self.path, errno))
     }
 
     /// Which file system it is on: directories of one device share their free space.

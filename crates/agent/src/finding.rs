@@ -1,0 +1,59 @@
+//! One line of what `doctor` finds.
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    /// The agent works; a measurement or a kind of load lacks something.
+    Warn,
+    /// The agent does not work as it is configured.
+    Fail,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// What was looked at, such as `clock` or `path`.
+    pub check: &'static str,
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do, where something can be done.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            check,
+            verdict: Verdict::Ok,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    pub(crate) fn warn(
+        check: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            check,
+            verdict: Verdict::Warn,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    pub(crate) fn fail(
+        check: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            verdict: Verdict::Fail,
+            ..Self::warn(check, found, remedy)
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The targets that an agent's configuration allows, of whichever kind: each kind is one file below this one, and one line
+//! of [`OPENED_BY`].
+//!
+//! Every call may hang with the target, so it is made on a thread of its own.
+
+mod device;
+pub(crate) mod directory;
+
+use crate::finding::Finding;
+use benchmesh_model::targets::{DIRECTORY, KINDS, Locator, TargetKind};
+use benchmesh_workloads::sandbox::{Make, SandboxError, Space};
+use benchmesh_workloads::task::Place;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How one kind is opened and examined.
+struct Kind {
+    about: &'static TargetKind,
+    /// Takes what the configuration names.
+    allow: fn(Vec<PathBuf>) -> Result<AllowedOfKind, SandboxError>,
+    /// What `doctor` finds of one name.
+    examine: fn(&Path) -> Vec<Finding>,
+}
+
+/// In the order of the table of kinds.
+const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND];
+
+/// All that an agent allows of one kind.
+trait AllowedTargets: fmt::Debug + Send + Sync {
+    /// The target that a locator of the kind's key names. `None`: there is none of this kind that is allowed.
+    fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
+
+    /// As the mesh is told.
+    fn names(&self) -> Vec<PathBuf>;
+}
+
+type AllowedOfKind = Arc<dyn AllowedTargets>;
+
+/// A target that was asked for. What its agent does not allow is refused by every call.
+pub trait Target {
+    /// Opens the run's directory, or makes it. A kind without one has found it.
+    fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
+
+    /// Removes what the run has there; `progress` is told now and then how much is gone. Nothing there is no error.
+    fn remove_run(
+        &self,
+        run: RunName<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SandboxError>;
+
+    /// Removes what one task has laid out.
+    fn remove_cell(
+        &self,
+        run: RunName<'_>,
+        cell: &str,
+        task_index: u32,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SandboxError>;
+
+    /// What a task works on. `None`: the run has not been opened there, or is gone.
+    fn place(
+        &self,
+        run: RunName<'_>,
+        cell: &str,
+        task_index: u32,
+    ) -> Result<Option<Place>, SandboxError>;
+
+    /// `None`: it does not say, or has no such limit.
+    fn free(&self) -> Option<Space>;
+
+    /// What can be said before anything runs on it. The caller adds the locator.
+    fn survey(&self) -> PathFacts;
+}
+
+/// A run, by the names that its directory has.
+#[derive(Clone, Copy, Debug)]
+pub struct RunName<'a> {
+    pub mesh: &'a str,
+    pub uid: &'a str,
+}
+
+/// One target or path. An empty `problem` says that it can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathFacts {
+    /// The locator of a target.
+    pub path: String,
+    pub allowed: bool,
+    pub exists: bool,
+    pub problem: String,
+    pub free_bytes: i64,
+    /// -1: the file system has no such limit.
+    pub free_files: i64,
+    pub file_system: String,
+    pub device: String,
+    /// What is mounted there: a device, `server:/export`, ...
+    pub mount_source: String,
+    pub mount_options: String,
+    /// 0: not known.
+    pub size_bytes: i64,
+    /// Of them, what ordinary users can have. 0: not known.
+    pub usable_bytes: i64,
+    /// What the policy keeps free there.
+    pub floor_bytes: i64,
+    pub floor_files: i64,
+    /// The devices beneath the mount, from top to bottom.
+    pub beneath: Vec<String>,
+}
+
+/// A run's directory on a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunDirectoryFacts {
+    pub found: bool,
+    pub made: bool,
+    pub nonce: String,
+    pub free_bytes: i64,
+}
+
+/// A target of the configuration that cannot be allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("--{option}: the path cannot be allowed")]
+pub struct NotAllowable {
+    /// The option that names it.
+    pub option: &'static str,
+    #[source]
+    pub source: SandboxError,
+}
+
+/// The targets that an agent allows. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Targets(Vec<(&'static TargetKind, AllowedOfKind)>);
+
+impl Targets {
+    /// # Errors
+    /// When a name does not lead to a target of its kind.
+    pub fn allow(names: &TargetNames) -> Result<Self, NotAllowable> {
+        let allow = |kind: &Kind| {
+            let names = names.of(kind.about).map(Path::to_owned).collect();
+            match (kind.allow)(names) {
+                Ok(allowed) => Ok((kind.about, allowed)),
+                Err(source) => Err(NotAllowable {
+                    option: kind.about.option,
+                    source,
+                }),
+            }
+        };
+        OPENED_BY
+            .iter()
+            .map(allow)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, allowed)| allowed.names().is_empty())
+    }
+
+    /// Opens a target by its locator.
+    ///
+    /// # Errors
+    /// When no kind of its key allows it.
+    pub fn open(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, SandboxError> {
+        // A directory takes every path, so the kinds after it are asked first.
+        let of_key = self.0.iter().rev();
+        let mut of_key = of_key.filter(|(kind, _)| kind.key == locator.key);
+        of_key
+            .find_map(|(_, allowed)| allowed.find(&locator.value))
+            .ok_or_else(|| SandboxError::TargetNotAllowed {
+                target: locator.to_string(),
+                option: locator.likely_kind().option,
+            })
+    }
+
+    /// The canonical names of one kind.
+    #[must_use]
+    pub fn names_of(&self, kind: &TargetKind) -> Vec<PathBuf> {
+        let mut kinds = self.0.iter();
+        let found = kinds.find(|(of, _)| *of == kind);
+        found.map_or_else(Vec::new, |(_, allowed)| allowed.names())
+    }
+
+    /// All of them as the mesh is told: paths, and the locators of what has none.
+    #[must_use]
+    pub fn locators(&self) -> Vec<PathBuf> {
+        let mut locators = Vec::new();
+        for (kind, allowed) in &self.0 {
+            locators.extend(
+                allowed
+                    .names()
+                    .into_iter()
+                    .map(|name| match kind.key.is_path {
+                        true => name,
+                        false => format!("{}:{}", kind.key.name, name.display()).into(),
+                    }),
+            );
+        }
+        locators
+    }
+}
+
+/// What `doctor` finds of one name of the configuration.
+#[must_use]
+pub fn examine(kind: &TargetKind, name: &Path) -> Vec<Finding> {
+    let opened_by = OPENED_BY.iter().find(|it| it.about == kind);
+    opened_by.map_or_else(Vec::new, |it| (it.examine)(name))
+}
+
+/// What the configuration names, by kind: paths, or whatever else names a target of the kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetNames(Vec<(&'static TargetKind, PathBuf)>);
+
+impl TargetNames {
+    pub fn add(&mut self, kind: &'static TargetKind, name: impl Into<PathBuf>) {
+        self.0.push((kind, name.into()));
+    }
+
+    /// Only directories.
+    #[must_use]
+    pub fn directories<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
+        let mut names = Self::default();
+        paths
+            .into_iter()
+            .for_each(|path| names.add(&DIRECTORY, path));
+        names
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those of one kind.
+    pub fn of(&self, kind: &'static TargetKind) -> impl Iterator<Item = &Path> {
+        let names = self.0.iter().filter(move |(of, _)| *of == kind);
+        names.map(|(_, name)| name.as_path())
+    }
+
+    /// All of them, kind by kind in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static TargetKind, &Path)> {
+        let kinds = KINDS.iter().copied();
+        kinds.flat_map(|kind| self.of(kind).map(move |name| (kind, name)))
+    }
+
+    /// Directories in which runs make theirs.
+    pub fn with_run_directories(&self) -> impl Iterator<Item = &Path> {
+        let names = self.iter().filter(|(kind, _)| kind.has_run_directory);
+        names.map(|(_, name)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_the_table_is_opened() {
+        let opened: Vec<&TargetKind> = OPENED_BY.iter().map(|kind| kind.about).collect();
+        assert_eq!(opened, KINDS);
+    }
+}
