@@ -5,6 +5,9 @@
 use std::fmt;
 use uuid::Uuid;
 
+/// Batches that may be sent and not acked: the collector gathers those of two minutes, one a second, for one commit.
+pub const WINDOW_BATCHES: usize = 256;
+
 /// One file of batches; unique in the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpoolId(pub Uuid);

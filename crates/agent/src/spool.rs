@@ -25,8 +25,8 @@ mod model;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::envelope::WINDOW_BATCHES;
 pub use error::SpoolError;
 pub use handle::Spool;
 pub use requests::{Acked, Attached, Entry};
 pub use samples::Samples;
-pub(crate) use window::WINDOW_BATCHES;

@@ -16,6 +16,7 @@ pub(crate) mod feed;
 mod lasting;
 pub(crate) mod pending;
 mod receipt;
+pub(crate) mod recent;
 pub(crate) mod reserve;
 pub(crate) mod source;
 mod statements;

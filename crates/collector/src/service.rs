@@ -261,7 +261,12 @@ impl Collector {
             let (fleet, closing) = (fleet.clone(), closing.clone());
             async move { fleet.watch(closing).await }
         });
-        tasks.spawn(maintain_clock(
+        tasks.spawn(keep_anchor(
+            store.clone(),
+            Arc::clone(&clock),
+            closing.clone(),
+        ));
+        tasks.spawn(watch_wall_clock(
             store.clone(),
             Arc::clone(&clock),
             closing.clone(),
@@ -502,8 +507,26 @@ async fn restore(
     Ok((clock, known, samplers))
 }
 
-/// Persists the anchor, and records steps of the wall clock.
-async fn maintain_clock(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
+/// Persists the anchor of mesh time, with the rows that are gathered.
+async fn keep_anchor(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
+    let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let keep = async {
+        loop {
+            ticks.tick().await;
+            if let Err(error) = store.set_clock_anchor(clock.anchor_now()).await {
+                error!(%error, "cannot store the anchor of mesh time");
+            }
+        }
+    };
+    tokio::select! {
+        () = closing.cancelled() => {}
+        () = keep => {}
+    }
+}
+
+/// Records steps of the wall clock.
+async fn watch_wall_clock(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
     let mut monitor = WallClockMonitor::new(clock.wall_ahead_us());
     let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -511,9 +534,6 @@ async fn maintain_clock(store: Store, clock: Arc<MeshClock>, closing: Cancellati
         tokio::select! {
             () = closing.cancelled() => return,
             _ = ticks.tick() => {}
-        }
-        if let Err(error) = store.set_clock_anchor(clock.anchor_now()).await {
-            error!(%error, "cannot store the anchor of mesh time");
         }
         let Some(step_us) = monitor.check(clock.wall_ahead_us()) else {
             continue;

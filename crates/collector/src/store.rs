@@ -27,6 +27,7 @@ pub use crate::database::{Blocked, StoreError};
 pub use busy::Busy;
 pub(crate) use finish::last_samples::HOSTS_AWAITED;
 pub use left::DirectoryLeft;
+pub(crate) use publisher::MAX_WINDOW;
 pub use publisher::Publisher;
 pub use writer::GROUP_ROWS;
 
@@ -42,14 +43,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use writer::WriterHandle;
+use writer::{Calm, Haste, WriterHandle};
 
 /// How long `close` waits for the store's own readers before it closes the writer on them.
 const QUIET_END: Duration = Duration::from_secs(5);
+
+/// How long somebody who asks waits for the intervals of running steps.
+const REFRESH_WITHIN: Duration = Duration::from_secs(2);
+/// Those who ask at once; further ones wait.
+const QUEUED_REFRESHES: usize = 64;
 
 /// An open database. Cheap to clone; the last word is `close`.
 #[derive(Clone, Debug)]
@@ -79,6 +85,8 @@ struct Shared {
     /// Cancelled first at `close`: ends the store's own readers and writers.
     closing: CancellationToken,
     rows: Arc<Semaphore>,
+    /// Asks the task that follows running steps for a look now; it drops what it was sent when it is done.
+    refresh: mpsc::Sender<oneshot::Sender<()>>,
     live: Feed,
     reserve: Arc<Reserve>,
     blocked: blocked::Blockage,
@@ -91,6 +99,10 @@ struct Shared {
 impl Store {
     /// Opens the database at `path`; makes it when there is none, brings an older one up to date.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_in(path, Calm::default()).await
+    }
+
+    async fn open_in(path: &Path, calm: Calm) -> Result<Self, StoreError> {
         let opened = open::open(path).await?;
         let live = Feed::new();
         let reserve = Arc::new(Reserve::of(&opened.path));
@@ -102,7 +114,9 @@ impl Store {
             opened.lock,
             ingest,
             blocked.clone(),
+            calm,
         )?;
+        let (refresh, refreshes) = mpsc::channel(QUEUED_REFRESHES);
         let store = Self {
             shared: Arc::new(Shared {
                 path: opened.path,
@@ -113,6 +127,7 @@ impl Store {
                 tasks: Mutex::new(vec![task]),
                 closing: CancellationToken::new(),
                 rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
+                refresh,
                 live,
                 reserve,
                 blocked,
@@ -127,7 +142,7 @@ impl Store {
         let weak = Arc::downgrade(&store.shared);
         let mut tasks = store.shared.tasks.lock().await;
         tasks.push(tokio::spawn(finish::recompute_late(weak.clone())));
-        tasks.push(tokio::spawn(finish::follow::follow(weak)));
+        tasks.push(tokio::spawn(finish::follow::follow(weak, refreshes)));
         drop(tasks);
         Ok(store)
     }
@@ -177,6 +192,7 @@ impl Store {
             self.shared.writer.clone(),
             Arc::clone(&self.shared.rows),
             Arc::clone(&self.shared.newest),
+            self.shared.live.clone(),
             agent,
             host,
             net_namespace,
@@ -193,7 +209,7 @@ impl Store {
         self.shared.reserve.take_was_low()
     }
 
-    /// Notifications of committed rows.
+    /// Notifications of rows that have come, and of commits.
     pub fn live(&self) -> &Feed {
         &self.shared.live
     }
@@ -206,6 +222,7 @@ impl Store {
         sequence: u64,
     ) -> Result<(), StoreError> {
         let mut commits = self.shared.live.commits();
+        self.flush().await;
         loop {
             commits.mark_unchanged();
             // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database is
@@ -258,7 +275,7 @@ impl Store {
 
     pub async fn set_clock_anchor(&self, anchor: Anchor) -> Result<(), StoreError> {
         self.note(anchor.mesh_us);
-        self.write(anchor, |anchor, connection| {
+        self.write_in(Haste::WithOthers, anchor, |anchor, connection| {
             Box::pin(async move {
                 sqlx::query(
                     "UPDATE meta SET clock_boot_id = ?, clock_boottime_ns = ?, clock_mesh_us = ?",
@@ -278,6 +295,8 @@ impl Store {
     /// Writes everything queued, refuses later writes, and closes the file. Sessions should have ended before.
     pub async fn close(&self) {
         self.shared.closing.cancel();
+        // The store's own tasks may wait for what is gathered.
+        self.flush().await;
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
         // Readers first: only the last connection takes the WAL with it, and only one that may write can.
         let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
@@ -304,7 +323,52 @@ impl Store {
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.shared.writer.write(data, apply).await
+        self.write_in(Haste::AtOnce, data, apply).await
+    }
+
+    pub(crate) async fn write_in<D, T>(
+        &self,
+        haste: Haste,
+        data: D,
+        apply: writer::Apply<D, T>,
+    ) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.shared.writer.write(data, apply, haste).await
+    }
+
+    /// Commits everything that has come, so that a reader sees it. While the database cannot be written it does
+    /// nothing: what is read then is of before.
+    pub async fn flush(&self) {
+        let commit = self.write((), |(), _| Box::pin(async { Ok(()) }));
+        tokio::select! {
+            biased;
+            _ = self.is_blocked() => {}
+            committed = commit => if let Err(error) = committed {
+                tracing::debug!(%error, "what was gathered is not committed");
+            },
+        }
+    }
+
+    /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next is
+    /// of now.
+    pub async fn refresh(&self) {
+        self.flush().await;
+        if self.shared.blocked.borrow().is_some() {
+            return;
+        }
+        let (done, followed) = oneshot::channel();
+        let follow = async {
+            if self.shared.refresh.send(done).await.is_ok() {
+                // The sender is dropped when it is done.
+                let _ = followed.await;
+            }
+        };
+        if timeout(REFRESH_WITHIN, follow).await.is_err() {
+            tracing::debug!("the timeline of a running step is delayed");
+        }
     }
 
     /// Remembers an instant that the collector's clock gave.

@@ -1,13 +1,12 @@
 //! The window of batches that were given to a session and are not acked yet.
 
 use crate::clock;
-use crate::envelope::{Envelope, Sequence, SpoolId};
+use crate::envelope::{Envelope, Sequence, SpoolId, WINDOW_BATCHES};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Batches that may be sent and not acked: enough to keep a slow link busy, few enough to be bounded in memory.
-pub(crate) const WINDOW_BATCHES: usize = 32;
+/// Bytes that may be sent and not acked: enough to keep a slow link busy, few enough to be bounded in memory.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// One batch on its way.

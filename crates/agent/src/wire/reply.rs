@@ -1,7 +1,7 @@
 //! What the agent says, as messages.
 
 use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
-use crate::envelope::Announced;
+use crate::envelope::{Announced, WINDOW_BATCHES};
 use crate::host::HostFacts;
 use crate::policy::PolicyFacts;
 use crate::sampler::DaemonRule;
@@ -122,6 +122,7 @@ fn hello_message(hello: Hello) -> v1::Hello {
         pid: hello.pid,
         daemon_rules: hello.daemon_rules.into_iter().map(daemon_rule).collect(),
         sample_always: hello.sample_always,
+        window_batches: u32::try_from(WINDOW_BATCHES).unwrap_or(u32::MAX),
         state_directory: hello.state_directory,
         started_ns: stamp(hello.started),
     }

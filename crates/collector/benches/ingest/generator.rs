@@ -91,6 +91,7 @@ async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, Stri
         }),
         net_namespace: format!("net:[{session}]"),
         spool_ids: vec![format!("spool-{session}")],
+        window_batches: AHEAD as u32,
         ..proto::Hello::default()
     };
     let hello = proto::AgentMessage {

@@ -4,6 +4,7 @@
 //! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
 //! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches
 //! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
+//! `... -- writes --sessions 1 --daemons 10` says what is written to the disk for an hour of samples.
 //! `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
@@ -20,12 +21,13 @@ mod generator;
 mod load;
 mod usage;
 mod writer;
+mod writes;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 const HELP: &str = "\
-cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [OPTION]...
+cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writes] [OPTION]...
   --rounds N     writer: 7; end-to-end: 1
   --seconds N    of an end-to-end round: 60
   --sessions N   10
@@ -77,7 +79,10 @@ fn main() {
         generator::run(&options);
         return;
     }
-    let all = !asked("writer") && !asked("end-to-end");
+    if asked("writes") {
+        writes::run(&options);
+    }
+    let all = !asked("writer") && !asked("end-to-end") && !asked("writes");
     if all || asked("writer") {
         writer::run(&options);
     }

@@ -110,7 +110,7 @@ fn figure(rows: usize, work: impl FnOnce()) -> Figure {
     }
 }
 
-fn agent(session: usize) -> NewAgent {
+pub fn agent(session: usize) -> NewAgent {
     NewAgent {
         uid: format!("uid-{session}"),
         name: format!("agent-{session}"),

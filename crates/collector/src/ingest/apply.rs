@@ -5,8 +5,10 @@
 //! of daemons, by far the most, are gathered from the whole group and inserted in the order of their key. Those of
 //! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
 //! and the batch has results of loads too.
+//!
+//! A batch may wait for its transaction; its intervals are shown to those who look as soon as it has come.
 
-use super::batch::{AgentEvent, Batch, DaemonSample, OpInterval};
+use super::batch::{AgentEvent, Batch, DaemonSample};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
 use super::lasting::{LeftOut, MOST_ROWS};
@@ -15,11 +17,11 @@ use super::receipt::IngestError;
 use super::reserve::{self, Reserve};
 use super::source::Source;
 use super::statements::find;
-use super::{devices, tables, tasks};
+use super::{devices, tables, tasks, unknown_rows};
 use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, MeshMicros, Severity, StepId};
 use rusqlite::Connection;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,6 +34,8 @@ pub(crate) struct Ingest {
     caches: Caches,
     live: Feed,
     reserve: Arc<Reserve>,
+    /// Of each agent the last batch whose intervals were shown: its spool and sequence.
+    shown: HashMap<AgentId, (String, u64)>,
     /// Whether this transaction brought data of steps that had ended.
     late: bool,
 }
@@ -42,6 +46,7 @@ impl Ingest {
             caches: Caches::new(),
             live,
             reserve,
+            shown: HashMap::new(),
             late: false,
         }
     }
@@ -100,29 +105,58 @@ impl Ingest {
             self.live
                 .set_position(pending.source.agent, &batch.spool_id, batch.sequence);
         }
-        if self.live.is_followed() {
-            for pending in batches.iter().filter(|pending| pending.is_fresh()) {
-                self.publish(&pending.batch.op_intervals);
-            }
-        }
         self.live.committed();
         if std::mem::take(&mut self.late) {
             self.live.late();
         }
     }
 
-    fn publish(&self, intervals: &[OpInterval]) {
+    /// Whether `show` has anything to do for batches that have just come.
+    pub(crate) fn is_to_show(&self, batches: &[PendingBatch]) -> bool {
+        if !batches.is_empty() {
+            self.live.arrived();
+        }
+        let has_intervals = |pending: &PendingBatch| !pending.batch.op_intervals.is_empty();
+        self.live.is_followed() && batches.iter().any(has_intervals)
+    }
+
+    /// Publishes the intervals of batches that have just come: those of their agent's own tasks, and of a batch that is
+    /// sent again only once.
+    pub(crate) fn show(
+        &mut self,
+        connection: &Connection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
         // Copied only when a viewer is there.
         let has_viewers = self.live.has_viewers();
-        let live = intervals.iter().map(|interval| LiveInterval {
-            task: interval.task,
-            at: interval.at,
-            span_us: interval.span_us,
-            ops: interval.ops,
-            bytes: interval.bytes,
-            service: has_viewers.then(|| interval.service.clone()),
-        });
-        self.live.publish(live.collect());
+        for pending in batches {
+            let (agent, batch) = (pending.source.agent, &pending.batch);
+            let stored = self.position(connection, pending)?;
+            let last = match self.shown.get(&agent) {
+                Some((spool, last)) if *spool == batch.spool_id => stored.max(*last),
+                _ => stored,
+            };
+            if batch.first_sequence <= last || batch.op_intervals.is_empty() {
+                continue;
+            }
+            let mut live = Vec::with_capacity(batch.op_intervals.len());
+            for interval in &batch.op_intervals {
+                if unknown_rows::is_own_interval(&mut self.caches, connection, agent, interval)? {
+                    live.push(LiveInterval {
+                        task: interval.task,
+                        at: interval.at,
+                        span_us: interval.span_us,
+                        ops: interval.ops,
+                        bytes: interval.bytes,
+                        service: has_viewers.then(|| interval.service.clone()),
+                    });
+                }
+            }
+            self.live.publish(live.into());
+            let shown = (batch.spool_id.clone(), batch.sequence);
+            self.shown.insert(agent, shown);
+        }
+        Ok(())
     }
 
     fn admit(

@@ -1,7 +1,8 @@
-//! Notifications of what was just committed, for live views and for those who wait for a batch.
+//! Notifications of what has come and of what was committed, for live views and for those who wait for a batch.
 //!
 //! Delivery is best effort: a receiver that lags loses intervals and reads the database instead.
 
+use super::recent::RecentSamples;
 use crate::model::{AgentId, MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Blob;
 use std::{
@@ -16,7 +17,7 @@ use tokio::sync::{broadcast, watch};
 /// Batches of a large mesh in a few seconds; a receiver that falls behind this far loses the oldest.
 const BUFFERED_BATCHES: usize = 2048;
 
-/// One committed interval of a task's operations.
+/// One interval of a task's operations.
 #[derive(Clone, Debug)]
 pub struct LiveInterval {
     pub task: TaskId,
@@ -24,14 +25,16 @@ pub struct LiveInterval {
     pub span_us: i64,
     pub ops: i64,
     pub bytes: i64,
-    /// The service times; `None`: there was no viewer when it was committed.
+    /// The service times; `None`: there was no viewer when it came.
     pub service: Option<Blob>,
 }
 
-/// Publishes commits; cheap to clone.
+/// Publishes rows as they come, and commits; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Feed {
     intervals: broadcast::Sender<Arc<[LiveInterval]>>,
+    samples: Arc<RecentSamples>,
+    arrivals: watch::Sender<u64>,
     commits: watch::Sender<u64>,
     late: watch::Sender<u64>,
     viewers: Arc<AtomicUsize>,
@@ -53,6 +56,8 @@ impl Feed {
     pub(crate) fn new() -> Self {
         Self {
             intervals: broadcast::Sender::new(BUFFERED_BATCHES),
+            samples: Arc::default(),
+            arrivals: watch::Sender::new(0),
             commits: watch::Sender::new(0),
             late: watch::Sender::new(0),
             viewers: Arc::default(),
@@ -60,7 +65,12 @@ impl Feed {
         }
     }
 
-    /// The intervals of each batch as it is committed. Bounded: a receiver that lags loses the oldest.
+    /// The newest samples.
+    pub fn samples(&self) -> &RecentSamples {
+        &self.samples
+    }
+
+    /// The intervals of each batch as it comes, which its commit follows. Bounded: a receiver that lags loses the oldest.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<[LiveInterval]>> {
         self.intervals.subscribe()
     }
@@ -69,6 +79,15 @@ impl Feed {
     pub fn viewer(&self) -> Viewer {
         self.viewers.fetch_add(1, Ordering::Relaxed);
         Viewer(Arc::clone(&self.viewers))
+    }
+
+    /// Changes with every batch that has come: `Store::flush` commits it.
+    pub(crate) fn arrivals(&self) -> watch::Receiver<u64> {
+        self.arrivals.subscribe()
+    }
+
+    pub(crate) fn arrived(&self) {
+        self.arrivals.send_modify(|arrivals| *arrivals += 1);
     }
 
     /// Changes with every commit that stored a batch.
@@ -95,7 +114,7 @@ impl Feed {
         self.viewers.load(Ordering::Relaxed) > 0
     }
 
-    /// Publishes the intervals of one committed batch.
+    /// Publishes the intervals of one batch.
     pub(crate) fn publish(&self, intervals: Arc<[LiveInterval]>) {
         if !intervals.is_empty() {
             // The last receiver may just have gone.

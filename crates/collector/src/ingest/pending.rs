@@ -8,6 +8,9 @@ use crate::model::{AgentId, DaemonId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+/// Rows that come so late were not sent when they were measured.
+const BACKLOG_US: i64 = 10_000_000;
+
 /// A batch that waits for its turn and then for its commit.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
@@ -20,6 +23,8 @@ pub(crate) struct PendingBatch {
     pub(super) withheld: Vec<Loss>,
     /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
+    /// From a spool that is drained: the agent sends nothing newer before these are acknowledged.
+    is_backlog: bool,
     done: oneshot::Sender<Result<Stored, IngestError>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -46,13 +51,35 @@ impl PendingBatch {
             unknown: UnknownRows::default(),
             withheld: Vec::new(),
             daemon_ids: Vec::new(),
+            is_backlog: false,
             done,
             _permit: permit,
         }
     }
 
+    /// Its rows are older than `now_us`, by more than they take to come.
+    pub(crate) fn at(mut self, now_us: i64) -> Self {
+        self.is_backlog = self.batch.newest_us < now_us.saturating_sub(BACKLOG_US);
+        self
+    }
+
     pub(crate) fn weight(&self) -> usize {
         self.batch.weight()
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Whether its commit may come later: it has samples or intervals of now, and nothing that decides.
+    pub(crate) fn may_wait(&self) -> bool {
+        let batch = &self.batch;
+        let decides =
+            !(batch.task_ends.is_empty() && batch.events.is_empty() && batch.daemons.is_empty());
+        let is_bulk = !(batch.op_intervals.is_empty()
+            && batch.host_samples.is_empty()
+            && batch.daemon_samples.is_empty());
+        is_bulk && !decides && !self.is_backlog
     }
 
     pub(crate) fn refuse(&mut self, why: String) {

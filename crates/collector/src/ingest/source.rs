@@ -3,9 +3,11 @@
 use crate::model::{AgentId, HostId};
 
 /// The agent of a publisher's batches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub agent: AgentId,
     pub host: HostId,
     pub net_namespace: String,
+    /// Batches that it sends ahead of their acknowledgement.
+    pub window: usize,
 }

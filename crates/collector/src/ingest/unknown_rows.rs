@@ -64,12 +64,7 @@ impl UnknownRows {
         batch: &mut Batch,
     ) -> Result<(), StoreError> {
         retain(&mut batch.op_intervals, |row: &OpInterval| {
-            let facts = devices::task(caches, connection, row.task)?;
-            let own = facts.is_some_and(|facts| {
-                facts.agent == agent
-                    && is_same(&row.run_uid, &facts.run_uid)
-                    && (facts.workload).is_none_or(|it| devices::records(it, &row.op))
-            });
+            let own = is_own_interval(caches, connection, agent, row)?;
             if !own {
                 let counts = self.of_run(&row.run_uid);
                 counts.intervals += 1;
@@ -131,6 +126,21 @@ fn retain<T>(
 /// An agent that does not tell a uid is believed.
 fn is_same(told: &str, stored: &str) -> bool {
     told.is_empty() || told == stored
+}
+
+/// Whether an interval is of a task of its agent, and of an operation that the task's workload has.
+pub(super) fn is_own_interval(
+    caches: &mut Caches,
+    connection: &Connection,
+    agent: AgentId,
+    row: &OpInterval,
+) -> Result<bool, StoreError> {
+    let facts = devices::task(caches, connection, row.task)?;
+    Ok(facts.is_some_and(|facts| {
+        facts.agent == agent
+            && is_same(&row.run_uid, &facts.run_uid)
+            && (facts.workload).is_none_or(|it| devices::records(it, &row.op))
+    }))
 }
 
 fn is_own(

@@ -24,7 +24,7 @@ pub trait LiveView: Send + Sync + 'static {
     fn show(&self, step: StepId, figures: &Figures, at: MeshMicros);
 }
 
-/// Follows commits until it is dropped.
+/// Follows what comes until it is dropped.
 #[derive(Debug)]
 pub struct Follower(JoinHandle<()>);
 
@@ -34,7 +34,7 @@ impl Drop for Follower {
     }
 }
 
-/// Shows on `view` what is committed of its running step.
+/// Shows on `view` what comes of its running step.
 pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> Follower {
     let mut intervals = feed.subscribe();
     Follower(tokio::spawn(async move {

@@ -249,9 +249,10 @@ impl Computer {
             return;
         }
         let pool = self.store.reader();
+        let samples = self.store.live().samples();
         match (
-            read::daemons(pool, now.0).await,
-            read::hosts(pool, now.0).await,
+            read::daemons(pool, samples, now.0).await,
+            read::hosts(pool, samples, now.0).await,
         ) {
             (Ok(daemons), Ok(hosts)) => self.samples = Some((Instant::now(), daemons, hosts)),
             (Err(error), _) | (_, Err(error)) => debug!(%error, "read the newest samples"),

@@ -1,7 +1,13 @@
-//! What a snapshot takes from the database: a few indexed rows each, whatever the database holds.
+//! What a snapshot takes from the database: a few indexed rows each, whatever the database holds. The figures of hosts
+//! and daemons are of their newest samples, which are in memory and may not be committed yet.
 
 use super::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed};
+use crate::ingest::batch::Process;
+use crate::ingest::recent::{Newest, RecentSamples};
+use crate::model::HostId;
+use crate::results::real;
 use crate::results::usage::share_percent;
+use benchmesh_model::figures::{DaemonFigures, HostFigures, UNKNOWN};
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
 
 /// Runs in a list.
@@ -9,37 +15,15 @@ pub const MAX_LISTED_RUNS: u32 = 1000;
 
 /// A daemon or host whose newest sample is older is not sampled now.
 const SAMPLED_US: i64 = 15_000_000;
-/// A rate is over at least so long, so that a dense sample at a step's start makes no rate.
-const MIN_SPAN_US: i64 = 1_500_000;
+/// Daemons and hosts that are shown, at most.
+const MAX_SHOWN: usize = 2000;
 
-/// The newest sample of each daemon that lives, and one a little earlier.
 const DAEMONS: &str = "
-SELECT d.id, h.name AS host, d.name, d.instance, d.pid, b.at_us, b.cpu_user_us + b.cpu_system_us AS cpu_us,
-       b.rss_bytes, b.threads, b.fds,
-       (b.cpu_user_us + b.cpu_system_us - a.cpu_user_us - a.cpu_system_us) * 100.0 / (b.at_us - a.at_us) AS cpu_percent,
-       (b.read_bytes - a.read_bytes) * 1e6 / (b.at_us - a.at_us) AS read_rate,
-       (b.write_bytes - a.write_bytes) * 1e6 / (b.at_us - a.at_us) AS write_rate
-FROM daemons AS d
-CROSS JOIN hosts AS h ON h.id = d.host_id
-CROSS JOIN daemon_samples AS b ON b.daemon_id = d.id
-    AND b.at_us = (SELECT max(x.at_us) FROM daemon_samples AS x WHERE x.daemon_id = d.id)
-LEFT JOIN daemon_samples AS a ON a.daemon_id = d.id
-    AND a.at_us = (SELECT max(x.at_us) FROM daemon_samples AS x WHERE x.daemon_id = d.id AND x.at_us <= b.at_us - ?)
-WHERE d.ended_us IS NULL AND b.at_us > ?
-ORDER BY cpu_percent DESC, h.name, d.name, d.instance
-LIMIT 2000";
+SELECT d.id, d.host_id, h.name AS host, d.name, d.instance, d.pid, d.start_ticks
+FROM daemons AS d CROSS JOIN hosts AS h ON h.id = d.host_id
+WHERE d.ended_us IS NULL";
 
-const HOSTS: &str = "
-SELECT h.name AS host, h.cpus, b.at_us, b.memory_total_bytes, b.memory_available_bytes, b.load1,
-       b.at_us - a.at_us AS span_us, b.idle_us - a.idle_us AS idle_us, b.iowait_us - a.iowait_us AS iowait_us
-FROM hosts AS h
-CROSS JOIN host_samples AS b ON b.host_id = h.id
-    AND b.at_us = (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id)
-LEFT JOIN host_samples AS a ON a.host_id = h.id
-    AND a.at_us = (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id AND x.at_us <= b.at_us - ?)
-WHERE b.at_us > ?
-ORDER BY h.name
-LIMIT 2000";
+const HOSTS: &str = "SELECT id, name AS host, cpus FROM hosts";
 
 const EVENTS: &str = "
 SELECT e.id, e.at_us, e.severity, e.kind, e.run_id, e.step_id, a.name AS agent, e.message
@@ -57,65 +41,111 @@ SELECT * FROM (
     FROM baselines AS b JOIN runs AS r ON r.id = b.run_id ORDER BY b.saved_us DESC LIMIT ?
 ) ORDER BY baseline";
 
-pub async fn daemons(pool: &SqlitePool, now_us: i64) -> Result<Vec<DaemonNow>, sqlx::Error> {
-    let rows = sqlx::query(DAEMONS)
-        .bind(MIN_SPAN_US)
-        .bind(now_us.saturating_sub(SAMPLED_US))
-        .fetch_all(pool)
-        .await?;
-    rows.iter().map(daemon).collect()
+/// The daemons that are sampled now, the busiest first.
+pub async fn daemons(
+    pool: &SqlitePool,
+    samples: &RecentSamples,
+    now_us: i64,
+) -> Result<Vec<DaemonNow>, sqlx::Error> {
+    let rows = sqlx::query(DAEMONS).fetch_all(pool).await?;
+    let newest = samples.daemons();
+    let mut daemons = Vec::with_capacity(newest.len().min(rows.len()));
+    for row in &rows {
+        let process = Process {
+            pid: row.try_get("pid")?,
+            start_ticks: row.try_get("start_ticks")?,
+        };
+        let host = HostId(row.try_get("host_id")?);
+        if let Some(newest) = newest.get(&(host, process))
+            && newest.at_us > now_us.saturating_sub(SAMPLED_US)
+        {
+            daemons.push(daemon(row, newest)?);
+        }
+    }
+    daemons.sort_by(|a, b| {
+        let busy = |daemon: &DaemonNow| daemon.cpu_percent.unwrap_or(f64::NEG_INFINITY);
+        let key =
+            |daemon: &DaemonNow| [&daemon.host, &daemon.name, &daemon.instance].map(String::clone);
+        busy(b)
+            .total_cmp(&busy(a))
+            .then_with(|| key(a).cmp(&key(b)))
+    });
+    daemons.truncate(MAX_SHOWN);
+    Ok(daemons)
 }
 
-fn daemon(row: &SqliteRow) -> Result<DaemonNow, sqlx::Error> {
+fn daemon(row: &SqliteRow, newest: &Newest<DaemonFigures>) -> Result<DaemonNow, sqlx::Error> {
     let instance: Option<String> = row.try_get("instance")?;
+    let known = |value: i64| Some(value).filter(|value| *value != UNKNOWN);
+    let cpu_us = |figures: &DaemonFigures| figures.cpu_user_us + figures.cpu_system_us;
+    let figures = &newest.figures;
+    // Per microsecond.
+    let rate = |of: fn(&DaemonFigures) -> i64| {
+        let (before_us, before) = newest.earlier?;
+        let moved = known(of(figures))? - known(of(&before))?;
+        Some(real(moved) / real(newest.at_us - before_us))
+    };
+    let cpu = newest.earlier.map(|(before_us, before)| {
+        real(cpu_us(figures) - cpu_us(&before)) / real(newest.at_us - before_us)
+    });
     Ok(DaemonNow {
         daemon_id: row.try_get("id")?,
         host: row.try_get("host")?,
         name: row.try_get("name")?,
         instance: instance.unwrap_or_default(),
         pid: row.try_get("pid")?,
-        at_us: row.try_get("at_us")?,
-        cpu_us: row.try_get("cpu_us")?,
-        cpu_percent: row.try_get("cpu_percent")?,
-        rss_bytes: row.try_get("rss_bytes")?,
-        threads: row.try_get("threads")?,
-        fds: row.try_get("fds")?,
-        read_bytes_per_s: row.try_get("read_rate")?,
-        write_bytes_per_s: row.try_get("write_rate")?,
+        at_us: newest.at_us,
+        cpu_us: cpu_us(figures),
+        cpu_percent: cpu.map(|share| share * 100.0),
+        rss_bytes: figures.rss_bytes,
+        threads: known(figures.threads),
+        fds: known(figures.fds),
+        read_bytes_per_s: rate(|figures| figures.read_bytes).map(|rate| rate * 1e6),
+        write_bytes_per_s: rate(|figures| figures.write_bytes).map(|rate| rate * 1e6),
     })
 }
 
-pub async fn hosts(pool: &SqlitePool, now_us: i64) -> Result<Vec<HostNow>, sqlx::Error> {
-    let rows = sqlx::query(HOSTS)
-        .bind(MIN_SPAN_US)
-        .bind(now_us.saturating_sub(SAMPLED_US))
-        .fetch_all(pool)
-        .await?;
-    rows.iter()
-        .map(|row| {
-            let cpus: i64 = row.try_get("cpus")?;
-            let span_us: Option<i64> = row.try_get("span_us")?;
-            let share = |column: &str| -> Result<Option<f64>, sqlx::Error> {
-                let moved: Option<i64> = row.try_get(column)?;
-                Ok(moved
-                    .zip(span_us)
-                    .and_then(|(moved, span)| share_percent(moved, span, cpus)))
-            };
-            let (idle, iowait_percent) = (share("idle_us")?, share("iowait_us")?);
-            Ok(HostNow {
-                host: row.try_get("host")?,
-                at_us: row.try_get("at_us")?,
-                cpus,
-                busy_percent: idle
-                    .zip(iowait_percent)
-                    .map(|(idle, iowait)| (100.0 - idle - iowait).max(0.0)),
-                iowait_percent,
-                memory_total_bytes: row.try_get("memory_total_bytes")?,
-                memory_available_bytes: row.try_get("memory_available_bytes")?,
-                load1: row.try_get("load1")?,
-            })
-        })
-        .collect()
+/// The hosts that are sampled now, by name.
+pub async fn hosts(
+    pool: &SqlitePool,
+    samples: &RecentSamples,
+    now_us: i64,
+) -> Result<Vec<HostNow>, sqlx::Error> {
+    let rows = sqlx::query(HOSTS).fetch_all(pool).await?;
+    let newest = samples.hosts();
+    let mut hosts = Vec::with_capacity(newest.len());
+    for row in &rows {
+        if let Some(newest) = newest.get(&HostId(row.try_get("id")?))
+            && newest.at_us > now_us.saturating_sub(SAMPLED_US)
+        {
+            hosts.push(host(row, newest)?);
+        }
+    }
+    hosts.sort_by(|a, b| a.host.cmp(&b.host));
+    hosts.truncate(MAX_SHOWN);
+    Ok(hosts)
+}
+
+fn host(row: &SqliteRow, newest: &Newest<HostFigures>) -> Result<HostNow, sqlx::Error> {
+    let cpus: i64 = row.try_get("cpus")?;
+    let figures = &newest.figures;
+    let share = |of: fn(&HostFigures) -> i64| {
+        let (before_us, before) = newest.earlier?;
+        share_percent(of(figures) - of(&before), newest.at_us - before_us, cpus)
+    };
+    let (idle, iowait_percent) = (share(|host| host.idle_us), share(|host| host.iowait_us));
+    Ok(HostNow {
+        host: row.try_get("host")?,
+        at_us: newest.at_us,
+        cpus,
+        busy_percent: idle
+            .zip(iowait_percent)
+            .map(|(idle, iowait)| (100.0 - idle - iowait).max(0.0)),
+        iowait_percent,
+        memory_total_bytes: figures.memory_total_bytes,
+        memory_available_bytes: figures.memory_available_bytes,
+        load1: real(figures.load1) / 100.0,
+    })
 }
 
 /// The newest events after `after`, the newest first.

@@ -99,6 +99,7 @@ impl ControlService {
         let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
             Status::invalid_argument(format!("what is to be compared: {error}"))
         })?;
+        self.store.refresh().await;
         compare::compare(self.store.reader(), &wanted)
             .await
             .map_err(|error| compare_status(&error))
@@ -305,6 +306,7 @@ impl Control for ControlService {
         let permit = self.queries.enter(&request)?;
         let sql = request.into_inner().sql;
         let limits = Limits::shared(QUERY_TIME_LIMIT);
+        self.store.refresh().await;
         let answer = query::run(self.store.path(), &sql, limits, permit)
             .await
             .map_err(|error| query_status(&error))?;

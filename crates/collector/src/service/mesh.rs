@@ -21,7 +21,7 @@ use crate::{
         hello::BadField,
         wire::{Incoming, outgoing},
     },
-    store::Store,
+    store::{MAX_WINDOW, Store},
 };
 use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
 use futures::{Stream, StreamExt, stream};
@@ -38,10 +38,6 @@ use tracing::{debug, warn};
 const MAX_LOGGED_NAME_CHARS: usize = 64;
 /// Time limit for the Hello of a new stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Batches of one session between submission and ack: enough to keep the writer busy over a long way, and their rows
-/// are bounded by the store.
-const MAX_UNACKED_BATCHES: usize = 64;
-
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Debug)]
@@ -214,14 +210,16 @@ impl Mesh for MeshService {
         let agent = session.agent;
         let publisher = self
             .store
-            .publisher(agent, session.host, session.net_namespace);
-        let (receipts, receiver) = mpsc::channel(MAX_UNACKED_BATCHES);
+            .publisher(agent, session.host, session.net_namespace)
+            .with_window(session.window_batches);
+        let (receipts, receiver) = mpsc::channel(MAX_WINDOW);
         let reader = BatchReader {
             fleet: self.fleet.clone(),
             agent,
             name: session.name.clone(),
             spools: session.spools,
             publisher,
+            store: self.store.clone(),
             receipts,
             _permit: permit,
         };
@@ -328,6 +326,7 @@ struct BatchReader {
     name: String,
     spools: BTreeSet<String>,
     publisher: crate::store::Publisher,
+    store: Store,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     _permit: Option<Permit<String>>,
 }
@@ -335,10 +334,25 @@ struct BatchReader {
 impl BatchReader {
     async fn run(
         self,
-        mut inbound: Streaming<v1::Batch>,
+        inbound: Streaming<v1::Batch>,
         ended: CancellationToken,
         closing: CancellationToken,
     ) {
+        let status = self.read(inbound, ended, closing).await;
+        // What it has sent is acknowledged before the stream ends.
+        self.store.flush().await;
+        if let Some(status) = status {
+            let _ = self.receipts.send(Err(status)).await;
+        }
+    }
+
+    /// Until the stream ends: why, unless its agent ended it.
+    async fn read(
+        &self,
+        mut inbound: Streaming<v1::Batch>,
+        ended: CancellationToken,
+        closing: CancellationToken,
+    ) -> Option<Status> {
         let status = loop {
             let message = tokio::select! {
                 () = closing.cancelled() => break Status::unavailable("the collector is closing"),
@@ -347,10 +361,10 @@ impl BatchReader {
             };
             let batch = match message {
                 Ok(Some(batch)) => batch,
-                Ok(None) => return,
+                Ok(None) => return None,
                 // A message that is no batch, or too large, was refused by the decoder; otherwise the stream broke.
                 Err(status) if is_refusal(&status) => break status,
-                Err(_) => return,
+                Err(_) => return None,
             };
             let mut batch = match checked(batch).await {
                 Ok(batch) => batch,
@@ -378,10 +392,10 @@ impl BatchReader {
             };
             // Full: the agent waits, which is what bounds a session.
             if self.receipts.send(Ok(receipt)).await.is_err() {
-                return;
+                return None;
             }
         };
-        let _ = self.receipts.send(Err(status)).await;
+        Some(status)
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct PublishSession {
     pub net_namespace: String,
     /// Those that the hello announced; no other has a position that both sides agree on.
     pub spools: BTreeSet<String>,
+    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    pub window_batches: u32,
     pub ended: CancellationToken,
 }
 
@@ -461,6 +463,7 @@ impl Fleet {
             host: member.host,
             net_namespace: member.hello.net_namespace.clone(),
             spools: member.hello.spool_ids.iter().cloned().collect(),
+            window_batches: member.hello.window_batches,
             ended: session.cancel.clone(),
         })
     }

@@ -57,6 +57,8 @@ pub struct Hello {
     pub acked: Vec<AckedSpool>,
     /// The largest id of a run that it has had a command of, and the mesh of that.
     pub newest_run: Option<(String, i64)>,
+    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    pub window_batches: u32,
 }
 
 /// How far a mesh's collector has acknowledged a spool, as its agent knows it.

@@ -145,6 +145,7 @@ impl TryFrom<v1::Hello> for Hello {
             newest_run: hello
                 .newest_run
                 .map(|newest| (newest.mesh_uid, newest.run_id)),
+            window_batches: hello.window_batches,
         })
     }
 }

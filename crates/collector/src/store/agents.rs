@@ -2,6 +2,7 @@
 
 use super::rows::{AgentRow, NewAgent, NewEvent, NewHost};
 use super::runs::add_event;
+use super::writer::Haste;
 use super::{Store, StoreError};
 use crate::model::{AgentId, HostId, MeshMicros, RunId, Severity};
 use sqlx::sqlite::SqliteRow;
@@ -83,18 +84,24 @@ impl Store {
         .await
     }
 
-    /// Keeps when an agent was last heard of.
-    pub async fn agent_seen(&self, agent: AgentId, at: MeshMicros) -> Result<(), StoreError> {
-        self.note(at);
-        self.write((agent, at), |(agent, at), connection| {
+    /// Keeps when agents were last heard of.
+    pub async fn agents_seen(&self, seen: Vec<(AgentId, MeshMicros)>) -> Result<(), StoreError> {
+        for (_, at) in &seen {
+            self.note(*at);
+        }
+        self.write_in(Haste::WithOthers, seen, |seen, connection| {
             Box::pin(async move {
-                sqlx::query("UPDATE agents SET last_seen_us = max(last_seen_us, ?) WHERE id = ?")
+                for (agent, at) in seen {
+                    sqlx::query(
+                        "UPDATE agents SET last_seen_us = max(last_seen_us, ?) WHERE id = ?",
+                    )
                     .bind(at.0)
                     .bind(agent.0)
-                    .execute(connection)
+                    .execute(&mut *connection)
                     .await
-                    .map(drop)
-                    .map_err(StoreError::sql("store when an agent was seen"))
+                    .map_err(StoreError::sql("store when an agent was seen"))?;
+                }
+                Ok(())
             })
         })
         .await

@@ -26,6 +26,7 @@ const SEEN_WITHIN_US: i64 = 65_000_000;
 impl Store {
     /// The daemons of a host that are there now, by name: "ceph-osd (3)".
     pub async fn daemons_alive(&self, host: HostId) -> Result<Vec<String>, StoreError> {
+        self.flush().await;
         sqlx::query_as(
             "SELECT name, count(*) FROM daemons
              WHERE host_id = ?1 AND ended_us IS NULL AND name <> ?2 AND last_seen_us >=
@@ -51,6 +52,7 @@ impl Store {
         host: HostId,
         since: MeshMicros,
     ) -> Result<(i64, Vec<Busy>), StoreError> {
+        self.flush().await;
         let covered: Option<i64> = sqlx::query_scalar(
             "SELECT max(at_us) - min(at_us) FROM host_samples WHERE host_id = ? AND at_us >= ?",
         )

@@ -16,6 +16,7 @@ mod traffic;
 mod write;
 
 use super::rows::FinishedStep;
+use super::writer::Haste;
 use super::{Shared, Store, StoreError};
 use crate::model::{RunId, StepId};
 use crate::results::{StepInterval, StepResults, StepSum};
@@ -150,7 +151,16 @@ impl Store {
     }
 
     async fn change_timeline(&self, step: StepId, changes: Changes) -> Result<(), StoreError> {
-        self.write((step, changes), |(step, changes), connection| {
+        self.change_timeline_in(Haste::AtOnce, step, changes).await
+    }
+
+    async fn change_timeline_in(
+        &self,
+        haste: Haste,
+        step: StepId,
+        changes: Changes,
+    ) -> Result<(), StoreError> {
+        self.write_in(haste, (step, changes), |(step, changes), connection| {
             Box::pin(timeline::write(*step, changes, connection))
         })
         .await

@@ -3,6 +3,7 @@
 //! Batches of one publisher are stored in the order in which they are submitted.
 
 use super::writer::WriterHandle;
+use crate::ingest::feed::Feed;
 use crate::ingest::pending::PendingBatch;
 use crate::ingest::source::Source;
 use crate::ingest::{Batch, IngestError, Receipt};
@@ -15,6 +16,10 @@ use tokio::sync::{Semaphore, oneshot};
 /// Upper limit of the rows of all sessions that wait for the writer: a few transactions' worth. A session without room
 /// waits, and its agent with it.
 pub(crate) const QUEUED_ROWS: u32 = 1 << 16;
+/// Batches of one session between submission and acknowledgement: minutes of gathered rows, which `QUEUED_ROWS` bounds.
+pub(crate) const MAX_WINDOW: usize = 256;
+/// What an agent that does not tell sends ahead of their acknowledgement.
+const FORMER_WINDOW: usize = 32;
 /// How far ahead of the collector's own clock an instant may lie before it cannot be true.
 const AHEAD_US: i64 = 3_600_000_000;
 
@@ -25,6 +30,7 @@ pub struct Publisher {
     source: Arc<Source>,
     budget: Arc<Semaphore>,
     newest: Arc<AtomicI64>,
+    live: Feed,
 }
 
 impl Publisher {
@@ -32,6 +38,7 @@ impl Publisher {
         writer: WriterHandle,
         budget: Arc<Semaphore>,
         newest: Arc<AtomicI64>,
+        live: Feed,
         agent: AgentId,
         host: HostId,
         net_namespace: String,
@@ -40,18 +47,33 @@ impl Publisher {
             agent,
             host,
             net_namespace,
+            window: FORMER_WINDOW,
         });
         Self {
             writer,
             source,
             budget,
             newest,
+            live,
         }
+    }
+
+    /// The agent sends so many batches ahead of their acknowledgement; 0: it does not tell.
+    pub(crate) fn with_window(mut self, batches: u32) -> Self {
+        if batches > 0 {
+            let window = usize::try_from(batches).unwrap_or(FORMER_WINDOW);
+            self.source = Arc::new(Source {
+                window: window.min(MAX_WINDOW),
+                ..(*self.source).clone()
+            });
+        }
+        self
     }
 
     /// Queues a batch; waits while the writer has enough to do, so that a session slows down its agent.
     pub async fn submit(&self, batch: Batch) -> Result<Receipt, IngestError> {
         self.check_instants(&batch)?;
+        self.live.samples().add(self.source.host, &batch);
         let weight = u32::try_from(batch.weight())
             .unwrap_or(QUEUED_ROWS)
             .clamp(1, QUEUED_ROWS);
@@ -60,7 +82,9 @@ impl Publisher {
             .await
             .map_err(|_| IngestError::Closed)?;
         let (done, receipt) = oneshot::channel();
-        let pending = PendingBatch::new(Arc::clone(&self.source), batch, permit, done);
+        // The latest instant that was noted is some seconds old, or a minute.
+        let now_us = self.newest.load(Ordering::Relaxed);
+        let pending = PendingBatch::new(Arc::clone(&self.source), batch, permit, done).at(now_us);
         self.writer
             .submit(pending)
             .await

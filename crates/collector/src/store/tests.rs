@@ -12,6 +12,7 @@ mod columns;
 mod dedupe;
 mod faults;
 mod former;
+mod gathered;
 mod host_usage;
 mod hostile;
 mod identity;

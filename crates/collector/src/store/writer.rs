@@ -1,15 +1,18 @@
 //! The only writer: every change of the database goes through its queue and is committed in groups.
 //!
-//! Everything that queued during one commit goes into the next transaction, the scheduler's writes first. Nothing is
-//! answered before its commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect
+//! Everything that queued during one commit goes into the next transaction, the scheduler's writes first. Samples and
+//! intervals wait for others of their kind while nobody writes or asks anything else (`gather`). Nothing is answered
+//! before its commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect
 //! the others; when the disk is full or failing the whole group is rolled back, nothing is answered, and the group is
 //! retried with back-off.
 
 mod direct;
+mod gather;
 mod group;
 
+pub(crate) use gather::Calm;
 pub use group::GROUP_ROWS;
-pub(crate) use group::Pending;
+pub(crate) use group::{Haste, Pending};
 
 use super::blocked::Blockage;
 use super::lock::Lock;
@@ -44,6 +47,7 @@ impl WriterHandle {
         lock: Lock,
         ingest: Ingest,
         blockage: Blockage,
+        calm: Calm,
     ) -> Result<(Self, tokio::task::JoinHandle<()>), StoreError> {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
@@ -56,6 +60,7 @@ impl WriterHandle {
             queued_writes,
             queued_batches,
             closing.clone(),
+            calm,
         );
         let (over, ended) = oneshot::channel();
         thread(move |runtime| {
@@ -94,13 +99,18 @@ impl WriterHandle {
 
     /// Runs `apply` within the next transaction and returns what it returned, after the commit. It may be run more than
     /// once (when a transaction had to be rolled back), so it must do nothing but read and write rows.
-    pub(crate) async fn write<D, T>(&self, data: D, apply: Apply<D, T>) -> Result<T, StoreError>
+    pub(crate) async fn write<D, T>(
+        &self,
+        data: D,
+        apply: Apply<D, T>,
+        haste: Haste,
+    ) -> Result<T, StoreError>
     where
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
         let (done, outcome) = oneshot::channel();
-        let pending = group::Write::new(data, apply, done);
+        let pending = group::Write::new(data, apply, haste, done);
         self.writes
             .send(Box::new(pending))
             .await

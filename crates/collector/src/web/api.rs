@@ -202,6 +202,7 @@ pub async fn timeline(
     let row = find(&app, &wanted).await?;
     let _permit = report_permit(&app).await?;
     let points = part.points.unwrap_or(DEFAULT_POINTS).clamp(1, MAX_POINTS);
+    app.store.refresh().await;
     let timeline = pictures::timeline(app.store.path(), row.id.0, part.from_us, points)
         .await
         .map_err(|error| Refusal::failed(&error))?;
@@ -218,6 +219,7 @@ pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, Ref
 }
 
 async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
+    app.store.refresh().await;
     report::load(app.store.reader(), wanted)
         .await
         .map_err(|error| match &error {

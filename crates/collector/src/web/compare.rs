@@ -72,6 +72,7 @@ impl TryFrom<Wanted> for Request {
 
 async fn compared(app: &App, wanted: Wanted) -> Result<compare::Answer, Refusal> {
     let request = Request::try_from(wanted)?;
+    app.store.refresh().await;
     compare::compare(app.store.reader(), &request)
         .await
         .map_err(|error| match &error {

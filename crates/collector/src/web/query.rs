@@ -37,6 +37,7 @@ pub async fn query(
         .try_acquire_owned()
         .map_err(|_| Refusal::busy("queries", MAX_QUERIES))?;
     let limits = Limits::shared(TIME_LIMIT);
+    app.store.refresh().await;
     let answer = query::run(app.store.path(), &question.sql, limits, permit)
         .await
         .map_err(|error| Refusal::new(status(&error), crate::error_chain(&error)))?;

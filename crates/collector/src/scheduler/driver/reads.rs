@@ -71,6 +71,7 @@ pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, 
             Completion::Daemons(daemons)
         }
         Lookup::Begun { step, agents } => {
+            store.flush().await;
             let mut positions = BTreeMap::new();
             for agent in agents {
                 positions.insert(agent, store.spool_positions(agent).await?);
@@ -154,6 +155,7 @@ async fn spool_position(
     agent: AgentId,
     spool: &str,
 ) -> Result<Option<u64>, StoreError> {
+    inner.store.flush().await;
     let positions = inner.store.spool_positions(agent).await?;
     let completion = positions.into_iter().find(|(known, _)| known == spool);
     Ok(completion.map(|(_, last)| last))

@@ -11,8 +11,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
     /// Waits until the samples of a run that has just ended are stored, and works them in. Without them its report
-    /// would show what daemons used up to the sample before the last.
+    /// would show what daemons used up to the sample before the last. Of a run under way, all that has come is stored.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
+        self.store.refresh().await;
         // A run that is not there is refused by the report itself.
         let Ok(row) = self.find(wanted).await else {
             return;
@@ -30,13 +31,14 @@ impl ControlService {
         let Some(ended) = row.ended else { return };
         let within = i64::try_from(WITHIN.as_micros()).unwrap_or(i64::MAX);
         let until = ended.0.saturating_add(within);
-        let mut arrived = self.store.late_data();
+        let mut arrived = self.store.live().arrivals();
         loop {
             arrived.mark_unchanged();
             let left = until.saturating_sub(self.clock.now().0);
             let Ok(left) = u64::try_from(left) else {
                 return;
             };
+            self.store.flush().await;
             match self.store.hosts_awaited(row.id).await {
                 Ok(hosts) if !hosts.is_empty() => {}
                 // The report shows what cannot be read.

@@ -78,10 +78,11 @@ impl Fleet {
             .filter(|member| member.session.is_some())
             .map(|member| (member.id, member.last_seen))
             .collect();
-        for (agent, at) in seen {
-            if let Err(error) = self.0.store.agent_seen(agent, at).await {
-                warn!(%agent, %error, "cannot store when the agent was seen");
-            }
+        if seen.is_empty() {
+            return;
+        }
+        if let Err(error) = self.0.store.agents_seen(seen).await {
+            warn!(%error, "cannot store when agents were seen");
         }
     }
 }

@@ -8,21 +8,38 @@ use super::{SLICE_US, blocking, load, packed};
 use crate::database::StoreError;
 use crate::model::StepId;
 use crate::results::grid::Grid;
+use crate::store::writer::Haste;
 use crate::store::{Shared, Store};
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 /// How often running steps are looked at.
 const EVERY: Duration = Duration::from_secs(5);
 /// The newest seconds are left to come in.
 const BEHIND_US: i64 = 3_000_000;
+/// Intervals that are stored at once, however few gathered seconds they are of.
+const MANY_ROWS: usize = 4096;
 /// Shorter steps get their intervals when they end.
 const WORTH_US: i64 = 10_000_000;
 
 /// How far the steps that run have been followed.
-#[derive(Debug, Default)]
-pub(in crate::store) struct FollowedSteps(HashMap<StepId, FollowPosition>);
+#[derive(Debug)]
+pub(in crate::store) struct FollowedSteps {
+    places: HashMap<StepId, FollowPosition>,
+    haste: Haste,
+}
+
+impl FollowedSteps {
+    pub(in crate::store) fn new(haste: Haste) -> Self {
+        Self {
+            places: HashMap::new(),
+            haste,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct FollowPosition {
@@ -30,17 +47,34 @@ struct FollowPosition {
     until_us: i64,
 }
 
-/// Follows running steps; ends when the store is closed.
-pub(in crate::store) async fn follow(store: Weak<Shared>) {
+/// Follows running steps, and at once for those who ask (`Store::refresh`); ends when the store is closed.
+pub(in crate::store) async fn follow(
+    store: Weak<Shared>,
+    mut refreshes: mpsc::Receiver<oneshot::Sender<()>>,
+) {
     let Some(closing) = store.upgrade().map(|shared| shared.closing.clone()) else {
         return;
     };
-    let mut followed = FollowedSteps::default();
+    let mut followed = FollowedSteps::new(Haste::WithOthers);
+    let mut looked = Instant::now();
     loop {
+        let mut asking = Vec::new();
         tokio::select! {
             () = closing.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = sleep_until(looked + EVERY) => {}
+            Some(done) = refreshes.recv() => asking.push(done),
         }
+        while let Ok(done) = refreshes.try_recv() {
+            asking.push(done);
+        }
+        if looked.elapsed() < EVERY {
+            continue;
+        }
+        looked = Instant::now();
+        followed.haste = match asking.is_empty() {
+            true => Haste::WithOthers,
+            false => Haste::AtOnce,
+        };
         let Some(shared) = store.upgrade() else {
             return;
         };
@@ -59,7 +93,7 @@ impl Store {
         followed: &mut FollowedSteps,
     ) -> Result<(), StoreError> {
         let running = load::running_steps(self.reader()).await?;
-        followed.0.retain(|step, _| running.contains(step));
+        followed.places.retain(|step, _| running.contains(step));
         for step in running {
             let _claim = self.shared.computing.claim(step).await;
             self.advance(step, followed).await?;
@@ -78,7 +112,7 @@ impl Store {
         if newest.saturating_sub(start_us) < WORTH_US {
             return Ok(());
         }
-        let place = match followed.0.remove(&step) {
+        let place = match followed.places.remove(&step) {
             Some(place) => place,
             None => FollowPosition {
                 grid: Grid::new(start_us),
@@ -86,8 +120,8 @@ impl Store {
             },
         };
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
-        let place = self.catch_up(step, place, ready).await?;
-        followed.0.insert(step, place);
+        let place = self.catch_up(step, place, ready, followed.haste).await?;
+        followed.places.insert(step, place);
         Ok(())
     }
 
@@ -96,7 +130,9 @@ impl Store {
         step: StepId,
         mut place: FollowPosition,
         ready_us: i64,
+        haste: Haste,
     ) -> Result<FollowPosition, StoreError> {
+        let mut computed = Vec::new();
         while let Some(first) = load::next_instant(self.reader(), step, place.until_us).await?
             && first < ready_us
             && !self.shared.closing.is_cancelled()
@@ -116,7 +152,16 @@ impl Store {
             })
             .await??;
             place = next;
-            self.change_timeline(step, Changes::put(done)).await?;
+            computed.extend(done);
+            if computed.len() >= MANY_ROWS {
+                // A long way is left, as after a restart.
+                let changes = Changes::put(std::mem::take(&mut computed));
+                self.change_timeline(step, changes).await?;
+            }
+        }
+        if !computed.is_empty() {
+            let changes = Changes::put(computed);
+            self.change_timeline_in(haste, step, changes).await?;
         }
         Ok(place)
     }

@@ -5,6 +5,7 @@ use crate::ingest::batch::Loss;
 use crate::model::{LossKind, MeshMicros};
 use crate::results::{Flag, Headline};
 use crate::store::finish::follow::FollowedSteps;
+use crate::store::writer::Haste;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -140,7 +141,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
     let (step, tasks) = mesh
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
-    let mut followed = FollowedSteps::default();
+    let mut followed = FollowedSteps::new(Haste::AtOnce);
     let mut sequence = 0;
     for (until, kept) in [(5, 0), (40, 36), (41, 37), (100, 96)] {
         sequence += 1;
@@ -155,7 +156,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
         assert_eq!(found, kept, "of {until} seconds");
         if until == 40 {
             // A collector that was started again goes on where the other was.
-            followed = FollowedSteps::default();
+            followed = FollowedSteps::new(Haste::AtOnce);
         }
     }
     let results = mesh.finish(step, T0 + 100 * S).await;

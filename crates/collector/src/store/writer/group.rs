@@ -1,12 +1,17 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
+//!
+//! Rows of samples and intervals wait for others, because each commit writes a whole page for every daemon, disk and
+//! interface that it has a row of (`gather`).
 
 use super::super::blocked::Blockage;
 use super::Apply;
 use super::direct::directly;
+use super::gather::{Calm, Load};
 use crate::database::Blocked;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
+use crate::ingest::source::Source;
 use benchmesh_workloads::error_chain;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
@@ -14,6 +19,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
@@ -34,11 +40,22 @@ pub(crate) trait Pending: Send {
     /// Keeps `error` as the answer.
     fn refuse(&mut self, error: StoreError);
     fn answer(self: Box<Self>);
+    fn haste(&self) -> Haste;
+}
+
+/// When a write is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// At once, with everything that waits.
+    AtOnce,
+    /// With the rows that are gathered.
+    WithOthers,
 }
 
 pub(super) struct Write<D, T> {
     data: D,
     apply: Apply<D, T>,
+    haste: Haste,
     outcome: Option<Result<T, StoreError>>,
     done: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -47,11 +64,13 @@ impl<D, T> Write<D, T> {
     pub(super) fn new(
         data: D,
         apply: Apply<D, T>,
+        haste: Haste,
         done: oneshot::Sender<Result<T, StoreError>>,
     ) -> Self {
         Self {
             data,
             apply,
+            haste,
             outcome: None,
             done,
         }
@@ -79,19 +98,41 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
         // The caller may be gone; the write stands.
         drop(self.done.send(outcome));
     }
+
+    fn haste(&self) -> Haste {
+        self.haste
+    }
 }
 
 #[derive(Default)]
 struct Group {
     writes: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
-    weight: usize,
+    load: Load,
+    /// When it is committed at the latest; `None`: it is empty.
+    due: Option<Instant>,
 }
 
 impl Group {
-    fn push_batch(&mut self, batch: PendingBatch) {
-        self.weight += batch.weight();
+    fn push_write(&mut self, write: Box<dyn Pending>, due: Instant) {
+        self.due_by(due);
+        self.writes.push(write);
+    }
+
+    fn push_batch(&mut self, batch: PendingBatch, due: Instant) {
+        self.due_by(due);
+        let Source { agent, window, .. } = *batch.source();
+        self.load.add(agent, batch.weight(), window);
         self.batches.push(batch);
+    }
+
+    fn due_by(&mut self, due: Instant) {
+        self.due = Some(self.due.map_or(due, |other| other.min(due)));
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let Some(due) = self.due else { return false };
+        due <= now || self.writes.len() >= GROUP_WRITES || self.load.is_full()
     }
 }
 
@@ -110,6 +151,7 @@ pub(super) struct Writer {
     writes: mpsc::Receiver<Box<dyn Pending>>,
     batches: mpsc::Receiver<PendingBatch>,
     closing: CancellationToken,
+    calm: Calm,
 }
 
 impl Writer {
@@ -121,6 +163,7 @@ impl Writer {
         writes: mpsc::Receiver<Box<dyn Pending>>,
         batches: mpsc::Receiver<PendingBatch>,
         closing: CancellationToken,
+        calm: Calm,
     ) -> Self {
         Self {
             connection,
@@ -130,6 +173,7 @@ impl Writer {
             writes,
             batches,
             closing,
+            calm,
         }
     }
 
@@ -137,22 +181,28 @@ impl Writer {
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
         let mut announced = false;
+        let mut group = Group::default();
         loop {
-            let mut group = Group::default();
+            let shown = group.batches.len();
             tokio::select! {
                 biased;
                 () = closing.cancelled(), if !announced => {
                     announced = true;
                     self.writes.close();
                     self.batches.close();
-                    continue;
+                    group.due = group.due.map(|_| Instant::now());
                 }
-                Some(write) = self.writes.recv() => group.writes.push(write),
-                Some(batch) = self.batches.recv() => group.push_batch(batch),
+                Some(write) = self.writes.recv() => self.add_write(&mut group, write),
+                Some(batch) = self.batches.recv() => self.add_batch(&mut group, batch),
+                () = at(group.due), if group.due.is_some() => {}
                 else => break,
             }
-            self.gather(&mut group);
-            self.commit(group).await;
+            self.take_queued(&mut group);
+            self.show(group.batches.get(shown..).unwrap_or_default())
+                .await;
+            if group.is_due(Instant::now()) {
+                self.commit(std::mem::take(&mut group)).await;
+            }
         }
         let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut self.connection)
@@ -165,16 +215,57 @@ impl Writer {
         }
     }
 
-    fn gather(&mut self, group: &mut Group) {
+    fn add_write(&mut self, group: &mut Group, write: Box<dyn Pending>) {
+        let now = Instant::now();
+        if write.haste() == Haste::AtOnce {
+            self.calm.disturb(now);
+        }
+        let due = self.due(now);
+        group.push_write(write, due);
+    }
+
+    fn add_batch(&mut self, group: &mut Group, batch: PendingBatch) {
+        let now = Instant::now();
+        let due = match batch.may_wait() {
+            true => self.due(now),
+            false => now,
+        };
+        group.push_batch(batch, due);
+    }
+
+    /// When what comes now has to be committed.
+    fn due(&self, now: Instant) -> Instant {
+        match self.closing.is_cancelled() {
+            true => now,
+            false => now + self.calm.patience(now),
+        }
+    }
+
+    fn take_queued(&mut self, group: &mut Group) {
         while group.writes.len() < GROUP_WRITES
             && let Ok(write) = self.writes.try_recv()
         {
-            group.writes.push(write);
+            self.add_write(group, write);
         }
-        while group.weight < GROUP_ROWS
+        while group.load.rows() < GROUP_ROWS
             && let Ok(batch) = self.batches.try_recv()
         {
-            group.push_batch(batch);
+            self.add_batch(group, batch);
+        }
+    }
+
+    /// Tells those who look of batches that have come.
+    async fn show(&mut self, batches: &[PendingBatch]) {
+        if !self.ingest.is_to_show(batches) {
+            return;
+        }
+        let ingest = &mut self.ingest;
+        let shown = directly(&mut self.connection, |connection| {
+            ingest.show(connection, batches)
+        })
+        .await;
+        if let Err(error) = shown {
+            tracing::debug!(%error, "live figures are left out");
         }
     }
 
@@ -324,6 +415,13 @@ async fn command(connection: &mut SqliteConnection, sql: &'static str) -> Result
         .await
         .map(drop)
         .map_err(StoreError::sql(DOING))
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn undo(connection: &mut SqliteConnection) -> Result<(), StoreError> {

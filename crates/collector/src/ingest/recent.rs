@@ -1,0 +1,206 @@
+//! The newest samples of hosts and daemons as they come, before they are committed: for those who look, never for results.
+//!
+//! Bounded: of each series two seconds, of each host so many daemons.
+
+use super::batch::{Batch, Process};
+use crate::model::HostId;
+use benchmesh_model::figures::{DaemonFigures, HostFigures};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A rate is over at least so long, so that a dense sample at a step's start makes no rate.
+const MIN_SPAN_US: i64 = 1_500_000;
+/// Samples of one series within that time: at the shortest `--sample-period`, with room.
+const MAX_KEPT: usize = 32;
+/// A daemon that was not sampled for so long, by the time of its host's samples, is forgotten.
+const FORGOTTEN_US: i64 = 15_000_000;
+/// Of one host.
+const MAX_DAEMONS: usize = 4096;
+
+/// The newest sample of a series, and one a little earlier, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Newest<F> {
+    pub at_us: i64,
+    pub figures: F,
+    pub earlier: Option<(i64, F)>,
+}
+
+/// The newest samples of all hosts.
+#[derive(Debug, Default)]
+pub struct RecentSamples(Mutex<HashMap<HostId, RecentOfHost>>);
+
+#[derive(Debug, Default)]
+struct RecentOfHost {
+    host: Series<HostFigures>,
+    daemons: HashMap<Process, Series<DaemonFigures>>,
+    tidied_us: i64,
+}
+
+/// In the order of time.
+#[derive(Debug)]
+struct Series<F>(VecDeque<(i64, F)>);
+
+impl<F> Default for Series<F> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<F: Copy> Series<F> {
+    /// What is older than the newest, as from a spool that is drained, is passed over.
+    fn add(&mut self, at_us: i64, figures: F) {
+        if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
+            return;
+        }
+        self.0.push_back((at_us, figures));
+        let is_earlier =
+            |(second_us, _): &(i64, F)| at_us.saturating_sub(*second_us) >= MIN_SPAN_US;
+        while self.0.get(1).is_some_and(is_earlier) {
+            self.0.pop_front();
+        }
+        if self.0.len() > MAX_KEPT {
+            self.0.remove(1);
+        }
+    }
+
+    fn newest_us(&self) -> Option<i64> {
+        self.0.back().map(|(at_us, _)| *at_us)
+    }
+
+    fn newest(&self) -> Option<Newest<F>> {
+        let &(at_us, figures) = self.0.back()?;
+        let first = self.0.front().copied();
+        Some(Newest {
+            at_us,
+            figures,
+            earlier: first.filter(|(first_us, _)| at_us.saturating_sub(*first_us) >= MIN_SPAN_US),
+        })
+    }
+}
+
+impl RecentOfHost {
+    fn add(&mut self, batch: &Batch) {
+        for sample in &batch.host_samples {
+            self.host.add(sample.at.0, sample.figures);
+        }
+        for sample in &batch.daemon_samples {
+            if self.daemons.len() < MAX_DAEMONS || self.daemons.contains_key(&sample.process) {
+                let series = self.daemons.entry(sample.process).or_default();
+                series.add(sample.at.0, sample.figures);
+            }
+        }
+        if batch.newest_us.saturating_sub(self.tidied_us) >= FORGOTTEN_US {
+            self.tidied_us = batch.newest_us;
+            let since_us = batch.newest_us.saturating_sub(FORGOTTEN_US);
+            let is_seen = |series: &Series<DaemonFigures>| series.newest_us() >= Some(since_us);
+            self.daemons.retain(|_, series| is_seen(series));
+        }
+    }
+}
+
+impl RecentSamples {
+    pub(crate) fn add(&self, host: HostId, batch: &Batch) {
+        if !batch.host_samples.is_empty() || !batch.daemon_samples.is_empty() {
+            self.lock().entry(host).or_default().add(batch);
+        }
+    }
+
+    pub fn hosts(&self) -> HashMap<HostId, Newest<HostFigures>> {
+        let all = self.lock();
+        let newest = all.iter().map(|(id, of_host)| (*id, &of_host.host));
+        newest
+            .filter_map(|(id, series)| Some((id, series.newest()?)))
+            .collect()
+    }
+
+    pub fn daemons(&self) -> HashMap<(HostId, Process), Newest<DaemonFigures>> {
+        let all = self.lock();
+        let series = all.iter().flat_map(|(host, of_host)| {
+            let daemons = of_host.daemons.iter();
+            daemons.map(|(process, series)| ((*host, *process), series))
+        });
+        series
+            .filter_map(|(key, series)| Some((key, series.newest()?)))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostId, RecentOfHost>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ingest::batch::DaemonSample;
+    use crate::model::MeshMicros;
+    use benchmesh_model::figures::Figures;
+
+    const HOST: HostId = HostId(1);
+
+    fn batch(at_ms: i64, pids: std::ops::Range<i32>) -> Batch {
+        let at = MeshMicros(at_ms * 1000);
+        let sample = |pid| DaemonSample {
+            process: process(pid),
+            at,
+            figures: DaemonFigures {
+                rss_bytes: at_ms,
+                ..DaemonFigures::UNREAD
+            },
+        };
+        Batch {
+            newest_us: at.0,
+            daemon_samples: pids.map(sample).collect(),
+            ..Batch::default()
+        }
+    }
+
+    fn process(pid: i32) -> Process {
+        Process {
+            pid,
+            start_ticks: 7,
+        }
+    }
+
+    /// The milliseconds of a daemon's newest sample and of the one before that it is held against.
+    fn newest(recent: &RecentSamples, pid: i32) -> Option<(i64, Option<i64>)> {
+        let newest = recent.daemons().get(&(HOST, process(pid))).copied()?;
+        let earlier = newest.earlier.map(|(_, figures)| figures.rss_bytes);
+        Some((newest.figures.rss_bytes, earlier))
+    }
+
+    #[test]
+    fn the_newest_is_held_against_one_that_is_old_enough() {
+        let recent = RecentSamples::default();
+        let check = |at_ms: i64, expected| {
+            recent.add(HOST, &batch(at_ms, 1..2));
+            assert_eq!(newest(&recent, 1), Some(expected), "after {at_ms}");
+        };
+        check(1000, (1000, None));
+        check(2000, (2000, None));
+        check(3000, (3000, Some(1000)));
+        check(3100, (3100, Some(1000)));
+        check(4000, (4000, Some(2000)));
+        // From a spool that is drained.
+        check(2500, (4000, Some(2000)));
+        check(60_000, (60_000, Some(4000)));
+        for at_ms in 60_001..62_000 {
+            recent.add(HOST, &batch(at_ms, 1..2));
+        }
+        let kept = recent.lock().get(&HOST).unwrap().daemons[&process(1)]
+            .0
+            .len();
+        assert!(kept <= MAX_KEPT, "{kept}");
+    }
+
+    #[test]
+    fn daemons_are_bounded_and_forgotten() {
+        let recent = RecentSamples::default();
+        recent.add(HOST, &batch(1000, 0..10_000));
+        assert_eq!(recent.daemons().len(), MAX_DAEMONS);
+        recent.add(HOST, &batch(17_000, 0..1));
+        assert_eq!(recent.daemons().len(), 1);
+        assert_eq!(newest(&recent, 0), Some((17_000, Some(1000))));
+    }
+}
