@@ -7,6 +7,7 @@
 )]
 
 mod coverage;
+mod equals;
 mod growth;
 mod independent;
 mod planted;

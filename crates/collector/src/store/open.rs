@@ -19,11 +19,18 @@ use std::time::Duration;
 
 /// The files of `migrations`: version, name, text. `sqlx::migrate!` would list them too, but compile all of sqlx and
 /// SQLite a second time, for the build host.
-pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[(
-    1,
-    "schema",
-    include_str!("../../migrations/0001_schema.sql"),
-)];
+pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (
+        1,
+        "schema",
+        include_str!("../../migrations/0001_schema.sql"),
+    ),
+    (
+        2,
+        "findings",
+        include_str!("../../migrations/0002_findings.sql"),
+    ),
+];
 
 fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|&(version, name, text)| {

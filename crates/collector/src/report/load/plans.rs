@@ -6,12 +6,12 @@
 
 use crate::report::row::Statement;
 use crate::report::sections::{
-    agents, costs, daemons, events, hosts, links, losses, marks, steps, targets,
+    agents, costs, daemons, events, findings, hosts, links, losses, marks, steps, targets,
 };
 use crate::store::Store;
 
 /// Every statement of a report but those that find the run and those of its steps.
-const STATEMENTS: [Statement; 11] = [
+const STATEMENTS: [Statement; 12] = [
     agents::AGENTS,
     targets::TARGETS,
     daemons::USAGE,
@@ -21,6 +21,7 @@ const STATEMENTS: [Statement; 11] = [
     hosts::OTHERS,
     links::LINKS,
     events::EVENTS,
+    findings::FINDINGS,
     losses::LOSSES,
     marks::MARKS,
 ];
