@@ -1,17 +1,17 @@
 //! One that is unlike its equals: the daemon that uses far more CPU than others of its name, the client that is slower.
 //!
 //! A value is held against the median of the others, in units of their scatter (the median deviation, and a part of the
-//! median itself, so that equals that are all but the same need more than a trifle). Of two others the scatter is not
-//! known: there the distance from both of them must be large.
+//! median itself, so that equals that are all but the same need more than a trifle). Of fewer than five others the
+//! scatter is hardly known: there the distance from each of them must be large.
 
 use super::real;
 use super::start::median;
 
 /// Others that are needed at all, and for their scatter.
 const MIN_OTHERS: usize = 2;
-const MIN_FOR_SCATTER: usize = 3;
+const MIN_FOR_SCATTER: usize = 5;
 /// Distance from the median of the others, in scatters.
-const APART: f64 = 6.0;
+const APART: f64 = 4.0;
 /// What the scatter is at least, as a share of the median.
 const MIN_SCATTER: f64 = 0.05;
 /// Of the rest of the time, the share in which one must be unlike its equals from when it was.
@@ -59,9 +59,13 @@ pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     }
     let usual = median(&others);
     let is_unlike = match others.len() < MIN_FOR_SCATTER {
-        true => others
-            .iter()
-            .all(|other| rule.holds(value, *other, rule.factor_of_two)),
+        true => {
+            let factor = match others.len() == MIN_OTHERS {
+                true => rule.factor_of_two,
+                false => rule.factor,
+            };
+            others.iter().all(|other| rule.holds(value, *other, factor))
+        }
         false => {
             let off: Vec<f64> = others.iter().map(|other| (other - usual).abs()).collect();
             let scatter = 1.4826 * median(&off) + MIN_SCATTER * usual.abs();

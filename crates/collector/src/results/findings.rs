@@ -84,9 +84,9 @@ kinds! {
         meaning: "one daemon or client is unlike its equals",
         judged: "CPU time of the daemons of one name in each step of 30 s or more, and the rate of each client's tasks in \
                  each step of 10 s or more, against the median of the others: at least twice the CPU time and 20 % of a \
-                 CPU more, or at most 0.7 of the rate, and six times their scatter away. Of three, it takes three \
-                 times the CPU time or half of the rate. Found where it is so in half of the steps that have it. Steps \
-                 between pairs of hosts (`network`) are not judged.",
+                 CPU more, or at most 0.7 of the rate, and four times their scatter away. Of up to five it must be \
+                 so against each of the others; of three, it takes three times the CPU time or half of the rate. \
+                 Found where it is so in half of the steps that have it. Steps between pairs of hosts (`network`) are not judged.",
         remedy: "Look for an uneven distribution of data (`ceph osd df`, brick sizes), a slower disk or link, or a \
                  leader among equals.",
     }
