@@ -5,16 +5,21 @@
 //! ([`blocks`], [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
 //! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
-//! finds change points in the history of a figure. Random numbers are seeded: the same data give the same result.
+//! finds change points in the history of a figure. [`slope`] and [`growth`] say of a series over hours whether it drifts
+//! or grows on and on, [`equals`] which of several is unlike the others, [`gaps`] when a load stood still. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
 pub mod change;
 pub mod contrast;
 pub mod correct;
 pub mod effect;
+pub mod equals;
 pub mod estimate;
+pub mod gaps;
+pub mod growth;
 pub mod noise;
 pub mod series;
+pub mod slope;
 pub mod start;
 pub mod student;
 pub mod units;

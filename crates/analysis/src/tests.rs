@@ -7,6 +7,8 @@
 )]
 
 mod coverage;
+mod equals;
+mod growth;
 mod independent;
 mod planted;
 

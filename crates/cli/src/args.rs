@@ -102,6 +102,9 @@ pub enum Command {
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArguments),
+    /// Say what stands out in a run: leaks, drifts, outages, one unlike its equals
+    #[command(after_help = FINDINGS_EXAMPLES)]
+    Findings(FindingsArguments),
     /// Compare two runs, the targets of a run, or a run with earlier ones; or look for changes over all runs of a plan
     #[command(after_help = compare::COMPARE_EXAMPLES)]
     Compare(CompareArguments),
@@ -158,6 +161,14 @@ Examples:
 Without --db or --collector it asks BENCHMESH_DB, then BENCHMESH_COLLECTOR, then ./benchmesh.db if
 it is there, then the collector on this machine.";
 
+const FINDINGS_EXAMPLES: &str = "\
+Examples:
+  benchmesh findings                                    the newest run, also while it goes
+  benchmesh findings 12
+  benchmesh findings soak --db archive.db --format json | jq '.[] | select(.verdict == \"found\")'
+
+What each kind means, how it is judged and what to do about it: docs/findings.md.";
+
 const QUERY_EXAMPLES: &str = "\
 Examples:
   benchmesh query 'SELECT phase, mode, op, ops_per_s, p99_ms FROM v_results'
@@ -181,6 +192,15 @@ pub enum ReportFormat {
     Json,
     /// One file with tables and charts, for a browser
     Html,
+}
+
+/// Output format of findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FindingsFormat {
+    /// Sentences, each with its SQL
+    #[default]
+    Text,
+    Json,
 }
 
 /// Output format of rows.
@@ -381,6 +401,18 @@ pub struct StopArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct FindingsArguments {
+    /// The run's id, uid or name [default: the newest run]
+    #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
+    pub run: String,
+    #[command(flatten)]
+    pub source: Source,
+    /// How the findings are written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: FindingsFormat,
+}
+
+#[derive(Debug, Args)]
 pub struct ReportArguments {
     /// The run's id, uid or name [default: the newest run]
     #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
@@ -447,6 +479,7 @@ impl Command {
             Self::Runs(runs) => runs.list.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,
             Self::Report(report) => report.format == ReportFormat::Json && report.out.is_none(),
+            Self::Findings(findings) => findings.format == FindingsFormat::Json,
             Self::Query(query) => query.format == RowFormat::Json,
             Self::Compare(compare) => compare.format == ReportFormat::Json && compare.out.is_none(),
             Self::Doctor(doctor) => doctor.format == ListFormat::Json,

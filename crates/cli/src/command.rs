@@ -7,6 +7,7 @@ mod collector;
 mod compare;
 mod db;
 mod doctor;
+mod findings;
 mod import;
 mod lists;
 mod plan;
@@ -54,6 +55,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Watch(arguments) => on_one_thread(run::watch(arguments)),
         Command::Stop(arguments) => on_one_thread(run::stop(arguments)),
         Command::Report(arguments) => on_one_thread(report::report(arguments)),
+        Command::Findings(arguments) => on_one_thread(findings::findings(arguments)),
         Command::Compare(arguments) => on_one_thread(compare::compare(arguments)),
         Command::Import(arguments) => on_one_thread(import::import(arguments)),
         Command::Db(command) => on_one_thread(db::db(command)),

@@ -10,6 +10,7 @@ mod cut;
 mod database;
 pub mod export;
 pub mod figures;
+pub mod findings;
 pub mod import;
 pub mod ingest;
 pub mod live;

@@ -134,6 +134,16 @@ words!(
 );
 
 words!(
+    /// What a finding says of what was judged.
+    FindingVerdict {
+        Found = "found",
+        Steady = "steady",
+        Unsure = "unsure",
+        NotJudged = "not-judged",
+    }
+);
+
+words!(
     /// What is done about caches before a step.
     CachePolicy {
         Asis = "asis",

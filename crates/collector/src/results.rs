@@ -7,11 +7,13 @@
 pub(crate) mod direction;
 pub mod facts;
 pub mod figures;
+pub mod findings;
 pub mod flags;
 pub mod grid;
 pub mod interval;
 pub mod missing;
 pub mod origin;
+pub mod outage;
 pub mod repeats;
 pub mod seconds;
 pub mod sum;
@@ -20,9 +22,11 @@ pub mod window;
 
 pub use facts::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts};
 pub use figures::{Headline, OpResult, StepResults, TaskResult};
+pub use findings::{Finding, FindingKind, FindingRow};
 pub use flags::{Flag, FlagRow, FlagSeverity, VerdictEffect};
 pub use interval::StepInterval;
 pub use missing::Missing;
+pub use outage::Outage;
 pub use sum::StepSum;
 
 use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};

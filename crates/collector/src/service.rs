@@ -19,6 +19,7 @@ pub(crate) mod wire;
 
 use crate::{
     clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
+    findings,
     model::Severity,
     overview::Overview,
     scheduler::Scheduler,
@@ -271,6 +272,7 @@ impl Collector {
             Arc::clone(&clock),
             closing.clone(),
         ));
+        tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),

@@ -9,6 +9,7 @@ mod blocked;
 pub(crate) mod busy;
 mod environment;
 mod figure_columns;
+mod findings;
 mod finish;
 pub mod import;
 pub(crate) mod left;

@@ -19,6 +19,7 @@ const LAYERS: &[&str] = &[
     "live",
     "query",
     "compare",
+    "findings",
     "sessions",
     "scheduler",
     "report",

@@ -6,8 +6,8 @@
 
 use super::row::{ReportError, reading, rows, value};
 use super::sections::{
-    REPORT_FORMAT, Report, RunReport, agents, costs, curves, events, hosts, links, losses, marks,
-    pivot, queried, steps, validity,
+    REPORT_FORMAT, Report, RunReport, agents, costs, curves, events, findings, hosts, links,
+    losses, marks, pivot, queried, steps, validity,
 };
 use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
@@ -40,6 +40,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         .map_err(ReportError::Compare)?;
     let mut report = Report {
         format: REPORT_FORMAT,
+        findings: findings::findings(&mut transaction, &run).await?,
         validity: Vec::new(),
         comparisons: Vec::new(),
         phases: Vec::new(),

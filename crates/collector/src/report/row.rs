@@ -5,6 +5,7 @@
 //! an object; NULL is 0 where the field is a number that is always there.
 
 use crate::compare::CompareError;
+use crate::findings::FindingsError;
 use crate::model::RunId;
 use crate::query::QueryError;
 use serde::de::value::{Error, MapDeserializer};
@@ -26,6 +27,8 @@ pub enum ReportError {
     Open(QueryError),
     #[error("cannot compare the targets of the run")]
     Compare(#[source] CompareError),
+    #[error("cannot judge what stands out in the run")]
+    Findings(#[source] FindingsError),
     #[error("this file is no benchmesh database of this version: {what} cannot be read")]
     Read {
         what: &'static str,

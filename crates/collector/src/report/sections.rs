@@ -13,6 +13,7 @@ pub(super) mod costs;
 pub(super) mod curves;
 pub(super) mod daemons;
 pub(super) mod events;
+pub(super) mod findings;
 pub(super) mod hosts;
 pub(super) mod links;
 pub(super) mod losses;
@@ -22,6 +23,7 @@ pub(super) mod queried;
 pub(super) mod steps;
 pub(super) mod validity;
 
+pub use crate::results::{Finding, Outage};
 pub use agents::AgentReport;
 pub use costs::CostReport;
 pub use curves::{CurveReport, LoadReport};
@@ -30,7 +32,7 @@ pub use events::EventReport;
 pub use hosts::{BusyOther, HostReport};
 pub use links::LinkReport;
 pub use losses::LossReport;
-pub use marks::{MarkReport, MarkedOp, MarkedSpan, Outage};
+pub use marks::{MarkReport, MarkedOp, MarkedSpan};
 pub use pivot::{Cell, Field, Figure, Measure, PhaseReport, Pivot};
 pub use steps::{
     CLIENTS_LISTED, ClientReport, ClientsReport, GroupReport, Judged, Line, OpReport,
@@ -53,6 +55,9 @@ pub struct Report {
     pub format: u32,
     pub run: RunReport,
     pub agents: Vec<AgentReport>,
+    /// What stands out, and what was judged and does not.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// What a reader must know before any figure.
     #[serde(default)]
     pub validity: Vec<Check>,

@@ -6,7 +6,8 @@
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
 use super::sections::{
-    agents, costs, curves, daemons, events, hosts, links, marks, pivot, queried, steps, validity,
+    agents, costs, curves, daemons, events, findings, hosts, links, marks, pivot, queried, steps,
+    validity,
 };
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
@@ -68,6 +69,7 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
 /// As [`tables`], with the results on as many tables as lines of `width` characters need.
 pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> Vec<Table> {
     let mut tables = Vec::new();
+    tables.extend(findings::table(report));
     tables.extend(validity::table(&report.validity));
     tables.extend(pivot::tables(report, width));
     tables.extend(steps::troubles(report));

@@ -128,6 +128,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             imported_from: None,
             plan: "name = \"nightly\"\n".into(),
         },
+        findings: vec![],
         validity: vec![],
         comparisons: vec![],
         marks: vec![],

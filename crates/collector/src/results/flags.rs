@@ -328,4 +328,4 @@ flags! {
 }
 
 #[cfg(test)]
-mod reference;
+pub(super) mod reference;

@@ -143,6 +143,7 @@ impl Store {
                     daemons::keep(*step, usage, connection).await?;
                     traffic::keep(*step, traffic, connection).await?;
                     flags::judge(*step, connection).await?;
+                    write::forget_findings(*step, connection).await?;
                     write::samples_covered(*step, *covered, connection).await
                 })
             },

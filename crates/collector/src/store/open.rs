@@ -30,6 +30,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "runs_due",
         include_str!("../../migrations/0002_runs_due.sql"),
     ),
+    (
+        3,
+        "findings",
+        include_str!("../../migrations/0003_findings.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

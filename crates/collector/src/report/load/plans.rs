@@ -6,12 +6,12 @@
 
 use crate::report::row::Statement;
 use crate::report::sections::{
-    agents, costs, daemons, events, hosts, links, losses, marks, queried, steps,
+    agents, costs, daemons, events, findings, hosts, links, losses, marks, queried, steps,
 };
 use crate::store::Store;
 
 /// Every statement of a report but those that find the run, those of its steps and those of the listed sections.
-const STATEMENTS: [Statement; 10] = [
+const STATEMENTS: [Statement; 11] = [
     agents::AGENTS,
     daemons::USAGE,
     costs::COSTS,
@@ -20,6 +20,7 @@ const STATEMENTS: [Statement; 10] = [
     hosts::OTHERS,
     links::LINKS,
     events::EVENTS,
+    findings::FINDINGS,
     losses::LOSSES,
     marks::MARKS,
 ];

@@ -3,15 +3,13 @@
 //! The rate of a span is its operations over the time of its intervals, its p99 that of its merged histograms. Interval by
 //! interval: the one that holds the mark is the first of `during`, so that nothing of the mark is in `before`.
 
-mod outage;
-
 use crate::figures::{self, NONE};
 use crate::model::{RunId, StepId};
 use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::{Report, StepReport, Table};
+use crate::results::outage::{Outage, Second, outage};
 use crate::results::{PERIOD_US, real};
 use benchmesh_workloads::histogram::Histogram;
-use outage::{Second, outage};
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
@@ -61,21 +59,6 @@ pub struct MarkedOp {
     /// What was lost in those 40 s; `None`: the step has nothing before the mark to hold them against.
     #[serde(default)]
     pub outage: Option<Outage>,
-}
-
-/// What an operation lost from a mark on, against its mean rate before.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outage {
-    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that
-    /// took longer.
-    pub longest_gap_ms: f64,
-    /// From the mark to the end of the last second below half of the rate before; 0: none was. `None`: it was still
-    /// below at the end.
-    pub recovered_s: Option<f64>,
-    /// Fewer than at the rate before, until then.
-    pub ops_lost: f64,
-    /// The slowest, from the instant at which it was due; `None`: the load is not paced.
-    pub response_max_ms: Option<f64>,
 }
 
 /// Some seconds of one operation; `None`: the step has no such seconds, or nothing completed in them.

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Flag, FlagRow};
-use std::fmt::Write as _;
 use std::path::Path;
 
 const BEGIN: &str = "<!-- begin flags -->\n";
@@ -28,32 +27,58 @@ fn wrapped(text: &str, indent: &str) -> String {
     lines.join("\n")
 }
 
-fn section(row: &FlagRow) -> String {
-    let mut text = format!("### `{}`\n\n", row.name);
-    let mut line = |head: &str, what: &str| {
-        let item = wrapped(&format!("- **{head}:** {what}"), "  ");
-        writeln!(text, "{item}").unwrap();
-    };
-    line("Meaning", &format!("{}.", row.meaning));
-    line("Severity", &format!("{}.", row.severity.as_str()));
-    line("Raised", row.raised);
-    line("In a comparison", &format!("{}.", row.verdict.sentence()));
-    line("What to do", row.remedy);
-    text
+/// A line of a list: what it is about, and what is said of it.
+pub(in crate::results) fn item(head: &str, what: &str) -> String {
+    wrapped(&format!("- **{head}:** {what}"), "  ") + "\n"
 }
 
-fn sections() -> String {
-    let sections: Vec<String> = Flag::ROWS.iter().map(section).collect();
-    format!("\n{}\n", sections.join("\n"))
+/// The text with the sections between its markers.
+pub(in crate::results) fn between(
+    text: &str,
+    begin: &str,
+    end: &str,
+    sections: &[String],
+) -> String {
+    let from = text.find(begin).unwrap() + begin.len();
+    let until = text.find(end).unwrap();
+    let mut expected = text.to_owned();
+    expected.replace_range(from..until, &format!("\n{}\n", sections.join("\n")));
+    expected
+}
+
+/// Holds a file of docs against what it should be, or writes it anew.
+pub(in crate::results) fn held(name: &str, expected: impl Fn(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let expected = expected(&text);
+    if std::env::var_os("BENCHMESH_BLESS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(
+        text == expected,
+        "docs/{name} is behind the table; the head of this test says how to write it anew"
+    );
+}
+
+fn section(row: &FlagRow) -> String {
+    let items = [
+        ("Meaning", format!("{}.", row.meaning)),
+        ("Severity", format!("{}.", row.severity.as_str())),
+        ("Raised", row.raised.to_owned()),
+        ("In a comparison", format!("{}.", row.verdict.sentence())),
+        ("What to do", row.remedy.to_owned()),
+    ];
+    let items: String = items.iter().map(|(head, what)| item(head, what)).collect();
+    format!("### `{}`\n\n{items}", row.name)
 }
 
 /// docs/flags.md.
 fn with_sections(text: &str) -> String {
-    let from = text.find(BEGIN).unwrap() + BEGIN.len();
-    let until = text.find(END).unwrap();
-    let mut expected = text.to_owned();
-    expected.replace_range(from..until, &sections());
-    expected
+    let sections: Vec<String> = Flag::ROWS.iter().map(section).collect();
+    between(text, BEGIN, END, &sections)
 }
 
 /// docs/database.md: a line for each column of `v_results`, and one with all words.
@@ -83,23 +108,8 @@ fn with_lines(text: &str) -> String {
 
 #[test]
 fn docs_say_what_the_table_says() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for (name, expected) in [
-        ("flags.md", with_sections as fn(&str) -> String),
-        ("database.md", with_lines),
-    ] {
-        let path = docs.join(name);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let expected = expected(&text);
-        if std::env::var_os("BENCHMESH_BLESS").is_some() {
-            std::fs::write(&path, &expected).unwrap();
-            continue;
-        }
-        assert!(
-            text == expected,
-            "docs/{name} is behind the table; the head of this test says how to write it anew"
-        );
-    }
+    held("flags.md", with_sections);
+    held("database.md", with_lines);
 }
 
 #[test]

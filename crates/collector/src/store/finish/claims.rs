@@ -15,14 +15,14 @@ pub(in crate::store) struct StepClaims {
 
 /// A claim on a step, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct StepClaim<'c> {
+pub(crate) struct StepClaim<'c> {
     claims: &'c StepClaims,
     step: StepId,
 }
 
 impl StepClaims {
     /// Waits until no other task has claimed the step.
-    pub(super) async fn claim(&self, step: StepId) -> StepClaim<'_> {
+    pub(in crate::store) async fn claim(&self, step: StepId) -> StepClaim<'_> {
         loop {
             // Made before the look, so that no release in between is missed.
             let freed = self.freed.notified();

@@ -51,6 +51,19 @@ pub(super) async fn samples_covered(
         .map_err(StoreError::sql("mark the late samples as used"))
 }
 
+/// What was found of a run rests on figures that have changed.
+pub(super) async fn forget_findings(
+    step: StepId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM findings WHERE run_id = (SELECT run_id FROM steps WHERE id = ?)")
+        .bind(step.0)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("forget the findings of a run"))
+}
+
 /// Replaces a step's results; `covered` is what they took in of the batches counted as late.
 pub(super) async fn results(
     step: StepId,

@@ -1,8 +1,10 @@
 //! docs/database.md against the schema: every table, view, column, word and example query.
 
 use super::Mesh;
-use crate::model::{CacheLayer, CachePolicy, LossKind, RunState, Severity, StepState, TaskState};
-use crate::results::{Flag, Headline};
+use crate::model::{
+    CacheLayer, CachePolicy, FindingVerdict, LossKind, RunState, Severity, StepState, TaskState,
+};
+use crate::results::{FindingKind, Flag, Headline};
 use benchmesh_model::events::may_be_agents;
 use benchmesh_workloads::op::Op;
 use benchmesh_workloads::registry;
@@ -279,6 +281,21 @@ fn words_of_columns() -> Vec<(&'static str, Vec<&'static str>)> {
             Severity::ALL.iter().map(|word| word.as_str()).collect(),
         ),
         (
+            "findings.kind",
+            FindingKind::ROWS.iter().map(|row| row.name).collect(),
+        ),
+        (
+            "findings.verdict",
+            FindingVerdict::ALL
+                .iter()
+                .map(|word| word.as_str())
+                .collect(),
+        ),
+        (
+            "findings.severity",
+            Severity::ALL.iter().map(|word| word.as_str()).collect(),
+        ),
+        (
             "steps.flags",
             Flag::ROWS.iter().map(|row| row.name).collect(),
         ),
@@ -321,7 +338,12 @@ fn checked_words(definition: &str, column: &str) -> Option<Vec<String>> {
 #[tokio::test]
 async fn every_column_of_closed_words_has_its_check() {
     /// A new workload or operation must not need a migration; flags are an array.
-    const OPEN: [&str; 3] = ["steps.workload", "op_intervals.op", "steps.flags"];
+    const OPEN: [&str; 4] = [
+        "steps.workload",
+        "op_intervals.op",
+        "steps.flags",
+        "findings.kind",
+    ];
     let mesh = Mesh::new().await;
     for (name, words) in words_of_columns() {
         let (table, column) = name.split_once('.').unwrap();

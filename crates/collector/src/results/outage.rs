@@ -3,15 +3,30 @@
 //! Pure. A percentile of the seconds around an outage hides it: hardly any operation ends in one. So the
 //! figures are times and counts.
 
-use super::Outage;
-use crate::results::real;
+use super::real;
+use serde::{Deserialize, Serialize};
 
 /// A second below this share of the rate before belongs to the outage.
 const BELOW_SHARE: f64 = 0.5;
 
-/// One interval of an operation, from the mark on.
+/// What a load lost from an instant on, against its mean rate before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that
+    /// took longer.
+    pub longest_gap_ms: f64,
+    /// From the instant to the end of the last second below half of the rate before; 0: none was. `None`: it was still
+    /// below at the end.
+    pub recovered_s: Option<f64>,
+    /// Fewer than at the rate before, until then.
+    pub ops_lost: f64,
+    /// The slowest, from the instant at which it was due; `None`: the load is not paced.
+    pub response_max_ms: Option<f64>,
+}
+
+/// One interval of a load, from the instant on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Second {
+pub(crate) struct Second {
     pub at_us: i64,
     pub until_us: i64,
     pub ops: i64,
@@ -21,7 +36,7 @@ pub(super) struct Second {
 }
 
 /// `rate`: operations per second before. `None`: there is no second after the mark.
-pub(super) fn outage(mark_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
+pub(crate) fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
     let last = seconds.last()?;
     let span_s = |second: &Second| real(second.until_us - second.at_us) / 1e6;
     let is_below = |second: &Second| real(second.ops) < BELOW_SHARE * rate * span_s(second);
@@ -29,7 +44,7 @@ pub(super) fn outage(mark_us: i64, rate: f64, seconds: &[Second]) -> Option<Outa
     let recovered_s = match until.and_then(|at| seconds.get(at)) {
         None => Some(0.0),
         Some(low) if low.until_us < last.until_us => {
-            Some(real(low.until_us - mark_us).max(0.0) / 1e6)
+            Some(real(low.until_us - from_us).max(0.0) / 1e6)
         }
         Some(_) => None,
     };

@@ -1,0 +1,91 @@
+//! One that is unlike its equals: the daemon that uses far more CPU than others of its name, the client that is slower.
+//!
+//! A value is held against the median of the others, in units of their scatter (the median deviation, and a part of the
+//! median itself, so that equals that are all but the same need more than a trifle). Of fewer than five others the
+//! scatter is hardly known: there the distance from each of them must be large.
+
+use super::real;
+use super::start::median;
+
+/// Others that are needed at all, and for their scatter.
+const MIN_OTHERS: usize = 2;
+const MIN_FOR_SCATTER: usize = 5;
+/// Distance from the median of the others, in scatters.
+const APART: f64 = 4.0;
+/// What the scatter is at least, as a share of the median.
+const MIN_SCATTER: f64 = 0.05;
+/// Of the rest of the time, the share in which one must be unlike its equals from when it was.
+const STAYS: f64 = 0.8;
+
+/// Which way one must be unlike the others, and by what factor at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    pub factor: f64,
+    /// The factor where there are only two others: over the nearest of them.
+    pub factor_of_two: f64,
+}
+
+/// Twice the CPU time.
+pub const MORE: Rule = Rule {
+    factor: 2.0,
+    factor_of_two: 3.0,
+};
+/// Seven tenths of the rate.
+pub const LESS: Rule = Rule {
+    factor: 0.7,
+    factor_of_two: 0.5,
+};
+
+impl Rule {
+    fn holds(self, value: f64, other: f64, factor: f64) -> bool {
+        match self.factor > 1.0 {
+            true => value >= factor * other,
+            false => value <= factor * other,
+        }
+    }
+}
+
+/// The median of the others where the value at `place` is unlike them by the rule.
+pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
+    let value = *values.get(place)?;
+    let others: Vec<f64> = values
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != place)
+        .map(|(_, other)| *other)
+        .collect();
+    if others.len() < MIN_OTHERS {
+        return None;
+    }
+    let usual = median(&others);
+    let is_unlike = match others.len() < MIN_FOR_SCATTER {
+        true => {
+            let factor = match others.len() == MIN_OTHERS {
+                true => rule.factor_of_two,
+                false => rule.factor,
+            };
+            others.iter().all(|other| rule.holds(value, *other, factor))
+        }
+        false => {
+            let off: Vec<f64> = others.iter().map(|other| (other - usual).abs()).collect();
+            let scatter = 1.4826 * median(&off) + MIN_SCATTER * usual.abs();
+            rule.holds(value, usual, rule.factor) && (value - usual).abs() >= APART * scatter
+        }
+    };
+    is_unlike.then_some(usual)
+}
+
+/// The first place from which the pairs (a value, the median of its equals) are halfway to the rule or beyond in most of
+/// the rest; `None`: there is none.
+pub fn since(pairs: &[(f64, f64)], rule: Rule) -> Option<usize> {
+    let halfway = (1.0 + rule.factor) / 2.0;
+    let unlike: Vec<bool> = pairs
+        .iter()
+        .map(|(value, usual)| rule.holds(*value, *usual, halfway))
+        .collect();
+    (0..unlike.len()).find(|from| {
+        let rest = unlike.get(*from..).unwrap_or_default();
+        let count = rest.iter().filter(|unlike| **unlike).count();
+        rest.first() == Some(&true) && real(count) >= STAYS * real(rest.len())
+    })
+}

@@ -1,0 +1,30 @@
+//! A watched process, as findings name it.
+
+/// `d.id, d.name, d.instance, d.pid, d.host_id, h.name`.
+pub(super) type Row = (i64, String, Option<String>, i64, i64, String);
+
+#[derive(Clone, Debug)]
+pub(super) struct Daemon {
+    pub id: i64,
+    pub name: String,
+    pub host_id: i64,
+    pub host: String,
+    /// `ceph-osd osd.3 on node2`.
+    pub label: String,
+}
+
+impl From<Row> for Daemon {
+    fn from((id, name, instance, pid, host_id, host): Row) -> Self {
+        let label = match instance {
+            Some(instance) => format!("{name} {instance} on {host}"),
+            None => format!("{name} (pid {pid}) on {host}"),
+        };
+        Self {
+            id,
+            name,
+            host_id,
+            host,
+            label,
+        }
+    }
+}
