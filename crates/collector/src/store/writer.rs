@@ -11,7 +11,7 @@ mod gather;
 mod group;
 
 pub(crate) use gather::Calm;
-pub use group::GROUP_ROWS;
+pub use gather::GROUP_ROWS;
 pub(crate) use group::{Haste, Pending};
 
 use super::blocked::Blockage;

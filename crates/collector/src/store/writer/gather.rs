@@ -3,12 +3,13 @@
 //! Samples are kept by daemon and time, disk and time, interface and time: a commit writes a page of 4 KiB for each of
 //! them, whether it has one row of it or a hundred. Agents keep what is not acknowledged, so a wait loses nothing.
 
-use super::GROUP_ROWS;
 use crate::model::AgentId;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
+pub const GROUP_ROWS: usize = 16_384;
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(120);
 /// After something else was written or asked for, rows do not wait for so long.

@@ -6,7 +6,7 @@
 use super::super::blocked::Blockage;
 use super::Apply;
 use super::direct::directly;
-use super::gather::{Calm, Load};
+use super::gather::{Calm, GROUP_ROWS, Load};
 use crate::database::Blocked;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
@@ -22,8 +22,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
-pub const GROUP_ROWS: usize = 16_384;
 /// The scheduler's writes of one transaction.
 const GROUP_WRITES: usize = 256;
 const DOING: &str = "commit a transaction";
