@@ -17,7 +17,7 @@ fn at_most_one_of_a_hundred_clean_runs_has_an_outlier() {
     for run in 0..100 {
         // Placement groups and luck: equals differ by up to a fifth.
         let scatter = 0.02 + 0.18 * f64::from(run % 10) / 9.0;
-        let mut draw = |count: usize, random: &mut Random| -> Vec<f64> {
+        let draw = |count: usize, random: &mut Random| -> Vec<f64> {
             (0..count)
                 .map(|_| 40.0 * (scatter * normal(random)).exp())
                 .collect()
