@@ -108,7 +108,7 @@ pub fn span(text: &str) -> Result<Duration, String> {
 /// When a run begins, in microseconds since the Unix epoch: a time of day here (`02:00`, the next one), a date and a time, or
 /// a span from now (`8h`).
 pub fn begin_at(text: &str) -> Result<i64, String> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
     let span = humantime::parse_duration(text).ok();
     let after = span.and_then(|span| now.checked_add(i64::try_from(span.as_micros()).ok()?));

@@ -81,6 +81,9 @@ const MEMORY: &str =
 
 /// A daemon, and when it was born, or seen first.
 type Candidate = (Daemon, i64);
+/// The place of a window, and the three figures.
+type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
+
 /// As [`DAEMONS`] reads it.
 type CandidateRow = (i64, String, Option<String>, i64, i64, String, i64);
 
@@ -215,7 +218,7 @@ async fn series(
     let mut subjects = Vec::new();
     let mut series = Vec::new();
     for (place, (daemon, born_us)) in daemons.iter().enumerate() {
-        let rows: Vec<(i64, Option<f64>, Option<f64>, Option<f64>)> = sqlx::query_as(SAMPLES)
+        let rows: Vec<SampleRow> = sqlx::query_as(SAMPLES)
             .bind(&windows)
             .bind(daemon.id)
             .fetch_all(&mut *connection)

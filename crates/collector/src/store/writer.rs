@@ -52,16 +52,16 @@ impl WriterHandle {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
         let closing = CancellationToken::new();
-        let writer = group::Writer::new(
+        let writer = group::Writer {
             connection,
             options,
             ingest,
             blockage,
-            queued_writes,
-            queued_batches,
-            closing.clone(),
+            writes: queued_writes,
+            batches: queued_batches,
+            closing: closing.clone(),
             calm,
-        );
+        };
         let (over, ended) = oneshot::channel();
         thread(move |runtime| {
             runtime.block_on(writer.run());

@@ -142,39 +142,17 @@ enum CommitMode {
 }
 
 pub(super) struct Writer {
-    connection: SqliteConnection,
-    options: SqliteConnectOptions,
-    ingest: Ingest,
-    blockage: Blockage,
-    writes: mpsc::Receiver<Box<dyn Pending>>,
-    batches: mpsc::Receiver<PendingBatch>,
-    closing: CancellationToken,
-    calm: Calm,
+    pub(super) connection: SqliteConnection,
+    pub(super) options: SqliteConnectOptions,
+    pub(super) ingest: Ingest,
+    pub(super) blockage: Blockage,
+    pub(super) writes: mpsc::Receiver<Box<dyn Pending>>,
+    pub(super) batches: mpsc::Receiver<PendingBatch>,
+    pub(super) closing: CancellationToken,
+    pub(super) calm: Calm,
 }
 
 impl Writer {
-    pub(super) fn new(
-        connection: SqliteConnection,
-        options: SqliteConnectOptions,
-        ingest: Ingest,
-        blockage: Blockage,
-        writes: mpsc::Receiver<Box<dyn Pending>>,
-        batches: mpsc::Receiver<PendingBatch>,
-        closing: CancellationToken,
-        calm: Calm,
-    ) -> Self {
-        Self {
-            connection,
-            options,
-            ingest,
-            blockage,
-            writes,
-            batches,
-            closing,
-            calm,
-        }
-    }
-
     /// Runs until it is told to close, or every sender is gone; queued writes are still done.
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
