@@ -188,7 +188,13 @@ mod tests {
         for at_ms in 60_001..62_000 {
             recent.add(HOST, &batch(at_ms, 1..2));
         }
-        let kept = recent.lock().get(&HOST).unwrap().daemons[&process(1)]
+        let kept = recent
+            .lock()
+            .get(&HOST)
+            .unwrap()
+            .daemons
+            .get(&process(1))
+            .unwrap()
             .0
             .len();
         assert!(kept <= MAX_KEPT, "{kept}");
