@@ -92,6 +92,28 @@ impl Bed {
         });
     }
 
+    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up others for
+    /// a second too, and they go on.
+    pub fn until_told(&self, op: &str, what: &str) -> Row {
+        until_true(&format!("a call hangs: {what}"), LIMIT, || {
+            self.fs.hanging() == 1
+        });
+        let going_on = "SELECT e.id, e.detail ->> 'op' AS op FROM events e WHERE e.kind = 'stall' AND NOT EXISTS (
+                 SELECT 1 FROM events o WHERE o.kind = 'stall-over' AND o.id > e.id
+                 AND o.detail ->> 'path' IS e.detail ->> 'path' AND o.detail ->> 'worker' IS e.detail ->> 'worker'
+                 AND o.detail ->> 'op' IS e.detail ->> 'op')";
+        let mut id = 0;
+        until_true(&format!("the stall is stored: {what}"), LIMIT, || {
+            let stalls = self.mesh.db().rows(going_on);
+            match stalls.as_slice() {
+                [stall] if stall.text("op") == op => id = stall.integer("id"),
+                _ => return false,
+            }
+            true
+        });
+        stall(&self.mesh, &format!("e.id = {id}"))
+    }
+
     /// What the newest event of a kind says.
     pub fn newest(&self, kind: &str) -> Row {
         newest(&self.mesh, kind)
@@ -113,12 +135,16 @@ pub fn count(mesh: &Mesh, kind: &str) -> i64 {
 }
 
 pub fn newest(mesh: &Mesh, kind: &str) -> Row {
+    stall(mesh, &format!("e.kind = '{kind}'"))
+}
+
+fn stall(mesh: &Mesh, which: &str) -> Row {
     let sql = format!(
         "SELECT e.severity, e.message, a.name AS agent, s.mode, h.name AS host, e.detail ->> 'host' AS on_host,
                 e.detail ->> 'worker' AS worker, e.detail ->> 'op' AS op, e.detail ->> 'path' AS path,
                 e.detail ->> 'offset' AS offset, e.detail ->> 'lasted_us' AS lasted_us
          FROM events e JOIN agents a ON a.id = e.agent_id JOIN steps s ON s.id = e.step_id
-         JOIN hosts h ON h.id = a.host_id WHERE e.kind = '{kind}' ORDER BY e.id DESC LIMIT 1"
+         JOIN hosts h ON h.id = a.host_id WHERE {which} ORDER BY e.id DESC LIMIT 1"
     );
     mesh.db().rows(&sql).pop().unwrap()
 }
