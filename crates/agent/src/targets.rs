@@ -31,7 +31,7 @@ trait AllowedTargets: fmt::Debug + Send + Sync {
     /// The target that a locator of the kind's key names. `None`: there is none of this kind that is allowed.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
 
-    /// As the mesh is told.
+    /// As it is sent to the collector.
     fn names(&self) -> Vec<PathBuf>;
 }
 
@@ -42,7 +42,7 @@ pub trait Target {
     /// Opens the run's directory, or makes it. A kind without one has found it.
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
 
-    /// Removes what the run has there; `progress` is told now and then how much is gone. Nothing there is no error.
+    /// Removes what the run has there; `progress` is called now and then with what is removed so far. No data is no error.
     fn remove_run(
         &self,
         run: RunName<'_>,
@@ -180,7 +180,7 @@ impl Targets {
         found.map_or_else(Vec::new, |(_, allowed)| allowed.names())
     }
 
-    /// All of them as the mesh is told: paths, and the locators of what has none.
+    /// All of them as they are sent to the collector: paths, and the locators of targets without one.
     #[must_use]
     pub fn locators(&self) -> Vec<PathBuf> {
         let mut locators = Vec::new();

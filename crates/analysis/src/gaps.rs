@@ -32,7 +32,7 @@ pub fn gaps(seconds: impl IntoIterator<Item = Gap>) -> Vec<Gap> {
     found
 }
 
-/// Whether a loss of so many seconds, in such a longest gap, is more than a hiccup.
+/// Whether the lost seconds and the longest gap are enough for an outage.
 pub fn is_outage(seconds: usize, longest_us: i64) -> bool {
     seconds >= MIN_SECONDS || longest_us >= MIN_GAP_US
 }

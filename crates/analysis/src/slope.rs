@@ -195,7 +195,7 @@ fn growth_of_segments(values: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
     Some((mean, (squares / (n - 1.0) / n).sqrt(), n - 1.0))
 }
 
-/// The middle and the median of each of so many equal parts of the time.
+/// The middle and the median of each of `parts` equal parts of the time.
 fn medians(values: &[(f64, f64)], parts: usize) -> Option<Vec<(f64, f64)>> {
     let (first, last) = (values.first()?.0, values.last()?.0);
     let width = (last - first) / real(parts);

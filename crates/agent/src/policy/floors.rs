@@ -94,7 +94,7 @@ impl Floors {
     }
 
     /// Refuses load where less is free than has to stay free. What does not say how much is free is taken as it is, and so
-    /// is what does not answer: whoever works on it will notice.
+    /// is what does not answer; the next operation on it shows that.
     ///
     /// # Errors
     /// When it has less.

@@ -1,6 +1,6 @@
 //! The newest samples of hosts and daemons as they come, before they are committed: for those who look, never for results.
 //!
-//! Bounded: of each series two seconds, of each host so many daemons.
+//! Bounded: two seconds of each series, and a maximum of daemons per host.
 
 use super::batch::{Batch, Process};
 use crate::model::HostId;

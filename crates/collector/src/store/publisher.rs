@@ -58,7 +58,7 @@ impl Publisher {
         }
     }
 
-    /// The agent sends so many batches ahead of their acknowledgement; 0: it does not tell.
+    /// Batches that the agent sends before they are acknowledged; 0: unknown.
     pub(crate) fn with_window(mut self, batches: u32) -> Self {
         if batches > 0 {
             let window = usize::try_from(batches).unwrap_or(FORMER_WINDOW);

@@ -201,7 +201,7 @@ async fn rows_that_are_gathered_take_a_fifth_of_the_writes() {
         std::fs::metadata(wal).unwrap().len()
     };
     let mut written = Vec::new();
-    // Gathered first: whoever asks ends the calm.
+    // Gathered first, because a query ends the calm.
     for (first, each) in [(3, false), (3 + SECONDS, true)] {
         let before = wal_bytes();
         for sequence in first..first + SECONDS {
