@@ -4,7 +4,10 @@
 //! sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
 use super::{App, error::Refusal};
-use crate::overview::Snapshot;
+use crate::{
+    model::{RunState, StepState},
+    snapshot::Snapshot,
+};
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -189,9 +192,11 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
     text.gauge(
         "benchmesh_run_active",
         "1 while a run is under way.",
-        f64::from(u8::from(run.is_some_and(|run| run.state == "running"))),
+        f64::from(u8::from(
+            run.is_some_and(|run| run.state == RunState::Running),
+        )),
     );
-    let Some(run) = run.filter(|run| run.state == "running") else {
+    let Some(run) = run.filter(|run| run.state == RunState::Running) else {
         return;
     };
     let id = run.run_id.to_string();
@@ -222,18 +227,21 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
         "benchmesh_step_running",
         "gauge",
         "1 while the step's load runs, 0 while it is prepared or cleaned up.",
-        [(of_step(), f64::from(u8::from(step.state == "running")))],
+        [(
+            of_step(),
+            f64::from(u8::from(step.state == StepState::Running)),
+        )],
     );
     for (name, help, value) in [
         (
             "benchmesh_step_operations_per_second",
             "Rate of the running step over the last seconds.",
-            Some(step.ops_per_s),
+            Some(step.load.ops_per_s),
         ),
         (
             "benchmesh_step_bytes_per_second",
             "Throughput of the running step over the last seconds.",
-            Some(step.bytes_per_s),
+            Some(step.load.bytes_per_s),
         ),
         (
             "benchmesh_step_clients",
@@ -254,9 +262,9 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
         text.family(name, "gauge", help, value.map(|value| (of_step(), value)));
     }
     let quantiles = [
-        ("0.5", step.p50_ms),
-        ("0.99", step.p99_ms),
-        ("1", step.max_ms),
+        ("0.5", step.load.p50_ms),
+        ("0.99", step.load.p99_ms),
+        ("1", step.load.max_ms),
     ];
     text.family(
         "benchmesh_step_latency_seconds",

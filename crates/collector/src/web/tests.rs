@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::overview::{
-    AgentNow, ClientRate, DaemonNow, Health, HostNow, RunNow, Snapshot, StepNow, Topic,
-};
+use crate::model::{RunId, RunState, StepId, StepState};
+use crate::overview::Topic;
 use crate::plan::AgentPolicy;
+use crate::snapshot::{
+    AgentNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, RunNow, Snapshot, StepNow,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -63,9 +65,9 @@ fn full() -> Snapshot {
             ..Health::default()
         },
         run: Some(RunNow {
-            run_id: 7,
+            run_id: RunId(7),
             run: hostile.to_owned(),
-            state: "running".to_owned(),
+            state: RunState::Running,
             partial: false,
             steps_done: 1,
             steps_total: 4,
@@ -74,26 +76,28 @@ fn full() -> Snapshot {
             left_us: None,
             removed_files: None,
             step: Some(StepNow {
-                step_id: 1,
+                step_id: StepId(1),
                 ordinal: 2,
                 phase: "p".to_owned(),
                 target: String::new(),
                 mode: "write".to_owned(),
                 params: serde_json::Map::new(),
                 peer: String::new(),
-                state: "running".to_owned(),
+                state: StepState::Running,
                 clients: 2,
                 clients_absent: 1,
                 elapsed_us: 2_500_000,
                 share_done: None,
                 silent_us: 0,
-                ops: 10,
-                bytes: 100,
-                ops_per_s: 1234.5,
-                bytes_per_s: 1e9,
-                p50_ms: Some(0.5),
-                p99_ms: Some(20.0),
-                max_ms: None,
+                load: LoadNow {
+                    ops: 10,
+                    bytes: 100,
+                    ops_per_s: 1234.5,
+                    bytes_per_s: 1e9,
+                    p50_ms: Some(0.5),
+                    p99_ms: Some(20.0),
+                    max_ms: None,
+                },
             }),
             marks: vec![],
             clients: vec![ClientRate {
