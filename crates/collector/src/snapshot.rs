@@ -3,10 +3,13 @@
 //!
 //! Instants are mesh time in microseconds; `None` is a figure that is not known.
 
+pub use crate::ingest::recent::Newest;
+
 use crate::{
     model::{RunId, RunState, StepId, StepState},
     plan::AgentPolicy,
 };
+use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -193,30 +196,24 @@ pub struct DaemonNow {
     pub name: String,
     pub instance: String,
     pub pid: i64,
-    pub at_us: i64,
     /// Cumulative.
     pub cpu_us: i64,
     /// Over the last seconds; 100 is one CPU.
     pub cpu_percent: Option<f64>,
-    pub rss_bytes: i64,
-    pub threads: Option<i64>,
-    pub fds: Option<i64>,
-    pub read_bytes_per_s: Option<f64>,
-    pub write_bytes_per_s: Option<f64>,
+    #[serde(flatten)]
+    pub newest: Newest<DaemonFigures>,
 }
 
 /// A host that is sampled now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostNow {
     pub host: String,
-    pub at_us: i64,
     pub cpus: i64,
     /// Of all its CPUs, over the last seconds.
     pub busy_percent: Option<f64>,
     pub iowait_percent: Option<f64>,
-    pub memory_total_bytes: i64,
-    pub memory_available_bytes: i64,
-    pub load1: f64,
+    #[serde(flatten)]
+    pub newest: Newest<HostFigures>,
 }
 
 /// A dated fact.

@@ -5,9 +5,10 @@ use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
 use benchmesh_collector::plan::AgentPolicy;
 use benchmesh_collector::query::Row;
 use benchmesh_collector::snapshot::{
-    ClientRate, DaemonNow, EventNow, LoadNow, OpDone, RunNow, StepDone, StepNow,
+    ClientRate, DaemonNow, EventNow, LoadNow, Newest, OpDone, RunNow, StepDone, StepNow,
 };
 use benchmesh_collector::store::annotate::Annotation;
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -83,7 +84,13 @@ impl TryFrom<v1::RunUpdate> for Update {
                 name: daemon.name,
                 instance: daemon.instance,
                 cpu_percent: Some(daemon.cpu_percent),
-                rss_bytes: daemon.rss_bytes,
+                newest: Newest {
+                    figures: DaemonFigures {
+                        rss_bytes: daemon.rss_bytes,
+                        ..DaemonFigures::UNREAD
+                    },
+                    ..Newest::default()
+                },
                 ..DaemonNow::default()
             }),
             events: update.events.into_iter().map(event).collect(),

@@ -71,7 +71,7 @@ pub fn detail(update: &Update) -> String {
             name.trim_end(),
             daemon.host,
             figures::rate(daemon.cpu_percent.unwrap_or(0.0)),
-            figures::bytes(u64::try_from(daemon.rss_bytes).unwrap_or(0))
+            figures::bytes(u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0))
         ));
     }
     clean(&parts.join("; "))
@@ -278,7 +278,8 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use benchmesh_collector::model::{RunId, RunState, StepId};
-    use benchmesh_collector::snapshot::{ClientRate, DaemonNow, LoadNow, RunNow};
+    use benchmesh_collector::snapshot::{ClientRate, DaemonNow, LoadNow, Newest, RunNow};
+    use benchmesh_model::figures::DaemonFigures;
 
     pub fn now(state: StepState) -> StepNow {
         StepNow {
@@ -372,12 +373,14 @@ pub mod tests {
             bytes_per_s: 0.0,
         }];
         assert_eq!(detail(&looked), "slowest of 3 clients: n2 at 3,021 ops/s");
+        let mut newest = Newest::<DaemonFigures>::default();
+        newest.figures.rss_bytes = 1 << 30;
         looked.busiest_daemon = Some(DaemonNow {
             host: "s1".into(),
             name: "ceph-osd".into(),
             instance: "osd.3".into(),
             cpu_percent: Some(187.2),
-            rss_bytes: 1 << 30,
+            newest,
             ..DaemonNow::default()
         });
         assert_eq!(

@@ -316,7 +316,7 @@ pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
         name: daemon.name.clone(),
         instance: daemon.instance.clone(),
         cpu_percent: daemon.cpu_percent.unwrap_or(0.0),
-        rss_bytes: daemon.rss_bytes,
+        rss_bytes: daemon.newest.figures.rss_bytes,
     });
 }
 
