@@ -178,17 +178,12 @@ SELECT s.run_id,
        u.rss_max_bytes / 1048576.0 AS rss_max_mib,
        u.rss_last_bytes / 1048576.0 AS rss_last_mib,
        u.rss_peak_bytes / 1048576.0 AS rss_peak_mib,
-       u.vsz_bytes / 1048576.0 AS vsz_mib,
-       u.read_bytes / 1048576.0 AS read_mib,
-       u.write_bytes / 1048576.0 AS written_mib,
-       u.threads,
-       u.fds,
        u.after_us / 1e6 AS after_s,
        u.after_cpu_us / 1e6 AS after_cpu_s,
        u.after_write_bytes / 1048576.0 AS after_written_mib,
        u.after_idle,
        d.born_us >= s.start_us AS born_in_step,
-       d.ended_us <= s.last_done_us AS ended_in_step
+       d.ended_us <= s.last_done_us AS ended_in_step/* a column for each figure of a step's daemon */
 FROM steps AS s
 CROSS JOIN step_daemons AS u ON u.step_id = s.id
 CROSS JOIN daemons AS d ON d.id = u.daemon_id

@@ -8,13 +8,8 @@ mod facts;
 pub mod trust;
 
 pub use facts::{
-    AgentRow, Annotated, OpDone, PlannedStep, RunRequest, RunRow, RunSearch, RunStarted, StepDone,
-    StepNow, StopDone, Update,
+    AgentRow, Annotated, PlannedStep, RunRequest, RunRow, RunSearch, RunStarted, StopDone, Update,
 };
-
-pub use facts::EventNow;
-#[cfg(test)]
-pub use facts::{ClientNow, DaemonNow};
 
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;

@@ -70,7 +70,7 @@ pub async fn follow(
             WatchEvent::Update(mut update) => {
                 shown.drop_repeated(&mut update);
                 progress.update(&update);
-                if update.state.is_end() {
+                if update.run.state.is_end() {
                     return Ok(Some(*update));
                 }
             }
@@ -111,8 +111,8 @@ impl Shown {
     }
 
     fn drop_repeated(&mut self, update: &mut Update) {
-        update.finished.retain(|step| step.ordinal > self.step);
-        if let Some(last) = update.finished.last() {
+        update.run.finished.retain(|step| step.ordinal > self.step);
+        if let Some(last) = update.run.finished.last() {
             self.step = last.ordinal;
         }
         update.events.retain(|event| match event.event_id {
@@ -125,10 +125,10 @@ impl Shown {
                 id => self.event = self.event.max(id),
             }
         }
-        let old = self.old.min(update.messages.len());
-        update.messages.drain(..old);
+        let old = self.old.min(update.run.messages.len());
+        update.run.messages.drain(..old);
         self.old -= old;
-        self.messages += update.messages.len();
+        self.messages += update.run.messages.len();
     }
 }
 
@@ -216,9 +216,9 @@ impl<'a> RunWatcher<'a> {
 
 /// How the command ends, by the state that the run ended in.
 pub fn outcome(last: &Update) -> Outcome {
-    match last.state {
+    match last.run.state {
         RunState::Failed => Outcome::RunFailed,
-        RunState::Done if !last.partial => Outcome::Done,
+        RunState::Done if !last.run.partial => Outcome::Done,
         _ => Outcome::Partial,
     }
 }
@@ -249,29 +249,35 @@ async fn stop(address: String, run: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::EventNow;
     use crate::progress::format::tests::{done, update};
+    use benchmesh_collector::model::StepState;
+    use benchmesh_collector::snapshot::EventNow;
 
     #[test]
     fn after_a_lost_connection_only_news_are_told() {
         let mut shown = Shown::default();
         let mut first = update(RunState::Running);
-        first.finished = vec![done(1, "done"), done(2, "done")];
-        first.messages = vec!["one".into()];
+        first.run.finished = vec![done(1, StepState::Done), done(2, StepState::Done)];
+        first.run.messages = vec!["one".into()];
         shown.drop_repeated(&mut first);
-        assert_eq!((first.finished.len(), first.messages.len()), (2, 1));
+        assert_eq!((first.run.finished.len(), first.run.messages.len()), (2, 1));
         let mut second = update(RunState::Running);
-        second.messages = vec!["two".into()];
+        second.run.messages = vec!["two".into()];
         shown.drop_repeated(&mut second);
-        assert_eq!(second.messages, ["two"]);
+        assert_eq!(second.run.messages, ["two"]);
         shown.reconnected();
         let mut whole = update(RunState::Running);
-        whole.finished = vec![done(1, "done"), done(2, "done"), done(3, "done")];
-        whole.messages = ["one", "two", "three"].map(str::to_owned).into();
+        whole.run.finished = vec![
+            done(1, StepState::Done),
+            done(2, StepState::Done),
+            done(3, StepState::Done),
+        ];
+        whole.run.messages = ["one", "two", "three"].map(str::to_owned).into();
         shown.drop_repeated(&mut whole);
-        assert_eq!(whole.messages, ["three"]);
+        assert_eq!(whole.run.messages, ["three"]);
         assert_eq!(
             whole
+                .run
                 .finished
                 .iter()
                 .map(|step| step.ordinal)
@@ -286,8 +292,7 @@ mod tests {
             event_id,
             at_us,
             severity: "info".into(),
-            agent: String::new(),
-            message: String::new(),
+            ..EventNow::default()
         };
         let mut shown = Shown::default();
         let unseen = |shown: &mut Shown, events: &[(i64, i64)]| -> Vec<(i64, i64)> {
@@ -319,7 +324,7 @@ mod tests {
             (RunState::Failed, false, Outcome::RunFailed),
         ] {
             let mut last = update(state);
-            last.partial = partial;
+            last.run.partial = partial;
             assert_eq!(outcome(&last), expected);
         }
     }

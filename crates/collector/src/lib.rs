@@ -25,6 +25,7 @@ pub mod results;
 pub mod scheduler;
 pub mod service;
 pub mod sessions;
+pub mod snapshot;
 pub mod store;
 pub mod trust;
 pub mod web;

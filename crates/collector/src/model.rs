@@ -52,6 +52,13 @@ id!(
 #[serde(transparent)]
 pub struct MeshMicros(pub i64);
 
+impl MeshMicros {
+    /// Microseconds since `from`; 0 before it, and where it is not known.
+    pub fn since(self, from: Option<Self>) -> i64 {
+        from.map_or(0, |from| self.0.saturating_sub(from.0).max(0))
+    }
+}
+
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*

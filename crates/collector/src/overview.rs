@@ -6,14 +6,10 @@
 
 mod compute;
 pub(crate) mod read;
-mod snapshot;
 
-pub use snapshot::{
-    AgentNow, BaselineListed, ClientRate, DaemonNow, EventNow, FinishedOp, FinishedStep, Health,
-    HostNow, MarkNow, RunListed, RunNow, Snapshot, StepNow,
+use crate::{
+    clock::MeshClock, live, scheduler::Scheduler, sessions::Fleet, snapshot::Snapshot, store::Store,
 };
-
-use crate::{clock::MeshClock, live, scheduler::Scheduler, sessions::Fleet, store::Store};
 use compute::Computer;
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -19,7 +19,7 @@ mod simulation;
 mod survey;
 
 pub use admission::{StartError, StartRequest, Started};
-pub use progress::{Progress, RunProgress, RunView, StepSummary, StepView};
+pub use progress::{Progress, RunProgress, Seen};
 
 use crate::{
     clock::MeshClock,

@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "ingest",
     "store",
     "clock",
+    "snapshot",
     "live",
     "query",
     "compare",

@@ -2,11 +2,13 @@
 //!
 //! A figure's place in its table is its number on the wire: a new one goes to the end, and none is ever removed or
 //! moved. From the tables follow the rows of the sampler, the wire, the checks and statements of the ingest, the
-//! columns of the database (a database that lacks one gets it when it is opened), and what a step keeps of its daemons.
+//! columns of the database (a database that lacks one gets it when it is opened), what a step keeps of its daemons, and
+//! the places that show a figure ([`ShownIn`]).
 
 use std::fmt::Debug;
 
 use InStep::{Amount, AtEnd, Most};
+use ShownIn::{Live, Page};
 use Unit::{Bytes, Count, Hundredths, Micros};
 
 /// The value of a figure that was not read, or cannot be had.
@@ -29,6 +31,23 @@ pub struct Figure {
     pub meaning: &'static str,
     /// The same of its column in `step_daemons`.
     pub meaning_in_step: &'static str,
+    /// What it is called where it is shown; empty: it is in its table alone.
+    pub word: &'static str,
+    /// Beside `v_daemon_usage`, which has all that have a word and are kept of a step.
+    pub shown: &'static [ShownIn],
+    /// Its name in `/metrics` where that is another one.
+    pub metric: Option<&'static str>,
+}
+
+/// Where a figure is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownIn {
+    /// Its own column in the table of the daemons of a run.
+    Reports,
+    /// A column of the live page.
+    Page,
+    /// `/metrics` and the page's JSON, with its newest value.
+    Live,
 }
 
 /// How a value is counted.
@@ -83,6 +102,9 @@ impl Figure {
             in_step: None,
             meaning,
             meaning_in_step: "",
+            word: "",
+            shown: &[],
+            metric: None,
         }
     }
 
@@ -102,6 +124,77 @@ impl Figure {
         self.meaning_in_step = meaning;
         self
     }
+
+    const fn shown(mut self, word: &'static str, shown: &'static [ShownIn]) -> Self {
+        self.word = word;
+        self.shown = shown;
+        self
+    }
+
+    const fn metric(mut self, metric: &'static str) -> Self {
+        self.metric = Some(metric);
+        self
+    }
+
+    /// Its column in `v_daemon_usage` and the same divided by what; `None`: it has none there.
+    #[must_use]
+    pub fn column_of_step(&self) -> Option<(String, Option<&'static str>)> {
+        self.in_step.filter(|_| !self.word.is_empty())?;
+        let word = self.word;
+        Some(match self.unit {
+            Bytes => (format!("{word}_mib"), Some("1048576.0")),
+            Micros => (format!("{word}_s"), Some("1e6")),
+            Count | Hundredths => (word.to_owned(), None),
+        })
+    }
+
+    /// The title of that column in a report.
+    #[must_use]
+    pub fn title_of_step(&self) -> String {
+        match self.unit {
+            Bytes => format!("{} MiB", self.word),
+            Micros => format!("{} s", self.word),
+            Count | Hundredths => self.word.to_owned(),
+        }
+    }
+
+    /// The key of its newest value in JSON, which is a rate for a counter.
+    #[must_use]
+    pub fn live_key(&self) -> String {
+        match self.kind {
+            Kind::Counter => format!("{}_per_s", self.name),
+            Kind::Gauge => self.name.to_owned(),
+        }
+    }
+
+    /// What is written for a value; time in seconds.
+    #[must_use]
+    pub fn scaled(&self, value: f64) -> f64 {
+        match self.unit {
+            Micros => value / 1e6,
+            Hundredths => value / 100.0,
+            Bytes | Count => value,
+        }
+    }
+
+    /// Its name in `/metrics`, without what it is a figure of.
+    #[must_use]
+    pub fn metric_name(&self) -> String {
+        let mut name = self.metric.unwrap_or(self.name).to_owned();
+        if self.unit == Micros {
+            name = name.trim_end_matches("_us").to_owned() + "_seconds";
+        }
+        if self.kind == Kind::Counter {
+            name.push_str("_total");
+        }
+        name
+    }
+}
+
+/// The figures that are shown there, with their places in the table.
+pub fn shown_in<F: Figures>(place: ShownIn) -> impl Iterator<Item = (usize, &'static Figure)> {
+    let all = F::ALL.iter().enumerate();
+    all.filter(move |(_, figure)| figure.shown.contains(&place))
 }
 
 const fn counter(unit: Unit, meaning: &'static str) -> Figure {
@@ -176,18 +269,24 @@ figures! {
     DaemonFigures, "daemon_samples",
     cpu_user_us: counter(Micros, "CPU time in user mode, cumulative"),
     cpu_system_us: counter(Micros, "CPU time in the kernel, cumulative"),
-    rss_bytes: gauge(Bytes, "resident memory"),
-    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most, "the most virtual memory"),
-    threads: gauge(Count, "threads, see below").optional().in_step(AtEnd, "at the end; NULL when not read then"),
+    rss_bytes: gauge(Bytes, "resident memory").shown("memory", &[Page, Live]).metric("resident_memory_bytes"),
+    vsz_bytes: gauge(Bytes, "virtual memory").in_step(Most, "the most virtual memory").shown("vsz", &[]),
+    threads: gauge(Count, "threads, see below")
+        .optional()
+        .in_step(AtEnd, "at the end; NULL when not read then")
+        .shown("threads", &[Page, Live]),
     fds: gauge(Count, "open files, see below; NULL when not permitted to be read")
         .optional()
-        .in_step(AtEnd, "open files at the end; NULL when not permitted to be read"),
+        .in_step(AtEnd, "open files at the end; NULL when not permitted to be read")
+        .shown("fds", &[Live]),
     read_bytes: counter(Bytes, "read from storage, cumulative; NULL when not permitted to be read")
         .optional()
-        .in_step(Amount, "read from storage; NULL when not permitted to be read"),
+        .in_step(Amount, "read from storage; NULL when not permitted to be read")
+        .shown("read", &[Page, Live]),
     write_bytes: counter(Bytes, "written to storage, cumulative; NULL when not permitted to be read")
         .optional()
-        .in_step(Amount, "written to storage; NULL when not permitted to be read"),
+        .in_step(Amount, "written to storage; NULL when not permitted to be read")
+        .shown("written", &[Page, Live]),
     vol_ctx: counter(Count,
         "voluntary context switches of the threads that live, cumulative; NULL when not permitted to be read",
     )
@@ -223,14 +322,14 @@ figures! {
     irq_us: counter(Micros, "in interrupts"),
     softirq_us: counter(Micros, "in soft interrupts"),
     steal_us: counter(Micros, "taken by the hypervisor"),
-    memory_total_bytes: gauge(Bytes, "memory"),
-    memory_available_bytes: gauge(Bytes, "that could be had without swapping"),
+    memory_total_bytes: gauge(Bytes, "memory").shown("memory", &[Live]),
+    memory_available_bytes: gauge(Bytes, "that could be had without swapping").shown("available", &[Page, Live]),
     memory_free_bytes: gauge(Bytes, "in no use at all"),
     cached_bytes: gauge(Bytes, "page cache"),
     dirty_bytes: gauge(Bytes, "waiting to be written"),
     writeback_bytes: gauge(Bytes, "being written"),
     swap_used_bytes: gauge(Bytes, "swapped out"),
-    load1: gauge(Hundredths, "load average over a minute"),
+    load1: gauge(Hundredths, "load average over a minute").shown("load", &[Live]),
     cpu_some_us: counter(Micros,
         "time in which some task waited for a CPU, cumulative; NULL, like the next four, where the kernel does not \
          count it",

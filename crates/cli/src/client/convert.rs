@@ -1,12 +1,14 @@
 //! From generated types to the commands' own.
 
-use super::facts::{
-    AgentRow, ClientNow, DaemonNow, EventNow, OpDone, PlannedStep, PolicyRow, RunRow, RunStarted,
-    StepDone, StepNow, StopDone, Update,
-};
-use benchmesh_collector::model::RunState;
+use super::facts::{AgentRow, PlannedStep, RunRow, RunStarted, StopDone, Update};
+use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
+use benchmesh_collector::plan::AgentPolicy;
 use benchmesh_collector::query::Row;
+use benchmesh_collector::snapshot::{
+    ClientRate, DaemonNow, EventNow, LoadNow, Newest, OpDone, RunNow, StepDone, StepNow,
+};
 use benchmesh_collector::store::annotate::Annotation;
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -48,101 +50,145 @@ impl From<v1::PlannedStep> for PlannedStep {
     }
 }
 
+/// The wire has 0 or -1 for what is not known.
 impl TryFrom<v1::RunUpdate> for Update {
     type Error = &'static str;
 
     fn try_from(update: v1::RunUpdate) -> Result<Self, Self::Error> {
+        let slowest = update.slowest_client;
         Ok(Self {
-            run_id: update.run_id,
-            run: update.run,
-            state: RunState::parse(&update.state).ok_or("a known state of the run")?,
-            partial: update.partial,
-            steps_done: update.steps_done,
-            steps_total: update.steps_total,
-            elapsed: micros(update.elapsed_us).unwrap_or_default(),
-            left: micros(update.expected_left_us),
-            step: update.step.map(StepNow::from),
-            messages: update.messages,
-            finished: update.finished.into_iter().map(StepDone::from).collect(),
-            removed_files: update.removed_files,
-            events: update
-                .events
-                .into_iter()
-                .map(|event| EventNow {
-                    event_id: event.event_id,
-                    at_us: event.at_us,
-                    severity: event.severity,
-                    agent: event.agent,
-                    message: event.message,
-                })
-                .collect(),
-            slowest_client: update.slowest_client.map(|client| ClientNow {
-                agent: client.agent,
-                ops_per_s: client.ops_per_s,
-                clients: client.clients,
-            }),
+            clients: slowest.as_ref().map_or(0, |client| client.clients),
+            run: RunNow {
+                run_id: RunId(update.run_id),
+                run: update.run,
+                state: RunState::parse(&update.state).ok_or("a known state of the run")?,
+                partial: update.partial,
+                steps_done: size(update.steps_done),
+                steps_total: size(update.steps_total),
+                started_us: None,
+                elapsed_us: update.elapsed_us,
+                left_us: Some(update.expected_left_us).filter(|left| *left >= 0),
+                removed_files: update.removed_files,
+                step: update.step.map(step_now).transpose()?,
+                clients: slowest.into_iter().map(client_rate).collect(),
+                messages: update.messages,
+                finished: update
+                    .finished
+                    .into_iter()
+                    .map(step_done)
+                    .collect::<Result<_, _>>()?,
+                marks: Vec::new(),
+            },
             busiest_daemon: update.busiest_daemon.map(|daemon| DaemonNow {
                 host: daemon.host,
                 name: daemon.name,
                 instance: daemon.instance,
-                cpu_percent: daemon.cpu_percent,
-                rss_bytes: daemon.rss_bytes,
+                cpu_percent: Some(daemon.cpu_percent),
+                newest: Newest {
+                    figures: DaemonFigures {
+                        rss_bytes: daemon.rss_bytes,
+                        ..DaemonFigures::UNREAD
+                    },
+                    ..Newest::default()
+                },
+                ..DaemonNow::default()
             }),
+            events: update.events.into_iter().map(event).collect(),
         })
     }
 }
 
-impl From<v1::StepUpdate> for StepNow {
-    fn from(step: v1::StepUpdate) -> Self {
-        Self {
-            ordinal: step.ordinal,
-            phase: step.phase,
-            target: step.target,
-            mode: step.mode,
-            params: params(&step.params_json),
-            state: step.state,
-            clients: step.clients,
+fn client_rate(client: v1::ClientUpdate) -> ClientRate {
+    ClientRate {
+        agent: client.agent,
+        ops_per_s: client.ops_per_s,
+        bytes_per_s: 0.0,
+    }
+}
+
+fn event(event: v1::EventUpdate) -> EventNow {
+    EventNow {
+        event_id: event.event_id,
+        at_us: event.at_us,
+        severity: event.severity,
+        agent: Some(event.agent).filter(|agent| !agent.is_empty()),
+        message: event.message,
+        ..EventNow::default()
+    }
+}
+
+fn step_state(word: &str) -> Result<StepState, &'static str> {
+    StepState::parse(word).ok_or("a known state of the step")
+}
+
+fn step_now(step: v1::StepUpdate) -> Result<StepNow, &'static str> {
+    Ok(StepNow {
+        step_id: StepId(step.step_id),
+        ordinal: step.ordinal,
+        phase: step.phase,
+        target: step.target,
+        mode: step.mode,
+        params: params(&step.params_json),
+        peer: step.peer,
+        state: step_state(&step.state)?,
+        clients: step.clients,
+        clients_absent: 0,
+        elapsed_us: step.elapsed_us,
+        share_done: Some(step.share_done).filter(|share| (0.0..=1.0).contains(share)),
+        silent_us: step.silent_us,
+        load: LoadNow {
             ops_per_s: step.ops_per_s,
             bytes_per_s: step.bytes_per_s,
-            p50_ms: step.p50_ms,
-            p99_ms: step.p99_ms,
-            share_done: Some(step.share_done).filter(|share| (0.0..=1.0).contains(share)),
-            elapsed: micros(step.elapsed_us).unwrap_or_default(),
-            peer: step.peer,
-            silent: micros(step.silent_us).unwrap_or_default(),
-        }
+            p50_ms: known(step.p50_ms),
+            p99_ms: known(step.p99_ms),
+            max_ms: known(step.max_ms),
+            ..LoadNow::default()
+        },
+    })
+}
+
+fn step_done(step: v1::StepSummary) -> Result<StepDone, &'static str> {
+    Ok(StepDone {
+        step_id: StepId(step.step_id),
+        ordinal: step.ordinal,
+        phase: step.phase,
+        target: step.target,
+        workload: step.workload,
+        mode: step.mode,
+        params: params(&step.params_json),
+        link: step.link,
+        clients: step.clients,
+        state: step_state(&step.state)?,
+        max_skew_us: Some(step.max_skew_us).filter(|skew| *skew != 0),
+        skew_error_us: Some(step.skew_error_us).filter(|error| *error != 0),
+        flags: step.flags,
+        ops: step.ops.into_iter().map(op_done).collect(),
+    })
+}
+
+fn op_done(op: v1::OpSummary) -> OpDone {
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    OpDone {
+        group: op.group,
+        op: op.op,
+        ops: count(op.ops),
+        errors: count(op.errors),
+        ops_per_s: known(op.ops_per_s),
+        bytes_per_s: known(op.bytes_per_s),
+        mean_ms: op.mean_ms,
+        p50_ms: op.p50_ms,
+        p99_ms: op.p99_ms,
+        max_ms: op.max_ms,
+        response_p99_ms: op.response_p99_ms,
     }
 }
 
-impl From<v1::StepSummary> for StepDone {
-    fn from(step: v1::StepSummary) -> Self {
-        Self {
-            ordinal: step.ordinal,
-            phase: step.phase,
-            target: step.target,
-            mode: step.mode,
-            params: params(&step.params_json),
-            state: step.state,
-            ops: step.ops.into_iter().map(OpDone::from).collect(),
-            flags: step.flags,
-            link: step.link,
-        }
-    }
+fn known(value: f64) -> Option<f64> {
+    Some(value).filter(|value| *value > 0.0)
 }
 
-impl From<v1::OpSummary> for OpDone {
-    fn from(op: v1::OpSummary) -> Self {
-        Self {
-            group: op.group,
-            op: op.op,
-            ops_per_s: op.ops_per_s,
-            bytes_per_s: op.bytes_per_s,
-            p50_ms: op.p50_ms,
-            p99_ms: op.p99_ms,
-            response_p99_ms: op.response_p99_ms,
-            errors: op.errors,
-        }
-    }
+fn size(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 impl From<v1::StopRunReply> for StopDone {
@@ -172,26 +218,24 @@ impl From<v1::AgentFacts> for AgentRow {
             clock_error_us: agent.clock_error_us,
             round_trip_us: agent.round_trip_us,
             samples_host: agent.samples_host,
-            policy: agent.policy.map(PolicyRow::from),
+            policy: agent.policy.map(policy),
         }
     }
 }
 
-impl From<v1::AgentPolicy> for PolicyRow {
-    fn from(policy: v1::AgentPolicy) -> Self {
-        Self {
-            devices: policy.devices,
-            workloads: policy.workloads,
-            memory_bytes: policy.memory_bytes,
-            threads: policy.threads,
-            cpus: policy.cpus,
-            rate_bytes_per_s: policy.rate_bytes_per_s,
-            free_space: policy.free_space,
-            free_inodes: policy.free_inodes,
-            networks: policy.networks,
-            drop_caches: policy.drop_caches,
-            hours: policy.hours,
-        }
+fn policy(policy: v1::AgentPolicy) -> AgentPolicy {
+    AgentPolicy {
+        devices: policy.devices,
+        workloads: policy.workloads,
+        memory_bytes: u64::try_from(policy.memory_bytes).unwrap_or(0),
+        threads: policy.threads,
+        cpus: policy.cpus,
+        rate_bytes_per_s: u64::try_from(policy.rate_bytes_per_s).unwrap_or(0),
+        free_space: policy.free_space,
+        free_inodes: policy.free_inodes,
+        networks: policy.networks,
+        drop_caches: policy.drop_caches,
+        hours: policy.hours,
     }
 }
 

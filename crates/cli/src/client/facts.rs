@@ -1,6 +1,7 @@
 //! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
 
-use benchmesh_collector::model::RunState;
+use benchmesh_collector::plan::AgentPolicy;
+use benchmesh_collector::snapshot::{DaemonNow, EventNow, RunNow};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -66,114 +67,16 @@ impl PlannedStep {
     }
 }
 
-/// How far a run is.
+/// How far a run is: what is new since the last update.
 #[derive(Clone, Debug)]
 pub struct Update {
-    pub run_id: i64,
-    pub run: String,
-    pub state: RunState,
-    pub partial: bool,
-    pub steps_done: u32,
-    pub steps_total: u32,
-    pub elapsed: Duration,
-    pub left: Option<Duration>,
-    /// Absent between steps.
-    pub step: Option<StepNow>,
-    /// Events since the last update.
-    pub messages: Vec<String>,
-    /// Steps that ended since the last update.
-    pub finished: Vec<StepDone>,
-    /// While data are removed: so many files so far.
-    pub removed_files: Option<u64>,
-    pub slowest_client: Option<ClientNow>,
-    pub busiest_daemon: Option<DaemonNow>,
-    /// What agents recorded and people said since the last update.
-    pub events: Vec<EventNow>,
-}
-
-/// An event, or a mark.
-#[derive(Clone, Debug)]
-pub struct EventNow {
-    /// 0: a mark.
-    pub event_id: i64,
-    pub at_us: i64,
-    pub severity: String,
-    /// Empty: of no agent.
-    pub agent: String,
-    pub message: String,
-}
-
-/// One client of the step that is going on.
-#[derive(Clone, Debug)]
-pub struct ClientNow {
-    pub agent: String,
-    pub ops_per_s: f64,
+    /// Of its clients the slowest alone.
+    pub run: RunNow,
     /// How many clients there are.
     pub clients: u32,
-}
-
-/// A daemon that is sampled.
-#[derive(Clone, Debug)]
-pub struct DaemonNow {
-    pub host: String,
-    pub name: String,
-    pub instance: String,
-    /// 100 is one CPU.
-    pub cpu_percent: f64,
-    pub rss_bytes: i64,
-}
-
-/// The step that is going on.
-#[derive(Clone, Debug)]
-pub struct StepNow {
-    pub ordinal: u32,
-    pub phase: String,
-    pub target: String,
-    pub mode: String,
-    pub params: Map<String, Value>,
-    pub state: String,
-    pub clients: u32,
-    pub ops_per_s: f64,
-    pub bytes_per_s: f64,
-    /// 0: not known.
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-    /// 0 to 1.
-    pub share_done: Option<f64>,
-    pub elapsed: Duration,
-    pub peer: String,
-    /// While it runs: for so long nothing of its load has come.
-    pub silent: Duration,
-}
-
-/// A step that has ended.
-#[derive(Clone, Debug)]
-pub struct StepDone {
-    pub ordinal: u32,
-    pub phase: String,
-    pub target: String,
-    pub mode: String,
-    pub params: Map<String, Value>,
-    pub state: String,
-    pub ops: Vec<OpDone>,
-    pub flags: Vec<String>,
-    /// "from -> to".
-    pub link: String,
-}
-
-/// One kind of operation of a step that has ended.
-#[derive(Clone, Debug)]
-pub struct OpDone {
-    /// Empty: the step has no groups.
-    pub group: String,
-    pub op: String,
-    pub ops_per_s: f64,
-    pub bytes_per_s: f64,
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-    /// `None`: the load was not paced.
-    pub response_p99_ms: Option<f64>,
-    pub errors: u64,
+    pub busiest_daemon: Option<DaemonNow>,
+    /// What agents recorded and people said; a mark has the id 0.
+    pub events: Vec<EventNow>,
 }
 
 /// A run that was asked to stop.
@@ -202,26 +105,7 @@ pub struct AgentRow {
     pub round_trip_us: i64,
     pub samples_host: bool,
     /// What it takes of load; none: it does not tell it, or is away.
-    pub policy: Option<PolicyRow>,
-}
-
-/// What an agent takes of load.
-#[derive(Clone, Debug, Serialize)]
-pub struct PolicyRow {
-    pub devices: Vec<String>,
-    /// Empty: all.
-    pub workloads: Vec<String>,
-    pub memory_bytes: i64,
-    pub threads: u32,
-    /// 0: all.
-    pub cpus: u32,
-    /// 0: no limit.
-    pub rate_bytes_per_s: i64,
-    pub free_space: String,
-    pub free_inodes: String,
-    pub networks: Vec<String>,
-    pub drop_caches: bool,
-    pub hours: String,
+    pub policy: Option<AgentPolicy>,
 }
 
 /// One run.

@@ -118,7 +118,7 @@ fn policy(agent: &AgentRow) -> String {
     let Some(policy) = &agent.policy else {
         return String::new();
     };
-    let memory = figures::bytes(u64::try_from(policy.memory_bytes).unwrap_or(0));
+    let memory = figures::bytes(policy.memory_bytes);
     let mut parts = vec![
         format!("threads={}", policy.threads),
         format!("memory={}", memory.replace(' ', "")),
@@ -127,7 +127,7 @@ fn policy(agent: &AgentRow) -> String {
         parts.push(format!("cpus={}", policy.cpus));
     }
     if policy.rate_bytes_per_s > 0 {
-        let rate = figures::bytes(u64::try_from(policy.rate_bytes_per_s).unwrap_or(0));
+        let rate = figures::bytes(policy.rate_bytes_per_s);
         parts.push(format!("rate={}", rate.replace(' ', "")));
     }
     if !policy.workloads.is_empty() {

@@ -6,6 +6,7 @@ use super::format;
 use super::names::Names;
 use crate::client::Update;
 use crate::terminal::clean;
+use benchmesh_collector::model::StepState;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -69,36 +70,36 @@ impl Bars {
 
     pub fn update(&mut self, update: &Update) {
         self.clear_after_resize();
-        for message in &update.messages {
+        for message in &update.run.messages {
             self.say(&clean(message));
         }
         for event in &update.events {
             self.say(&format::event(event));
         }
-        for step in &update.finished {
-            for line in format::step_done(step, update.steps_total, &self.names) {
+        for step in &update.run.finished {
+            for line in format::step_done(step, update.run.steps_total, &self.names) {
                 self.say(&line);
             }
         }
         self.keep_rate(update);
-        let (what, rate) = match &update.step {
+        let (what, rate) = match &update.run.step {
             Some(step) => (
                 format!(
                     "[{:>2}/{}] {}",
                     step.ordinal,
-                    update.steps_total,
+                    update.run.steps_total,
                     format::step_now(step, &self.names)
                 ),
                 format!(
                     "  {}; {}  {}",
-                    format::step_rate(step, update.removed_files),
+                    format::step_rate(step, update.run.removed_files),
                     format::step_time(step),
                     format::sparkline(self.rates.iter().copied())
                 ),
             ),
             None => (
-                format!("run {} is {}", update.run_id, update.state),
-                update.removed_files.map_or_else(String::new, |files| {
+                format!("run {} is {}", update.run.run_id, update.run.state),
+                update.run.removed_files.map_or_else(String::new, |files| {
                     format!("  {}", format::cleaning(files))
                 }),
             ),
@@ -120,7 +121,12 @@ impl Bars {
 
     /// Remembers the rate of a running step once per second.
     fn keep_rate(&mut self, update: &Update) {
-        let Some(step) = update.step.as_ref().filter(|step| step.state == "running") else {
+        let Some(step) = update
+            .run
+            .step
+            .as_ref()
+            .filter(|step| step.state == StepState::Running)
+        else {
             return;
         };
         let last = self.rated.filter(|(ordinal, _)| *ordinal == step.ordinal);
@@ -128,12 +134,12 @@ impl Bars {
             self.rates.clear();
         }
         // Before the first figures there is nothing; later, nothing is a stall, and shows as one.
-        let is_known = step.ops_per_s > 0.0 || !self.rates.is_empty();
+        let is_known = step.load.ops_per_s > 0.0 || !self.rates.is_empty();
         if last.is_some_and(|(_, at)| at.elapsed() < SPARK_PERIOD) || !is_known {
             return;
         }
         self.rated = Some((step.ordinal, Instant::now()));
-        self.rates.push_back(step.ops_per_s);
+        self.rates.push_back(step.load.ops_per_s);
         if self.rates.len() > SPARKS {
             self.rates.pop_front();
         }
@@ -191,20 +197,18 @@ fn fitted(text: &str, width: usize) -> String {
 
 /// How much of the run is done, in [`SHARES`]: by time where it is known, by steps otherwise.
 fn shares_done(update: &Update) -> u64 {
-    let shares = match update.left {
-        Some(left) if !(left + update.elapsed).is_zero() => {
-            update
-                .elapsed
-                .as_millis()
-                .saturating_mul(u128::from(SHARES))
-                / (left + update.elapsed).as_millis().max(1)
-        }
-        _ => {
-            u128::from(update.steps_done) * u128::from(SHARES)
-                / u128::from(update.steps_total.max(1))
-        }
-    };
-    u64::try_from(shares).unwrap_or(SHARES).min(SHARES)
+    let run = &update.run;
+    let by_time = run
+        .left_us
+        .map(|left_us| (run.elapsed_us, left_us.saturating_add(run.elapsed_us)));
+    let by_steps = (count(run.steps_done), count(run.steps_total).max(1));
+    let (done, total) = by_time.filter(|(_, total)| *total > 0).unwrap_or(by_steps);
+    let shares = i128::from(done) * i128::from(SHARES) / i128::from(total);
+    u64::try_from(shares).unwrap_or(0).min(SHARES)
+}
+
+fn count(steps: usize) -> i64 {
+    i64::try_from(steps).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -225,9 +229,9 @@ mod tests {
     fn the_share_is_of_the_time_or_else_of_the_steps() {
         let mut running = update(RunState::Running);
         assert_eq!(shares_done(&running), 1000 * 9 / 81);
-        running.left = None;
+        running.run.left_us = None;
         assert_eq!(shares_done(&running), 1000 * 2 / 24);
-        running.steps_total = 0;
+        running.run.steps_total = 0;
         assert_eq!(shares_done(&running), 1000);
     }
 }

@@ -1,15 +1,17 @@
 //! Progress as text: the name of a step, its state, its result. Pure functions of updates.
 
 use super::names::Names;
-use crate::client::{EventNow, OpDone, StepDone, StepNow, Update};
+use crate::client::Update;
 use crate::terminal::clean;
+use benchmesh_collector::model::StepState;
 use benchmesh_collector::report::figures;
+use benchmesh_collector::snapshot::{EventNow, OpDone, StepDone, StepNow};
 use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
 
 /// Figures come every second; older ones are not shown as if they were of now.
-const FRESH: Duration = Duration::from_secs(5);
+const FRESH_US: i64 = 5_000_000;
 
 /// `small files: create, cephfs (size=4k), 3 agents`.
 pub fn step_now(step: &StepNow, names: &Names) -> String {
@@ -27,24 +29,25 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
     if let Some(files) = removed_files {
         return cleaning(files);
     }
-    if step.state != "running" {
-        return clean(state_in_words(&step.state));
+    if step.state != StepState::Running {
+        return state_in_words(step.state).to_owned();
     }
-    if step.silent >= FRESH {
-        return format!("no figures for {}", figures::span(step.silent));
+    if step.silent_us >= FRESH_US {
+        return format!("no figures for {}", span(step.silent_us));
     }
-    let mut text = format!("{} ops/s", figures::rate(step.ops_per_s));
-    if step.bytes_per_s > 0.0 {
+    let load = &step.load;
+    let mut text = format!("{} ops/s", figures::rate(load.ops_per_s));
+    if load.bytes_per_s > 0.0 {
         text.push_str(&format!(
             ", {} MiB/s",
-            figures::rate(step.bytes_per_s / MIB)
+            figures::rate(load.bytes_per_s / MIB)
         ));
     }
-    if step.p50_ms > 0.0 {
-        text.push_str(&format!(", p50 {} ms", figures::millis(step.p50_ms)));
+    if let Some(p50_ms) = load.p50_ms {
+        text.push_str(&format!(", p50 {} ms", figures::millis(p50_ms)));
     }
-    if step.p99_ms > 0.0 {
-        text.push_str(&format!(", p99 {} ms", figures::millis(step.p99_ms)));
+    if let Some(p99_ms) = load.p99_ms {
+        text.push_str(&format!(", p99 {} ms", figures::millis(p99_ms)));
     }
     text
 }
@@ -53,10 +56,10 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
 /// where neither is known.
 pub fn detail(update: &Update) -> String {
     let mut parts = Vec::new();
-    if let Some(client) = update.slowest_client.as_ref().filter(|it| it.clients > 1) {
+    if let Some(client) = update.run.clients.first().filter(|_| update.clients > 1) {
         parts.push(format!(
             "slowest of {} clients: {} at {} ops/s",
-            client.clients,
+            update.clients,
             client.agent,
             figures::rate(client.ops_per_s)
         ));
@@ -67,8 +70,8 @@ pub fn detail(update: &Update) -> String {
             "busiest daemon: {} on {} at {} % of a CPU, {}",
             name.trim_end(),
             daemon.host,
-            figures::rate(daemon.cpu_percent),
-            figures::bytes(u64::try_from(daemon.rss_bytes).unwrap_or(0))
+            figures::rate(daemon.cpu_percent.unwrap_or(0.0)),
+            figures::bytes(u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0))
         ));
     }
     clean(&parts.join("; "))
@@ -80,9 +83,9 @@ pub fn event(event: &EventNow) -> String {
         "info" => String::new(),
         severity => format!("{severity}: "),
     };
-    let agent = match event.agent.as_str() {
-        "" => String::new(),
-        agent => format!("{agent}: "),
+    let agent = match &event.agent {
+        Some(agent) => format!("{agent}: "),
+        None => String::new(),
     };
     clean(&format!(
         "{}  {severity}{agent}{}",
@@ -117,10 +120,10 @@ pub fn sparkline(rates: impl IntoIterator<Item = f64> + Clone) -> String {
 /// `cleaning up, 12,000 files removed`.
 pub fn cleaning(files: u64) -> String {
     match i64::try_from(files).unwrap_or(i64::MAX) {
-        0 => String::from(state_in_words("cleaning")),
+        0 => String::from(state_in_words(StepState::Cleaning)),
         files => format!(
             "{}, {} files removed",
-            state_in_words("cleaning"),
+            state_in_words(StepState::Cleaning),
             figures::count(files)
         ),
     }
@@ -128,7 +131,7 @@ pub fn cleaning(files: u64) -> String {
 
 /// `4.2 s`, and how much of the step is done when that is known.
 pub fn step_time(step: &StepNow) -> String {
-    let mut text = figures::span(step.elapsed);
+    let mut text = span(step.elapsed_us);
     if let Some(share) = step.share_done {
         text.push_str(&format!(", {:.0} %", share * 100.0));
     }
@@ -139,13 +142,13 @@ pub fn step_time(step: &StepNow) -> String {
 pub fn run_time(update: &Update) -> String {
     let mut text = format!(
         "{} of {} steps, {}",
-        update.steps_done,
-        update.steps_total,
-        figures::span(update.elapsed)
+        update.run.steps_done,
+        update.run.steps_total,
+        span(update.run.elapsed_us)
     );
-    if !update.state.is_end() {
-        match update.left {
-            Some(left) => text.push_str(&format!(", about {} left", figures::span(left))),
+    if !update.run.state.is_end() {
+        match update.run.left_us {
+            Some(left_us) => text.push_str(&format!(", about {} left", span(left_us))),
             None => text.push_str(", time left unknown"),
         }
     }
@@ -153,7 +156,7 @@ pub fn run_time(update: &Update) -> String {
 }
 
 /// The lines that a step leaves when it ends: one per kind of operation.
-pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
+pub fn step_done(step: &StepDone, total: usize, names: &Names) -> Vec<String> {
     let place = if step.link.is_empty() {
         &step.target
     } else {
@@ -162,8 +165,8 @@ pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
     let name = names.name(&step.phase, &step.mode, place, &step.params);
     let width = names.width;
     let mut flags = step.flags.clone();
-    if step.state != "done" {
-        flags.insert(0, step.state.to_uppercase());
+    if step.state != StepState::Done {
+        flags.insert(0, step.state.as_str().to_uppercase());
     }
     let flags = if flags.is_empty() {
         String::new()
@@ -201,15 +204,15 @@ pub fn step_done(step: &StepDone, total: u32, names: &Names) -> Vec<String> {
 
 /// `done`, `stopped, partial`.
 pub fn run_end(update: &Update) -> String {
-    let partial = if update.partial { ", partial" } else { "" };
+    let partial = if update.run.partial { ", partial" } else { "" };
     format!(
         "run {} {:?} {}{partial}: {} of {} steps in {}",
-        update.run_id,
-        update.run,
-        update.state,
-        update.steps_done,
-        update.steps_total,
-        figures::span(update.elapsed)
+        update.run.run_id,
+        update.run.run,
+        update.run.state,
+        update.run.steps_done,
+        update.run.steps_total,
+        span(update.run.elapsed_us)
     )
 }
 
@@ -224,16 +227,12 @@ pub fn agents(count: u32) -> String {
 
 fn op_done(op: &OpDone) -> String {
     // Operations without a rate: the agents were not active at the same time.
-    let rate = if op.ops_per_s > 0.0 {
-        figures::rate(op.ops_per_s)
-    } else {
-        figures::NONE.to_owned()
-    };
+    let rate = op.ops_per_s.map(figures::rate);
+    let rate = rate.as_deref().unwrap_or(figures::NONE);
     let mut text = format!("{rate:>11} ops/s");
-    if op.bytes_per_s > 0.0 && op.op != "ping" {
-        text.push_str(&format!("{:>9} MiB/s", figures::rate(op.bytes_per_s / MIB)));
-    } else {
-        text.push_str(&" ".repeat(15));
+    match op.bytes_per_s.filter(|_| op.op != "ping") {
+        Some(rate) => text.push_str(&format!("{:>9} MiB/s", figures::rate(rate / MIB))),
+        None => text.push_str(&" ".repeat(15)),
     }
     // What only failed has no latency.
     let has_ended = op.p99_ms > 0.0;
@@ -254,67 +253,82 @@ fn op_done(op: &OpDone) -> String {
     }
     if op.errors > 0 {
         let word = if op.errors == 1 { "error" } else { "errors" };
-        text.push_str(&format!(
-            "  {} {word}",
-            figures::count(i64::try_from(op.errors).unwrap_or(i64::MAX))
-        ));
+        text.push_str(&format!("  {} {word}", figures::count(op.errors)));
     }
     text
 }
 
-fn state_in_words(state: &str) -> &str {
+fn state_in_words(state: StepState) -> &'static str {
     match state {
-        "planned" => "about to begin",
-        "prepare" => "laying out data",
-        "settle" => "settling",
-        "ready" | "armed" => "all agents ready, about to start",
-        "cleaning" => "cleaning up",
-        other => other,
+        StepState::Planned => "about to begin",
+        StepState::Prepare => "laying out data",
+        StepState::Settle => "settling",
+        StepState::Ready | StepState::Armed => "all agents ready, about to start",
+        StepState::Cleaning => "cleaning up",
+        other => other.as_str(),
     }
+}
+
+fn span(us: i64) -> String {
+    figures::span(Duration::from_micros(u64::try_from(us).unwrap_or(0)))
 }
 
 #[cfg(test)]
 pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::client::{ClientNow, DaemonNow};
-    use benchmesh_collector::model::RunState;
+    use benchmesh_collector::model::{RunId, RunState, StepId};
+    use benchmesh_collector::snapshot::{ClientRate, DaemonNow, LoadNow, Newest, RunNow};
+    use benchmesh_model::figures::DaemonFigures;
 
-    pub fn now(state: &str) -> StepNow {
+    pub fn now(state: StepState) -> StepNow {
         StepNow {
+            step_id: StepId(3),
             ordinal: 3,
             phase: "records".into(),
             target: "cephfs".into(),
             mode: "randread".into(),
             params: serde_json::from_str(r#"{"bs": "4k", "runtime": "2s", "numjobs": 4}"#).unwrap(),
-            state: state.into(),
+            state,
             clients: 3,
-            ops_per_s: 12_345.6,
-            bytes_per_s: 50_567_577.0,
-            p50_ms: 0.041,
-            p99_ms: 1.2,
+            clients_absent: 0,
+            load: LoadNow {
+                ops_per_s: 12_345.6,
+                bytes_per_s: 50_567_577.0,
+                p50_ms: Some(0.041),
+                p99_ms: Some(1.2),
+                ..LoadNow::default()
+            },
             share_done: Some(0.421),
-            elapsed: Duration::from_millis(4200),
+            elapsed_us: 4_200_000,
             peer: String::new(),
-            silent: Duration::ZERO,
+            silent_us: 0,
         }
     }
 
-    pub fn done(ordinal: u32, state: &str) -> StepDone {
+    pub fn done(ordinal: u32, state: StepState) -> StepDone {
         StepDone {
+            step_id: StepId(i64::from(ordinal)),
             ordinal,
             phase: "records".into(),
             target: "cephfs".into(),
+            workload: "io".into(),
             mode: "randread".into(),
             params: serde_json::from_str(r#"{"bs": "4k"}"#).unwrap(),
-            state: state.into(),
+            clients: 3,
+            state,
+            max_skew_us: None,
+            skew_error_us: None,
             ops: vec![OpDone {
                 group: String::new(),
                 op: "read".into(),
-                ops_per_s: 12_345.6,
-                bytes_per_s: 50_567_577.0,
+                ops: 1,
+                ops_per_s: Some(12_345.6),
+                bytes_per_s: Some(50_567_577.0),
+                mean_ms: 0.1,
                 p50_ms: 0.041,
                 p99_ms: 1.2,
+                max_ms: 2.0,
                 response_p99_ms: None,
                 errors: 0,
             }],
@@ -325,20 +339,25 @@ pub mod tests {
 
     pub fn update(state: RunState) -> Update {
         Update {
-            run_id: 7,
-            run: "nightly".into(),
-            state,
-            partial: false,
-            steps_done: 2,
-            steps_total: 24,
-            elapsed: Duration::from_secs(9),
-            left: Some(Duration::from_secs(72)),
-            step: None,
-            messages: vec![],
-            finished: vec![],
-            removed_files: None,
-            events: Vec::new(),
-            slowest_client: None,
+            run: RunNow {
+                run_id: RunId(7),
+                run: "nightly".into(),
+                state,
+                partial: false,
+                steps_done: 2,
+                steps_total: 24,
+                started_us: None,
+                elapsed_us: 9_000_000,
+                left_us: Some(72_000_000),
+                removed_files: None,
+                step: None,
+                clients: vec![],
+                messages: vec![],
+                finished: vec![],
+                marks: vec![],
+            },
+            clients: 0,
+            events: vec![],
             busiest_daemon: None,
         }
     }
@@ -347,18 +366,22 @@ pub mod tests {
     fn the_slowest_client_and_the_busiest_daemon_are_named() {
         let mut looked = update(RunState::Running);
         assert_eq!(detail(&looked), "");
-        looked.slowest_client = Some(ClientNow {
+        looked.clients = 3;
+        looked.run.clients = vec![ClientRate {
             agent: "n2".into(),
             ops_per_s: 3021.4,
-            clients: 3,
-        });
+            bytes_per_s: 0.0,
+        }];
         assert_eq!(detail(&looked), "slowest of 3 clients: n2 at 3,021 ops/s");
+        let mut newest = Newest::<DaemonFigures>::default();
+        newest.figures.rss_bytes = 1 << 30;
         looked.busiest_daemon = Some(DaemonNow {
             host: "s1".into(),
             name: "ceph-osd".into(),
             instance: "osd.3".into(),
-            cpu_percent: 187.2,
-            rss_bytes: 1 << 30,
+            cpu_percent: Some(187.2),
+            newest,
+            ..DaemonNow::default()
         });
         assert_eq!(
             detail(&looked),
@@ -375,7 +398,7 @@ pub mod tests {
 
     #[test]
     fn a_step_is_told_in_a_line() {
-        let mut step = now("running");
+        let mut step = now(StepState::Running);
         assert_eq!(
             step_now(&step, &Names::unknown()),
             "records: randread, cephfs (bs=4k numjobs=4), 3 agents"
@@ -385,16 +408,16 @@ pub mod tests {
             "12,346 ops/s, 48.2 MiB/s, p50 0.0410 ms, p99 1.20 ms"
         );
         assert_eq!(step_time(&step), "4.2 s, 42 %");
-        step.silent = Duration::from_millis(4999);
+        step.silent_us = 4_999_000;
         assert!(step_rate(&step, None).starts_with("12,346 ops/s"));
-        step.silent = Duration::from_secs(12);
+        step.silent_us = 12_000_000;
         assert_eq!(step_rate(&step, None), "no figures for 12 s");
-        step.silent = Duration::ZERO;
+        step.silent_us = 0;
         step.target.clear();
         step.peer = "node2".into();
         step.params.clear();
         step.clients = 1;
-        step.bytes_per_s = 0.0;
+        step.load.bytes_per_s = 0.0;
         step.share_done = None;
         assert_eq!(
             step_now(&step, &Names::unknown()),
@@ -405,30 +428,30 @@ pub mod tests {
             "12,346 ops/s, p50 0.0410 ms, p99 1.20 ms"
         );
         assert_eq!(step_time(&step), "4.2 s");
-        assert_eq!(step_rate(&now("prepare"), None), "laying out data");
+        assert_eq!(step_rate(&now(StepState::Prepare), None), "laying out data");
         assert_eq!(
-            step_rate(&now("cleaning"), Some(12_000)),
+            step_rate(&now(StepState::Cleaning), Some(12_000)),
             "cleaning up, 12,000 files removed"
         );
-        assert_eq!(step_rate(&now("cleaning"), Some(0)), "cleaning up");
+        assert_eq!(step_rate(&now(StepState::Cleaning), Some(0)), "cleaning up");
     }
 
     #[test]
     fn an_end_is_told_with_what_came_of_it() {
         assert_eq!(
-            step_done(&done(3, "done"), 24, &Names::of(&[])),
+            step_done(&done(3, StepState::Done), 24, &Names::of(&[])),
             [
                 "[ 3/24] records: randread, cephfs       12,346 ops/s     48.2 MiB/s  p50   0.0410  p99     1.20 ms"
             ]
         );
-        let mut paced = done(3, "done");
+        let mut paced = done(3, StepState::Done);
         paced.ops.first_mut().unwrap().response_p99_ms = Some(950.0);
         let line = step_done(&paced, 24, &Names::of(&[])).remove(0);
         assert!(
             line.ends_with("p99     1.20 ms  response p99      950 ms"),
             "{line}"
         );
-        let mut failed = done(4, "failed");
+        let mut failed = done(4, StepState::Failed);
         failed.ops.clear();
         failed.flags = vec!["partial".into()];
         failed.phase = "x\u{1b}[2J".into();
@@ -436,7 +459,7 @@ pub mod tests {
             step_done(&failed, 24, &Names::of(&[])),
             ["[ 4/24] x\u{fffd}[2J: randread, cephfs   no operation completed  [FAILED, partial]"]
         );
-        let mut two = done(5, "done");
+        let mut two = done(5, StepState::Done);
         two.ops.push(two.ops.first().unwrap().clone());
         two.ops.last_mut().unwrap().errors = 3;
         let lines = step_done(&two, 24, &Names::of(&[]));
@@ -451,7 +474,7 @@ pub mod tests {
             "2 of 24 steps, 9.0 s, about 1m 12s left"
         );
         let mut ended = update(RunState::Stopped);
-        ended.partial = true;
+        ended.run.partial = true;
         assert_eq!(
             run_end(&ended),
             "run 7 \"nightly\" stopped, partial: 2 of 24 steps in 9.0 s"

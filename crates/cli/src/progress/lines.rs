@@ -28,20 +28,21 @@ impl Lines {
     /// The lines that an update adds at the instant `now`.
     pub fn update(&mut self, update: &Update, now: Instant) -> Vec<String> {
         let mut lines: Vec<String> = update
+            .run
             .messages
             .iter()
             .map(|text| crate::terminal::clean(text))
             .collect();
         lines.extend(update.events.iter().map(format::event));
-        for step in &update.finished {
-            lines.extend(format::step_done(step, update.steps_total, &self.names));
+        for step in &update.run.finished {
+            lines.extend(format::step_done(step, update.run.steps_total, &self.names));
         }
         let due = self
             .last_line_at
             .is_none_or(|last_line_at| now.duration_since(last_line_at) >= REPORT_INTERVAL);
-        let Some(step) = &update.step else {
+        let Some(step) = &update.run.step else {
             // Between steps there is only the removal of data to tell of, when it takes long.
-            if let Some(files) = update.removed_files.filter(|_| due) {
+            if let Some(files) = update.run.removed_files.filter(|_| due) {
                 self.last_line_at = Some(now);
                 lines.push(format::cleaning(files));
             }
@@ -54,7 +55,7 @@ impl Lines {
             let head = format!(
                 "[{:>2}/{}] {}",
                 step.ordinal,
-                update.steps_total,
+                update.run.steps_total,
                 format::step_now(step, &self.names)
             );
             lines.push(if began {
@@ -62,7 +63,7 @@ impl Lines {
             } else {
                 let mut line = format!(
                     "{head}: {}; {}; {}",
-                    format::step_rate(step, update.removed_files),
+                    format::step_rate(step, update.run.removed_files),
                     format::step_time(step),
                     format::run_time(update)
                 );
@@ -82,8 +83,8 @@ impl Lines {
 mod tests {
     use super::super::format::tests::{done, now, update};
     use super::*;
-    use crate::client::EventNow;
-    use benchmesh_collector::model::RunState;
+    use benchmesh_collector::model::{RunState, StepState};
+    use benchmesh_collector::snapshot::EventNow;
 
     #[test]
     fn a_step_has_a_line_at_its_begin_every_ten_seconds_and_at_its_end() {
@@ -91,12 +92,12 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut running = update(RunState::Running);
-        running.step = Some(now("prepare"));
+        running.run.step = Some(now(StepState::Prepare));
         assert_eq!(
             lines.update(&running, at(0)),
             ["[ 3/24] records: randread, cephfs (bs=4k numjobs=4), 3 agents ..."]
         );
-        running.step = Some(now("running"));
+        running.run.step = Some(now(StepState::Running));
         for second in 1..10 {
             assert!(lines.update(&running, at(second)).is_empty());
         }
@@ -107,15 +108,16 @@ mod tests {
               4.2 s, 42 %; 2 of 24 steps, 9.0 s, about 1m 12s left"
             ]
         );
-        running.step = None;
-        running.finished = vec![done(3, "done")];
-        running.messages = vec!["agent n2 is lost".into()];
+        running.run.step = None;
+        running.run.finished = vec![done(3, StepState::Done)];
+        running.run.messages = vec!["agent n2 is lost".into()];
         running.events = vec![EventNow {
             event_id: 1,
             at_us: 1_795_254_092_000_000,
             severity: "warning".into(),
-            agent: "s1".into(),
+            agent: Some("s1".into()),
             message: "ceph-osd osd.7 (pid 812)\u{1b}[2J was started again".into(),
+            ..EventNow::default()
         }];
         let added = lines.update(&running, at(11));
         assert_eq!(added.len(), 3);

@@ -4,7 +4,11 @@
 
 use super::batch::{Batch, Process};
 use crate::model::HostId;
-use benchmesh_model::figures::{DaemonFigures, HostFigures};
+use crate::results::real;
+use benchmesh_model::figures::{
+    DaemonFigures, Figures, HostFigures, Kind, ShownIn, UNKNOWN, Unit, shown_in,
+};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +27,55 @@ pub struct Newest<F> {
     pub at_us: i64,
     pub figures: F,
     pub earlier: Option<(i64, F)>,
+}
+
+impl<F: Figures> Default for Newest<F> {
+    fn default() -> Self {
+        Self {
+            at_us: 0,
+            figures: F::UNREAD,
+            earlier: None,
+        }
+    }
+}
+
+impl<F: Figures> Newest<F> {
+    /// The newest value of the figure at that place of the table; `None`: not known.
+    pub fn known(&self, place: usize) -> Option<i64> {
+        known(&self.figures, place)
+    }
+
+    /// How much the counter at that place grew per second.
+    pub fn per_second(&self, place: usize) -> Option<f64> {
+        let (before_us, before) = &self.earlier?;
+        let grown = self.known(place)? - known(before, place)?;
+        Some(real(grown) / real(self.at_us - before_us) * 1e6)
+    }
+}
+
+fn known<F: Figures>(figures: &F, place: usize) -> Option<i64> {
+    let value = *figures.values().as_ref().get(place)?;
+    Some(value).filter(|value| *value != UNKNOWN)
+}
+
+/// Its instant, and the figures that are shown live.
+impl<F: Figures> Serialize for Newest<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("at_us", &self.at_us)?;
+        for (place, figure) in shown_in::<F>(ShownIn::Live) {
+            let key = figure.live_key();
+            let known = self.known(place);
+            match (figure.kind, figure.unit) {
+                (Kind::Counter, _) => map.serialize_entry(&key, &self.per_second(place))?,
+                (Kind::Gauge, Unit::Hundredths) => {
+                    map.serialize_entry(&key, &known.map(|value| figure.scaled(real(value))))?;
+                }
+                (Kind::Gauge, _) => map.serialize_entry(&key, &known)?,
+            }
+        }
+        map.end()
+    }
 }
 
 /// The newest samples of all hosts.
@@ -46,13 +99,14 @@ impl<F> Default for Series<F> {
     }
 }
 
-impl<F: Copy> Series<F> {
+impl<F: Figures> Series<F> {
     /// What is older than the newest, as from a spool that is drained, is passed over.
     fn add(&mut self, at_us: i64, figures: F) {
         if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
             return;
         }
-        self.0.push_back((at_us, figures));
+        let last = self.0.back().map_or(F::UNREAD, |(_, last)| *last);
+        self.0.push_back((at_us, as_read_last(figures, last)));
         let is_earlier =
             |(second_us, _): &(i64, F)| at_us.saturating_sub(*second_us) >= MIN_SPAN_US;
         while self.0.get(1).is_some_and(is_earlier) {
@@ -76,6 +130,15 @@ impl<F: Copy> Series<F> {
             earlier: first.filter(|(first_us, _)| at_us.saturating_sub(*first_us) >= MIN_SPAN_US),
         })
     }
+}
+
+/// A gauge that was not read this time has the value that was read last.
+fn as_read_last<F: Figures>(figures: F, last: F) -> F {
+    let values = F::ALL.iter().zip(figures.values()).zip(last.values());
+    F::from_values(values.map(|((figure, value), last)| match figure.kind {
+        Kind::Gauge if value == UNKNOWN => last,
+        Kind::Gauge | Kind::Counter => value,
+    }))
 }
 
 impl RecentOfHost {
@@ -131,7 +194,7 @@ impl RecentSamples {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::ingest::batch::DaemonSample;
     use crate::model::MeshMicros;
@@ -198,6 +261,30 @@ mod tests {
             .0
             .len();
         assert!(kept <= MAX_KEPT, "{kept}");
+    }
+
+    #[test]
+    fn a_gauge_that_is_not_read_every_time_is_as_it_was_read_last() {
+        let recent = RecentSamples::default();
+        let shown = |at_ms: i64, threads: i64, write_bytes: i64| {
+            let mut batch = batch(at_ms, 1..2);
+            batch.daemon_samples[0].figures.threads = threads;
+            batch.daemon_samples[0].figures.write_bytes = write_bytes;
+            recent.add(HOST, &batch);
+            serde_json::to_value(recent.daemons()[&(HOST, process(1))]).unwrap()
+        };
+        assert_eq!(shown(1000, UNKNOWN, 5)["threads"], serde_json::Value::Null);
+        assert_eq!(shown(2000, 4, 5)["threads"], 4);
+        let third = shown(3000, UNKNOWN, 205);
+        assert_eq!(
+            (&third["threads"], &third["at_us"]),
+            (&4.into(), &3_000_000.into())
+        );
+        assert_eq!(third["write_bytes_per_s"], 100.0);
+        assert_eq!(
+            shown(4000, UNKNOWN, UNKNOWN)["write_bytes_per_s"],
+            serde_json::Value::Null
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::LiveInterval;
 use crate::{
     model::{MeshMicros, TaskId},
     results::histogram_of,
+    snapshot::LoadNow,
 };
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,16 +17,7 @@ const MAX_INTERVALS: usize = 64;
 /// Sums and rates of a running step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Of the whole step so far.
-    pub ops: u64,
-    pub bytes: u64,
-    /// Over the last seconds.
-    pub ops_per_s: f64,
-    pub bytes_per_s: f64,
-    /// Latencies over the last seconds; 0: nobody watched.
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-    pub max_ms: f64,
+    pub load: LoadNow,
     /// Each task's rates over the last seconds.
     pub tasks: Vec<TaskRate>,
 }
@@ -112,9 +104,11 @@ impl Window {
         for second in self.service.values() {
             service.add(second);
         }
-        figures.p50_ms = ms(service.quantile(0.5));
-        figures.p99_ms = ms(service.quantile(0.99));
-        figures.max_ms = ms(service.quantile(1.0));
+        // Nothing is recorded while nobody watches.
+        let known = |q: f64| Some(ms(service.quantile(q))).filter(|ms| *ms > 0.0);
+        figures.load.p50_ms = known(0.5);
+        figures.load.p99_ms = known(0.99);
+        figures.load.max_ms = known(1.0);
         figures
     }
 }
@@ -123,8 +117,9 @@ impl Recent {
     /// The step's rate is the sum over tasks of each task's mean rate.
     #[expect(clippy::cast_precision_loss, reason = "rates to look at")]
     fn add_to(&self, figures: &mut Figures, task: TaskId) {
-        figures.ops = figures.ops.saturating_add(self.ops);
-        figures.bytes = figures.bytes.saturating_add(self.bytes);
+        let load = &mut figures.load;
+        load.ops = load.ops.saturating_add(self.ops);
+        load.bytes = load.bytes.saturating_add(self.bytes);
         let mut rate = TaskRate {
             task,
             ops_per_s: 0.0,
@@ -139,8 +134,8 @@ impl Recent {
                 rate.bytes_per_s += interval.bytes as f64 / seconds;
             }
         }
-        figures.ops_per_s += rate.ops_per_s;
-        figures.bytes_per_s += rate.bytes_per_s;
+        load.ops_per_s += rate.ops_per_s;
+        load.bytes_per_s += rate.bytes_per_s;
         figures.tasks.push(rate);
     }
 }
@@ -171,16 +166,16 @@ mod tests {
         let first = BTreeSet::from([TaskId(1), TaskId(2)]);
         window.add(&second(1, 10, 500), &first);
         window.add(&second(2, 10, 500), &first);
-        assert_eq!(window.figures(&first).ops_per_s, 1000.0);
+        assert_eq!(window.figures(&first).load.ops_per_s, 1000.0);
         let next = BTreeSet::from([TaskId(3), TaskId(4)]);
         window.add(&second(3, 11, 200), &next);
-        let figures = window.figures(&next);
-        assert_eq!((figures.ops_per_s, figures.ops), (200.0, 200));
+        let load = window.figures(&next).load;
+        assert_eq!((load.ops_per_s, load.ops), (200.0, 200));
         window.add(&second(4, 11, 200), &next);
         // A late interval of the step before.
         window.add(&second(1, 11, 500), &next);
-        let figures = window.figures(&next);
-        assert_eq!((figures.ops_per_s, figures.ops), (400.0, 400));
+        let load = window.figures(&next).load;
+        assert_eq!((load.ops_per_s, load.ops), (400.0, 400));
     }
 
     #[test]
@@ -193,9 +188,9 @@ mod tests {
         for at in 10..14 {
             window.add(&second(1, at, 100), &tasks);
         }
-        let figures = window.figures(&tasks);
-        assert_eq!((figures.ops_per_s, figures.bytes_per_s), (100.0, 409_600.0));
-        assert_eq!((figures.ops, figures.p99_ms), (10_400, 0.0));
+        let load = window.figures(&tasks).load;
+        assert_eq!((load.ops_per_s, load.bytes_per_s), (100.0, 409_600.0));
+        assert_eq!((load.ops, load.p99_ms), (10_400, None));
     }
 
     #[test]
@@ -212,8 +207,9 @@ mod tests {
         };
         window.add(&watched(1, 80_000_000), &tasks);
         window.add(&watched(2, 1_000_000), &tasks);
-        assert!(window.figures(&tasks).p99_ms > 79.0);
+        let p99_ms = |window: &mut Window| window.figures(&tasks).load.p99_ms.expect("watched");
+        assert!(p99_ms(&mut window) > 79.0);
         window.add(&watched(6, 2_000_000), &tasks);
-        assert!((1.9..2.1).contains(&window.figures(&tasks).p99_ms));
+        assert!((1.9..2.1).contains(&p99_ms(&mut window)));
     }
 }

@@ -1,19 +1,18 @@
 //! Computes one snapshot after another, and remembers what does not change from one to the next.
 
-use super::{
-    AgentNow, ClientRate, DaemonNow, EventNow, FinishedOp, FinishedStep, Health, HostNow,
-    RunListed, RunNow, Snapshot, StepNow, TOPICS, Topic, read,
-};
+use super::{TOPICS, Topic, read};
 use crate::{
     clock::MeshClock,
     live::TaskRate,
-    model::{AgentId, MeshMicros, StepId, TaskId},
-    scheduler::{RunView, Scheduler, StepSummary, StepView},
+    model::{AgentId, MeshMicros, RunId, RunState, StepId, TaskId},
+    scheduler::{Scheduler, Seen},
     sessions::{Fleet, MemberFacts},
+    snapshot::{
+        AgentNow, ClientRate, DaemonNow, EventNow, Health, HostNow, RunListed, RunNow, Snapshot,
+    },
     store::Store,
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsString,
@@ -59,7 +58,7 @@ pub struct Computer {
 type TaskNames = HashMap<TaskId, (AgentId, String)>;
 
 /// What of the run under way shows in the history.
-type RunKey = (i64, String, usize, usize);
+type RunKey = (RunId, RunState, usize, usize);
 
 impl Computer {
     pub fn new(
@@ -161,23 +160,22 @@ impl Computer {
 
     async fn run(&mut self, now: MeshMicros) -> Option<RunNow> {
         let progress = self.scheduler.progress().current()?;
-        let (mut run, rates, step) = progress.look(|view| {
+        let (mut run, rates) = progress.look(|view| {
+            let Seen { messages, finished } = view.seen();
+            let shown = Seen {
+                messages: messages.saturating_sub(SHOWN_MESSAGES),
+                finished: finished.saturating_sub(SHOWN_FINISHED),
+            };
             let step = view.step.as_ref();
             let rates = step.map_or_else(Vec::new, |step| step.rates.clone());
-            (
-                run_now(view, &self.clock, now),
-                rates,
-                step.map(|step| step.id),
-            )
+            (view.at(now, shown), rates)
         });
-        if let Some(step) = step.filter(|_| !rates.is_empty()) {
-            run.clients = self.clients(step, &rates).await;
-            if let Some(now) = &mut run.step {
-                now.clients_absent = self.absent(step);
-            }
+        if let Some(step) = run.step.as_mut().filter(|_| !rates.is_empty()) {
+            run.clients = self.clients(step.step_id, &rates).await;
+            step.clients_absent = self.absent(step.step_id);
         }
         let since = now.0.saturating_sub(MARKS_US);
-        match read::marks(self.store.reader(), run.run_id, since, SHOWN_MARKS).await {
+        match read::marks(self.store.reader(), run.run_id.0, since, SHOWN_MARKS).await {
             Ok(marks) => run.marks = marks,
             Err(error) => debug!(%error, "read the marks of a run"),
         }
@@ -272,14 +270,7 @@ impl Computer {
     }
 
     async fn read_runs(&mut self, run: Option<&RunNow>) {
-        let key = run.map(|run| {
-            (
-                run.run_id,
-                run.state.clone(),
-                run.steps_done,
-                run.steps_total,
-            )
-        });
+        let key = run.map(|run| (run.run_id, run.state, run.steps_done, run.steps_total));
         let stale = self
             .runs
             .as_ref()
@@ -292,7 +283,7 @@ impl Computer {
             Err(error) => debug!(%error, "read the newest runs"),
         }
         if let Ok(unfinished) = self.store.count_unfinished_runs().await {
-            let running = run.is_some_and(|run| run.state == "running");
+            let running = run.is_some_and(|run| run.state == RunState::Running);
             self.queued = unfinished.saturating_sub(u32::from(running));
         }
     }
@@ -353,106 +344,6 @@ fn own_usage() -> (f64, u64) {
         .unwrap_or(0);
     let page_bytes = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     (cpu_s, pages.saturating_mul(page_bytes))
-}
-
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
-}
-
-fn since(from: Option<MeshMicros>, now: MeshMicros) -> i64 {
-    from.map_or(0, |from| now.0.saturating_sub(from.0).max(0))
-}
-
-fn params(json: &str) -> Map<String, Value> {
-    serde_json::from_str(json).unwrap_or_default()
-}
-
-fn last<T>(all: &[T], most: usize) -> &[T] {
-    all.get(all.len().saturating_sub(most)..).unwrap_or(all)
-}
-
-fn run_now(view: &RunView, clock: &MeshClock, now: MeshMicros) -> RunNow {
-    RunNow {
-        run_id: view.run.0,
-        run: view.name.clone(),
-        state: view.state.as_str().to_owned(),
-        partial: view.partial,
-        steps_done: view.steps_done,
-        steps_total: view.steps_total,
-        started_us: view.began.map(|at| at.0),
-        elapsed_us: since(view.began, view.ended.unwrap_or(now)),
-        left_us: view.left(clock).map(micros),
-        removed_files: view.removed_files,
-        step: view.step.as_ref().map(|step| step_now(step, now)),
-        clients: Vec::new(),
-        messages: last(&view.messages, SHOWN_MESSAGES).to_vec(),
-        finished: last(&view.finished, SHOWN_FINISHED)
-            .iter()
-            .map(finished)
-            .collect(),
-        marks: Vec::new(),
-    }
-}
-
-fn step_now(step: &StepView, now: MeshMicros) -> StepNow {
-    let began = step.start.filter(|start| *start <= now);
-    let known = |ms: f64| Some(ms).filter(|ms| *ms > 0.0);
-    StepNow {
-        step_id: step.id.0,
-        ordinal: step.ordinal,
-        phase: step.phase.clone(),
-        target: step.target.clone(),
-        mode: step.mode.clone(),
-        params: params(&step.params_json),
-        peer: step.peer.clone(),
-        state: step.state.as_str().to_owned(),
-        clients: step.clients,
-        clients_absent: 0,
-        elapsed_us: since(Some(began.unwrap_or(step.began)), now),
-        share_done: step.share_done(now),
-        silent_us: micros(step.silent(now)),
-        ops: step.ops,
-        bytes: step.bytes,
-        ops_per_s: step.ops_per_s,
-        bytes_per_s: step.bytes_per_s,
-        p50_ms: known(step.p50_ms),
-        p99_ms: known(step.p99_ms),
-        max_ms: known(step.max_ms),
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "milliseconds to look at")]
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
-}
-
-fn finished(step: &StepSummary) -> FinishedStep {
-    let ops = step.ops.iter().map(|op| FinishedOp {
-        group: op.group.clone(),
-        op: op.op.clone(),
-        ops_per_s: op.ops_per_s,
-        bytes_per_s: op.bytes_per_s,
-        p50_ms: ms(op.p50_ns),
-        p99_ms: ms(op.p99_ns),
-        max_ms: ms(op.max_ns),
-        errors: op.errors,
-    });
-    FinishedStep {
-        step_id: step.id.0,
-        ordinal: step.ordinal,
-        phase: step.phase.clone(),
-        target: step.target.clone(),
-        mode: step.mode.clone(),
-        params: params(&step.params_json),
-        link: step.link.clone(),
-        state: step.state.as_str().to_owned(),
-        flags: step
-            .flags
-            .iter()
-            .map(|flag| flag.as_str().to_owned())
-            .collect(),
-        ops: ops.collect(),
-    }
 }
 
 fn agent(facts: MemberFacts) -> AgentNow {

@@ -1,13 +1,13 @@
 //! What a snapshot takes from the database: a few indexed rows each, whatever the database holds. The figures of hosts
 //! and daemons are of their newest samples, which are in memory and may not be committed yet.
 
-use super::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed};
 use crate::ingest::batch::Process;
 use crate::ingest::recent::{Newest, RecentSamples};
 use crate::model::HostId;
 use crate::results::real;
 use crate::results::usage::share_percent;
-use benchmesh_model::figures::{DaemonFigures, HostFigures, UNKNOWN};
+use crate::snapshot::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed};
+use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
 
 /// Runs in a list.
@@ -76,15 +76,8 @@ pub async fn daemons(
 
 fn daemon(row: &SqliteRow, newest: &Newest<DaemonFigures>) -> Result<DaemonNow, sqlx::Error> {
     let instance: Option<String> = row.try_get("instance")?;
-    let known = |value: i64| Some(value).filter(|value| *value != UNKNOWN);
     let cpu_us = |figures: &DaemonFigures| figures.cpu_user_us + figures.cpu_system_us;
     let figures = &newest.figures;
-    // Per microsecond.
-    let rate = |of: fn(&DaemonFigures) -> i64| {
-        let (before_us, before) = newest.earlier?;
-        let moved = known(of(figures))? - known(of(&before))?;
-        Some(real(moved) / real(newest.at_us - before_us))
-    };
     let cpu = newest.earlier.map(|(before_us, before)| {
         real(cpu_us(figures) - cpu_us(&before)) / real(newest.at_us - before_us)
     });
@@ -94,14 +87,9 @@ fn daemon(row: &SqliteRow, newest: &Newest<DaemonFigures>) -> Result<DaemonNow, 
         name: row.try_get("name")?,
         instance: instance.unwrap_or_default(),
         pid: row.try_get("pid")?,
-        at_us: newest.at_us,
         cpu_us: cpu_us(figures),
         cpu_percent: cpu.map(|share| share * 100.0),
-        rss_bytes: figures.rss_bytes,
-        threads: known(figures.threads),
-        fds: known(figures.fds),
-        read_bytes_per_s: rate(|figures| figures.read_bytes).map(|rate| rate * 1e6),
-        write_bytes_per_s: rate(|figures| figures.write_bytes).map(|rate| rate * 1e6),
+        newest: *newest,
     })
 }
 
@@ -136,15 +124,12 @@ fn host(row: &SqliteRow, newest: &Newest<HostFigures>) -> Result<HostNow, sqlx::
     let (idle, iowait_percent) = (share(|host| host.idle_us), share(|host| host.iowait_us));
     Ok(HostNow {
         host: row.try_get("host")?,
-        at_us: newest.at_us,
         cpus,
         busy_percent: idle
             .zip(iowait_percent)
             .map(|(idle, iowait)| (100.0 - idle - iowait).max(0.0)),
         iowait_percent,
-        memory_total_bytes: figures.memory_total_bytes,
-        memory_available_bytes: figures.memory_available_bytes,
-        load1: real(figures.load1) / 100.0,
+        newest: *newest,
     })
 }
 

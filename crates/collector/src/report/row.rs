@@ -2,7 +2,7 @@
 //!
 //! What is read is declared once, as a struct that serde knows: its fields name the columns of the statement and the keys
 //! of the JSON document. An integer is a truth value where the field is one; a text is JSON where the field is a list or
-//! an object; NULL is 0 where the field is a number that is always there.
+//! an object; NULL is 0 where the field is a number that is always there, and empty where it is a text.
 
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
@@ -169,6 +169,18 @@ impl<'de> Deserializer<'de> for Stored<'de> {
         }
     }
 
+    /// NULL is empty.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Null => visitor.visit_borrowed_str(""),
+            there => there.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_string(visitor)
+    }
+
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.json() {
             Some(mut json) => json.deserialize_seq(visitor).map_err(Error::custom),
@@ -184,7 +196,7 @@ impl<'de> Deserializer<'de> for Stored<'de> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct
+        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 char bytes byte_buf unit unit_struct newtype_struct
         tuple tuple_struct struct enum identifier ignored_any
     }
 }

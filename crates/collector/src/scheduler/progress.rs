@@ -5,12 +5,13 @@ mod live;
 mod show;
 mod view;
 
-pub use view::{OpSummary, RunView, StepSummary, StepView};
+pub use view::{RunView, Seen, StepView};
 
 use super::machine::STOPPING;
 use crate::{
     model::{RunId, StepId},
     plan::PlannedStep,
+    snapshot::StepDone,
     store::rows::{RunChange, RunRow},
 };
 use estimate::Estimates;
@@ -212,14 +213,14 @@ impl RunProgress {
     /// Changes the step under way, if it is still that one.
     pub fn change_step(&self, step: StepId, change: impl FnOnce(&mut StepView)) {
         self.change(|view| {
-            if let Some(view) = view.step.as_mut().filter(|view| view.id == step) {
+            if let Some(view) = view.step.as_mut().filter(|view| view.now.step_id == step) {
                 change(view);
             }
         });
     }
 
     /// Shows a step's results; it is no longer the current one.
-    pub fn finish(&self, step: StepSummary) {
+    pub fn finish(&self, step: StepDone) {
         self.change(|view| {
             view.step = None;
             view.finished.push(step);
@@ -272,19 +273,19 @@ mod tests {
             estimates: Mutex::default(),
             changes: watch::Sender::new(0),
         };
-        let ended = |ordinal| StepSummary {
-            id: StepId(i64::from(ordinal)),
+        let ended = |ordinal| StepDone {
+            step_id: StepId(i64::from(ordinal)),
             ordinal,
             phase: String::new(),
             target: String::new(),
             workload: String::new(),
             mode: String::new(),
-            params_json: String::new(),
+            params: serde_json::Map::new(),
             clients: 1,
             state: StepState::Done,
             link: String::new(),
             ops: Vec::new(),
-            skew_us: None,
+            max_skew_us: None,
             skew_error_us: None,
             flags: Vec::new(),
         };

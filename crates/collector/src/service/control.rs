@@ -21,7 +21,7 @@ use crate::{
     pictures,
     query::{self, Limits},
     report::{self, ReportError},
-    scheduler::{RunProgress, Scheduler},
+    scheduler::{RunProgress, Scheduler, Seen},
     sessions::{Fleet, ForgetError},
     store::{
         Store,
@@ -201,8 +201,7 @@ impl Control for ControlService {
             progress,
             clock: Arc::clone(&self.clock),
             closing: self.closing.clone(),
-            messages: 0,
-            finished: 0,
+            seen: Seen::default(),
             position: super::wire::WatchPosition::default(),
             sent: None,
             ended: false,

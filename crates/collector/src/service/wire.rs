@@ -3,15 +3,13 @@
 mod watched;
 
 use crate::{
-    clock::MeshClock,
     compare::CompareError,
     ingest::IngestError,
     model::{MeshMicros, RunState},
-    overview::{RunNow, Snapshot},
     plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
-    scheduler::{RunView, StepSummary, StepView},
     sessions::MemberFacts,
+    snapshot::{OpDone, RunNow, Snapshot, StepDone, StepNow},
     store::{
         StoreError,
         annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
@@ -21,6 +19,7 @@ use crate::{
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::error_chain;
+use serde_json::Map;
 use tonic::Status;
 pub(super) use watched::{WatchPosition, add_events};
 
@@ -60,7 +59,7 @@ impl From<&PlannedStep> for v1::PlannedStep {
             target: step.target.clone(),
             workload: step.workload.clone(),
             mode: step.mode.clone(),
-            params_json: serde_json::Value::Object((*step.params).clone()).to_string(),
+            params_json: params_json((*step.params).clone()),
             agents: step.agents().into_iter().map(str::to_owned).collect(),
             peer: peers.join(", "),
             bytes: signed(step.moved_bytes),
@@ -254,10 +253,6 @@ fn small(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-fn elapsed_us(from: Option<MeshMicros>, now: MeshMicros) -> i64 {
-    from.map_or(0, |from| now.0.saturating_sub(from.0).max(0))
-}
-
 /// A run that ended before this collector was started.
 pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v1::RunUpdate {
     v1::RunUpdate {
@@ -267,52 +262,40 @@ pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v
         partial: run.partial,
         steps_done: small(steps_done),
         steps_total: small(steps_total),
-        elapsed_us: run.ended.map_or(0, |ended| elapsed_us(run.started, ended)),
+        elapsed_us: run.ended.map_or(0, |ended| ended.since(run.started)),
         expected_left_us: 0,
         messages: run.reason.iter().cloned().collect(),
         ..v1::RunUpdate::default()
     }
 }
 
-/// The update since `messages` and `finished` were sent.
-pub(super) fn update(
-    view: &RunView,
-    messages: usize,
-    finished: usize,
-    clock: &MeshClock,
-) -> v1::RunUpdate {
-    let now = clock.now();
-    let told = messages.saturating_sub(view.messages_gone);
-    v1::RunUpdate {
-        run_id: view.run.0,
-        run: view.name.clone(),
-        state: view.state.as_str().to_owned(),
-        partial: view.partial,
-        steps_done: small(view.steps_done),
-        steps_total: small(view.steps_total),
-        elapsed_us: elapsed_us(view.began, view.ended.unwrap_or(now)),
-        expected_left_us: view.left(clock).map_or(-1, |left| {
-            i64::try_from(left.as_micros()).unwrap_or(i64::MAX)
-        }),
-        step: view.step.as_ref().map(|step| step_update(step, now)),
-        messages: view.messages.iter().skip(told).cloned().collect(),
-        finished: view
-            .finished
-            .iter()
-            .skip(finished.saturating_sub(view.finished_gone))
-            .map(summary)
-            .collect(),
-        removed_files: view.removed_files,
-        slowest_client: None,
-        busiest_daemon: None,
-        events: Vec::new(),
+/// What is unknown is -1 or 0 on the wire.
+impl From<RunNow> for v1::RunUpdate {
+    fn from(run: RunNow) -> Self {
+        Self {
+            run_id: run.run_id.0,
+            run: run.run,
+            state: run.state.as_str().to_owned(),
+            partial: run.partial,
+            steps_done: small(run.steps_done),
+            steps_total: small(run.steps_total),
+            elapsed_us: run.elapsed_us,
+            expected_left_us: run.left_us.unwrap_or(-1),
+            step: run.step.map(Into::into),
+            messages: run.messages,
+            finished: run.finished.into_iter().map(Into::into).collect(),
+            removed_files: run.removed_files,
+            slowest_client: None,
+            busiest_daemon: None,
+            events: Vec::new(),
+        }
     }
 }
 
 /// The slowest client of the running step, and the busiest daemon that is not one of ours.
 pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
     let is_of_step = |run: &&RunNow| {
-        let step = run.step.as_ref().map(|step| step.step_id);
+        let step = run.step.as_ref().map(|step| step.step_id.0);
         update.step.is_some() && step == update.step.as_ref().map(|step| step.step_id)
     };
     if let Some(run) = snapshot.run.as_ref().filter(is_of_step)
@@ -333,78 +316,75 @@ pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
         name: daemon.name.clone(),
         instance: daemon.instance.clone(),
         cpu_percent: daemon.cpu_percent.unwrap_or(0.0),
-        rss_bytes: daemon.rss_bytes,
+        rss_bytes: daemon.newest.figures.rss_bytes,
     });
 }
 
-fn step_update(step: &StepView, now: MeshMicros) -> v1::StepUpdate {
-    v1::StepUpdate {
-        step_id: step.id.0,
-        ordinal: step.ordinal,
-        phase: step.phase.clone(),
-        target: step.target.clone(),
-        mode: step.mode.clone(),
-        params_json: step.params_json.clone(),
-        state: step.state.as_str().to_owned(),
-        clients: step.clients,
-        ops_per_s: step.ops_per_s,
-        bytes_per_s: step.bytes_per_s,
-        p50_ms: step.p50_ms,
-        p99_ms: step.p99_ms,
-        max_ms: step.max_ms,
-        share_done: step.share_done(now).unwrap_or(-1.0),
-        elapsed_us: elapsed_us(
-            Some(
-                step.start
-                    .filter(|start| *start <= now)
-                    .unwrap_or(step.began),
-            ),
-            now,
-        ),
-        peer: step.peer.clone(),
-        silent_us: i64::try_from(step.silent(now).as_micros()).unwrap_or(i64::MAX),
+impl From<StepNow> for v1::StepUpdate {
+    fn from(step: StepNow) -> Self {
+        Self {
+            step_id: step.step_id.0,
+            ordinal: step.ordinal,
+            phase: step.phase,
+            target: step.target,
+            mode: step.mode,
+            params_json: params_json(step.params),
+            state: step.state.as_str().to_owned(),
+            clients: step.clients,
+            ops_per_s: step.load.ops_per_s,
+            bytes_per_s: step.load.bytes_per_s,
+            p50_ms: step.load.p50_ms.unwrap_or(0.0),
+            p99_ms: step.load.p99_ms.unwrap_or(0.0),
+            max_ms: step.load.max_ms.unwrap_or(0.0),
+            share_done: step.share_done.unwrap_or(-1.0),
+            elapsed_us: step.elapsed_us,
+            peer: step.peer,
+            silent_us: step.silent_us,
+        }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "milliseconds to look at")]
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
+impl From<StepDone> for v1::StepSummary {
+    fn from(step: StepDone) -> Self {
+        Self {
+            step_id: step.step_id.0,
+            ordinal: step.ordinal,
+            phase: step.phase,
+            target: step.target,
+            workload: step.workload,
+            mode: step.mode,
+            params_json: params_json(step.params),
+            clients: step.clients,
+            state: step.state.as_str().to_owned(),
+            ops: step.ops.into_iter().map(Into::into).collect(),
+            max_skew_us: step.max_skew_us.unwrap_or(0),
+            skew_error_us: step.skew_error_us.unwrap_or(0),
+            flags: step.flags,
+            link: step.link,
+        }
+    }
 }
 
-fn summary(step: &StepSummary) -> v1::StepSummary {
-    let ops = step.ops.iter().map(|op| v1::OpSummary {
-        group: op.group.clone(),
-        op: op.op.clone(),
-        ops_per_s: op.ops_per_s.unwrap_or(0.0),
-        bytes_per_s: op.bytes_per_s.unwrap_or(0.0),
-        mean_ms: op.mean_ns / 1e6,
-        p50_ms: ms(op.p50_ns),
-        p99_ms: ms(op.p99_ns),
-        max_ms: ms(op.max_ns),
-        response_p99_ms: op.response_p99_ns.map(ms),
-        ops: u64::try_from(op.ops).unwrap_or(0),
-        errors: u64::try_from(op.errors).unwrap_or(0),
-    });
-    v1::StepSummary {
-        step_id: step.id.0,
-        ordinal: step.ordinal,
-        phase: step.phase.clone(),
-        target: step.target.clone(),
-        workload: step.workload.clone(),
-        mode: step.mode.clone(),
-        params_json: step.params_json.clone(),
-        clients: step.clients,
-        state: step.state.as_str().to_owned(),
-        ops: ops.collect(),
-        max_skew_us: step.skew_us.unwrap_or(0),
-        skew_error_us: step.skew_error_us.unwrap_or(0),
-        flags: step
-            .flags
-            .iter()
-            .map(|flag| flag.as_str().to_owned())
-            .collect(),
-        link: step.link.clone(),
+impl From<OpDone> for v1::OpSummary {
+    fn from(op: OpDone) -> Self {
+        Self {
+            group: op.group,
+            op: op.op,
+            ops_per_s: op.ops_per_s.unwrap_or(0.0),
+            bytes_per_s: op.bytes_per_s.unwrap_or(0.0),
+            mean_ms: op.mean_ms,
+            p50_ms: op.p50_ms,
+            p99_ms: op.p99_ms,
+            max_ms: op.max_ms,
+            response_p99_ms: op.response_p99_ms,
+            ops: u64::try_from(op.ops).unwrap_or(0),
+            errors: u64::try_from(op.errors).unwrap_or(0),
+        }
     }
+}
+
+fn params_json(params: Map<String, serde_json::Value>) -> String {
+    serde_json::Value::Object(params).to_string()
 }
 
 #[cfg(test)]

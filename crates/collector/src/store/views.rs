@@ -1,14 +1,17 @@
-//! The views. Their text is `views.sql`, with a column of `v_results` for each row of the table of flags.
+//! The views. Their text is `views.sql`, with a column of `v_results` for each row of the table of flags, and one of
+//! `v_daemon_usage` for each figure of daemons that is kept of a step and has a word.
 //!
 //! `PRAGMA user_version` holds a checksum of the text that a file's views were made from. Where it differs, opening the
 //! file to write makes them anew: a new view, a change of one and a new flag need no migration. All names `v_*` are ours.
 
 use crate::results::Flag;
+use benchmesh_model::figures::{DaemonFigures, Figures};
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::fmt::Write;
 
 const VIEWS: &str = include_str!("../../views.sql");
 const FLAG_COLUMNS: &str = "/* a column for each flag */";
+const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */";
 
 fn text() -> String {
     let mut columns = String::new();
@@ -19,7 +22,19 @@ fn text() -> String {
             ",\n       instr(s.flags, '\"{name}\"') > 0 AS {column}"
         );
     }
-    VIEWS.replace(FLAG_COLUMNS, &columns)
+    let mut figures = String::new();
+    for figure in DaemonFigures::ALL {
+        if let Some((column, divisor)) = figure.column_of_step() {
+            let _ = write!(figures, ",\n       u.{}", figure.name);
+            if let Some(divisor) = divisor {
+                let _ = write!(figures, " / {divisor}");
+            }
+            let _ = write!(figures, " AS {column}");
+        }
+    }
+    VIEWS
+        .replace(FLAG_COLUMNS, &columns)
+        .replace(FIGURE_COLUMNS, &figures)
 }
 
 /// Makes all views anew where the file's are of another text.

@@ -2,10 +2,11 @@
 
 use super::{App, MAX_REPORTS, error::Refusal};
 use crate::{
-    overview::{self, Published, Snapshot},
+    overview::{self, Published},
     pictures,
     query::questions,
     report::{self, Report, ReportError},
+    snapshot::Snapshot,
     store::{StoreError, rows::RunRow},
 };
 use axum::{

@@ -8,6 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, Kind, ShownIn, shown_in};
 use serde_json::{Value, json};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -49,6 +50,27 @@ const ASSETS: [(&str, &str, &str); 6] = [
 /// The table of flags, for the page to say what a flag means.
 const FLAGS: &str = "flags.js";
 
+/// The sampled figures that the page shows, by their table.
+const FIGURES: &str = "figures.js";
+
+fn figures_script() -> String {
+    fn shown<F: Figures>() -> Value {
+        let figures = shown_in::<F>(ShownIn::Page).map(|(_, figure)| {
+            let title = match figure.kind {
+                Kind::Counter => format!("{}/s", figure.word),
+                Kind::Gauge => figure.word.to_owned(),
+            };
+            json!({ "key": figure.live_key(), "title": title, "unit": figure.unit.as_str() })
+        });
+        Value::Array(figures.collect())
+    }
+    let tables = json!({
+        DaemonFigures::TABLE: shown::<DaemonFigures>(),
+        HostFigures::TABLE: shown::<HostFigures>(),
+    });
+    format!("'use strict';\nconst BenchmeshFigures = {tables};\n")
+}
+
 fn flags_script() -> String {
     let rows = Flag::ROWS.iter().map(|row| {
         let known = json!({ "meaning": row.meaning, "severity": row.severity });
@@ -71,8 +93,13 @@ pub async fn openapi() -> Response {
 }
 
 pub async fn asset(Path(name): Path<String>) -> Result<Response, Refusal> {
-    if name == FLAGS {
-        return Ok(asset_of("text/javascript; charset=utf-8", flags_script()));
+    let made = match name.as_str() {
+        FLAGS => Some(flags_script()),
+        FIGURES => Some(figures_script()),
+        _ => None,
+    };
+    if let Some(script) = made {
+        return Ok(asset_of("text/javascript; charset=utf-8", script));
     }
     let found = ASSETS.iter().find(|(known, ..)| *known == name);
     let Some((_, kind, content)) = found else {

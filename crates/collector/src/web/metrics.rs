@@ -4,12 +4,16 @@
 //! sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
 use super::{App, error::Refusal};
-use crate::overview::Snapshot;
+use crate::{
+    model::{RunState, StepState},
+    snapshot::{DaemonNow, Snapshot},
+};
 use axum::{
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_model::figures::{DaemonFigures, HostFigures, Kind, ShownIn, shown_in};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -189,9 +193,11 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
     text.gauge(
         "benchmesh_run_active",
         "1 while a run is under way.",
-        f64::from(u8::from(run.is_some_and(|run| run.state == "running"))),
+        f64::from(u8::from(
+            run.is_some_and(|run| run.state == RunState::Running),
+        )),
     );
-    let Some(run) = run.filter(|run| run.state == "running") else {
+    let Some(run) = run.filter(|run| run.state == RunState::Running) else {
         return;
     };
     let id = run.run_id.to_string();
@@ -222,18 +228,21 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
         "benchmesh_step_running",
         "gauge",
         "1 while the step's load runs, 0 while it is prepared or cleaned up.",
-        [(of_step(), f64::from(u8::from(step.state == "running")))],
+        [(
+            of_step(),
+            f64::from(u8::from(step.state == StepState::Running)),
+        )],
     );
     for (name, help, value) in [
         (
             "benchmesh_step_operations_per_second",
             "Rate of the running step over the last seconds.",
-            Some(step.ops_per_s),
+            Some(step.load.ops_per_s),
         ),
         (
             "benchmesh_step_bytes_per_second",
             "Throughput of the running step over the last seconds.",
-            Some(step.bytes_per_s),
+            Some(step.load.bytes_per_s),
         ),
         (
             "benchmesh_step_clients",
@@ -254,9 +263,9 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
         text.family(name, "gauge", help, value.map(|value| (of_step(), value)));
     }
     let quantiles = [
-        ("0.5", step.p50_ms),
-        ("0.99", step.p99_ms),
-        ("1", step.max_ms),
+        ("0.5", step.load.p50_ms),
+        ("0.99", step.load.p99_ms),
+        ("1", step.load.max_ms),
     ];
     text.family(
         "benchmesh_step_latency_seconds",
@@ -280,53 +289,50 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
 
 /// Processes of one name and instance on one host, of which there may be several.
 fn daemons(text: &mut Text, snapshot: &Snapshot) {
-    #[derive(Default)]
-    struct Sum {
-        cpu_us: i64,
-        rss_bytes: i64,
-        processes: i64,
-    }
-    let mut sums: BTreeMap<(&str, &str, &str), Sum> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, &str, &str), Vec<&DaemonNow>> = BTreeMap::new();
     for daemon in &snapshot.daemons {
         let key = (
             daemon.host.as_str(),
             daemon.name.as_str(),
             daemon.instance.as_str(),
         );
-        let sum = sums.entry(key).or_default();
-        sum.cpu_us = sum.cpu_us.saturating_add(daemon.cpu_us);
-        sum.rss_bytes = sum.rss_bytes.saturating_add(daemon.rss_bytes);
-        sum.processes += 1;
+        all.entry(key).or_default().push(daemon);
     }
-    let mut family = |name: &str, kind: &str, help: &str, value: fn(&Sum) -> f64| {
-        text.family(
-            name,
-            kind,
-            help,
-            sums.iter().map(|((host, daemon, instance), sum)| {
-                let labels = vec![("host", *host), ("name", *daemon), ("instance", *instance)];
-                (labels, value(sum))
-            }),
-        );
+    let sum = |processes: &[&DaemonNow], value: &dyn Fn(&DaemonNow) -> Option<i64>| {
+        let known = processes.iter().filter_map(|daemon| value(daemon));
+        known.reduce(i64::saturating_add).map(real)
     };
+    let mut family =
+        |name: &str, kind: Kind, help: &str, value: &dyn Fn(&[&DaemonNow]) -> Option<f64>| {
+            let samples = all.iter().filter_map(|((host, daemon, instance), all)| {
+                let labels = vec![("host", *host), ("name", *daemon), ("instance", *instance)];
+                Some((labels, value(all)?))
+            });
+            text.family(name, word(kind), help, samples);
+        };
     family(
         "benchmesh_daemon_cpu_seconds_total",
-        "counter",
+        Kind::Counter,
         "CPU time of the daemon's processes that live.",
-        |sum| real(sum.cpu_us) / 1e6,
-    );
-    family(
-        "benchmesh_daemon_resident_memory_bytes",
-        "gauge",
-        "Resident memory of the daemon.",
-        |sum| real(sum.rss_bytes),
+        &|all| sum(all, &|daemon| Some(daemon.cpu_us)).map(|us| us / 1e6),
     );
     family(
         "benchmesh_daemon_processes",
-        "gauge",
+        Kind::Gauge,
         "Processes of the daemon that are sampled.",
-        |sum| real(sum.processes),
+        &|all| Some(count(all.len())),
     );
+    for (place, figure) in shown_in::<DaemonFigures>(ShownIn::Live) {
+        family(
+            &format!("benchmesh_daemon_{}", figure.metric_name()),
+            figure.kind,
+            &format!("Newest {} of the daemon's processes.", figure.path),
+            &|all| {
+                let sum = sum(all, &|daemon| daemon.newest.known(place));
+                sum.map(|sum| figure.scaled(sum))
+            },
+        );
+    }
 }
 
 fn hosts(text: &mut Text, snapshot: &Snapshot) {
@@ -343,12 +349,23 @@ fn hosts(text: &mut Text, snapshot: &Snapshot) {
             .iter()
             .filter_map(|(name, host)| Some((vec![("host", *name)], host.busy_percent? / 100.0))),
     );
-    text.family(
-        "benchmesh_host_memory_available_bytes",
-        "gauge",
-        "Memory that the host could give to new work.",
-        hosts
-            .iter()
-            .map(|(name, host)| (vec![("host", *name)], real(host.memory_available_bytes))),
-    );
+    for (place, figure) in shown_in::<HostFigures>(ShownIn::Live) {
+        let samples = hosts.iter().filter_map(|(name, host)| {
+            let value = figure.scaled(real(host.newest.known(place)?));
+            Some((vec![("host", *name)], value))
+        });
+        text.family(
+            &format!("benchmesh_host_{}", figure.metric_name()),
+            word(figure.kind),
+            &format!("Newest {} of the host.", figure.path),
+            samples,
+        );
+    }
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    }
 }

@@ -1,9 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::overview::{
-    AgentNow, ClientRate, DaemonNow, Health, HostNow, RunNow, Snapshot, StepNow, Topic,
-};
+use crate::ingest::recent::Newest;
+use crate::model::{RunId, RunState, StepId, StepState};
+use crate::overview::Topic;
 use crate::plan::AgentPolicy;
+use crate::snapshot::{
+    AgentNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, RunNow, Snapshot, StepNow,
+};
+use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -36,6 +40,23 @@ fn the_openapi_file_has_every_route_and_no_other() {
     }
 }
 
+#[test]
+fn the_openapi_file_has_every_figure_that_is_shown_live() {
+    let file: serde_json::Value = serde_json::from_str(assets::OPENAPI).unwrap();
+    let check = |schema: &str, keys: Vec<String>| {
+        let described = &file["components"]["schemas"][schema]["properties"];
+        for key in keys {
+            assert!(described[&key].is_object(), "{schema}.{key}");
+        }
+    };
+    fn keys<F: Figures>() -> Vec<String> {
+        let shown = shown_in::<F>(ShownIn::Live);
+        shown.map(|(_, figure)| figure.live_key()).collect()
+    }
+    check("Daemon", keys::<DaemonFigures>());
+    check("Host", keys::<HostFigures>());
+}
+
 fn full() -> Snapshot {
     let hostile = "a\"b\\c\nd";
     let daemon = |host: &str, pid, cpu_us| DaemonNow {
@@ -44,14 +65,15 @@ fn full() -> Snapshot {
         name: "ceph-osd".to_owned(),
         instance: "osd.3".to_owned(),
         pid,
-        at_us: 1,
         cpu_us,
         cpu_percent: Some(12.5),
-        rss_bytes: 1 << 20,
-        threads: None,
-        fds: None,
-        read_bytes_per_s: None,
-        write_bytes_per_s: None,
+        newest: Newest {
+            figures: DaemonFigures {
+                rss_bytes: 1 << 20,
+                ..DaemonFigures::UNREAD
+            },
+            ..Newest::default()
+        },
     };
     Snapshot {
         health: Health {
@@ -63,9 +85,9 @@ fn full() -> Snapshot {
             ..Health::default()
         },
         run: Some(RunNow {
-            run_id: 7,
+            run_id: RunId(7),
             run: hostile.to_owned(),
-            state: "running".to_owned(),
+            state: RunState::Running,
             partial: false,
             steps_done: 1,
             steps_total: 4,
@@ -74,26 +96,28 @@ fn full() -> Snapshot {
             left_us: None,
             removed_files: None,
             step: Some(StepNow {
-                step_id: 1,
+                step_id: StepId(1),
                 ordinal: 2,
                 phase: "p".to_owned(),
                 target: String::new(),
                 mode: "write".to_owned(),
                 params: serde_json::Map::new(),
                 peer: String::new(),
-                state: "running".to_owned(),
+                state: StepState::Running,
                 clients: 2,
                 clients_absent: 1,
                 elapsed_us: 2_500_000,
                 share_done: None,
                 silent_us: 0,
-                ops: 10,
-                bytes: 100,
-                ops_per_s: 1234.5,
-                bytes_per_s: 1e9,
-                p50_ms: Some(0.5),
-                p99_ms: Some(20.0),
-                max_ms: None,
+                load: LoadNow {
+                    ops: 10,
+                    bytes: 100,
+                    ops_per_s: 1234.5,
+                    bytes_per_s: 1e9,
+                    p50_ms: Some(0.5),
+                    p99_ms: Some(20.0),
+                    max_ms: None,
+                },
             }),
             marks: vec![],
             clients: vec![ClientRate {
@@ -129,13 +153,18 @@ fn full() -> Snapshot {
         daemons: vec![daemon("h", 5, 1_000_000), daemon("h", 6, 500_000)],
         hosts: vec![HostNow {
             host: "h".to_owned(),
-            at_us: 1,
             cpus: 2,
             busy_percent: Some(50.0),
             iowait_percent: None,
-            memory_total_bytes: 2,
-            memory_available_bytes: 1,
-            load1: 0.0,
+            newest: Newest {
+                figures: HostFigures {
+                    memory_total_bytes: 2,
+                    memory_available_bytes: 1,
+                    load1: 150,
+                    ..HostFigures::UNREAD
+                },
+                ..Newest::default()
+            },
         }],
         events: Vec::new(),
         runs: Vec::new(),
@@ -222,6 +251,9 @@ fn the_exposition_keeps_the_rules_of_the_text_format() {
     assert_eq!(values["benchmesh_step_latency_seconds"].1, 0.02);
     assert_eq!(values["benchmesh_agent_clock_error_seconds"].1, 0.00025);
     assert_eq!(values["benchmesh_host_cpu_busy_ratio"].1, 0.5);
+    assert_eq!(values["benchmesh_host_load1"].1, 1.5);
+    let resident = values["benchmesh_daemon_resident_memory_bytes"].1;
+    assert_eq!(resident, f64::from(2 << 20));
 }
 
 #[test]

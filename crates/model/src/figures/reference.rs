@@ -6,24 +6,24 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures};
+use super::{DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, Unit};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Columns with their lines, in their order.
-type Lines = Vec<(&'static str, String)>;
+type Lines = Vec<(String, String)>;
 
-fn line(figure: &Figure, meaning: &str) -> (&'static str, String) {
-    let unit = match figure.unit.as_str() {
+fn line(name: &str, unit: &str, meaning: &str) -> (String, String) {
+    let unit = match unit {
         "" => String::new(),
         unit => format!("{unit} "),
     };
-    let name = figure.name;
-    (name, format!("| `{name}` | {unit}| {meaning} |"))
+    (name.to_owned(), format!("| `{name}` | {unit}| {meaning} |"))
 }
 
 fn of<F: Figures>() -> (&'static str, Lines) {
-    let lines = F::ALL.iter().map(|figure| line(figure, figure.meaning));
+    let line = |figure: &Figure| line(figure.name, figure.unit.as_str(), figure.meaning);
+    let lines = F::ALL.iter().map(line);
     (F::TABLE, lines.collect())
 }
 
@@ -31,8 +31,21 @@ fn in_step() -> (&'static str, Lines) {
     let kept = DaemonFigures::ALL
         .iter()
         .filter(|figure| figure.in_step.is_some());
-    let lines = kept.map(|figure| line(figure, figure.meaning_in_step));
+    let lines = kept.map(|figure| line(figure.name, figure.unit.as_str(), figure.meaning_in_step));
     ("step_daemons", lines.collect())
+}
+
+fn in_view() -> (&'static str, Lines) {
+    let lines = DaemonFigures::ALL.iter().filter_map(|figure| {
+        let (column, _) = figure.column_of_step()?;
+        let unit = match figure.unit {
+            Unit::Bytes => "MiB",
+            Unit::Micros => "s",
+            Unit::Count | Unit::Hundredths => "",
+        };
+        Some(line(&column, unit, figure.meaning_in_step))
+    });
+    ("v_daemon_usage", lines.collect())
 }
 
 /// The document with the lines that the tables make.
@@ -43,6 +56,7 @@ fn expected(text: &str) -> String {
         of::<DiskFigures>(),
         of::<NetFigures>(),
         in_step(),
+        in_view(),
     ]);
     let mut out = Vec::new();
     let mut table = "";
@@ -61,7 +75,9 @@ fn expected(text: &str) -> String {
         is_in_rows = column.is_some();
         let of_table = tables.get_mut(table);
         let made = of_table.and_then(|lines| {
-            let at = lines.iter().position(|(name, _)| Some(*name) == column)?;
+            let at = lines
+                .iter()
+                .position(|(name, _)| Some(name.as_str()) == column)?;
             Some(lines.remove(at).1)
         });
         out.push(made.unwrap_or_else(|| line.to_owned()));
@@ -93,6 +109,7 @@ fn every_column_has_its_meaning() {
         of::<DiskFigures>(),
         of::<NetFigures>(),
         in_step(),
+        in_view(),
     ] {
         for (name, line) in lines {
             assert!(

@@ -1,6 +1,6 @@
 //! What the daemons of a name used in each step and mode, beside what an operation cost them.
 
-use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, most, over_the_run};
+use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, figures_of, most, over_the_run};
 use super::steps;
 use crate::figures::{self, NONE};
 use crate::model::StepId;
@@ -104,7 +104,10 @@ pub(in crate::report) async fn load(
     let usage: Vec<DaemonInStep> = rows_with(connection, USAGE, run.id, |row| {
         let usage: Usage = value(row)?;
         Ok(DaemonInStep {
-            daemon: value(row)?,
+            daemon: DaemonReport {
+                figures: figures_of(row)?,
+                ..value(row)?
+            },
             sampled_s: usage.sampled_s,
             step: usage.step_id,
             idle_percent: usage.idle_percent,

@@ -3,7 +3,9 @@
 use crate::model::StepId;
 use crate::report::row::Statement;
 use crate::report::{RunReport, Table};
+use benchmesh_model::figures::{DaemonFigures, Figure, InStep, ShownIn, shown_in};
 use serde::{Deserialize, Serialize};
+use sqlx::{Row, sqlite::SqliteRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Daemons that serve no target are worth a row from this share of a CPU on.
@@ -34,6 +36,9 @@ pub struct DaemonReport {
     pub rss_last_mib: Option<f64>,
     pub read_mib: Option<f64>,
     pub written_mib: Option<f64>,
+    /// The further figures that reports show, by their columns of `v_daemon_usage`; what is not known is left out.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
     /// Whether it serves a target of the run; `None`: no rule knows.
     #[serde(default)]
     pub serves: Option<bool>,
@@ -56,13 +61,46 @@ pub(super) struct DaemonInStep {
 /// A row per step and daemon, each daemon's in the order of the steps.
 pub(in crate::report) const USAGE: Statement = Statement {
     what: "v_daemon_usage",
-    sql: "SELECT u.step_id, u.daemon_id, u.host, u.name, coalesce(u.instance, '') AS instance, u.pid,
-                 u.serves_target AS serves, u.sampled_s, u.cpu_s, u.cpu_percent, u.cpu_percent AS cpu_percent_max,
-                 u.idle_cpu_percent AS idle_percent, u.rss_first_mib, u.rss_max_mib, u.rss_peak_mib, u.rss_last_mib,
-                 u.read_mib, u.written_mib, d.born_us, d.ended_us
+    sql: "SELECT u.*, u.serves_target AS serves, u.cpu_percent AS cpu_percent_max, u.idle_cpu_percent AS idle_percent,
+                 d.born_us, d.ended_us
           FROM v_daemon_usage AS u JOIN daemons AS d ON d.id = u.daemon_id
           WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
 };
+
+/// The figures that reports show, with their columns.
+fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
+    shown_in::<DaemonFigures>(ShownIn::Reports).filter_map(|(_, figure)| {
+        let (column, _) = figure.column_of_step()?;
+        Some((figure, figure.in_step?, column))
+    })
+}
+
+/// Those of a row of [`USAGE`].
+pub(super) fn figures_of(row: &SqliteRow) -> Result<BTreeMap<String, f64>, sqlx::Error> {
+    let mut figures = BTreeMap::new();
+    for (_, _, column) in shown() {
+        // A count is an integer.
+        if let Some(value) = row.try_get_unchecked::<Option<f64>, _>(column.as_str())? {
+            figures.insert(column, value);
+        }
+    }
+    Ok(figures)
+}
+
+/// Takes those of a later step in.
+fn add_figures(known: &mut BTreeMap<String, f64>, later: &BTreeMap<String, f64>) {
+    for (_, in_step, column) in shown() {
+        if let Some(&value) = later.get(&column) {
+            let before = known.get(&column).copied();
+            let value = match (in_step, before) {
+                (InStep::Amount, Some(before)) => before + value,
+                (InStep::Most, Some(before)) => before.max(value),
+                (InStep::AtEnd, _) | (_, None) => value,
+            };
+            known.insert(column, value);
+        }
+    }
+}
 
 /// Each daemon over the steps in which it was seen.
 pub(super) fn over_the_run(run: &RunReport, usage: Vec<DaemonInStep>) -> Vec<DaemonReport> {
@@ -86,6 +124,7 @@ pub(super) fn over_the_run(run: &RunReport, usage: Vec<DaemonInStep>) -> Vec<Dae
                 known.rss_max_mib = most(known.rss_max_mib, daemon.rss_max_mib);
                 known.rss_peak_mib = most(known.rss_peak_mib, daemon.rss_peak_mib);
                 known.rss_last_mib = daemon.rss_last_mib;
+                add_figures(&mut known.figures, &daemon.figures);
                 known.serves = known.serves.max(daemon.serves);
             }
             _ => daemons.push(DaemonReport {
@@ -120,7 +159,7 @@ pub(super) fn most(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 /// Each watched process over the steps.
 pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
-    Table::of("Daemons during the steps", daemons)
+    let mut table = Table::of("Daemons during the steps", daemons)
         .text("host", |one| &one.host)
         .text("daemon", |one| &one.name)
         .text("instance", |one| &one.instance)
@@ -135,7 +174,15 @@ pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
         .if_any()
         .rate("last MiB", |one| one.rss_last_mib)
         .rate("read MiB", |one| one.read_mib)
-        .rate("written MiB", |one| one.written_mib)
+        .rate("written MiB", |one| one.written_mib);
+    for (figure, _, column) in shown() {
+        table = table
+            .rate(&figure.title_of_step(), |one| {
+                one.figures.get(&column).copied()
+            })
+            .if_any();
+    }
+    table
         .instant("started", |one| one.born_us)
         .if_any()
         .instant("ended", |one| one.ended_us)
@@ -244,6 +291,7 @@ mod tests {
             rss_last_mib: None,
             read_mib: None,
             written_mib: Some(1.0),
+            figures: BTreeMap::new(),
             serves,
             born_us: None,
             ended_us: None,

@@ -64,6 +64,7 @@ fn daemons_costs_links_and_events_have_their_tables() {
         rss_last_mib: Some(141.0),
         read_mib: None,
         written_mib: Some(2048.0),
+        figures: Default::default(),
         serves: Some(true),
         born_us: None,
         ended_us: None,

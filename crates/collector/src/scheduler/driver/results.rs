@@ -2,12 +2,9 @@
 
 use crate::{
     model::{RunId, StepId, StepState, TaskState},
-    results::{Missing, StepResults, missing::without},
-    scheduler::{
-        Inner,
-        machine::event::Completion,
-        progress::{OpSummary, StepSummary},
-    },
+    results::{Missing, OpResult, StepResults, missing::without},
+    scheduler::{Inner, machine::event::Completion},
+    snapshot::{OpDone, StepDone},
     store::{
         StoreError,
         rows::{FinishedStep, StepRow},
@@ -26,15 +23,10 @@ pub(super) async fn finish(
     let results = inner.store.finish_step(step, finished).await?;
     let without = missing(inner, step, &results).await?;
     let row = inner.store.step(step).await?;
-    let state = row.state;
-    let failed = (ended_well && state == StepState::Failed).then(|| row.reason.clone());
+    let failed = (ended_well && row.state == StepState::Failed).then(|| row.reason.clone());
     if let Some(progress) = inner.progress.run(run) {
         let link = progress.planned(index).map(|step| step.link());
-        progress.finish(StepSummary {
-            state,
-            link: link.unwrap_or_default(),
-            ..summary(row, results)
-        });
+        progress.finish(step_done(row, results, link.unwrap_or_default()));
     }
     Ok(Completion::Finished {
         without,
@@ -42,22 +34,45 @@ pub(super) async fn finish(
     })
 }
 
-fn summary(row: StepRow, results: StepResults) -> StepSummary {
-    StepSummary {
-        id: row.id,
+fn step_done(row: StepRow, results: StepResults, link: String) -> StepDone {
+    StepDone {
+        step_id: row.id,
         ordinal: row.ordinal,
         phase: row.phase,
         target: row.target,
         workload: row.workload,
         mode: row.mode,
-        params_json: row.params_json,
+        // For display alone.
+        params: serde_json::from_str(&row.params_json).unwrap_or_default(),
         clients: row.clients,
         state: row.state,
-        link: String::new(),
-        ops: results.ops.iter().map(OpSummary::from).collect(),
-        skew_us: results.max_skew_us,
+        link,
+        ops: results.ops.iter().map(op_done).collect(),
+        max_skew_us: results.max_skew_us,
         skew_error_us: results.skew_error_us,
-        flags: results.flags,
+        flags: results
+            .flags
+            .iter()
+            .map(|flag| flag.as_str().to_owned())
+            .collect(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds to look at")]
+fn op_done(op: &OpResult) -> OpDone {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    OpDone {
+        group: op.group.clone(),
+        op: op.op.clone(),
+        ops: op.ops,
+        errors: op.errors,
+        ops_per_s: op.ops_per_s,
+        bytes_per_s: op.bytes_per_s,
+        mean_ms: op.service.mean_ns() / 1e6,
+        p50_ms: ms(op.service.quantile(0.5)),
+        p99_ms: ms(op.service.quantile(0.99)),
+        max_ms: ms(op.service.max_ns()),
+        response_p99_ms: op.response.as_ref().map(|it| ms(it.quantile(0.99))),
     }
 }
 

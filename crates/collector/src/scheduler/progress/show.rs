@@ -4,6 +4,7 @@ use super::{RunProgress, StepView};
 use crate::{
     model::{MeshMicros, RunState, StepId, StepState, TaskId},
     scheduler::machine::effect::Show,
+    snapshot::{LoadNow, StepNow},
 };
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ impl RunProgress {
             }),
             Show::Step { index, id, tasks } => self.show_step(index, id, &tasks, now),
             Show::State { step, state, start } => self.change_step(step, |view| {
-                view.state = state;
+                view.now.state = state;
                 view.start = start.or(view.start);
                 view.progress.clear();
             }),
@@ -55,15 +56,22 @@ impl RunProgress {
             };
             let (left, unknown) = estimates.after(index);
             let view = StepView {
-                id,
-                ordinal: step.ordinal,
-                phase: step.phase.clone(),
-                target: step.target.clone(),
-                mode: step.mode.clone(),
-                params_json: serde_json::Value::Object((*step.params).clone()).to_string(),
-                peer: step.link(),
-                state: StepState::Planned,
-                clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
+                now: StepNow {
+                    step_id: id,
+                    ordinal: step.ordinal,
+                    phase: step.phase.clone(),
+                    target: step.target.clone(),
+                    mode: step.mode.clone(),
+                    params: (*step.params).clone(),
+                    peer: step.link(),
+                    state: StepState::Planned,
+                    clients: u32::try_from(step.agents().len()).unwrap_or(u32::MAX),
+                    clients_absent: 0,
+                    elapsed_us: 0,
+                    share_done: None,
+                    silent_us: 0,
+                    load: LoadNow::default(),
+                },
                 began: now,
                 start: None,
                 tasks: tasks.iter().copied().collect(),
@@ -72,13 +80,6 @@ impl RunProgress {
                 moved_bytes: step.moved_bytes,
                 files: step.files,
                 progress: BTreeMap::new(),
-                ops: 0,
-                bytes: 0,
-                ops_per_s: 0.0,
-                bytes_per_s: 0.0,
-                p50_ms: 0.0,
-                p99_ms: 0.0,
-                max_ms: 0.0,
                 rates: Vec::new(),
                 last_rows_at: None,
             };

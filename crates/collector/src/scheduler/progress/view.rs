@@ -1,11 +1,10 @@
 //! The progress of one run and its steps as plain values, and the estimate of what is left.
 
 use crate::{
-    clock::MeshClock,
     live::TaskRate,
-    model::{MeshMicros, RunId, RunState, StepId, StepState, TaskId},
-    results::{Flag, OpResult},
+    model::{MeshMicros, RunId, RunState, StepState, TaskId},
     sessions::command::Progress,
+    snapshot::{RunNow, StepDone, StepNow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,22 +38,22 @@ pub struct RunView {
     pub messages: Vec<String>,
     pub messages_gone: usize,
     /// Ended steps, and the number of older ones that were dropped.
-    pub finished: Vec<StepSummary>,
+    pub finished: Vec<StepDone>,
     pub finished_gone: usize,
+}
+
+/// How much a watcher of a run has been sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    pub messages: usize,
+    pub finished: usize,
 }
 
 /// The progress of the current step.
 #[derive(Clone, Debug)]
 pub struct StepView {
-    pub id: StepId,
-    pub ordinal: u32,
-    pub phase: String,
-    pub target: String,
-    pub mode: String,
-    pub params_json: String,
-    pub peer: String,
-    pub state: StepState,
-    pub clients: u32,
+    /// As it is shown, but for the fields that depend on the instant ([`StepView::at`]).
+    pub now: StepNow,
     pub began: MeshMicros,
     /// The start of the load, once it is known.
     pub start: Option<MeshMicros>,
@@ -67,13 +66,6 @@ pub struct StepView {
     pub files: u64,
     /// Of long preparations, by task.
     pub progress: BTreeMap<TaskId, Progress>,
-    pub ops: u64,
-    pub bytes: u64,
-    pub ops_per_s: f64,
-    pub bytes_per_s: f64,
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-    pub max_ms: f64,
     /// The rates of its tasks over the last seconds.
     pub rates: Vec<TaskRate>,
     /// When the last of its intervals was stored.
@@ -81,20 +73,34 @@ pub struct StepView {
 }
 
 impl StepView {
-    /// For how long nothing of the load under way has come.
-    pub fn silent(&self, now: MeshMicros) -> Duration {
-        let since = match self.state {
+    /// As it is shown.
+    pub fn at(&self, now: MeshMicros) -> StepNow {
+        let started = self.start.filter(|start| *start <= now);
+        // While its load runs: since its last rows, and its start before there were any.
+        let silent_since = match self.now.state {
             StepState::Running => self.last_rows_at.max(self.start),
             _ => None,
         };
-        let silent = since.map_or(0, |since| now.0.saturating_sub(since.0).max(0));
-        Duration::from_micros(silent.unsigned_abs())
+        StepNow {
+            elapsed_us: now.since(started.or(Some(self.began))),
+            share_done: self.share_done(now),
+            silent_us: now.since(silent_since),
+            ..self.now.clone()
+        }
+    }
+
+    /// How long its load has run; `None`: it does not run.
+    fn ran(&self, now: MeshMicros) -> Option<Duration> {
+        let start = self
+            .start
+            .filter(|_| self.now.state == StepState::Running)?;
+        Some(Duration::from_micros(now.since(Some(start)).unsigned_abs()))
     }
 
     /// How much of the step's present part is done, 0..1; `None`: not known.
-    pub fn share_done(&self, now: MeshMicros) -> Option<f64> {
+    fn share_done(&self, now: MeshMicros) -> Option<f64> {
         let share = |done: u64, total: u64| (total > 0).then(|| (ratio(done, total)).min(1.0));
-        match self.state {
+        match self.now.state {
             StepState::Prepare | StepState::Cleaning => {
                 let (done, total) = self.progress.values().fold((0, 0), |(done, total), part| {
                     let sum = u64::saturating_add;
@@ -104,23 +110,20 @@ impl StepView {
             }
             StepState::Running => match self.expected {
                 Some(expected) => {
-                    let elapsed = now.0.saturating_sub(self.start?.0).max(0).unsigned_abs();
-                    share(elapsed, u64::try_from(expected.as_micros()).ok()?)
+                    let micros = |span: Duration| u64::try_from(span.as_micros()).ok();
+                    share(micros(self.ran(now)?)?, micros(expected)?)
                 }
-                None if self.bytes > 0 => share(self.bytes, self.moved_bytes),
-                None => share(self.ops, self.files),
+                None if self.now.load.bytes > 0 => share(self.now.load.bytes, self.moved_bytes),
+                None => share(self.now.load.ops, self.files),
             },
             _ => None,
         }
     }
 
     /// How long the step will still run; `None`: not known.
-    pub fn left(&self, now: MeshMicros) -> Option<Duration> {
-        let elapsed = match (self.state, self.start) {
-            (StepState::Running, Some(start)) => {
-                Duration::from_micros(now.0.saturating_sub(start.0).max(0).unsigned_abs())
-            }
-            _ => return self.expected.or(self.like),
+    fn left(&self, now: MeshMicros) -> Option<Duration> {
+        let Some(elapsed) = self.ran(now) else {
+            return self.expected.or(self.like);
         };
         if let Some(expected) = self.expected {
             return Some(expected.saturating_sub(elapsed));
@@ -137,13 +140,7 @@ impl StepView {
     /// The step's total duration, if it can be estimated.
     fn whole(&self, now: MeshMicros) -> Option<Duration> {
         let left = self.left(now)?;
-        match (self.state, self.start) {
-            (StepState::Running, Some(start)) => {
-                let elapsed = now.0.saturating_sub(start.0).max(0).unsigned_abs();
-                left.checked_add(Duration::from_micros(elapsed))
-            }
-            _ => Some(left),
-        }
+        left.checked_add(self.ran(now).unwrap_or_default())
     }
 }
 
@@ -152,69 +149,43 @@ pub(super) fn ratio(done: u64, total: u64) -> f64 {
     done as f64 / total as f64
 }
 
-/// A step that has ended.
-#[derive(Clone, Debug)]
-pub struct StepSummary {
-    pub id: StepId,
-    pub ordinal: u32,
-    pub phase: String,
-    pub target: String,
-    pub workload: String,
-    pub mode: String,
-    pub params_json: String,
-    pub clients: u32,
-    pub state: StepState,
-    /// network: "from -> to".
-    pub link: String,
-    pub ops: Vec<OpSummary>,
-    pub skew_us: Option<i64>,
-    pub skew_error_us: Option<i64>,
-    pub flags: Vec<Flag>,
-}
-
-/// One operation of a step that has ended: the figures alone, for a run may have a hundred thousand steps.
-#[derive(Clone, Debug)]
-pub struct OpSummary {
-    pub group: String,
-    pub op: String,
-    pub ops: i64,
-    pub errors: i64,
-    pub ops_per_s: Option<f64>,
-    pub bytes_per_s: Option<f64>,
-    pub mean_ns: f64,
-    pub p50_ns: u64,
-    pub p99_ns: u64,
-    pub max_ns: u64,
-    /// `None`: the load was not paced.
-    pub response_p99_ns: Option<u64>,
-}
-
-impl From<&OpResult> for OpSummary {
-    fn from(op: &OpResult) -> Self {
-        Self {
-            group: op.group.clone(),
-            op: op.op.clone(),
-            ops: op.ops,
-            errors: op.errors,
-            ops_per_s: op.ops_per_s,
-            bytes_per_s: op.bytes_per_s,
-            mean_ns: op.service.mean_ns(),
-            p50_ns: op.service.quantile(0.5),
-            p99_ns: op.service.quantile(0.99),
-            max_ns: op.service.max_ns(),
-            response_p99_ns: op.response.as_ref().map(|it| it.quantile(0.99)),
+impl RunView {
+    /// How much a watcher has been sent who has been sent everything.
+    pub fn seen(&self) -> Seen {
+        Seen {
+            messages: self.messages_gone + self.messages.len(),
+            finished: self.finished_gone + self.finished.len(),
         }
     }
-}
 
-impl RunView {
-    /// How long the run will still take; `None`: not known.
-    pub fn left(&self, clock: &MeshClock) -> Option<Duration> {
-        self.left_at(clock.now())
+    /// As it is shown to one who has seen so much of its messages and ended steps. Rates of clients and marks are not known
+    /// here.
+    pub fn at(&self, now: MeshMicros, seen: Seen) -> RunNow {
+        let messages = seen.messages.saturating_sub(self.messages_gone);
+        let finished = seen.finished.saturating_sub(self.finished_gone);
+        RunNow {
+            run_id: self.run,
+            run: self.name.clone(),
+            state: self.state,
+            partial: self.partial,
+            steps_done: self.steps_done,
+            steps_total: self.steps_total,
+            started_us: self.began.map(|at| at.0),
+            elapsed_us: self.ended.unwrap_or(now).since(self.began),
+            left_us: self
+                .left(now)
+                .map(|left| i64::try_from(left.as_micros()).unwrap_or(i64::MAX)),
+            removed_files: self.removed_files,
+            step: self.step.as_ref().map(|step| step.at(now)),
+            clients: Vec::new(),
+            messages: self.messages.iter().skip(messages).cloned().collect(),
+            finished: self.finished.iter().skip(finished).cloned().collect(),
+            marks: Vec::new(),
+        }
     }
 
-    /// Steps of unknown length are taken to go on as the one under way does.
-    fn left_at(&self, now: MeshMicros) -> Option<Duration> {
+    /// How long the run will still take; `None`: not known. Steps of unknown length are taken to go on as the one under way does.
+    fn left(&self, now: MeshMicros) -> Option<Duration> {
         let rest = self.left_after_step?;
         let unknown = self.unknown_after_step;
         match &self.step {
@@ -233,20 +204,32 @@ impl RunView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{model::StepId, snapshot::LoadNow};
+    use serde_json::Map;
 
     const S: i64 = 1_000_000;
 
     fn step(state: StepState, expected: Option<u64>, like: Option<u64>, bytes: u64) -> StepView {
         StepView {
-            id: StepId(1),
-            ordinal: 1,
-            phase: String::new(),
-            target: String::new(),
-            mode: String::new(),
-            params_json: String::new(),
-            peer: String::new(),
-            state,
-            clients: 1,
+            now: StepNow {
+                step_id: StepId(1),
+                ordinal: 1,
+                phase: String::new(),
+                target: String::new(),
+                mode: String::new(),
+                params: Map::new(),
+                peer: String::new(),
+                state,
+                clients: 1,
+                clients_absent: 0,
+                elapsed_us: 0,
+                share_done: None,
+                silent_us: 0,
+                load: LoadNow {
+                    bytes,
+                    ..LoadNow::default()
+                },
+            },
             began: MeshMicros(0),
             start: (state == StepState::Running).then_some(MeshMicros(10 * S)),
             tasks: BTreeSet::new(),
@@ -255,13 +238,6 @@ mod tests {
             moved_bytes: 1000,
             files: 0,
             progress: BTreeMap::new(),
-            ops: 0,
-            bytes,
-            ops_per_s: 0.0,
-            bytes_per_s: 0.0,
-            p50_ms: 0.0,
-            p99_ms: 0.0,
-            max_ms: 0.0,
             rates: Vec::new(),
             last_rows_at: None,
         }
@@ -291,7 +267,7 @@ mod tests {
                 finished: Vec::new(),
                 finished_gone: 0,
             };
-            let shown = run.left_at(MeshMicros(15 * S)).map(|left| left.as_secs());
+            let shown = run.left(MeshMicros(15 * S)).map(|left| left.as_secs());
             assert_eq!(shown, left, "{run:#?}");
         };
         check(step(Running, Some(8), None, 0), 0.0, Some(103));

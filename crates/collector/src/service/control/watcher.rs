@@ -5,7 +5,7 @@ use crate::{
     clock::MeshClock,
     live::Viewer,
     overview::{self, Overview},
-    scheduler::progress::{RunProgress, RunView},
+    scheduler::{RunProgress, Seen},
 };
 use benchmesh_proto::v1;
 use std::{sync::Arc, time::Duration};
@@ -32,8 +32,7 @@ pub(super) struct RunWatcher {
     pub closing: CancellationToken,
     /// Events and marks.
     pub position: wire::WatchPosition,
-    pub messages: usize,
-    pub finished: usize,
+    pub seen: Seen,
     pub sent: Option<Instant>,
     pub ended: bool,
 }
@@ -61,7 +60,10 @@ impl RunWatcher {
         self.changes.mark_unchanged();
         self.sent = Some(Instant::now());
         let progress = Arc::clone(&self.progress);
-        let mut update = progress.look(|view| self.update(view));
+        let (run, seen) = progress.look(|view| (view.at(self.clock.now(), self.seen), view.seen()));
+        self.ended = run.state.is_end();
+        self.seen = seen;
+        let mut update = v1::RunUpdate::from(run);
         if let Some((overview, _)) = &self.detail
             && let Some(published) = overview.fresh()
         {
@@ -69,14 +71,5 @@ impl RunWatcher {
             wire::add_events(&mut update, &published.snapshot, &mut self.position);
         }
         Some((Ok(update), self))
-    }
-
-    /// The part of the run's progress that is new to the watcher.
-    fn update(&mut self, view: &RunView) -> v1::RunUpdate {
-        let update = wire::update(view, self.messages, self.finished, &self.clock);
-        self.ended = view.state.is_end();
-        self.messages = view.messages_gone + view.messages.len();
-        self.finished = view.finished_gone + view.finished.len();
-        update
     }
 }

@@ -1,6 +1,6 @@
 //! The events and marks that a watcher of a run gets: those of the run and of its time, each once.
 
-use crate::overview::{EventNow, Snapshot};
+use crate::snapshot::{EventNow, Snapshot};
 use benchmesh_proto::v1;
 
 /// Kinds of events that are passed on, beside those that begin as daemons, carriers and stalls do.
@@ -67,7 +67,7 @@ pub(in crate::service) fn add_events(
         })
         .collect();
     let run = snapshot.run.as_ref();
-    let Some(run) = run.filter(|run| run.run_id == update.run_id) else {
+    let Some(run) = run.filter(|run| run.run_id.0 == update.run_id) else {
         return;
     };
     let marks = run.marks.iter().filter(|mark| mark.source == "mark");
@@ -87,7 +87,7 @@ pub(in crate::service) fn add_events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overview::RunListed;
+    use crate::snapshot::RunListed;
 
     /// Run 1 went on from 10 s to 20 s; daemons belong to no run.
     #[test]

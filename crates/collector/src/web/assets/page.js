@@ -161,6 +161,16 @@
     ], items, 'No run yet. Start one: benchmesh run PLAN');
   }
 
+  // A column for each sampled figure of a table of the database that the page shows.
+  function figureColumns(table) {
+    const cell = (value, unit) => {
+      if (value === null) return '-';
+      if (unit === 'bytes') return bytes(Math.round(value));
+      return Number.isInteger(value) ? String(value) : figure(value);
+    };
+    return BenchmeshFigures[table].map(({ key, title, unit }) => [title, (item) => cell(item[key], unit), 'number']);
+  }
+
   function daemonRows(items) {
     const most = Math.max(100, ...items.map((daemon) => daemon.cpu_percent || 0));
     return rows('Daemons', [
@@ -168,10 +178,7 @@
       ['daemon', (daemon) => daemon.name + (daemon.instance ? ' ' + daemon.instance : '')],
       ['CPU, %', (daemon) => figure(daemon.cpu_percent), 'number'],
       ['share', (daemon) => bar((daemon.cpu_percent || 0) / most), 'bar-cell'],
-      ['memory', (daemon) => bytes(daemon.rss_bytes), 'number'],
-      ['reads/s', (daemon) => daemon.read_bytes_per_s === null ? '-' : bytes(Math.round(daemon.read_bytes_per_s)), 'number'],
-      ['writes/s', (daemon) => daemon.write_bytes_per_s === null ? '-' : bytes(Math.round(daemon.write_bytes_per_s)), 'number'],
-      ['threads', (daemon) => daemon.threads === null ? '-' : String(daemon.threads), 'number'],
+      ...figureColumns('daemon_samples'),
       ['pid', (daemon) => String(daemon.pid), 'number'],
     ], items, 'No daemon is sampled now: agents sample while a run is under way.');
   }
@@ -361,7 +368,7 @@
       ['CPU busy, %', (host) => figure(host.busy_percent), 'number'],
       ['share', (host) => bar((host.busy_percent || 0) / 100), 'bar-cell'],
       ['I/O wait, %', (host) => figure(host.iowait_percent), 'number'],
-      ['available', (host) => bytes(host.memory_available_bytes), 'number'],
+      ...figureColumns('host_samples'),
     ], state.hosts, 'No host is sampled now.'));
     const drawBanner = () => banner.replaceChildren(...(state.health && state.health.blocked ? [h('p', { class: 'banner error', role: 'alert' }, 'The database cannot be written: ' + state.health.blocked)] : []));
     const units = BenchmeshReport.choice('Unit', ['MiB/s', 'ops/s'], live.unit, (unit) => { live.unit = unit; draw(); });

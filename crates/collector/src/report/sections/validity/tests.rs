@@ -169,6 +169,7 @@ fn who_took_the_cpus_is_named() {
         rss_last_mib: None,
         read_mib: None,
         written_mib: None,
+        figures: Default::default(),
         serves: Some(false),
         born_us: None,
         ended_us: None,

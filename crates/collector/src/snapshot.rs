@@ -1,8 +1,15 @@
-//! The plain values of a snapshot. Their names are the fields of the JSON that `docs/openapi.json` describes.
+//! The state of the mesh now, as plain values: the one form from which the messages of `Control`, the JSON of the page,
+//! `/metrics` and the terminal are written. The names are the fields of the JSON that `docs/openapi.json` describes.
 //!
 //! Instants are mesh time in microseconds; `None` is a figure that is not known.
 
-use crate::plan::AgentPolicy;
+pub use crate::ingest::recent::Newest;
+
+use crate::{
+    model::{RunId, RunState, StepId, StepState},
+    plan::AgentPolicy,
+};
+use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -46,9 +53,9 @@ pub struct Health {
 /// The run under way; else the last one since the collector started.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunNow {
-    pub run_id: i64,
+    pub run_id: RunId,
     pub run: String,
-    pub state: String,
+    pub state: RunState,
     pub partial: bool,
     pub steps_done: usize,
     pub steps_total: usize,
@@ -62,7 +69,7 @@ pub struct RunNow {
     /// The newest last.
     pub messages: Vec<String>,
     /// The newest last.
-    pub finished: Vec<FinishedStep>,
+    pub finished: Vec<StepDone>,
     /// Of the last two hours, the newest last.
     pub marks: Vec<MarkNow>,
 }
@@ -78,14 +85,14 @@ pub struct MarkNow {
 /// The step under way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepNow {
-    pub step_id: i64,
+    pub step_id: StepId,
     pub ordinal: u32,
     pub phase: String,
     pub target: String,
     pub mode: String,
     pub params: Map<String, Value>,
     pub peer: String,
-    pub state: String,
+    pub state: StepState,
     pub clients: u32,
     /// Agents of the step that are not attached now: without contact, or lost.
     pub clients_absent: usize,
@@ -93,8 +100,17 @@ pub struct StepNow {
     pub share_done: Option<f64>,
     /// For so long nothing of its load has come.
     pub silent_us: i64,
+    #[serde(flatten)]
+    pub load: LoadNow,
+}
+
+/// The load of the step under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LoadNow {
+    /// Of the whole step so far.
     pub ops: u64,
     pub bytes: u64,
+    /// Over the last seconds.
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
     /// Latencies over the last seconds; `None`: nothing was measured yet.
@@ -113,30 +129,40 @@ pub struct ClientRate {
 
 /// A step that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FinishedStep {
-    pub step_id: i64,
+pub struct StepDone {
+    pub step_id: StepId,
     pub ordinal: u32,
     pub phase: String,
     pub target: String,
+    pub workload: String,
     pub mode: String,
     pub params: Map<String, Value>,
+    /// network: "from -> to".
     pub link: String,
-    pub state: String,
+    pub clients: u32,
+    pub state: StepState,
+    pub max_skew_us: Option<i64>,
+    pub skew_error_us: Option<i64>,
     pub flags: Vec<String>,
-    pub ops: Vec<FinishedOp>,
+    pub ops: Vec<OpDone>,
 }
 
-/// One operation of a step that has ended.
+/// One operation of a step that has ended: the figures alone, for a run may have a hundred thousand steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FinishedOp {
+pub struct OpDone {
+    /// Empty: the step has no groups.
     pub group: String,
     pub op: String,
+    pub ops: i64,
+    pub errors: i64,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
+    pub mean_ms: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
-    pub errors: i64,
+    /// `None`: the load was not paced.
+    pub response_p99_ms: Option<f64>,
 }
 
 /// One agent.
@@ -163,41 +189,35 @@ pub struct AgentNow {
 }
 
 /// A daemon that is sampled now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DaemonNow {
     pub daemon_id: i64,
     pub host: String,
     pub name: String,
     pub instance: String,
     pub pid: i64,
-    pub at_us: i64,
     /// Cumulative.
     pub cpu_us: i64,
     /// Over the last seconds; 100 is one CPU.
     pub cpu_percent: Option<f64>,
-    pub rss_bytes: i64,
-    pub threads: Option<i64>,
-    pub fds: Option<i64>,
-    pub read_bytes_per_s: Option<f64>,
-    pub write_bytes_per_s: Option<f64>,
+    #[serde(flatten)]
+    pub newest: Newest<DaemonFigures>,
 }
 
 /// A host that is sampled now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostNow {
     pub host: String,
-    pub at_us: i64,
     pub cpus: i64,
     /// Of all its CPUs, over the last seconds.
     pub busy_percent: Option<f64>,
     pub iowait_percent: Option<f64>,
-    pub memory_total_bytes: i64,
-    pub memory_available_bytes: i64,
-    pub load1: f64,
+    #[serde(flatten)]
+    pub newest: Newest<HostFigures>,
 }
 
 /// A dated fact.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EventNow {
     pub event_id: i64,
     pub at_us: i64,
