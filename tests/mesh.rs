@@ -17,6 +17,7 @@ mod support;
 // libtest runs as many tests at once as the machine has processors, which is few for tests that wait.
 share_the_machine!(12);
 
+mod alarms;
 mod bad_input;
 mod between_runs;
 mod comparisons;

@@ -4,7 +4,8 @@
 //! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
 //! `service` and the conversions beside it name the types of the wire.
 
-pub mod clock;
+mod alarms;
+mod clock;
 pub mod compare;
 mod cut;
 mod database;

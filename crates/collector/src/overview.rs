@@ -8,7 +8,13 @@ mod compute;
 pub(crate) mod read;
 
 use crate::{
-    clock::MeshClock, live, scheduler::Scheduler, sessions::Fleet, snapshot::Snapshot, store::Store,
+    clock::MeshClock,
+    live,
+    model::MeshMicros,
+    scheduler::Scheduler,
+    sessions::Fleet,
+    snapshot::{DaemonNow, Snapshot},
+    store::{Store, StoreError},
 };
 use compute::Computer;
 use std::{
@@ -97,6 +103,15 @@ impl Viewer {
             }
         }
     }
+}
+
+/// The daemons that are sampled now, the busiest first.
+pub(crate) async fn sampled_daemons(
+    store: &Store,
+    now: MeshMicros,
+) -> Result<Vec<DaemonNow>, StoreError> {
+    let daemons = read::daemons(store.reader(), store.live().samples(), now.0).await;
+    daemons.map_err(StoreError::sql("look for the daemons that are sampled"))
 }
 
 impl Overview {

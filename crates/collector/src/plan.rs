@@ -5,6 +5,7 @@
 //! widens what an agent allows; it only asks.
 
 mod agents;
+pub(crate) mod alarms;
 mod assume;
 mod cells;
 mod curve;
@@ -48,6 +49,7 @@ pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words};
 
+use alarms::Alarm;
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
@@ -74,6 +76,7 @@ pub struct Plan {
     /// In the order of the file.
     pub targets: Vec<Target>,
     pub phases: Vec<Phase>,
+    pub alarms: Vec<Alarm>,
     pub(crate) clients: Option<Selected>,
     /// Where `on-loss` stands.
     pub(crate) on_loss_at: Position,
@@ -87,6 +90,17 @@ declare_words! {
         #[default]
         Continue = "continue",
         Abort = "abort",
+    }
+}
+
+declare_words! {
+    /// What an alarm does beside its event.
+    #[derive(Default)]
+    pub enum AlarmAction {
+        #[default]
+        Event = "event",
+        Mark = "mark",
+        Stop = "stop",
     }
 }
 

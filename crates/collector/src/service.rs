@@ -18,6 +18,7 @@ mod trust;
 pub(crate) mod wire;
 
 use crate::{
+    alarms,
     clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
     findings,
     model::Severity,
@@ -273,6 +274,12 @@ impl Collector {
             closing.clone(),
         ));
         tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
+        tasks.spawn(alarms::watch(
+            scheduler.clone(),
+            store.clone(),
+            Arc::clone(&clock),
+            closing.clone(),
+        ));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),

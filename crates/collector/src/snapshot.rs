@@ -70,8 +70,19 @@ pub struct RunNow {
     pub messages: Vec<String>,
     /// The newest last.
     pub finished: Vec<StepDone>,
+    /// Alarms of the plan that are raised now.
+    pub alarms: Vec<AlarmNow>,
     /// Of the last two hours, the newest last.
     pub marks: Vec<MarkNow>,
+}
+
+/// An alarm that is raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AlarmNow {
+    /// The condition, as the plan has it.
+    pub when: String,
+    /// The figure that holds it.
+    pub because: String,
 }
 
 /// What is dated on the time line of the run: said by people, or daemons that started or ended.

@@ -27,6 +27,7 @@ const LAYERS: &[&str] = &[
     "export",
     "pictures",
     "overview",
+    "alarms",
     "web",
     "service",
 ];

@@ -1,13 +1,15 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 51] = [
+pub const OF_COLLECTOR: [&str; 53] = [
     "agent-back",
     "agent-changed",
     "agent-flood",
     "agent-lost",
     "agent-renamed",
     "agent-tidied",
+    "alarm",
+    "alarm-over",
     "cache-not-dropped",
     "cell-begun-anew",
     "cell-left",

@@ -5,13 +5,20 @@ use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
 use benchmesh_collector::plan::AgentPolicy;
 use benchmesh_collector::query::Row;
 use benchmesh_collector::snapshot::{
-    ClientRate, DaemonNow, EventNow, LoadNow, Newest, OpDone, RunNow, StepDone, StepNow,
+    AlarmNow, ClientRate, DaemonNow, EventNow, LoadNow, Newest, OpDone, RunNow, StepDone, StepNow,
 };
 use benchmesh_collector::store::annotate::Annotation;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use serde_json::{Map, Value};
 use std::time::Duration;
+
+fn alarm(alarm: v1::AlarmUpdate) -> AlarmNow {
+    AlarmNow {
+        when: alarm.when,
+        because: alarm.because,
+    }
+}
 
 pub fn row(row: v1::QueryRow) -> Row {
     row.values.into_iter().map(super::value).collect()
@@ -69,6 +76,7 @@ impl TryFrom<v1::RunUpdate> for Update {
                 elapsed_us: update.elapsed_us,
                 left_us: Some(update.expected_left_us).filter(|left| *left >= 0),
                 removed_files: update.removed_files,
+                alarms: update.alarms.into_iter().map(alarm).collect(),
                 step: update.step.map(step_now).transpose()?,
                 clients: slowest.into_iter().map(client_rate).collect(),
                 messages: update.messages,

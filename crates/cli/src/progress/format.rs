@@ -350,6 +350,7 @@ pub mod tests {
                 elapsed_us: 9_000_000,
                 left_us: Some(72_000_000),
                 removed_files: None,
+                alarms: vec![],
                 step: None,
                 clients: vec![],
                 messages: vec![],

@@ -1,7 +1,7 @@
 //! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema, come
 //! from here. A workload declares its own.
 
-use super::{Cache, OnStall, Pairs};
+use super::{AlarmAction, Cache, OnStall, Pairs};
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator, LocatorKey};
 use benchmesh_workloads::{
     declare_keys, declare_words,
@@ -47,8 +47,25 @@ declare_keys! {
         "targets" targets: Targets = none("none");
         /// The agents that carry the load: the table `[clients]`.
         "clients" clients: Clients = none("every agent that can");
+        /// Conditions that the collector watches while the run goes on: one table `[[alarm]]` each, 64 at most.
+        "alarm" alarm: Alarms = none("none");
         /// What is measured, in this order: one table `[[phase]]` each.
         "phase" phase: Phases = none("required");
+    }
+}
+
+declare_keys! {
+    /// In `[[alarm]]`.
+    #[derive(Debug)]
+    pub struct AlarmKeys {
+        /// The condition: `FIGURE > LIMIT for TIME` (or `<`; without `for` at once), `no progress for TIME`,
+        /// `FIGURE of DAEMON > LIMIT for TIME`, `FIGURE of DAEMON grows PERCENT per hour`, or `DAEMON dies`. Figures of
+        /// the running step, over its last 3 s: `p50`, `p99`, `max`, `rate` (operations per second), `throughput` (bytes
+        /// per second). Figures of a daemon: `cpu` (percent of a processor) and the gauges that are sampled of it (`rss`,
+        /// `vsz`, `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
+        "when" when: String = required;
+        /// What happens beside the event: `mark` marks the run's time line, `stop` stops the run.
+        "then" then: AlarmAction = "event";
     }
 }
 
@@ -279,6 +296,10 @@ nested_values! {
         "additionalProperties": table_schema(TargetKeys::all().iter().copied()),
     });
     Clients: "a table", table_schema(ClientsKeys::all().iter().copied());
+    Alarms: "tables", json!({
+        "type": "array",
+        "items": table_schema(AlarmKeys::all().iter().copied()),
+    });
     // The schema of the plan says what may stand in these, which differs from workload to workload.
     Phases: "tables", json!({"type": "array", "minItems": 1});
     Groups: "tables", json!({"type": "array", "minItems": 1});

@@ -11,6 +11,7 @@ pub(super) use params::known_keys;
 
 use super::{
     OnLoss, Order, Plan,
+    alarms::alarms,
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
     source::{Mistakes, Position, Source},
@@ -131,6 +132,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     let targets = targets::targets(&mut top, mistakes);
     let clients = targets::clients(&mut top, mistakes);
     let phases = phase::phases(&mut top, &targets, mistakes);
+    let alarms = alarms(&mut top, mistakes);
     top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
     let name = keys.name.unwrap_or_else(|| file_stem(&source.file));
     if name.trim().is_empty() {
@@ -155,6 +157,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
         targets,
         clients,
         phases,
+        alarms,
         source: source.clone(),
     })
 }

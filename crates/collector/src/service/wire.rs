@@ -9,7 +9,7 @@ use crate::{
     plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
     sessions::MemberFacts,
-    snapshot::{OpDone, RunNow, Snapshot, StepDone, StepNow},
+    snapshot::{AlarmNow, OpDone, RunNow, Snapshot, StepDone, StepNow},
     store::{
         StoreError,
         annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
@@ -285,9 +285,19 @@ impl From<RunNow> for v1::RunUpdate {
             messages: run.messages,
             finished: run.finished.into_iter().map(Into::into).collect(),
             removed_files: run.removed_files,
+            alarms: run.alarms.into_iter().map(Into::into).collect(),
             slowest_client: None,
             busiest_daemon: None,
             events: Vec::new(),
+        }
+    }
+}
+
+impl From<AlarmNow> for v1::AlarmUpdate {
+    fn from(alarm: AlarmNow) -> Self {
+        Self {
+            when: alarm.when,
+            because: alarm.because,
         }
     }
 }

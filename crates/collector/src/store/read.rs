@@ -34,6 +34,37 @@ impl Store {
             .map_err(StoreError::sql("count the unfinished runs"))
     }
 
+    /// The newest event; 0: there is none.
+    pub async fn newest_event(&self) -> Result<i64, StoreError> {
+        sqlx::query_scalar("SELECT coalesce(max(id), 0) FROM events")
+            .fetch_one(self.reader())
+            .await
+            .map_err(StoreError::sql("look for the newest event"))
+    }
+
+    /// Daemons that ended or were started again after the event `last`, which becomes the newest: name, instance, message.
+    pub async fn daemons_that_died(
+        &self,
+        last: &mut i64,
+    ) -> Result<Vec<(String, String, String)>, StoreError> {
+        let rows: Vec<(i64, String, String, String)> = sqlx::query_as(
+            "SELECT id, coalesce(json_extract(detail, '$.name'), ''),
+                    coalesce(json_extract(detail, '$.instance'), ''), message
+             FROM events WHERE id > ? AND kind IN ('daemon-ended', 'daemon-restarted') ORDER BY id",
+        )
+        .bind(*last)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for daemons that died"))?;
+        if let Some((id, ..)) = rows.last() {
+            *last = *id;
+        }
+        let died = rows.into_iter();
+        Ok(died
+            .map(|(_, name, instance, message)| (name, instance, message))
+            .collect())
+    }
+
     pub async fn run(&self, run: RunId) -> Result<RunRow, StoreError> {
         self.find_run(&run.to_string()).await
     }

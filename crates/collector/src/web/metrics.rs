@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use benchmesh_model::figures::{DaemonFigures, HostFigures, Kind, ShownIn, shown_in};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -91,9 +91,22 @@ pub fn exposition(snapshot: &Snapshot) -> String {
     let mut text = Text::default();
     health(&mut text, snapshot);
     load(&mut text, snapshot);
+    alarms(&mut text, snapshot);
     daemons(&mut text, snapshot);
     hosts(&mut text, snapshot);
     text.0
+}
+
+/// Of the run under way; an alarm that several daemons raise has one sample.
+fn alarms(text: &mut Text, snapshot: &Snapshot) {
+    let raised = snapshot.run.iter().flat_map(|run| &run.alarms);
+    let conditions: BTreeSet<&str> = raised.map(|alarm| alarm.when.as_str()).collect();
+    text.family(
+        "benchmesh_alarm",
+        "gauge",
+        "1 while an alarm of the plan is raised.",
+        conditions.iter().map(|when| (vec![("when", *when)], 1.0)),
+    );
 }
 
 fn health(text: &mut Text, snapshot: &Snapshot) {

@@ -5,7 +5,7 @@ use crate::model::{RunId, RunState, StepId, StepState};
 use crate::overview::Topic;
 use crate::plan::AgentPolicy;
 use crate::snapshot::{
-    AgentNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, RunNow, Snapshot, StepNow,
+    AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, RunNow, Snapshot, StepNow,
 };
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +95,10 @@ fn full() -> Snapshot {
             elapsed_us: 1,
             left_us: None,
             removed_files: None,
+            alarms: vec![AlarmNow {
+                when: hostile.to_owned(),
+                because: hostile.to_owned(),
+            }],
             step: Some(StepNow {
                 step_id: StepId(1),
                 ordinal: 2,

@@ -4,7 +4,7 @@ use crate::{
     live::TaskRate,
     model::{MeshMicros, RunId, RunState, StepState, TaskId},
     sessions::command::Progress,
-    snapshot::{RunNow, StepDone, StepNow},
+    snapshot::{AlarmNow, RunNow, StepDone, StepNow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +34,8 @@ pub struct RunView {
     pub step: Option<StepView>,
     /// While data are removed: number of files so far.
     pub removed_files: Option<u64>,
+    /// Alarms of the plan that are raised now.
+    pub alarms: Vec<AlarmNow>,
     /// Messages so far, and the number of older ones that were dropped.
     pub messages: Vec<String>,
     pub messages_gone: usize,
@@ -176,6 +178,7 @@ impl RunView {
                 .left(now)
                 .map(|left| i64::try_from(left.as_micros()).unwrap_or(i64::MAX)),
             removed_files: self.removed_files,
+            alarms: self.alarms.clone(),
             step: self.step.as_ref().map(|step| step.at(now)),
             clients: Vec::new(),
             messages: self.messages.iter().skip(messages).cloned().collect(),
@@ -261,6 +264,7 @@ mod tests {
                 left_after_step: Some(Duration::from_secs(100)),
                 unknown_after_step: unknown,
                 removed_files: None,
+                alarms: Vec::new(),
                 step: Some(step),
                 messages: Vec::new(),
                 messages_gone: 0,

@@ -370,7 +370,8 @@
       ['I/O wait, %', (host) => figure(host.iowait_percent), 'number'],
       ...figureColumns('host_samples'),
     ], state.hosts, 'No host is sampled now.'));
-    const drawBanner = () => banner.replaceChildren(...(state.health && state.health.blocked ? [h('p', { class: 'banner error', role: 'alert' }, 'The database cannot be written: ' + state.health.blocked)] : []));
+    const alarms = () => (state.run ? state.run.alarms : []).map((alarm) => h('p', { class: 'banner warning', role: 'alert' }, 'Alarm ' + alarm.when + ': ' + alarm.because));
+    const drawBanner = () => banner.replaceChildren(...alarms(), ...(state.health && state.health.blocked ? [h('p', { class: 'banner error', role: 'alert' }, 'The database cannot be written: ' + state.health.blocked)] : []));
     const units = BenchmeshReport.choice('Unit', ['MiB/s', 'ops/s'], live.unit, (unit) => { live.unit = unit; draw(); });
     const spans = { '5 min': 5, '30 min': 30, '2 h': 120 };
     const chosen = Object.entries(spans).find(([, minutes]) => minutes === live.minutes)[0];
@@ -381,7 +382,7 @@
       panel('Finished steps', { kind: 'two-thirds' }, finished), panel('Clients', { kind: 'third' }, clients),
       panel('Daemons', { kind: 'two-thirds' }, daemons), panel('Hosts', { kind: 'third' }, hosts),
       panel('Events', {}, events)));
-    const drawAll = { run: () => { record(); drawRun(); draw(); drawFinished(); drawClients(); }, load: draw, daemons: () => daemons.replaceChildren(daemonRows(state.daemons.slice(0, 40))), hosts: drawHosts, events: () => events.replaceChildren(eventRows(state.events.slice(0, 30))), health: drawBanner, runs: () => { if (!state.run) drawRun(); } };
+    const drawAll = { run: () => { record(); drawBanner(); drawRun(); draw(); drawFinished(); drawClients(); }, load: draw, daemons: () => daemons.replaceChildren(daemonRows(state.daemons.slice(0, 40))), hosts: drawHosts, events: () => events.replaceChildren(eventRows(state.events.slice(0, 30))), health: drawBanner, runs: () => { if (!state.run) drawRun(); } };
     for (const act of Object.values(drawAll)) act();
     return { changed: (topic) => { if (drawAll[topic]) drawAll[topic](); } };
   }

@@ -1,0 +1,390 @@
+//! Which alarms of a run are raised, from what is seen once a second. Pure.
+
+use crate::figures;
+use crate::model::{MeshMicros, StepId};
+use crate::plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
+use crate::results::real;
+use crate::snapshot::{AlarmNow, DaemonNow, LoadNow};
+use benchmesh_analysis::growth::growths;
+use benchmesh_analysis::slope::Point;
+use benchmesh_model::figures::{DaemonFigures, Figure, Figures, UNKNOWN, Unit};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+/// A raised alarm is over when its condition has not held for this long.
+const OVER_AFTER: Duration = Duration::from_secs(5);
+/// The same alarm is raised again after this long at the earliest: a figure may swing around its limit.
+const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Growth is judged by a value per minute, of the last two hours.
+const TREND_MINUTES: usize = 120;
+const MINUTE_US: i64 = 60_000_000;
+const HOUR_US: f64 = 3.6e9;
+
+/// What is seen at one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub at: MeshMicros,
+    /// The step whose load runs.
+    pub step: Option<(StepId, LoadNow)>,
+    pub daemons: &'a [DaemonNow],
+    /// Daemons that ended or were started again since the last look.
+    pub deaths: &'a [Death],
+}
+
+/// A daemon that ended or was started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    pub name: String,
+    pub instance: String,
+    pub message: String,
+}
+
+/// An alarm that was raised, or is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Its place in the plan.
+    pub alarm: usize,
+    pub is_raised: bool,
+    /// The figure that raised it.
+    pub because: String,
+}
+
+/// The alarms of one run.
+#[derive(Debug)]
+pub struct Alarms {
+    alarms: Vec<Alarm>,
+    states: BTreeMap<(usize, String), State>,
+    trends: HashMap<(usize, String), Trend>,
+    progress: Option<(StepId, u64, MeshMicros)>,
+}
+
+/// One alarm, of one daemon if it is about daemons.
+#[derive(Clone, Debug, Default)]
+struct State {
+    holds_since: Option<MeshMicros>,
+    fails_since: Option<MeshMicros>,
+    raised: Option<MeshMicros>,
+    is_raised: bool,
+    /// The figure that raised it, or holds it.
+    because: String,
+}
+
+/// One daemon's figure, a value for each minute.
+#[derive(Debug, Default)]
+struct Trend {
+    minutes: VecDeque<(i64, f64)>,
+    /// Growth per hour, at least, as a share of the first value; and the words for it.
+    grows: Option<(f64, String)>,
+}
+
+impl Alarms {
+    pub fn new(alarms: Vec<Alarm>) -> Self {
+        Self {
+            alarms,
+            states: BTreeMap::new(),
+            trends: HashMap::new(),
+            progress: None,
+        }
+    }
+
+    pub fn get(&self, alarm: usize) -> Option<&Alarm> {
+        self.alarms.get(alarm)
+    }
+
+    /// Whether any condition needs latencies, which are not computed unless somebody watches.
+    pub fn need_latencies(&self) -> bool {
+        self.alarms.iter().any(|alarm| {
+            matches!(
+                &alarm.condition,
+                Condition::Beyond {
+                    figure: Watched::Step(StepFigure::P50 | StepFigure::P99 | StepFigure::Max),
+                    ..
+                }
+            )
+        })
+    }
+
+    pub fn need_daemons(&self) -> bool {
+        let is_of_daemons = |condition: &Condition| match condition {
+            Condition::Beyond { figure, .. } => matches!(figure, Watched::Daemon { .. }),
+            Condition::Grows { .. } => true,
+            Condition::NoProgress { .. } | Condition::Dies { .. } => false,
+        };
+        self.alarms
+            .iter()
+            .any(|alarm| is_of_daemons(&alarm.condition))
+    }
+
+    pub fn need_deaths(&self) -> bool {
+        let dies = |alarm: &Alarm| matches!(alarm.condition, Condition::Dies { .. });
+        self.alarms.iter().any(dies)
+    }
+
+    /// The alarms that are raised now.
+    pub fn raised(&self) -> impl Iterator<Item = AlarmNow> {
+        let states = self.states.iter();
+        let raised = states.filter(|(_, state)| state.is_raised);
+        raised.filter_map(|((alarm, _), state)| {
+            let alarm = self.alarms.get(*alarm)?;
+            Some(AlarmNow {
+                when: alarm.when.clone(),
+                because: state.because.clone(),
+            })
+        })
+    }
+
+    /// Takes in what is seen now; returns the alarms that change by it.
+    pub fn observe(&mut self, seen: Seen<'_>) -> Vec<Change> {
+        let silent = self.silence(seen);
+        let mut changes = Vec::new();
+        for (index, alarm) in self.alarms.iter().enumerate() {
+            let (holding, lasting) = match &alarm.condition {
+                Condition::NoProgress { lasting } => {
+                    let words = format!("no operation ended for {}", figures::span(silent));
+                    let holds = silent >= *lasting;
+                    (
+                        vec![(String::new(), holds.then_some(words))],
+                        Duration::ZERO,
+                    )
+                }
+                Condition::Beyond {
+                    figure,
+                    side,
+                    limit,
+                    lasting,
+                } => (beyond(figure, *side, *limit, seen), *lasting),
+                Condition::Grows {
+                    figure,
+                    daemon,
+                    share_per_hour,
+                } => {
+                    let mut holding = Vec::new();
+                    for (subject, now) in daemons_called(daemon, seen.daemons) {
+                        let Some(value) = value_of(*figure, now) else {
+                            continue;
+                        };
+                        let trend = self.trends.entry((index, subject.clone())).or_default();
+                        trend.add(seen.at, value, *figure);
+                        let grows = trend.grows.as_ref();
+                        let holds = grows.filter(|(share, _)| share > share_per_hour);
+                        holding.push((subject, holds.map(|(_, words)| words.clone())));
+                    }
+                    (holding, Duration::ZERO)
+                }
+                Condition::Dies { daemon } => {
+                    for death in seen.deaths {
+                        if daemon == &death.name || daemon == &death.instance {
+                            changes.push(Change {
+                                alarm: index,
+                                is_raised: true,
+                                because: death.message.clone(),
+                            });
+                        }
+                    }
+                    continue;
+                }
+            };
+            // A daemon that is no longer sampled holds nothing.
+            let gone: Vec<String> = self
+                .states
+                .keys()
+                .filter(|(of, subject)| {
+                    *of == index && !holding.iter().any(|(seen, _)| seen == subject)
+                })
+                .map(|(_, subject)| subject.clone())
+                .collect();
+            let gone = gone.into_iter().map(|subject| (subject, None));
+            for (subject, because) in holding.into_iter().chain(gone) {
+                let state = self.states.entry((index, subject)).or_default();
+                let holds = because.is_some();
+                if let Some(because) = because {
+                    state.because = because;
+                }
+                if let Some(is_raised) = state.next(seen.at, holds, lasting) {
+                    let because = state.because.clone();
+                    changes.push(Change {
+                        alarm: index,
+                        is_raised,
+                        because,
+                    });
+                }
+            }
+        }
+        changes
+    }
+
+    /// How long no operation of the running step has ended.
+    fn silence(&mut self, seen: Seen<'_>) -> Duration {
+        let Some((step, load)) = seen.step else {
+            self.progress = None;
+            return Duration::ZERO;
+        };
+        match self.progress {
+            Some((of, ops, since)) if of == step && ops == load.ops => between(since, seen.at),
+            _ => {
+                self.progress = Some((step, load.ops, seen.at));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether the alarm is raised or over by this look; `None`: it stays as it is.
+    fn next(&mut self, at: MeshMicros, holds: bool, lasting: Duration) -> Option<bool> {
+        if holds {
+            self.fails_since = None;
+            let since = *self.holds_since.get_or_insert(at);
+            let rests = |raised| between(raised, at) < RAISED_AGAIN_AFTER;
+            if self.is_raised || between(since, at) < lasting || self.raised.is_some_and(rests) {
+                return None;
+            }
+            self.is_raised = true;
+            self.raised = Some(at);
+            return Some(true);
+        }
+        self.holds_since = None;
+        let since = *self.fails_since.get_or_insert(at);
+        if !self.is_raised || between(since, at) < OVER_AFTER {
+            return None;
+        }
+        self.is_raised = false;
+        Some(false)
+    }
+}
+
+impl Trend {
+    /// The newest value of a minute counts; a minute that is over is judged with those before it.
+    fn add(&mut self, at: MeshMicros, value: f64, figure: DaemonFigure) {
+        let minute = at.0.div_euclid(MINUTE_US);
+        if let Some((last, newest)) = self.minutes.back_mut()
+            && *last == minute
+        {
+            *newest = value;
+            return;
+        }
+        self.grows = self.judged(figure);
+        self.minutes.push_back((minute, value));
+        if self.minutes.len() > TREND_MINUTES {
+            self.minutes.pop_front();
+        }
+    }
+
+    fn judged(&self, figure: DaemonFigure) -> Option<(f64, String)> {
+        let hour = |minute: i64| real(minute.saturating_mul(MINUTE_US)) / HOUR_US;
+        let (first, _) = *self.minutes.front()?;
+        let points = self.minutes.iter().map(|(minute, value)| Point {
+            at: hour(*minute) - hour(first),
+            value: *value,
+            stratum: 0,
+        });
+        let growth = growths(&[(points.collect(), 0.0)]).pop()??;
+        if growth.first <= 0.0 {
+            return None;
+        }
+        let words = format!(
+            "it grows {:.1} % per hour, at least {:.1} %: from {} to {}",
+            growth.slope / growth.first * 100.0,
+            growth.low / growth.first * 100.0,
+            words_of(figure, growth.first),
+            words_of(figure, growth.last)
+        );
+        Some((growth.low / growth.first, words))
+    }
+}
+
+fn between(from: MeshMicros, until: MeshMicros) -> Duration {
+    Duration::from_micros(u64::try_from(until.since(Some(from))).unwrap_or(0))
+}
+
+/// For each subject the words of the figure that is beyond its limit; `None`: it is not.
+fn beyond(
+    watched: &Watched,
+    side: Side,
+    limit: f64,
+    seen: Seen<'_>,
+) -> Vec<(String, Option<String>)> {
+    let is_beyond = |value: f64| match side {
+        Side::Above => value > limit,
+        Side::Below => value < limit,
+    };
+    match watched {
+        Watched::Step(figure) => {
+            let value = seen.step.and_then(|(_, load)| value_of_step(*figure, load));
+            let value = value.filter(|value| is_beyond(*value));
+            let words = value.map(|value| words_of_step(*figure, value));
+            vec![(String::new(), words)]
+        }
+        Watched::Daemon { figure, daemon } => daemons_called(daemon, seen.daemons)
+            .map(|(subject, now)| {
+                let value = value_of(*figure, now).filter(|value| is_beyond(*value));
+                let words = value
+                    .map(|value| format!("{figure} of {subject} is {}", words_of(*figure, value)));
+                (subject, words)
+            })
+            .collect(),
+    }
+}
+
+/// The daemons of this name or instance, each as messages name it.
+fn daemons_called<'a>(
+    called: &'a str,
+    daemons: &'a [DaemonNow],
+) -> impl Iterator<Item = (String, &'a DaemonNow)> {
+    let is_meant = move |now: &&DaemonNow| now.name == called || now.instance == called;
+    daemons.iter().filter(is_meant).map(|now| {
+        let instance = match now.instance.as_str() {
+            "" => now.pid.to_string(),
+            instance => instance.to_owned(),
+        };
+        (format!("{} {instance} on {}", now.name, now.host), now)
+    })
+}
+
+fn value_of_step(figure: StepFigure, load: LoadNow) -> Option<f64> {
+    match figure {
+        StepFigure::P50 => load.p50_ms,
+        StepFigure::P99 => load.p99_ms,
+        StepFigure::Max => load.max_ms,
+        StepFigure::Rate => Some(load.ops_per_s),
+        StepFigure::Throughput => Some(load.bytes_per_s),
+    }
+}
+
+fn words_of_step(figure: StepFigure, value: f64) -> String {
+    let name = figure.as_str();
+    match figure {
+        StepFigure::P50 | StepFigure::P99 | StepFigure::Max => {
+            format!("{name} is {} ms", figures::millis(value))
+        }
+        StepFigure::Rate => format!("{name} is {} operations/s", figures::rate(value)),
+        StepFigure::Throughput => format!("{name} is {}/s", mebibytes(value)),
+    }
+}
+
+fn value_of(figure: DaemonFigure, now: &DaemonNow) -> Option<f64> {
+    match figure {
+        DaemonFigure::Cpu => now.cpu_percent,
+        DaemonFigure::Sampled(figure) => {
+            let is_it = |one: &Figure| one.name == figure.name;
+            let at = DaemonFigures::ALL.iter().position(is_it)?;
+            let value = now.newest.figures.values().into_iter().nth(at)?;
+            (value != UNKNOWN).then(|| real(value))
+        }
+    }
+}
+
+fn words_of(figure: DaemonFigure, value: f64) -> String {
+    match figure {
+        DaemonFigure::Cpu => format!("{value:.0} %"),
+        DaemonFigure::Sampled(figure) if figure.unit == Unit::Bytes => mebibytes(value),
+        DaemonFigure::Sampled(_) => format!("{value:.0}"),
+    }
+}
+
+fn mebibytes(value: f64) -> String {
+    format!("{} MiB", figures::rate(value / 1_048_576.0))
+}
+
+#[cfg(test)]
+mod tests;
