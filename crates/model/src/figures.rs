@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 
 use InStep::{Amount, AtEnd, Most};
-use ShownIn::{Live, Page};
+use ShownIn::{Live, Page, Reports};
 use Unit::{Bytes, Count, Hundredths, Micros};
 
 /// The value of a figure that was not read, or cannot be had.
@@ -308,7 +308,8 @@ figures! {
     .optional(),
     swap_bytes: gauge(Bytes, "swapped out (`VmSwap`); read with `rss_peak_bytes`")
         .optional()
-        .in_step(AtEnd, "swapped out at the end; NULL when not read then"),
+        .in_step(AtEnd, "swapped out at the end; NULL when not read then")
+        .shown("swap", &[Reports, Page, Live]),
 }
 
 figures! {

@@ -79,9 +79,14 @@ fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
 pub(super) fn figures_of(row: &SqliteRow) -> Result<BTreeMap<String, f64>, sqlx::Error> {
     let mut figures = BTreeMap::new();
     for (_, _, column) in shown() {
-        // A count is an integer.
-        if let Some(value) = row.try_get_unchecked::<Option<f64>, _>(column.as_str())? {
-            figures.insert(column, value);
+        // Unchecked: a count is an integer.
+        match row.try_get_unchecked::<Option<f64>, _>(column.as_str()) {
+            Ok(Some(value)) => {
+                figures.insert(column, value);
+            }
+            // A file that is only read has the views of the version that wrote it.
+            Ok(None) | Err(sqlx::Error::ColumnNotFound(_)) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(figures)
@@ -296,6 +301,15 @@ mod tests {
             born_us: None,
             ended_us: None,
         }
+    }
+
+    #[test]
+    fn a_figure_at_the_end_is_that_of_the_last_step_that_has_it() {
+        let swapped = |mib: f64| BTreeMap::from([("swap_mib".to_owned(), mib)]);
+        let mut known = swapped(12.0);
+        add_figures(&mut known, &swapped(5.0));
+        add_figures(&mut known, &BTreeMap::new());
+        assert_eq!(known, swapped(5.0));
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn daemons_costs_links_and_events_have_their_tables() {
         rss_last_mib: Some(141.0),
         read_mib: None,
         written_mib: Some(2048.0),
-        figures: Default::default(),
+        figures: [("swap_mib".to_owned(), 12.5)].into(),
         serves: Some(true),
         born_us: None,
         ended_us: None,
@@ -142,8 +142,8 @@ fn daemons_costs_links_and_events_have_their_tables() {
             vec![
                 "Daemons during the steps",
                 "host | daemon | instance | pid | CPU s | CPU % | CPU % max | RSS first MiB | max MiB | peak MiB | \
-                 last MiB | read MiB | written MiB",
-                "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 242 | 141 | - | 2,048",
+                 last MiB | read MiB | written MiB | swap MiB",
+                "lab | ceph-osd | osd.3 | 17 | 12.3 | 41.2 | 180 | 100 | 141 | 242 | 141 | - | 2,048 | 12.5",
                 "# CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with \
                  what was resident between two samples, by the kernel's own highest mark at the edges of each step.",
             ],
