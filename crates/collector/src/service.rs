@@ -22,6 +22,7 @@ use crate::{
     findings,
     model::Severity,
     overview::Overview,
+    retention::{Retainer, Retention, RetentionError},
     scheduler::Scheduler,
     sessions::Fleet,
     store::{
@@ -74,6 +75,8 @@ pub struct CollectorConfig {
     pub security: Security,
     /// The page, JSON and metrics.
     pub http: HttpConfig,
+    /// What is kept how long.
+    pub retention: Retention,
     /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
     pub clock_ppm: i32,
     /// How long a connection without a good certificate may stay; `None`: as long as it always may. For tests.
@@ -94,6 +97,8 @@ pub enum CollectorError {
         "refuse to serve the page on {listen}: the page has no TLS, and anyone on the way could read the token; listen on 127.0.0.1, or pass --http-insecure on a network that you trust"
     )]
     PageNotLoopback { listen: SocketAddr },
+    #[error("old rows cannot be kept so")]
+    Retention(#[from] RetentionError),
     #[error("cannot serve the page")]
     Web(#[from] WebError),
     #[error("cannot establish trust")]
@@ -131,6 +136,7 @@ pub struct Collector {
     trust: Option<Trusted>,
     gate: Arc<Gate>,
     limits: ConnectionLimits,
+    retention: Retention,
 }
 
 /// The collector's authority, and where its own user's credentials are.
@@ -155,6 +161,7 @@ impl Collector {
         let mut limits = ConnectionLimits::of_this_process();
         limits.newcomer_timeout = config.newcomer_timeout.unwrap_or(limits.newcomer_timeout);
         let listen = config.listen;
+        config.retention.check()?;
         if let HttpListen::At(listen) = config.http.listen
             && !listen.ip().is_loopback()
             && !config.http.insecure
@@ -205,6 +212,7 @@ impl Collector {
                     trust,
                     gate: Arc::new(gate),
                     limits,
+                    retention: config.retention,
                 })
             }
             Err(error) => {
@@ -245,6 +253,7 @@ impl Collector {
             trust,
             gate,
             limits,
+            retention,
         } = self;
         if trust.is_none() {
             warn!("{INSECURE}");
@@ -273,6 +282,8 @@ impl Collector {
             closing.clone(),
         ));
         tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
+        let retainer = Retainer::new(store.clone(), retention);
+        tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),
@@ -306,6 +317,7 @@ impl Collector {
             store.clone(),
             Arc::clone(&clock),
             overview,
+            retainer,
             Arc::clone(&gate),
             closing.clone(),
         );

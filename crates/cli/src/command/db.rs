@@ -1,4 +1,6 @@
-//! `benchmesh db`: check, backup, merge, delete and export.
+//! `benchmesh db`: check, backup, merge, delete, prune and export.
+
+mod prune;
 
 use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
 use crate::failure::{Outcome, wrong_usage};
@@ -52,6 +54,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
                 .map_err(into_error)?;
             output::print_notice(&format!("run {run} ({name}) is gone"));
         }
+        DbCommand::Prune(arguments) => return prune::prune(arguments).await,
         DbCommand::Export(arguments) => export(arguments)?,
     }
     Ok(Outcome::Done)

@@ -2,6 +2,7 @@
 
 mod documents;
 mod last_samples;
+mod prune;
 mod start;
 mod watcher;
 
@@ -21,6 +22,7 @@ use crate::{
     pictures,
     query::{self, Limits},
     report::{self, ReportError},
+    retention::Retainer,
     scheduler::{RunProgress, Scheduler},
     sessions::{Fleet, ForgetError},
     store::{
@@ -86,6 +88,7 @@ pub(super) struct ControlService {
     store: Store,
     clock: Arc<MeshClock>,
     overview: Overview,
+    retainer: Retainer,
     gate: Arc<Gate>,
     closing: CancellationToken,
     queries: Arc<Quota>,
@@ -111,6 +114,7 @@ impl ControlService {
         store: Store,
         clock: Arc<MeshClock>,
         overview: Overview,
+        retainer: Retainer,
         gate: Arc<Gate>,
         closing: CancellationToken,
     ) -> Self {
@@ -120,6 +124,7 @@ impl ControlService {
             store,
             clock,
             overview,
+            retainer,
             gate,
             closing,
             queries: Arc::new(Quota::new(QUERIES)),
@@ -162,6 +167,7 @@ impl Control for ControlService {
     type ReportFileStream = ResponseStream<v1::ReportFileReply>;
     type CompareStream = ResponseStream<v1::ReportReply>;
     type CompareFileStream = ResponseStream<v1::ReportFileReply>;
+    type PruneStream = ResponseStream<v1::PruneReply>;
 
     async fn start_run(
         &self,
@@ -400,6 +406,13 @@ impl Control for ControlService {
             run: annotated.name,
             at_us: annotated.at.0,
         }))
+    }
+
+    async fn prune(
+        &self,
+        request: Request<v1::PruneRequest>,
+    ) -> Result<Response<Self::PruneStream>, Status> {
+        self.pruned(request).await
     }
 
     async fn import_run(
