@@ -356,9 +356,14 @@ impl Retainer {
                     break;
                 };
                 self.tell_of_limit(now, run, to, used, limit).await?;
+                let mut is_pruned = false;
                 for found in steps.iter().take_while(|found| found.run == run) {
                     let _turn = self.0.turn.lock().await;
-                    pruner.prune_step(found.step, found.to).await?;
+                    is_pruned |= pruner.prune_step(found.step, found.to).await?;
+                }
+                if !is_pruned {
+                    // Late data have just come; the next look finds what they left.
+                    return Ok(());
                 }
                 if let Some(ended) = store.run_ended(run).await? {
                     self.thin(pruner, ended, to).await?;

@@ -119,8 +119,9 @@ impl Pruner {
         self.pruned
     }
 
-    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left out.
-    pub async fn prune_step(&mut self, step: StepId, to: Resolution) -> Result<(), StoreError> {
+    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left out;
+    /// says whether it was not.
+    pub async fn prune_step(&mut self, step: StepId, to: Resolution) -> Result<bool, StoreError> {
         self.store.flush().await;
         let is_marked = {
             // The figures of a step that is marked are never computed again.
@@ -132,7 +133,7 @@ impl Pruner {
                 .await?
         };
         if !is_marked {
-            return Ok(());
+            return Ok(false);
         }
         intervals::prune(self, step, to).await?;
         self.store
@@ -141,7 +142,7 @@ impl Pruner {
             })
             .await?;
         self.pruned.steps += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// Thins the samples of `from..until`, but for those within the `untouched` spans.

@@ -85,16 +85,17 @@ impl Store {
         Ok(ended.map(MeshMicros))
     }
 
-    /// When runs were under way whose samples stay as they are: those that have not ended, and those with one of the tags.
+    /// When runs were under way whose samples stay as they are: those that go on, and those with one of the tags.
     pub async fn untouched_spans(
         &self,
         tags: &[(String, String)],
     ) -> Result<Vec<(i64, i64)>, StoreError> {
         sqlx::query_as(
-            "SELECT coalesce(r.started_us, r.created_us) - 120000000, coalesce(r.ended_us + 120000000, 9223372036854775807)
+            "SELECT coalesce(r.started_us, r.created_us) - 120000000,
+                    coalesce(r.ended_us + 120000000, 9223372036854775807)
              FROM runs AS r
-             WHERE r.imported_from IS NULL
-               AND (r.state IN ('queued', 'running')
+             WHERE r.imported_from IS NULL AND r.state <> 'queued'
+               AND (r.state = 'running'
                     OR EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
                                AND t.key || '=' || t.value IN (SELECT value FROM json_each(?))))",
         )
