@@ -77,7 +77,7 @@ pub(super) async fn series(
 
 /// Which parts of the intervals between two instants are read: all, or stretches spread over them.
 fn stretches(first: i64, last: i64, period_us: i64) -> Vec<(i64, i64)> {
-    if (last - first) / period_us + 1 <= MAX_SECONDS {
+    if (last - first) / period_us < MAX_SECONDS {
         return vec![(first, last)];
     }
     let parts = MAX_SECONDS / STRETCH;
