@@ -108,6 +108,10 @@ impl ControlService {
             .map_err(|error| compare_status(&error))
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of the collector that commands reach, each of a type of its own"
+    )]
     pub fn new(
         scheduler: Scheduler,
         fleet: Fleet,
