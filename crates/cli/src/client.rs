@@ -16,6 +16,7 @@ use anyhow::Context;
 use benchmesh_collector::compare;
 use benchmesh_collector::query::{Row, Value};
 use benchmesh_collector::report::Report;
+use benchmesh_collector::retention;
 use benchmesh_collector::store::annotate::Annotation;
 use benchmesh_collector::store::import::ImportedRun;
 use benchmesh_proto::v1::control_client::ControlClient;
@@ -282,6 +283,25 @@ impl Client {
         })
     }
 
+    /// Has rows of seconds merged or deleted; ends when the answer is dropped.
+    pub async fn prune(&mut self, wanted: &retention::Request) -> Result<Pruning, CallError> {
+        let tags = wanted.keep_tags.iter();
+        let request = v1::PruneRequest {
+            older_us: i64::try_from(wanted.older.as_micros()).unwrap_or(i64::MAX),
+            resolution_s: u32::try_from(wanted.to.seconds()).unwrap_or(0),
+            keep_tags: tags.map(|(key, value)| format!("{key}={value}")).collect(),
+            dry_run: wanted.dry_run,
+        };
+        let reply = self.control.prune(request).await;
+        match reply {
+            Ok(reply) => Ok(Pruning {
+                client: self.clone(),
+                replies: reply.into_inner(),
+            }),
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
     /// Stores an imported run; its id.
     pub async fn import_run(&mut self, run: &ImportedRun) -> Result<i64, CallError> {
         let run_json = serde_json::to_vec(run).map_err(|error| CallError::Refused {
@@ -385,6 +405,36 @@ impl Watch {
                 address: self.client.address.clone(),
                 missing,
             })
+    }
+}
+
+/// How far a pruning is.
+#[derive(Debug)]
+pub struct Pruning {
+    client: Client,
+    replies: Streaming<v1::PruneReply>,
+}
+
+impl Pruning {
+    /// The next progress, and whether it is the last; `None`: the collector gave up.
+    pub async fn next(&mut self) -> Result<Option<(retention::Progress, bool)>, CallError> {
+        let reply = self
+            .replies
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
+        Ok(reply.map(|reply| {
+            let progress = retention::Progress {
+                steps: reply.steps,
+                steps_total: reply.steps_total,
+                runs_total: reply.runs_total,
+                rows: reply.rows,
+                longest: Duration::from_micros(u64::try_from(reply.longest_us).unwrap_or(0)),
+                used_bytes: reply.used_bytes,
+                file_bytes: reply.file_bytes,
+            };
+            (progress, reply.done)
+        }))
     }
 }
 

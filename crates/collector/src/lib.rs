@@ -23,6 +23,7 @@ pub mod query;
 mod refusals;
 pub mod report;
 pub mod results;
+pub mod retention;
 pub mod scheduler;
 pub mod service;
 pub mod sessions;

@@ -23,6 +23,7 @@ use crate::{
     findings,
     model::Severity,
     overview::Overview,
+    retention::{Retainer, Retention, RetentionError},
     scheduler::Scheduler,
     sessions::Fleet,
     store::{
@@ -75,6 +76,8 @@ pub struct CollectorConfig {
     pub security: Security,
     /// The page, JSON and metrics.
     pub http: HttpConfig,
+    /// What is kept how long.
+    pub retention: Retention,
     /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
     pub clock_ppm: i32,
     /// How long a connection without a good certificate may stay; `None`: as long as it always may. For tests.
@@ -95,6 +98,8 @@ pub enum CollectorError {
         "refuse to serve the page on {listen}: the page has no TLS, and anyone on the way could read the token; listen on 127.0.0.1, or pass --http-insecure on a network that you trust"
     )]
     PageNotLoopback { listen: SocketAddr },
+    #[error("old rows cannot be kept so")]
+    Retention(#[from] RetentionError),
     #[error("cannot serve the page")]
     Web(#[from] WebError),
     #[error("cannot establish trust")]
@@ -132,6 +137,7 @@ pub struct Collector {
     trust: Option<Trusted>,
     gate: Arc<Gate>,
     limits: ConnectionLimits,
+    retention: Retention,
 }
 
 /// The collector's authority, and where its own user's credentials are.
@@ -156,6 +162,7 @@ impl Collector {
         let mut limits = ConnectionLimits::of_this_process();
         limits.newcomer_timeout = config.newcomer_timeout.unwrap_or(limits.newcomer_timeout);
         let listen = config.listen;
+        config.retention.check()?;
         if let HttpListen::At(listen) = config.http.listen
             && !listen.ip().is_loopback()
             && !config.http.insecure
@@ -206,6 +213,7 @@ impl Collector {
                     trust,
                     gate: Arc::new(gate),
                     limits,
+                    retention: config.retention,
                 })
             }
             Err(error) => {
@@ -246,6 +254,7 @@ impl Collector {
             trust,
             gate,
             limits,
+            retention,
         } = self;
         if trust.is_none() {
             warn!("{INSECURE}");
@@ -280,6 +289,8 @@ impl Collector {
             Arc::clone(&clock),
             closing.clone(),
         ));
+        let retainer = Retainer::new(store.clone(), retention);
+        tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(
             fleet.clone(),
             store.clone(),
@@ -313,6 +324,7 @@ impl Collector {
             store.clone(),
             Arc::clone(&clock),
             overview,
+            retainer,
             Arc::clone(&gate),
             closing.clone(),
         );

@@ -16,6 +16,7 @@ const LAYERS: &[&str] = &[
     "ingest",
     "store",
     "clock",
+    "retention",
     "snapshot",
     "live",
     "query",

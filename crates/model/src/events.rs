@@ -1,7 +1,7 @@
 //! Which kinds of events only the collector records.
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
-pub const OF_COLLECTOR: [&str; 53] = [
+pub const OF_COLLECTOR: &[&str] = &[
     "agent-back",
     "agent-changed",
     "agent-flood",
@@ -30,6 +30,7 @@ pub const OF_COLLECTOR: [&str; 53] = [
     "load-stopped",
     "mode-left-out",
     "prepare-failed",
+    "prune-requested",
     "rate-shared-again",
     "rows-left-out",
     "rows-missing",
@@ -39,6 +40,8 @@ pub const OF_COLLECTOR: [&str; 53] = [
     "sampler-changed",
     "settle-blind",
     "settle-limit",
+    "size-limit",
+    "size-limit-exceeded",
     "spool-blocked",
     "start-requested",
     "step-failed",

@@ -2,11 +2,13 @@
 
 use super::targets::TargetArguments;
 use super::values::{
-    DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, label, listener, rate, span,
+    DEFAULT_COLLECTOR, address, daemon_rule, http, join_token, keep_for, label, listener, max_size,
+    rate, span,
 };
 use super::{CollectorAddress, ListFormat};
 use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
+use benchmesh_collector::retention::{KeepFor, MaxSize};
 use benchmesh_collector::web::HttpListen;
 use benchmesh_trust::JoinToken;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -231,6 +233,8 @@ pub struct CollectorArguments {
     /// Serve the page to other machines, though it has no TLS: only on a network that you trust
     #[arg(long)]
     pub http_insecure: bool,
+    #[command(flatten)]
+    pub retention: RetentionArguments,
     /// How long certificates are good for: to try their renewal
     #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
     pub certificate_lifetime: Option<Duration>,
@@ -243,6 +247,28 @@ pub struct CollectorArguments {
     /// Let mesh time run so many millionths fast: to try the agents' clocks
     #[arg(long, hide = true, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     pub clock_ppm: i32,
+}
+
+/// What the database keeps how long. docs/operations.md describes it.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Retention: what the database keeps how long; results, events, marks, notes and findings stay"
+)]
+pub struct RetentionArguments {
+    /// How long rows of seconds (intervals and samples) are kept after their run has ended, or forever. Then they are
+    /// merged into rows of 10 s
+    #[arg(long, value_name = "SPAN|forever", default_value = "7d", value_parser = keep_for)]
+    pub keep_seconds: KeepFor,
+    /// How long rows of 10 s are kept after their run has ended, or forever. Then they are merged into rows of 60 s
+    #[arg(long, value_name = "SPAN|forever", default_value = "30d", value_parser = keep_for)]
+    pub keep_10s: KeepFor,
+    /// How large the database may become, or unlimited. Above it the rows of the oldest ended runs are merged, and
+    /// at last deleted
+    #[arg(long, value_name = "SIZE|unlimited", default_value = "20GB", value_parser = max_size)]
+    pub max_size: MaxSize,
+    /// Runs with this tag keep all their rows, e.g. keep=yes; may be given several times
+    #[arg(long = "keep-tag", value_name = "K=V", value_parser = label)]
+    pub keep_tags: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]

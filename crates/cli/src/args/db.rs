@@ -1,8 +1,10 @@
 //! `db`: maintenance of database files.
 
-use super::values::run_name;
+use super::CollectorAddress;
+use super::values::{label, run_name, span};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const DEFAULT_DB: &str = "benchmesh.db";
 
@@ -24,6 +26,9 @@ pub enum DbCommand {
     /// Take out an ended run with everything that is its own; no collector may have the file open
     #[command(after_help = "Example:\n  benchmesh db delete 12 --db benchmesh.db")]
     Delete(DeleteArguments),
+    /// Merge or delete rows of seconds of old runs now, while the collector runs
+    #[command(after_help = PRUNE_EXAMPLES)]
+    Prune(PruneArguments),
     /// Write tables and views as CSV or JSON lines; a collector may be writing to the file
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArguments),
@@ -36,6 +41,53 @@ Examples:
   benchmesh db export 12 --table v_results                one table on the standard output
 
 The directory has its name only once everything is in it.";
+
+const PRUNE_EXAMPLES: &str = "\
+Examples:
+  benchmesh db prune --older 30d --dry-run                how many runs and steps it concerns
+  benchmesh db prune --older 30d                          merge their rows of seconds into rows of 60 s
+  benchmesh db prune --older 90d --to nothing             delete them
+  benchmesh db prune --older 30d --keep tag=release       but for runs that were tagged `tag=release`
+  benchmesh db prune --older 30d --db old.db              in a file that no collector has open
+
+Only rows of seconds are merged or deleted: intervals of operations and samples. Results, what daemons used
+in steps, events, marks, notes and findings stay. Ctrl-C ends it at any time; what was done is whole, and the
+same command goes on. The collector does the same by itself: `benchmesh collector --help`, Retention.";
+
+/// What becomes of rows of seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PruneTo {
+    /// Rows of 10 s
+    #[value(name = "10s")]
+    TenSeconds,
+    /// Rows of 60 s
+    #[default]
+    #[value(name = "60s")]
+    Minute,
+    /// They are deleted
+    Nothing,
+}
+
+#[derive(Debug, Args)]
+pub struct PruneArguments {
+    /// How long ago a run has ended at least
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub older: Duration,
+    /// What becomes of the rows
+    #[arg(long, value_enum, default_value_t)]
+    pub to: PruneTo,
+    /// Leave runs with this tag alone; may be given several times
+    #[arg(long, value_name = "K=V", value_parser = label)]
+    pub keep: Vec<(String, String)>,
+    /// Only say what it concerns
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// A database file that no collector has open [default: ask the collector]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub db: Option<PathBuf>,
+}
 
 /// File format of exported rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::query::local_time;
+use benchmesh_collector::retention::{KeepFor, MaxSize};
 use benchmesh_collector::web::HttpListen;
 use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
@@ -102,6 +103,30 @@ pub fn span(text: &str) -> Result<Duration, String> {
         Ok(span) if !span.is_zero() => Ok(span),
         Ok(_) => Err("it must be longer than nothing, e.g. 30s".to_owned()),
         Err(_) => Err("write a number and a unit, e.g. 500ms, 30s, 10m".to_owned()),
+    }
+}
+
+/// A span, or `forever`.
+pub fn keep_for(text: &str) -> Result<KeepFor, String> {
+    match text {
+        "forever" => Ok(KeepFor::Forever),
+        text => span(text)
+            .map(KeepFor::Span)
+            .map_err(|_| "write a span such as 7d, or forever".to_owned()),
+    }
+}
+
+/// A size, or `unlimited`.
+pub fn max_size(text: &str) -> Result<MaxSize, String> {
+    match text {
+        "unlimited" => Ok(MaxSize::Unlimited),
+        text => match text.parse::<Bytes>() {
+            Ok(Bytes(0)) => {
+                Err("no database has 0 bytes; write e.g. 20GB, or unlimited".to_owned())
+            }
+            Ok(Bytes(bytes)) => Ok(MaxSize::Bytes(bytes)),
+            Err(error) => Err(format!("{error}; or write unlimited")),
+        },
     }
 }
 

@@ -13,6 +13,7 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::{logging, output, terminal};
 use anyhow::Context;
 use benchmesh_collector::report::{Table, figures};
+use benchmesh_collector::retention::Retention;
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
 use benchmesh_collector::web::HttpConfig;
 use benchmesh_collector::{Collector, CollectorConfig};
@@ -45,6 +46,12 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 token_file: arguments.http_token_file,
                 names: arguments.http_names,
                 insecure: arguments.http_insecure,
+            },
+            retention: Retention {
+                keep_seconds: arguments.retention.keep_seconds,
+                keep_10s: arguments.retention.keep_10s,
+                max_size: arguments.retention.max_size,
+                keep_tags: arguments.retention.keep_tags,
             },
             clock_ppm: arguments.clock_ppm,
             newcomer_timeout: arguments.newcomer_timeout,

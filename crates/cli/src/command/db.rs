@@ -1,10 +1,13 @@
-//! `benchmesh db`: check, backup, merge, delete and export.
+//! `benchmesh db`: check, backup, merge, delete, prune and export.
+
+mod prune;
 
 use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
 use benchmesh_collector::export::{self, ExportError, Format, Request};
-use benchmesh_collector::store::maintain::{self, MaintainError};
+use benchmesh_collector::figures;
+use benchmesh_collector::store::maintain::{self, Kept, MaintainError};
 use indicatif::ProgressBar;
 use std::io::{self, BufWriter};
 
@@ -16,7 +19,12 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
                 output::result(&format!("{line}\n"))?;
             }
             match found.is_empty() {
-                true => output::print_notice(&format!("{} is sound", file.db.display())),
+                true => {
+                    output::print_notice(&format!("{} is sound", file.db.display()));
+                    if let Some(kept) = maintain::kept(&file.db).map_err(into_error)? {
+                        output::print_notice(&kept_in_words(&kept));
+                    }
+                }
                 false => anyhow::bail!(
                     "{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover",
                     file.db.display(),
@@ -52,9 +60,31 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
                 .map_err(into_error)?;
             output::print_notice(&format!("run {run} ({name}) is gone"));
         }
+        DbCommand::Prune(arguments) => return prune::prune(arguments).await,
         DbCommand::Export(arguments) => export(arguments)?,
     }
     Ok(Outcome::Done)
+}
+
+/// What retention is set to, and the size.
+fn kept_in_words(kept: &Kept) -> String {
+    let bytes = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
+    let span = |us: Option<i64>| {
+        let span = us.and_then(|us| figures::between(0, us));
+        span.map_or_else(|| "forever".to_owned(), figures::span)
+    };
+    let Kept { settings, size } = kept;
+    format!(
+        "it has {}, of which {} are in use; kept: rows of seconds {}, of 10 s {} after their run, {}",
+        bytes(size.file_bytes),
+        bytes(size.used_bytes()),
+        span(settings.keep_seconds_us),
+        span(settings.keep_10s_us),
+        match settings.max_size_bytes {
+            Some(limit) => format!("{} in all", bytes(limit)),
+            None => "without a limit of size".to_owned(),
+        }
+    )
 }
 
 const NO_PARQUET: &str = "Parquet is not written: use --format csv or jsonl, or let DuckDB or pandas read the database \

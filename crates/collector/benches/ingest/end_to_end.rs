@@ -71,6 +71,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
                 lifetime: CERTIFICATE_LIFETIME,
             },
         },
+        retention: benchmesh_collector::retention::Retention::default(),
         clock_ppm: 0,
         newcomer_timeout: None,
         http: HttpConfig {

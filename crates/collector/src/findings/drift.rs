@@ -140,7 +140,7 @@ async fn read<'s>(
     step: &'s Step,
 ) -> Result<Vec<Drift<'s>>, FindingsError> {
     let start = (step.length_us() / 10).min(MAX_START_US);
-    let windows = windows(step.from_us + start, step.until_us, POINTS);
+    let windows = windows(step.from_us + start, step.until_us, POINTS, step.period_us);
     let rows: Vec<PointRow> = sqlx::query_as(POINTS_OF)
         .bind(json(&windows))
         .bind(step.id)

@@ -148,7 +148,7 @@ async fn began(
     step: &Step,
     daemon: &Daemon,
 ) -> Result<i64, FindingsError> {
-    let windows = windows(step.from_us, step.until_us, POINTS);
+    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
     let instants: Vec<i64> = windows
         .iter()
         .map(|window| window.from_us)

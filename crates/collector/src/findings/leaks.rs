@@ -125,7 +125,7 @@ fn schedule(steps: &[Step]) -> Option<Schedule> {
         let load = *loads.entry(&step.load).or_insert(next);
         let share = (step.until_us - from) * POINTS_WANTED / judged_us.max(1);
         let points = usize::try_from(share).unwrap_or(1).max(1);
-        let own = windows(*from, step.until_us, points);
+        let own = windows(*from, step.until_us, points, step.period_us);
         schedule.loads.extend(own.iter().map(|_| load));
         schedule.windows.extend(own);
     }

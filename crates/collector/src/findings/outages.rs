@@ -5,7 +5,7 @@ use super::{FindingsError, POINTS, finite, reading, some_of};
 use crate::figures;
 use crate::model::{FindingVerdict, Severity};
 use crate::results::outage::{Outage, Second, outage};
-use crate::results::{Finding, FindingKind, PERIOD_US, real};
+use crate::results::{Finding, FindingKind, real};
 use benchmesh_analysis::gaps::{Gap, MIN_RATE, NEAR_ZERO, gaps, is_outage};
 use sqlx::SqliteConnection;
 
@@ -19,7 +19,7 @@ const LONG_US: i64 = 10_000_000;
 const BEHIND_US: i64 = 3_000_000;
 
 const RATES: &str = "
-    SELECT coalesce(i.group_name, ''), p.key, sum(i.ops) * 1.0 / count(DISTINCT i.at_us)
+    SELECT coalesce(i.group_name, ''), p.key, sum(i.ops) * 1e6 / ?3 / count(DISTINCT i.at_us)
     FROM json_each(?1) AS p
          CROSS JOIN step_intervals AS i ON i.step_id = ?2 AND i.at_us >= p.value ->> 0 AND i.at_us < p.value ->> 1
     WHERE i.ramp = 0 AND i.span_us = ?3
@@ -65,11 +65,11 @@ async fn usual_rates(
     connection: &mut SqliteConnection,
     step: &Step,
 ) -> Result<Vec<(String, f64)>, FindingsError> {
-    let windows = windows(step.from_us, step.until_us, POINTS);
+    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
     let rows: Vec<(String, i64, f64)> = sqlx::query_as(RATES)
         .bind(json(&windows))
         .bind(step.id)
-        .bind(PERIOD_US)
+        .bind(step.period_us)
         .fetch_all(connection)
         .await
         .map_err(reading("step_intervals"))?;

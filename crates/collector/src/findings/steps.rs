@@ -16,6 +16,8 @@ pub(super) struct Step {
     pub from_us: i64,
     pub until_us: i64,
     pub has_ended: bool,
+    /// How long a row of its time line is.
+    pub period_us: i64,
 }
 
 impl Step {
@@ -36,7 +38,7 @@ const STEPS: &str = "
            coalesce(s.all_active_from_us, s.measured_from_us, s.start_us),
            coalesce(s.all_active_until_us, s.last_done_us, s.ended_us,
                     (SELECT max(i.at_us) FROM step_intervals AS i WHERE i.step_id = s.id)),
-           s.ended_us IS NOT NULL
+           s.ended_us IS NOT NULL, max(s.resolution_s, 1) * 1000000
     FROM steps AS s
     WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
@@ -52,6 +54,7 @@ type Row = (
     i64,
     Option<i64>,
     bool,
+    i64,
 );
 
 pub(super) async fn load(
@@ -64,7 +67,8 @@ pub(super) async fn load(
         .await
         .map_err(reading("steps"))?;
     let steps = rows.into_iter().filter_map(|row| {
-        let (id, phase, target, mode, workload, params, from_us, until_us, has_ended) = row;
+        let (id, phase, target, mode, workload, params, from_us, until_us, has_ended, period_us) =
+            row;
         let until_us = until_us.filter(|until| *until > from_us)?;
         let label = match target.as_str() {
             "" => format!("{phase} {mode}"),
@@ -78,16 +82,18 @@ pub(super) async fn load(
             from_us,
             until_us,
             has_ended,
+            period_us,
         })
     });
     Ok(steps.collect())
 }
 
-/// So many windows of equal length spread over a span; less of each than all, where it is long.
-pub(super) fn windows(from_us: i64, until_us: i64, count: usize) -> Vec<Window> {
+/// So many windows of equal length spread over a span; less of each than all, where it is long, but never less than a row
+/// of `period_us`.
+pub(super) fn windows(from_us: i64, until_us: i64, count: usize, period_us: i64) -> Vec<Window> {
     let count = i64::try_from(count).unwrap_or(1).max(1);
     let step = (until_us - from_us) / count;
-    let width = step.min(MAX_POINT_US);
+    let width = step.min(MAX_POINT_US.max(period_us));
     (0..count)
         .map(|place| {
             let begin = from_us + step * place + (step - width) / 2;

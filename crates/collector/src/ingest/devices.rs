@@ -219,7 +219,7 @@ pub(super) fn describe_daemon(
             connection,
             "have a step's daemons computed again",
             "UPDATE steps SET stale_samples = stale_samples + 1
-             WHERE id IN (SELECT step_id FROM step_daemons WHERE daemon_id = ?)",
+             WHERE resolution_s = 1 AND id IN (SELECT step_id FROM step_daemons WHERE daemon_id = ?)",
             [id.0],
         )?;
     }

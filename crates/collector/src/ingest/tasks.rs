@@ -225,7 +225,8 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     Ok(())
 }
 
-/// Notes that steps which have ended got more data, so that their results are made again; says whether any had.
+/// Notes that steps which have ended got more data, so that their results are made again; says whether any had. Results of
+/// rows that are merged stay as they are, here and below.
 pub(super) fn note_late(
     connection: &Connection,
     steps: &BTreeSet<StepId>,
@@ -236,7 +237,7 @@ pub(super) fn note_late(
             connection,
             "mark late data",
             "UPDATE steps SET stale_batches = stale_batches + 1
-             WHERE id = ? AND state IN ('done', 'failed', 'stopped')",
+             WHERE id = ? AND state IN ('done', 'failed', 'stopped') AND resolution_s = 1",
             [step.0],
         )?;
         late |= ended > 0;
@@ -260,7 +261,7 @@ pub(super) fn note_late_losses(
             connection,
             "mark lost data",
             "UPDATE steps SET stale_batches = stale_batches + 1
-             WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped')
+             WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped') AND resolution_s = 1
                AND EXISTS (SELECT 1 FROM tasks AS t WHERE t.step_id = steps.id AND t.agent_id = ?3)",
             [loss.from.0, loss.until.0, agent.0],
         )?;
@@ -282,7 +283,7 @@ pub(super) fn note_late_samples(
         connection,
         "mark late samples",
         "UPDATE steps SET stale_samples = stale_samples + 1
-         WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped')
+         WHERE ended_us >= ?1 AND start_us <= ?2 AND state IN ('done', 'failed', 'stopped') AND resolution_s = 1
            AND coalesce(last_done_us, ended_us) >= ?1
            AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.id = steps.run_id AND r.imported_from IS NOT NULL)",
         [

@@ -31,6 +31,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         reason: None,
         start_us: Some(1_000_000),
         ended_us: Some(5_000_000),
+        resolution_s: 1,
         skew_us: Some(40),
         skew_error_us: Some(12),
         judged: Judged {

@@ -1,4 +1,4 @@
-//! Who did what, and from where: runs that are started and stopped, tokens, certificates. Each is a line of the log and an
+//! Who did what, and from where: runs that are started and stopped, rows that are pruned, tokens, certificates. Each is a line of the log and an
 //! event.
 //!
 //! The events of trust are also a second copy of what the registry knows was taken away: a registry that is restored from an
@@ -83,6 +83,16 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
     info!(%run, %by, "a run was stopped");
     let message = format!("stopped by {by}");
     keep(store, clock, run, "stop-requested", message, by).await;
+}
+
+/// Rows are to be merged or deleted.
+pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str, by: &Requester) {
+    let message = format!("{what}, as {by} asks for");
+    info!("{message}");
+    let event = event(clock, None, "prune-requested", message, Some(by.detail()));
+    if let Err(error) = store.add_event(event).await {
+        warn!(%error, %by, "cannot store who asked for pruning");
+    }
 }
 
 /// A token, by what may be shown of it.

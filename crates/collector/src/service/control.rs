@@ -2,6 +2,7 @@
 
 mod documents;
 mod last_samples;
+mod prune;
 mod start;
 mod watcher;
 
@@ -21,6 +22,7 @@ use crate::{
     pictures,
     query::{self, Limits},
     report::{self, ReportError},
+    retention::Retainer,
     scheduler::{RunProgress, Scheduler, Seen},
     sessions::{Fleet, ForgetError},
     store::{
@@ -86,6 +88,7 @@ pub(super) struct ControlService {
     store: Store,
     clock: Arc<MeshClock>,
     overview: Overview,
+    retainer: Retainer,
     gate: Arc<Gate>,
     closing: CancellationToken,
     queries: Arc<Quota>,
@@ -105,12 +108,17 @@ impl ControlService {
             .map_err(|error| compare_status(&error))
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of the collector that commands reach, each of a type of its own"
+    )]
     pub fn new(
         scheduler: Scheduler,
         fleet: Fleet,
         store: Store,
         clock: Arc<MeshClock>,
         overview: Overview,
+        retainer: Retainer,
         gate: Arc<Gate>,
         closing: CancellationToken,
     ) -> Self {
@@ -120,6 +128,7 @@ impl ControlService {
             store,
             clock,
             overview,
+            retainer,
             gate,
             closing,
             queries: Arc::new(Quota::new(QUERIES)),
@@ -162,6 +171,7 @@ impl Control for ControlService {
     type ReportFileStream = ResponseStream<v1::ReportFileReply>;
     type CompareStream = ResponseStream<v1::ReportReply>;
     type CompareFileStream = ResponseStream<v1::ReportFileReply>;
+    type PruneStream = ResponseStream<v1::PruneReply>;
 
     async fn start_run(
         &self,
@@ -399,6 +409,13 @@ impl Control for ControlService {
             run: annotated.name,
             at_us: annotated.at.0,
         }))
+    }
+
+    async fn prune(
+        &self,
+        request: Request<v1::PruneRequest>,
+    ) -> Result<Response<Self::PruneStream>, Status> {
+        self.pruned(request).await
     }
 
     async fn import_run(

@@ -12,6 +12,7 @@ use super::{
     StoreError,
     lock::{Lock, refused},
     open,
+    prune::{Settings, Size},
 };
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::{
@@ -121,6 +122,47 @@ pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
         found.push(stray.map_err(failed(path, doing))?);
     }
     Ok(found)
+}
+
+/// What a database is kept at, and how large it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    pub settings: Settings,
+    pub size: Size,
+}
+
+/// The settings of the collector that had a database last. `None`: the file is of an older version.
+pub fn kept(path: &Path) -> Result<Option<Kept>, MaintainError> {
+    let connection = reader(path)?;
+    let doing = "its settings cannot be read";
+    let known = connection.query_row(
+        "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'keep_seconds_us'",
+        [],
+        |row| row.get::<_, i64>(0),
+    );
+    if known.map_err(failed(path, doing))? == 0 {
+        return Ok(None);
+    }
+    let kept = connection.query_row(
+        "SELECT m.keep_seconds_us, m.keep_10s_us, m.max_size_bytes, p.page_size * c.page_count,
+                p.page_size * f.freelist_count
+         FROM meta AS m, pragma_page_size AS p, pragma_page_count AS c, pragma_freelist_count AS f",
+        [],
+        |row| {
+            Ok(Kept {
+                settings: Settings {
+                    keep_seconds_us: row.get(0)?,
+                    keep_10s_us: row.get(1)?,
+                    max_size_bytes: row.get(2)?,
+                },
+                size: Size {
+                    file_bytes: row.get(3)?,
+                    free_bytes: row.get(4)?,
+                },
+            })
+        },
+    );
+    kept.map(Some).map_err(failed(path, doing))
 }
 
 /// Copies a database, compacted, into a file that is not there yet. A collector may be writing to it.

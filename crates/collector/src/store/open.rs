@@ -35,6 +35,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "findings",
         include_str!("../../migrations/0003_findings.sql"),
     ),
+    (
+        4,
+        "retention",
+        include_str!("../../migrations/0004_retention.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

@@ -22,6 +22,7 @@ mod links;
 mod maintained;
 mod one_row;
 mod opening;
+mod pruned;
 mod readers;
 mod reference;
 mod scheduling;

@@ -10,6 +10,7 @@ mod direct;
 mod gather;
 mod group;
 
+pub(in crate::store) use direct::directly;
 pub(crate) use gather::Calm;
 pub use gather::GROUP_ROWS;
 pub(crate) use group::{Haste, Pending};

@@ -46,9 +46,15 @@ pub(super) async fn series(
     let [first, last] = *edges.as_slice() else {
         return Ok(None);
     };
-    let count = (last - first) / PERIOD_US + 1;
+    let period_us: i64 =
+        sqlx::query_scalar("SELECT max(resolution_s, 1) * ? FROM steps WHERE id = ?")
+            .bind(PERIOD_US)
+            .bind(step)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(reading("steps"))?;
     let mut seconds = Vec::new();
-    for (begin, end) in stretches(count, first, last) {
+    for (begin, end) in stretches(first, last, period_us) {
         let rows = sqlx::query(
             "SELECT span_us, ops, mean_ns, histogram FROM step_intervals WHERE step_id = ? AND at_us >= ? AND at_us <= ?
                  AND op = ? AND ramp = 0 AND coalesce(group_name, '') = ? AND at_us + span_us <= ? ORDER BY at_us",
@@ -70,15 +76,15 @@ pub(super) async fn series(
 }
 
 /// Which parts of the intervals between two instants are read: all, or stretches spread over them.
-fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
-    if count <= MAX_SECONDS {
+fn stretches(first: i64, last: i64, period_us: i64) -> Vec<(i64, i64)> {
+    if (last - first) / period_us < MAX_SECONDS {
         return vec![(first, last)];
     }
     let parts = MAX_SECONDS / STRETCH;
     (0..parts)
         .map(|part| {
             let begin = first + (last - first) / parts * part;
-            (begin, begin + PERIOD_US * (STRETCH - 1))
+            (begin, begin + period_us * (STRETCH - 1))
         })
         .collect()
 }
@@ -166,9 +172,9 @@ mod tests {
     #[test]
     fn a_long_step_is_read_in_stretches_spread_over_it() {
         let second = 1_000_000;
-        assert_eq!(stretches(600, 0, 599 * second), [(0, 599 * second)]);
+        assert_eq!(stretches(0, 599 * second, second), [(0, 599 * second)]);
         let week = 604_800;
-        let parts = stretches(week, 0, (week - 1) * second);
+        let parts = stretches(0, (week - 1) * second, second);
         assert_eq!(parts.len(), 256);
         let read: i64 = parts
             .iter()

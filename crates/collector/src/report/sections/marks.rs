@@ -78,7 +78,10 @@ pub(in crate::report) const MARKS: Statement = Statement {
 const AROUND: &str =
     "SELECT coalesce(group_name, '') AS group_name, op, at_us, span_us, ops, bytes, max_ns, response_max_ns, histogram
      FROM step_intervals
-     WHERE step_id = ? AND at_us > ? AND at_us < ? AND ramp = 0 ORDER BY at_us";
+     WHERE step_id = ? AND at_us > ? AND at_us < ? AND ramp = 0
+       -- Rows of 10 or 60 s do not tell what was before a mark from what was after.
+       AND EXISTS (SELECT 1 FROM steps AS s WHERE s.id = step_id AND s.resolution_s = 1)
+     ORDER BY at_us";
 
 pub(in crate::report) async fn marks(
     connection: &mut SqliteConnection,

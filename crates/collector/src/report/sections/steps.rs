@@ -57,6 +57,9 @@ pub struct StepReport {
     pub reason: Option<String>,
     pub start_us: Option<i64>,
     pub ended_us: Option<i64>,
+    /// Its rows of seconds are merged into rows of so many; 1: they are as recorded, 0: deleted.
+    #[serde(default = "one_second")]
+    pub resolution_s: i64,
     /// CPU time of the workers of all clients.
     #[serde(default)]
     pub cpu_user_s: Option<f64>,
@@ -89,6 +92,10 @@ pub struct StepReport {
     pub traffic: Vec<TrafficReport>,
     #[serde(default)]
     pub ops: Vec<OpReport>,
+}
+
+fn one_second() -> i64 {
+    1
 }
 
 /// What could be judged of a step: without it, that no flag was raised means nothing.

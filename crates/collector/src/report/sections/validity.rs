@@ -84,7 +84,29 @@ pub(in crate::report) fn checks(report: &Report) -> Vec<Check> {
     checks.extend(raised(steps, "windows"));
     checks.extend(raised(steps, "latencies"));
     checks.extend(repeats(steps));
+    checks.extend(resolution(steps));
     checks
+}
+
+/// How fine the time line is of which steps, where old rows were merged or deleted.
+fn resolution(steps: &[StepReport]) -> Option<Check> {
+    let of = |resolution_s, what: &str| {
+        let those = steps_of(steps, |step| step.resolution_s == resolution_s)?;
+        Some(format!("rows of seconds of {those} are {what}"))
+    };
+    let said: Vec<String> = [
+        of(10, "merged into rows of 10 s"),
+        of(60, "merged into rows of 60 s"),
+        of(0, "deleted"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let text = format!(
+        "{}; the results are those of the rows of seconds",
+        said.join("; ")
+    );
+    (!said.is_empty()).then(|| check("resolution", Verdict::Note, text))
 }
 
 fn check(name: &str, verdict: Verdict, text: impl Into<String>) -> Check {

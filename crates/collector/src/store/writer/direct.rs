@@ -9,7 +9,7 @@ use sqlx::SqliteConnection;
 
 /// Runs `work` on the connection. It blocks, and leaves neither statement nor borrowed handle behind; the transaction it
 /// finds stays open unless `work` ends it.
-pub(super) async fn directly<T>(
+pub(in crate::store) async fn directly<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

@@ -48,6 +48,8 @@ pub(crate) enum Haste {
     AtOnce,
     /// With the rows that are gathered.
     WithOthers,
+    /// At once, in a transaction of its own: rows that are gathered go on waiting.
+    Apart,
 }
 
 pub(super) struct Write<D, T> {
@@ -105,6 +107,8 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 #[derive(Default)]
 struct Group {
     writes: Vec<Box<dyn Pending>>,
+    /// Those that are committed before, on their own.
+    apart: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
     load: Load,
     /// When it is committed at the latest; `None`: it is empty.
@@ -174,6 +178,14 @@ impl Writer {
                 else => break,
             }
             self.take_queued(&mut group);
+            for write in std::mem::take(&mut group.apart) {
+                let writes = vec![write];
+                let alone = Group {
+                    writes,
+                    ..Group::default()
+                };
+                self.commit(alone).await;
+            }
             self.show(group.batches.get(shown..).unwrap_or_default())
                 .await;
             if group.is_due(Instant::now()) {
@@ -193,8 +205,13 @@ impl Writer {
 
     fn add_write(&mut self, group: &mut Group, write: Box<dyn Pending>) {
         let now = Instant::now();
-        if write.haste() == Haste::AtOnce {
-            self.calm.disturb(now);
+        match write.haste() {
+            Haste::Apart => {
+                group.apart.push(write);
+                return;
+            }
+            Haste::AtOnce => self.calm.disturb(now),
+            Haste::WithOthers => {}
         }
         let due = self.due(now);
         group.push_write(write, due);
@@ -218,7 +235,7 @@ impl Writer {
     }
 
     fn take_queued(&mut self, group: &mut Group) {
-        while group.writes.len() < GROUP_WRITES
+        while group.writes.len() + group.apart.len() < GROUP_WRITES
             && let Ok(write) = self.writes.try_recv()
         {
             self.add_write(group, write);

@@ -27,7 +27,7 @@ pub(in crate::report) const STATEMENTS: [Statement; 9] = [
 const STEPS: Statement = Statement {
     what: "steps",
     sql: "SELECT id, ordinal, repeat, attempt, phase, coalesce(target, '') AS target, coalesce(system, '') AS system,
-                 workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us
+                 workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us, resolution_s
           FROM steps AS s
           WHERE run_id = ? AND state <> 'planned'
             AND attempt = (SELECT max(attempt) FROM steps AS t WHERE t.run_id = s.run_id AND t.ordinal = s.ordinal)

@@ -1,0 +1,135 @@
+//! `benchmesh db prune`: asks the collector, or does it in a file that no collector has open.
+
+use crate::args::db::{PruneArguments, PruneTo};
+use crate::args::values::wall_clock;
+use crate::client::{CallError, Client};
+use crate::failure::{Outcome, wrong_usage};
+use crate::interrupts::Interrupts;
+use crate::output;
+use anyhow::Context;
+use benchmesh_collector::figures;
+use benchmesh_collector::model::MeshMicros;
+use benchmesh_collector::retention::{Progress, Request, Retainer, Retention};
+use benchmesh_collector::store::Store;
+use benchmesh_collector::store::prune::Resolution;
+use indicatif::ProgressBar;
+use std::path::Path;
+use std::time::SystemTime;
+use tokio::sync::watch;
+
+pub(super) async fn prune(arguments: PruneArguments) -> anyhow::Result<Outcome> {
+    let request = Request {
+        older: arguments.older,
+        to: match arguments.to {
+            PruneTo::TenSeconds => Resolution::TenSeconds,
+            PruneTo::Minute => Resolution::Minute,
+            PruneTo::Nothing => Resolution::Nothing,
+        },
+        keep_tags: arguments.keep,
+        dry_run: arguments.dry_run,
+    };
+    let mut interrupts = Interrupts::listen()?;
+    let shown = Shown::default();
+    let pruning = async {
+        match &arguments.db {
+            Some(file) => in_file(file, &request, &shown).await,
+            None => by_collector(&arguments.collector.collector, &request, &shown).await,
+        }
+    };
+    let done = tokio::select! {
+        done = pruning => Some(done?),
+        () = interrupts.first() => None,
+    };
+    shown.bar.finish_and_clear();
+    let Some(done) = done else {
+        output::print_notice(
+            "stopped; what was done is whole, and the same command goes on where it was",
+        );
+        return Ok(Outcome::Partial);
+    };
+    let count =
+        |count: u64, word| figures::plural(usize::try_from(count).unwrap_or(usize::MAX), word);
+    let what = format!(
+        "{} of {}",
+        count(done.steps_total, "step"),
+        count(done.runs_total, "run")
+    );
+    let size = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
+    output::print_notice(&match request.dry_run {
+        true => format!(
+            "rows of {what} would be {}, and samples of that time likewise; the database has {}, of which {} are in use",
+            request.to.done_to_rows(),
+            size(done.file_bytes),
+            size(done.used_bytes)
+        ),
+        false => format!(
+            "rows of {what} are {}: {} fewer; the database has {}, of which {} are in use",
+            request.to.done_to_rows(),
+            count(done.rows, "row"),
+            size(done.file_bytes),
+            size(done.used_bytes)
+        ),
+    });
+    Ok(Outcome::Done)
+}
+
+/// Its progress, drawn on a terminal only.
+struct Shown {
+    bar: ProgressBar,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            bar: ProgressBar::new(0).with_message("steps"),
+        }
+    }
+}
+
+impl Shown {
+    fn show(&self, progress: &Progress) {
+        self.bar.set_length(progress.steps_total);
+        self.bar.set_position(progress.steps);
+    }
+}
+
+async fn by_collector(address: &str, request: &Request, shown: &Shown) -> anyhow::Result<Progress> {
+    let mut client = Client::connect(address)
+        .await
+        .map_err(CallError::into_error)?;
+    let mut pruning = client.prune(request).await.map_err(CallError::into_error)?;
+    while let Some((progress, is_last)) = pruning.next().await.map_err(CallError::into_error)? {
+        if is_last {
+            return Ok(progress);
+        }
+        shown.show(&progress);
+    }
+    anyhow::bail!("the collector at {address} gave it up; its log says why")
+}
+
+async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Result<Progress> {
+    if !file.is_file() {
+        return Err(wrong_usage(format!(
+            "there is no database {}",
+            file.display()
+        )));
+    }
+    let store = Store::open(file)
+        .await
+        .with_context(|| format!("open {}", file.display()))?;
+    let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
+    let retainer = Retainer::new(store.clone(), Retention::default());
+    let (told, mut progress) = watch::channel(Progress::default());
+    let pruning = retainer.by_hand(request, MeshMicros(now), &told);
+    tokio::pin!(pruning);
+    let done = loop {
+        tokio::select! {
+            done = &mut pruning => break done,
+            Ok(()) = progress.changed() => shown.show(&progress.borrow_and_update()),
+        }
+    };
+    store.close().await;
+    done.with_context(|| format!("prune {}", file.display()))?;
+    Ok(told.borrow().clone())
+}
