@@ -42,12 +42,12 @@ const EXAMPLES: &[Example] = &[
         steps: 7,
     },
     Example {
-        name: "bytes",
+        name: "stdio",
         smaller: &[
             ("size     = \"256m\"", "size     = \"256k\""),
             ("cache    = \"cold\"", ""),
         ],
-        steps: 10,
+        steps: 13,
     },
     Example {
         name: "fill",
@@ -159,7 +159,7 @@ const EXAMPLES: &[Example] = &[
     Example {
         name: "bonnie",
         smaller: &[
-            ("size     = \"64m\"", "size     = \"64k\""),
+            ("size      = \"64m\"", "size      = \"64k\""),
             ("size      = \"1g\"", "size      = \"1m\""),
             ("size     = \"1g\"", "size     = \"1m\""),
             ("cache    = \"cold\"", ""),

@@ -203,7 +203,7 @@ fn an_archive_is_what_the_file_system_saw() {
 fn records_that_time_has_ended_are_what_the_file_system_saw() {
     needs!("fuse");
     let (_fs, _mesh, steps) = run(
-        "workload = \"bytes\"\nsize = \"64m\"\nbuffer = \"4k\"\nbs = 5000\nnumjobs = 2\nrate_iops = 50\nruntime = \"900ms\"\n\
+        "workload = \"io\"\nsize = \"64m\"\nbuffer = \"4k\"\nbs = 5000\nnumjobs = 2\nrate_iops = 50\nruntime = \"900ms\"\n\
          modes = [\"fwrite\"]",
     );
     let [step] = &steps[..] else {
@@ -220,8 +220,8 @@ fn records_that_time_has_ended_are_what_the_file_system_saw() {
 fn bytes_and_records_are_what_the_file_system_saw() {
     needs!("fuse");
     let (_fs, _mesh, steps) = run(
-        "workload = \"bytes\"\nsize = 100000\nbuffer = \"4k\"\nbs = 5000\nseeks = 50\nnumjobs = 2\n\
-         modes = [\"putc\", \"rewrite\", \"getc\", \"fwrite\", \"fread\", \"seek\"]",
+        "workload = \"io\"\nsize = 100000\nbuffer = \"4k\"\nbs = 5000\nseeks = 50\nnumjobs = 2\n\
+         modes = [\"putc\", \"rmw\", \"getc\", \"fwrite\", \"fread\", \"seek\"]",
     );
     assert_eq!(steps.len(), 6);
     for step in &steps {
@@ -244,7 +244,7 @@ fn bytes_and_records_are_what_the_file_system_saw() {
                 assert_eq!((writes, reads.0), ((50, 200_000), 0));
                 assert_eq!(places(Op::Write), buffers(25));
             }
-            "rewrite" => {
+            "rmw" => {
                 assert_eq!((writes, reads), ((50, 200_000), (50, 200_000)));
                 assert_eq!(offsets(Op::Read), offsets(Op::Write));
             }
@@ -263,7 +263,7 @@ fn bytes_and_records_are_what_the_file_system_saw() {
             other => panic!("{other}"),
         }
         let ops = match step.mode.as_str() {
-            "putc" | "rewrite" | "getc" => 50,
+            "putc" | "rmw" | "getc" => 50,
             "seek" => 100,
             _ => 40,
         };

@@ -65,8 +65,8 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
 /// What moves bytes in each workload, and in which mode.
 const MOVING: &[&str] = &[
     "workload = \"files\"\nfiles = 9\nsize = 10000\nappend = 5000\nverify = true\nmodes = [\"create\", \"read\", \"append\"]",
-    "workload = \"bytes\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
-     modes = [\"putc\", \"getc\", \"rewrite\", \"fwrite\", \"fread\", \"seek\"]",
+    "workload = \"io\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
+     modes = [\"putc\", \"getc\", \"rmw\", \"fwrite\", \"fread\", \"seek\"]",
     "workload = \"tree\"\nfiles = 20\ndirectories = 3\nsize = 10000\nverify = true\nmodes = [\"unpack\", \"read\"]",
     "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"read-write\"\nverify = true\nmodes = [\"in\", \"out\"]",
     "workload = \"copy\"\nfiles = 5\nsize = 70001\nway = \"direct\"\nverify = true\nmodes = [\"in\", \"out\"]",
@@ -112,7 +112,7 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
             | ("replay", "write") => writes,
             ("read" | "in" | "getc" | "fread" | "seek", _) | ("replay", "read") => reads,
             // Each byte is read and written.
-            ("rewrite", _) => {
+            ("rmw", _) => {
                 assert_eq!(reads.1, writes.1);
                 writes
             }

@@ -80,7 +80,6 @@ macro_rules! each_says_where_it_hangs {
 each_says_where_it_hangs! {
     files_say_where_they_hang: "files";
     io_says_where_it_hangs: "io";
-    bytes_say_where_they_hang: "bytes";
     tree_says_where_it_hangs: "tree";
     fill_says_where_it_hangs: "fill";
     copy_says_where_it_hangs: "copy";

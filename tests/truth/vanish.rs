@@ -28,7 +28,7 @@ const LOADS: &[(&str, &str)] = &[
     ),
     (
         "getc",
-        "workload = \"bytes\"\nsize = \"400k\"\nruntime = \"60s\"\nmodes = [\"getc\"]",
+        "workload = \"io\"\nsize = \"400k\"\nruntime = \"60s\"\nmodes = [\"getc\"]",
     ),
     (
         "walk",

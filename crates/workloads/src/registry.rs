@@ -9,10 +9,9 @@ use crate::params::ParamError;
 use crate::workloads;
 
 /// Every workload there is, in the order that documentation lists them.
-static ALL: [&dyn Workload; 9] = [
+static ALL: [&dyn Workload; 8] = [
     workloads::files::FILES,
     workloads::io::IO,
-    workloads::bytes::BYTES,
     workloads::copy::COPY,
     workloads::tree::TREE,
     workloads::fill::FILL,
@@ -42,6 +41,17 @@ pub fn find(name: &str) -> Option<&'static dyn Workload> {
         .iter()
         .copied()
         .find(|workload| workload.name() == name)
+}
+
+/// What takes the place of a workload that there was; `None` for any other name.
+pub fn successor(name: &str) -> Option<&'static str> {
+    match name {
+        "bytes" => Some(
+            "write workload = \"io\", with `rmw` for its mode `rewrite`, `end_fsync` for `fsync`, `randseed` for `seed`, \
+             and file-per = \"task\", ranges = \"whole\" and `numjobs` for `seekers`",
+        ),
+        _ => None,
+    }
 }
 
 /// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of a

@@ -180,7 +180,10 @@ pub(crate) fn arm_soon(task: &mut Task) -> MonoNanos {
 
 pub(crate) fn run(spec: &TaskSpec) -> Outcome {
     let task = registry::prepare(spec, &PrepareControl::silent());
-    let mut task = task.unwrap_or_else(|error| panic!("{}", crate::error_chain(&error)));
+    run_prepared(task.unwrap_or_else(|error| panic!("{}", crate::error_chain(&error))))
+}
+
+pub(crate) fn run_prepared(mut task: Task) -> Outcome {
     arm_soon(&mut task);
     let mut intervals = Vec::new();
     let end = task.run_to_end(&mut |interval| intervals.push(interval));

@@ -1,6 +1,5 @@
 //! The workloads, one folder each. None imports another; what two of them need belongs to a layer below.
 
-pub mod bytes;
 pub mod copy;
 pub mod files;
 pub mod fill;

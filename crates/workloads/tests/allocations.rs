@@ -133,7 +133,7 @@ fn a_worker_asks_for_no_memory() {
     let files = json!({"files": 200, "size": "10k", "append": 100, "xattr-size": 10});
     let io = json!({"size": "1m", "bs": "4k"});
     let mix = json!({"size": "1m", "bssplit": "4k/50:16k/50", "verify": true});
-    let bytes = json!({"size": "100k", "buffer": "1k", "bs": "1k", "seeks": 100});
+    let stdio = json!({"size": "100k", "buffer": "1k", "bs": "1k", "seeks": 100});
     let check = |name: &str, mode: &str, params: &Value| {
         let (asked, done) = asked(name, mode, params);
         assert!(done >= 50, "{name} {mode}: {done}");
@@ -174,8 +174,8 @@ fn a_worker_asks_for_no_memory() {
     for mode in ["randwrite", "randread", "randrw"] {
         check("io", mode, &deep);
     }
-    for mode in ["putc", "rewrite", "getc", "fwrite", "fread", "seek"] {
-        check("bytes", mode, &bytes);
+    for mode in ["putc", "getc", "fwrite", "fread", "rmw", "seek"] {
+        check("io", mode, &stdio);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The system calls of `bytes` and `io`, held against those of a bonnie++ that runs here: both are traced by strace.
+//! The system calls of `io`, held against those of a bonnie++ that runs here: both are traced by strace.
 //!
 //! Compared are the calls on the data file by kind and size, for 1 MiB. Tolerance: two lseek calls, for to go to the beginning
 //! takes bonnie++ more of them. Needs bonnie++ (1.92 or later) and strace; says so when it is skipped, and fails instead when
@@ -162,11 +162,11 @@ fn bytes_are_written_one_by_one_as_bonnie_writes_them() {
     let (theirs, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bonnie = bonnie(theirs.path(), false, BYTES);
     assert_eq!(count(&bonnie, "write", 1), BYTES, "{bonnie:?}");
-    let params = json!({"size": BYTES, "buffer": 1, "bs": 1, "fsync": true});
-    let putc = ours(own.path(), "bytes", "putc", &params);
+    let params = json!({"size": BYTES, "buffer": 1, "bs": 1, "end_fsync": true});
+    let putc = ours(own.path(), "io", "putc", &params);
     assert_eq!(count(&putc, "write", 1), BYTES, "{putc:?}");
     assert_eq!(count(&putc, "fsync", 0), 1, "{putc:?}");
-    let getc = ours(own.path(), "bytes", "getc", &params);
+    let getc = ours(own.path(), "io", "getc", &params);
     assert_eq!(count(&getc, "read", 1), BYTES, "{getc:?}");
 }
 
@@ -187,8 +187,8 @@ fn blocks_are_written_rewritten_and_read_as_bonnie_does() {
     assert_eq!(count(&write, "pwrite", 8192), blocks, "{write:?}");
     assert_eq!(count(&write, "fsync", 0), 1, "{write:?}");
     let own = tempfile::tempdir().unwrap();
-    let params = json!({"size": MIB, "buffer": "8k", "change": "one", "fsync": true});
-    let rewrite = ours(own.path(), "bytes", "rewrite", &params);
+    let params = json!({"size": MIB, "buffer": "8k", "change": "one", "end_fsync": true});
+    let rewrite = ours(own.path(), "io", "rmw", &params);
     assert_eq!(count(&rewrite, "read", 8192), blocks, "{rewrite:?}");
     assert_eq!(count(&rewrite, "write", 8192), blocks, "{rewrite:?}");
     assert_eq!(count(&rewrite, "fsync", 0), 1, "{rewrite:?}");

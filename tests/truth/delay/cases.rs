@@ -140,12 +140,12 @@ pub const SLOW: &[(&str, &[Slow])] = &[
         ],
     ),
     (
-        "workload = \"bytes\"\nsize = \"100k\"\n",
+        "workload = \"io\"\nsize = \"100k\"\n",
         &[
             ("buffer = \"1k\"\nmodes = [\"putc\"]", "putc", ONE_WRITE),
             ("buffer = \"1k\"\nmodes = [\"getc\"]", "getc", ONE_READ),
             (
-                "buffer = \"1k\"\nmodes = [\"rewrite\"]",
+                "buffer = \"1k\"\nmodes = [\"rmw\"]",
                 "rewrite",
                 Made::Of(&[Op::Read, Op::Write]),
             ),

@@ -88,12 +88,12 @@ pub const GROUPS: &[Group<Case>] = &[
     },
     Group {
         scratch: Scratch::Apart,
-        common: "workload = \"bytes\"\nsize = \"200k\"\n",
+        common: "workload = \"io\"\nsize = \"200k\"\n",
         cases: cases! {
             "modes = [\"putc\"]": Write "/w0" of 50, "putc";
             "modes = [\"getc\"]": Read "/w0" of 50, "getc";
-            "modes = [\"rewrite\"]": Read "/w0" of 50, "rewrite";
-            "modes = [\"rewrite\"]": Write "/w0" of 50, "rewrite";
+            "modes = [\"rmw\"]": Read "/w0" of 50, "rewrite";
+            "modes = [\"rmw\"]": Write "/w0" of 50, "rewrite";
             "modes = [\"fwrite\"]\nbs = \"4k\"": Write "/w0" of 50, "fwrite";
             "modes = [\"fread\"]\nbs = \"4k\"": Read "/w0" of 50, "fread";
             "modes = [\"seek\"]\nseeks = 50\nverify = true": Read "/w0" of 50, "seek";

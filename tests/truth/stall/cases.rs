@@ -51,7 +51,7 @@ const NAMES: &str = "workload = \"files\"\nfiles = 30\nsize = 100\ndirs = 7\n";
 const DIRECTORIES: &str =
     "workload = \"files\"\nfiles = 240\nsize = 100\ndirs = 1\nnumjobs = 8\nmodes = [\"stat\"]\n";
 const IO: &str = "workload = \"io\"\nsize = \"256k\"\nbs = \"8k\"\nnumjobs = 2\n";
-const BYTES: &str = "workload = \"bytes\"\nsize = \"200k\"\nnumjobs = 2\n";
+const STDIO: &str = "workload = \"io\"\nsize = \"200k\"\nnumjobs = 2\n";
 const TREE: &str =
     "workload = \"tree\"\nfiles = 60\ndirectories = 9\nsize = \"20k\"\nbs = \"4k\"\nnumjobs = 2\n";
 const FILL: &str = "workload = \"fill\"\namount = \"5m\"\nfile-size = \"1m\"\nbs = \"128k\"\n";
@@ -143,15 +143,15 @@ pub const GROUPS: &[Group<Case>] = &[
     },
     Group {
         scratch: Scratch::Apart,
-        common: BYTES,
+        common: STDIO,
         cases: cases! {
             "modes = [\"putc\"]": Write "/w" after 17, "putc" Offset;
             "modes = [\"getc\"]": Read "/w" after 17, "getc" Offset;
-            "modes = [\"rewrite\"]": Read "/w" after 17, "rewrite" Offset;
+            "modes = [\"rmw\"]": Read "/w" after 17, "rewrite" Offset;
             "modes = [\"fwrite\"]\nbs = 5000": Write "/w" after 17, "fwrite" Offset;
             "modes = [\"fread\"]\nbs = 5000": Read "/w" after 17, "fread" Offset;
             "modes = [\"seek\"]\nbs = 5000\nseeks = 60": Read "/w" after 17, "seek" Offset;
-            "modes = [\"putc\"]": Flush "/w" after 2, "close" Name;
+            "modes = [\"putc\"]": Flush "/w" after 1, "close" Name;
         },
     },
     Group {
@@ -236,12 +236,12 @@ pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
         ".dat",
         0,
     ),
-    (BYTES, "modes = [\"getc\"]", Op::Read, "/w", 0),
+    (STDIO, "modes = [\"getc\"]", Op::Read, "/w", 0),
     (TREE, "modes = [\"unpack\"]", Op::Write, "/f0", 0),
     (FILL, "modes = [\"fill\"]", Op::Create, "/f0", 0),
     (FILL, "modes = [\"hold\"]", Op::Statfs, "/w0", 4),
     (REPLAY, "", Op::Read, "old", 0),
-    (BYTES, "modes = [\"putc\"]", Op::Flush, "/w", 2),
+    (STDIO, "modes = [\"putc\"]", Op::Flush, "/w", 1),
     (IO, "modes = [\"read\"]", Op::Write, ".dat", 0),
     (FILES, "modes = [\"create\"]", Op::Rename, "state", 3),
 ];

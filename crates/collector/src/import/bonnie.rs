@@ -19,12 +19,12 @@ enum Unit {
 
 /// Phase, workload, mode and operation of each figure, in the order of the line.
 const FIGURES: [(&str, &str, &str, &str, Unit); 12] = [
-    ("characters", "bytes", "putc", "putc", Unit::Chars),
-    ("blocks", "bytes", "write", "write", Unit::Blocks),
-    ("blocks", "bytes", "rewrite", "rewrite", Unit::Blocks),
-    ("characters", "bytes", "getc", "getc", Unit::Chars),
-    ("blocks", "bytes", "read", "read", Unit::Blocks),
-    ("seeks", "bytes", "seek", "seek", Unit::PerSecond),
+    ("characters", "io", "putc", "putc", Unit::Chars),
+    ("blocks", "io", "write", "write", Unit::Blocks),
+    ("blocks", "io", "rmw", "rewrite", Unit::Blocks),
+    ("characters", "io", "getc", "getc", Unit::Chars),
+    ("blocks", "io", "read", "read", Unit::Blocks),
+    ("seeks", "io", "seek", "seek", Unit::PerSecond),
     (
         "sequential files",
         "files",

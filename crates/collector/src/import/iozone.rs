@@ -23,10 +23,10 @@ const COLUMNS: [Test; 13] = [
     ("io", "backread", "read"),
     ("io", "recrewrite", "write"),
     ("io", "strideread", "read"),
-    ("bytes", "fwrite", "fwrite"),
-    ("bytes", "frewrite", "fwrite"),
-    ("bytes", "fread", "fread"),
-    ("bytes", "freread", "fread"),
+    ("io", "fwrite", "fwrite"),
+    ("io", "frewrite", "fwrite"),
+    ("io", "fread", "fread"),
+    ("io", "freread", "fread"),
 ];
 /// The names above the columns end where their figures do, within this many characters, in every version: 3.397 has
 /// columns of 8, 3.429 of 9 and 10.
@@ -47,8 +47,8 @@ const THROUGHPUT: [(&str, Test); 13] = [
     ("mixed workload", ("io", "randrw", "mixed")),
     ("pwrite writers", ("io", "pwrite", "write")),
     ("pread readers", ("io", "pread", "read")),
-    ("fwriters", ("bytes", "fwrite", "fwrite")),
-    ("freaders", ("bytes", "fread", "fread")),
+    ("fwriters", ("io", "fwrite", "fwrite")),
+    ("freaders", ("io", "fread", "fread")),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

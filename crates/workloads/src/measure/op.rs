@@ -103,8 +103,8 @@ operations! {
         "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync \
          where asked, close both. Bytes: the file's content, once.";
     Putc "putc" ToTarget Worker
-        "One buffer's worth of bytes, each put into the buffer by a function call, then the write of the buffer; the \
-         last one of a file with its fsync where asked. Bytes: those of the buffer.";
+        "One buffer's worth of bytes, each put into the buffer by a function call, then the write of the buffer. \
+         Bytes: those of the buffer.";
     Rewrite "rewrite" ToTarget Worker
         "One buffer's worth of bytes: read, each byte taken and put back changed by a function call (or one byte \
          changed in place), lseek, write. Bytes: those of the buffer, once.";
@@ -112,8 +112,8 @@ operations! {
         "One buffer's worth of bytes: the read that fills the buffer, then each byte taken by a function call. \
          Bytes: those of the buffer.";
     Fwrite "fwrite" ToTarget Worker
-        "One record through the buffer, or as many as fill it, with the writes of the buffer that fall due; the last \
-         one of a file with the rest of the buffer and its fsync where asked. Bytes: the records.";
+        "One record through the buffer, or as many as fill it, with the writes of the buffer that fall due. \
+         Bytes: the records.";
     Fread "fread" FromTarget Worker
         "One record through the buffer, or as many as fill it, with the reads that fill the buffer. Bytes: the \
          records.";

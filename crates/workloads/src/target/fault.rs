@@ -33,6 +33,14 @@ impl From<Errno> for Fault {
 }
 
 impl Fault {
+    /// Of calls that ended like this, and what is wrong with what they have read; the default where nothing is.
+    pub(crate) fn of(calls: Result<(), CallError>, mismatches: Mismatches) -> Self {
+        Self {
+            failed: calls.err(),
+            mismatches,
+        }
+    }
+
     /// Of what was read by calls that all succeeded.
     pub(crate) fn found(mismatches: Mismatches) -> Result<(), Self> {
         match mismatches.is_empty() {

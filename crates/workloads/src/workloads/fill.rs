@@ -330,10 +330,5 @@ impl Load for FillLoad {
     }
 }
 
-/// A new file of the fill, for both the measured load and the laying out.
-fn open_new(root: &Dir, number: u64) -> Result<rustix::fd::OwnedFd, rustix::io::Errno> {
-    calls::open_new(root.fd(), &name_of(number))
-}
-
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! `io`: blocks of one file per worker, read and written with pread and pwrite, or many at once through io_uring.
+//! `io`: blocks of one file per worker, read and written with pread and pwrite, many at once through io_uring, or
+//! through a buffer as stdio has it.
 //!
 //! Each worker owns `w<index>.dat` in its task's directory, or a range of a file that it shares. An operation is one block; bytes are the block's. What fio
 //! also has is spelled and meant as fio does it, down to the access pattern advised to the kernel. Which operations come
@@ -16,6 +17,8 @@ mod ring;
 mod sequence;
 mod shared;
 mod sizes;
+mod stdio;
+mod stdio_spec;
 mod store;
 mod worker;
 mod writing;
@@ -32,7 +35,9 @@ use sequence::{Direction, Sequence, Shard};
 use shared::SharedFile;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stdio::Stdio;
 use store::Store;
+use worker::{IoWorker, Psync};
 use writing::Progress;
 
 /// The workload.
@@ -41,8 +46,9 @@ pub const IO: &dyn Workload = workload::<Job>();
 impl Definition for Job {
     const ABOUT: About = About {
         name: "io",
-        revision: 4,
-        summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other or many at once",
+        revision: 5,
+        summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other, many at \
+                  once or through stdio's buffer",
         modes: MODES,
         targets: &[&targets::DIRECTORY, &targets::DEVICE],
         bypass: Bypass::Sets {
@@ -155,7 +161,7 @@ enum Submission {
 
 impl Submission {
     fn of(job: &Job, store: &Store) -> Result<Submission, TaskError> {
-        if job.engine == Engine::Psync {
+        if job.engine != Engine::IoUring {
             return Ok(Submission::OneByOne);
         }
         if job.engine_by_default && store.is_memory() {
@@ -351,11 +357,13 @@ impl Load for IoLoad {
     }
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
-        Ok(match self.way {
-            Submission::Ring => Box::new(deep::DeepWorker::open(self, index)?),
-            Submission::OneByOne | Submission::Memory | Submission::Threads(..) => {
-                Box::new(worker::IoWorker::open(self, index)?)
-            }
+        let job = &self.job;
+        Ok(match (&self.way, job.stdio) {
+            (Submission::Ring, _) => Box::new(deep::DeepWorker::open(self, index)?),
+            (_, Some(spec)) => Box::new(IoWorker::open(self, index, |file| {
+                Stdio::new(spec, job, file)
+            })?),
+            (_, None) => Box::new(IoWorker::open(self, index, |file| Psync::new(job, file))?),
         })
     }
 
@@ -384,7 +392,8 @@ impl Load for IoLoad {
         if is_through {
             return self.store.set_generations(known.newest_only());
         }
-        match self.progress.sound() >= self.workers() {
+        // Other modes have blocks of another size than the engine `stdio` has written.
+        match self.progress.sound() >= self.workers() && self.job.stdio.is_none() {
             true => self.store.set_generations(known),
             false => Ok(()),
         }

@@ -34,9 +34,13 @@ pub(super) fn workload_of(
     };
     let found = registry::find(&name);
     if found.is_none() {
-        let remedy = match nearest(&name, known.iter().copied()) {
-            Some(candidate) => format!("did you mean `{candidate}`?"),
-            None => format!("there are {}", listed(known)),
+        let remedy = match (
+            registry::successor(&name),
+            nearest(&name, known.iter().copied()),
+        ) {
+            (Some(successor), _) => successor.to_owned(),
+            (None, Some(candidate)) => format!("did you mean `{candidate}`?"),
+            (None, None) => format!("there are {}", listed(known)),
         };
         mistakes.at(&name_at, format!("unknown workload `{name}`"), remedy);
     }

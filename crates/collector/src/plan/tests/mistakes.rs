@@ -245,7 +245,7 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("{io}size = \"1m\"\nioengine = \"libaio\"\n"),
             "p.toml:11:12: phase.1.ioengine",
-            "expected \"psync\" or \"io_uring\", found the text \"libaio\"",
+            "expected \"psync\", \"io_uring\" or \"stdio\", found the text \"libaio\"",
         ),
         (
             format!("{io}size = \"1m\"\nsettle = \"idel\"\n"),

@@ -85,3 +85,11 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_workload_that_became_a_part_of_another_says_so() {
+    let message = refused("[[phase]]\nworkload = \"bytes\"\n");
+    for part in ["unknown workload `bytes`", "workload = \"io\"", "`rmw`"] {
+        assert!(message.contains(part), "{message}");
+    }
+}

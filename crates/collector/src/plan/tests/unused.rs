@@ -27,9 +27,9 @@ fn a_key_without_effect_is_reported_with_its_line() {
             "p.toml:10:9: phase.1.fsync: has an effect only in the modes `create` and `append`",
         ),
         (
-            "bytes",
-            "modes = [\"getc\"]\nseeks = 10\n",
-            "p.toml:10:9: phase.1.seeks: has an effect only in the mode `seek`",
+            "io",
+            "modes = [\"getc\"]\nsize = \"1m\"\nseeks = 10\n",
+            "p.toml:11:9: phase.1.seeks: has an effect only in the mode `seek`",
         ),
         (
             "tree",
@@ -77,12 +77,12 @@ fn a_key_without_effect_is_reported_with_its_line() {
             "p.toml:12:9: phase.1.cache: `direct` bypasses the caches that would be warmed",
         ),
         (
-            "bytes",
+            "io",
             "modes = [\"fwrite\"]\nsize = \"1k\"\nbs = \"4k\"\n",
             "p.toml:11:6: phase.1.bs: is larger than the file",
         ),
         (
-            "bytes",
+            "io",
             "modes = [\"putc\"]\nsize = \"1k\"\nbuffer = \"1m\"\n",
             "p.toml:11:10: phase.1.buffer: is larger than the file",
         ),
@@ -97,9 +97,9 @@ fn a_key_without_effect_is_reported_with_its_line() {
             "p.toml:10:9: phase.1.loops: has an effect only in the modes `list`, ",
         ),
         (
-            "bytes",
-            "modes = [\"getc\"]\nloops = 0\n",
-            "p.toml:10:9: phase.1.loops: expected a whole number, 1 or more, found `0`",
+            "io",
+            "modes = [\"getc\"]\nsize = \"1m\"\nloops = 0\n",
+            "p.toml:11:9: phase.1.loops: expected a whole number, 1 or more, found `0`",
         ),
         (
             "copy",

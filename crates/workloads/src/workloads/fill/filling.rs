@@ -1,8 +1,8 @@
 //! The measured loop of `fill`: writing until there is enough.
 
 use super::filled::Finished;
+use super::name_of;
 use super::space::{ASK_AGAIN, Facts, Room, Space};
-use super::{name_of, open_new};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -109,8 +109,8 @@ impl FillWorker {
                     self.granted.fetch_add(room, Ordering::AcqRel);
                     (way.room, way.room_until) = (room, now.saturating_add(ASK_AGAIN));
                 }
-                (Room::Reached, _) => return Ok(Next::Reached),
-                (Room::AtFloor, facts) => return Ok(Next::AtFloor(facts)),
+                (Room::AtFloor, facts) if !self.may_fill_up() => return Ok(Next::AtFloor(facts)),
+                (Room::Reached | Room::AtFloor, _) => return Ok(Next::Reached),
             }
         }
         let left_in_file = match &way.current {
@@ -167,7 +167,7 @@ impl FillWorker {
             let number = way.files;
             way.files += 1;
             way.current = Some(Current {
-                file: open_new(&self.root, number)?,
+                file: calls::open_new(self.root.fd(), &name_of(number))?,
                 number,
                 bytes: 0,
             });
@@ -220,8 +220,7 @@ impl FillWorker {
                 .map_err(|errno| TaskError::io("ask for free space", errno))?;
             let bytes = match next {
                 Next::Write(bytes) => bytes,
-                Next::Reached => return self.laid_out(way),
-                Next::AtFloor(_) if self.may_fill_up() => return self.laid_out(way),
+                Next::Reached => break,
                 Next::AtFloor(facts) => {
                     let doing = format!("lay out the files: {}", self.at_floor(&way, facts));
                     return Err(TaskError::io(doing, Errno::NOSPC));
@@ -235,7 +234,7 @@ impl FillWorker {
                 .and_then(|()| self.write(&mut way, bytes));
             match written {
                 Ok(()) => {}
-                Err(failed) if self.is_end(failed.errno) => return self.laid_out(way),
+                Err(failed) if self.is_end(failed.errno) => break,
                 Err(failed) => {
                     let path = self.path(&way);
                     let doing = format!("write `{}`", path.display());
@@ -243,9 +242,6 @@ impl FillWorker {
                 }
             }
         }
-    }
-
-    fn laid_out(&self, mut way: FillProgress) -> Result<(), TaskError> {
         self.give_back(&mut way);
         self.finished.add(self.index, way.written);
         self.root.sync().map_err(TaskError::Sandbox)
@@ -303,16 +299,7 @@ impl Worker for FillWorker {
             })?;
             let bytes = match next {
                 Next::Write(bytes) => bytes,
-                Next::Reached => {
-                    self.give_back(&mut way);
-                    is_whole &= self.close_last(&mut way, recorder)?;
-                    break;
-                }
-                Next::AtFloor(_) if self.may_fill_up() => {
-                    self.give_back(&mut way);
-                    is_whole &= self.close_last(&mut way, recorder)?;
-                    break;
-                }
+                Next::Reached => break,
                 Next::AtFloor(facts) => {
                     return Err(OpError::Broken {
                         what: self.at_floor(&way, facts),
@@ -345,8 +332,6 @@ impl Worker for FillWorker {
                 Ok(()) => recorder.end(Op::Write, began, bytes),
                 Err(failed) if self.is_end(failed.errno) => {
                     recorder.idle();
-                    self.give_back(&mut way);
-                    is_whole &= self.close_last(&mut way, recorder)?;
                     break;
                 }
                 Err(failed) => {
@@ -358,7 +343,9 @@ impl Worker for FillWorker {
                 }
             }
         }
-        if is_whole {
+        self.give_back(&mut way);
+        let is_closed = self.close_last(&mut way, recorder)?;
+        if is_whole && is_closed {
             self.finished.add(self.index, way.written);
         }
         Ok(())

@@ -68,27 +68,10 @@ impl ReadWorker {
         read_at(file.as_fd(), buffer, block.offset)
     }
 
-    /// Sees whether a file of which the last block was read goes on.
-    fn end_after(&self, file: &OwnedFd, block: Block) -> Result<End, CallError> {
-        if !block.is_last || matches!(self.expected, Expected::Anything) {
-            return Ok(End::AsItShould);
-        }
-        let until = block.offset + block.bytes;
-        match read_at(file.as_fd(), &mut [0], until) {
-            Ok(()) => Ok(End::GoesOn(until)),
-            Err(CallError {
-                errno: Errno::NODATA,
-                ..
-            }) => Ok(End::AsItShould),
-            Err(failed) => Err(failed),
-        }
-    }
-
-    /// What is wrong in the block that was read, as far as it came.
-    fn check(&self, block: Block, read: &Result<End, CallError>) -> Mismatches {
-        let mut wrong = Mismatches::default();
+    /// What is wrong with the block that was read, as far as it came, and whether its file ends where it should.
+    fn fault(&self, file: &OwnedFd, block: Block, read: Result<(), CallError>) -> Fault {
         let came = match read {
-            Ok(_) => block.bytes,
+            Ok(()) => block.bytes,
             Err(failed) => {
                 let came = failed.offset.unwrap_or(0).saturating_sub(block.offset);
                 came.min(block.bytes)
@@ -96,9 +79,10 @@ impl ReadWorker {
         };
         let came = usize::try_from(came).unwrap_or(usize::MAX);
         let found = self.buffer.get(..came).unwrap_or_default();
+        let mut mismatches = Mismatches::default();
         match &self.expected {
-            Expected::Anything => {}
-            Expected::Zeros => wrong.compare_zeros(found, block.offset),
+            Expected::Anything => return Fault::of(read, mismatches),
+            Expected::Zeros => mismatches.compare_zeros(found, block.offset),
             Expected::Placed(content, generation) => {
                 let written = Written {
                     file: block.file,
@@ -106,14 +90,25 @@ impl ReadWorker {
                     bytes: block.bytes,
                     generation: *generation,
                 };
-                content.check_part(found, block.offset, &written, &mut wrong);
+                content.check_part(found, block.offset, &written, &mut mismatches);
             }
         }
-        if let Ok(End::GoesOn(offset)) = *read {
-            let found = Found::More;
-            wrong.add(Mismatch { offset, found });
-        }
-        wrong
+        let ends = match read {
+            Ok(()) if block.is_last => {
+                let offset = block.offset + block.bytes;
+                match read_at(file.as_fd(), &mut [0], offset) {
+                    Ok(()) => {
+                        let found = Found::More;
+                        mismatches.add(Mismatch { offset, found });
+                        Ok(())
+                    }
+                    Err(failed) if failed.errno == Errno::NODATA => Ok(()),
+                    failed => failed,
+                }
+            }
+            read => read,
+        };
+        Fault::of(ends, mismatches)
     }
 
     fn open(&self, file: u64) -> Result<OwnedFd, CallError> {
@@ -141,13 +136,6 @@ impl ReadWorker {
     }
 }
 
-/// Whether the file ends where it should.
-#[derive(Clone, Copy)]
-enum End {
-    AsItShould,
-    GoesOn(u64),
-}
-
 impl Worker for ReadWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         for (file, bytes) in self.files() {
@@ -161,18 +149,12 @@ impl Worker for ReadWorker {
                 let Some(began) = recorder.next(Op::Read, block.bytes) else {
                     return Ok(());
                 };
-                let read = match &open {
-                    Ok(open) => self.read(open, block),
-                    Err(failed) => Err(*failed),
-                };
-                let now = recorder.now();
-                let read = match (&open, read) {
-                    (Ok(open), Ok(())) => self.end_after(open, block),
-                    (_, read) => read.map(|()| End::AsItShould),
-                };
-                let fault = Fault {
-                    mismatches: self.check(block, &read),
-                    failed: read.err(),
+                let (now, fault) = match &open {
+                    Ok(open) => {
+                        let read = self.read(open, block);
+                        (recorder.now(), self.fault(open, block, read))
+                    }
+                    Err(failed) => (recorder.now(), Fault::from(*failed)),
                 };
                 if fault == Fault::default() {
                     recorder.end_at(now, Op::Read, began, block.bytes);

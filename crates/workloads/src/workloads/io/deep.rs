@@ -128,7 +128,7 @@ impl DeepWorker {
             waits: None,
             fsync_every: job.fsync_every(),
             unsynced: 0,
-            end_fsync: job.pattern.direction.writes() && job.end_fsync,
+            end_fsync: job.syncs_at_end(),
         })
     }
 
@@ -337,7 +337,9 @@ impl Worker for DeepWorker {
         outcome?;
         self.writing.ended(&self.sequence);
         match self.end_fsync {
-            true => file::sync_at_end(&self.file, &self.name, recorder),
+            true => file::end(&self.name, recorder, Op::Write, || {
+                Ok(rustix::fs::fsync(&self.file)?)
+            }),
             false => Ok(()),
         }
     }

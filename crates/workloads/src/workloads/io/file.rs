@@ -34,6 +34,8 @@ pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, Tas
         store.open(worker, flags).map_err(TaskError::Sandbox)?
     };
     let advice = match job.pattern.order {
+        // A program with stdio gives none.
+        _ if job.stdio.is_some() => return Ok(file),
         Order::EachOnce | Order::Drawn(_) => Advice::Random,
         Order::Strided(_) => Advice::Normal,
         Order::Forward | Order::Backward | Order::Same => Advice::Sequential,
@@ -91,23 +93,24 @@ fn no_direct(path: &Path) -> TaskError {
     }
 }
 
-/// After the last operation, whose errors it may tell.
-pub(super) fn sync_at_end(
-    file: &OwnedFd,
+/// What is to be done after the last operation, of whose errors it is one.
+pub(super) fn end(
     name: &str,
     recorder: &mut Recorder,
+    op: Op,
+    work: impl FnOnce() -> Result<(), CallError>,
 ) -> Result<(), OpError> {
     recorder.place(0);
-    let (began, synced) = recorder.untimed_since(Op::Write, || rustix::fs::fsync(file));
-    match synced {
+    let (began, ended) = recorder.untimed_since(op, work);
+    match ended {
         Ok(()) => Ok(()),
-        Err(errno) => {
+        Err(failed) => {
             let facts = ErrorFacts {
-                errno: errno.raw_os_error(),
+                errno: failed.errno.raw_os_error(),
                 path: name,
-                offset: None,
+                offset: failed.offset,
             };
-            recorder.error(Op::Write, began, &facts)
+            recorder.error(op, began, &facts)
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A task of `io` from its parameters: everything about it but where it works, and why it may not be.
 
-use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, SyncKind};
+use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, STDIO, STREAMS, SyncKind};
 use super::sequence::{Direction, Order, Pattern};
 use super::sizes::Sizes;
+use super::stdio_spec::StdioSpec;
 use super::zipf::Distribution;
 use crate::engine::author::*;
 
@@ -14,6 +15,8 @@ const MAX_WORKERS: u32 = 4096;
 const MAX_BUFFERS: u64 = 4 << 30;
 /// The least that direct I/O is aligned to anywhere.
 pub(super) const SECTOR: u64 = 512;
+/// bonnie++'s.
+const DEFAULT_SEEKS: u64 = 8000;
 /// iozone's.
 const DEFAULT_STRIDE_BLOCKS: u64 = 17;
 
@@ -28,6 +31,8 @@ pub(super) struct Job {
     /// Operations in flight per worker.
     pub depth: u32,
     pub engine: Engine,
+    /// Of a mode of the engine `stdio`.
+    pub stdio: Option<StdioSpec>,
     /// The plan does not name the engine.
     pub engine_by_default: bool,
     pub fallback: Fallback,
@@ -44,7 +49,11 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Job, ParamError> {
         let data = DataSpec::new(&keys.data, keys.verify)?;
-        let sizes = sizes(keys)?;
+        let stdio = StdioSpec::of(mode, keys)?;
+        let sizes = match &stdio {
+            Some(stdio) => Sizes::one(stdio.operation_bytes),
+            None => sizes(keys)?,
+        };
         let pattern = pattern(mode, keys, sizes)?;
         let job = Job {
             pattern,
@@ -56,7 +65,8 @@ impl Job {
                 _ => 0,
             },
             depth: keys.iodepth,
-            engine: keys.engine(),
+            engine: keys.engine(mode),
+            stdio,
             engine_by_default: keys.ioengine.is_none(),
             fallback: keys.fallback,
             direct: keys.direct,
@@ -67,11 +77,25 @@ impl Job {
             seed: keys.randseed,
             data,
         };
+        job.check_engine(mode)?;
         job.check_ranges()?;
         job.check_verify()?;
         job.check_depth()?;
         job.check_alignment(SECTOR)?;
         Ok(job)
+    }
+
+    /// A stream has modes of its own.
+    fn check_engine(&self, mode: &str) -> Result<(), ParamError> {
+        let message = match (self.engine == Engine::Stdio, self.stdio.is_some()) {
+            (true, false) => format!(
+                "mode `{mode}` has no buffer: stdio is for {}",
+                STDIO.join(", ")
+            ),
+            (false, true) => format!("mode `{mode}` goes through stdio; leave it out"),
+            (true, true) | (false, false) => return Ok(()),
+        };
+        Err(ParamError::of("ioengine", message))
     }
 
     /// How long each worker's file is.
@@ -83,10 +107,8 @@ impl Job {
     pub(super) fn whole_blocks(&self, bytes: u64) -> u64 {
         let offset = self.pattern.offset;
         match bytes.checked_sub(offset) {
-            Some(beyond) => {
-                let beyond = beyond.min(self.pattern.region);
-                offset + beyond - beyond % self.pattern.sizes.smallest()
-            }
+            Some(beyond) if beyond >= self.pattern.region => offset + self.pattern.region,
+            Some(beyond) => offset + beyond - beyond % self.pattern.sizes.smallest(),
             None => bytes - bytes % SECTOR_BYTES as u64,
         }
     }
@@ -105,7 +127,8 @@ impl Job {
             .sizes
             .largest()
             .saturating_mul(self.depth.into());
-        let largest = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let stdio = self.stdio.map_or(0, |stdio| stdio.buffer_bytes());
+        let largest = usize::try_from(blocks.saturating_add(stdio)).unwrap_or(usize::MAX);
         match blocks >= HUGE_FROM as u64 {
             true => buffers_of(largest).saturating_add(2 * HUGE_PAGE as u64),
             false => buffers_of(largest),
@@ -120,6 +143,10 @@ impl Job {
         }
     }
 
+    pub(super) fn syncs_at_end(&self) -> bool {
+        self.end_fsync && self.pattern.direction.writes()
+    }
+
     /// For a ring's slots.
     pub(super) fn depth_of_ring(&self) -> u16 {
         u16::try_from(self.depth).unwrap_or(u16::MAX)
@@ -131,6 +158,11 @@ impl Job {
             return Ok(());
         }
         let sizes = &self.pattern.sizes;
+        if self.stdio.is_some() {
+            let message =
+                "a stream goes through one range; use ranges = \"segmented\" or \"whole\"";
+            return Err(ParamError::of("ranges", message));
+        }
         let message = match (sizes.is_mix(), self.pattern.offset % sizes.smallest()) {
             (true, _) => "strided ranges take blocks of one size; use `bs` instead of `bssplit`",
             (false, 1..) => "strided ranges need an `offset` of whole blocks",
@@ -167,9 +199,14 @@ impl Job {
             let message = "every 4 KiB know their place, and `offset` is no multiple of that";
             return Err(ParamError::of("verify", message));
         }
+        if !self.pattern.region.is_multiple_of(4096) {
+            let message = "every 4 KiB know their place, and `size` is no multiple of that";
+            return Err(ParamError::of("verify", message));
+        }
         let is_shared = self.file_per != FilePer::Worker && self.ranges == Ranges::Whole;
         if let (Direction::Mixed(_), true) = (self.pattern.direction, is_shared) {
-            let message = "a read may meet another worker's write of the same block; use other `ranges` for rw and randrw";
+            let message = "a read may meet another worker's write of the same block; use other `ranges`, or a mode \
+                           that only reads";
             return Err(ParamError::of("verify", message));
         }
         if let (Direction::Mixed(_), 2..) = (self.pattern.direction, self.depth) {
@@ -182,11 +219,12 @@ impl Job {
     }
 
     fn check_depth(&self) -> Result<(), ParamError> {
-        if self.engine == Engine::Psync && self.depth > 1 {
-            return Err(ParamError::of(
-                "iodepth",
-                "psync has one operation in flight per worker; use ioengine = \"io_uring\", or more numjobs",
-            ));
+        if self.engine != Engine::IoUring && self.depth > 1 {
+            let message = format!(
+                "{} has one operation in flight per worker; use ioengine = \"io_uring\", or more numjobs",
+                self.engine.as_str()
+            );
+            return Err(ParamError::of("iodepth", message));
         }
         let buffers = self
             .pattern
@@ -254,7 +292,7 @@ fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
             ));
         }
         (Some(mix), None) => mix.clone(),
-        (None, bs) => Sizes::one(bs.unwrap_or(Bytes(4096)).0),
+        (None, _) => Sizes::one(keys.block().0),
     };
     let key = if keys.bssplit.is_some() {
         "bssplit"
@@ -281,7 +319,11 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
     if end.is_none_or(|end| i64::try_from(end).is_err()) {
         return Err(ParamError::of("size", "no file can be that large"));
     }
-    let region = keys.size.0 / unit * unit;
+    let region = match STREAMS.contains(&mode) {
+        // The last operation has what is left.
+        true => keys.size.0,
+        false => keys.size.0 / unit * unit,
+    };
     let order = order(mode, keys, &sizes, region)?;
     if let (Some(_), Some(_)) = (keys.loops, keys.io_size) {
         return Err(ParamError::of(
@@ -295,7 +337,13 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
             format!("{io_size} is less than one block of {}", Bytes(unit)),
         ));
     }
-    let ends_by_itself = keys.runtime.is_none() && keys.io_size.is_none();
+    let is_limited = keys.runtime.is_some() || keys.loops.is_some() || keys.io_size.is_some();
+    let io_size = match (mode, keys.seeks) {
+        ("seek", Some(seeks)) => Some(Bytes(seeks.saturating_mul(unit))),
+        ("seek", None) if !is_limited => Some(Bytes(DEFAULT_SEEKS * unit)),
+        _ => keys.io_size,
+    };
+    let ends_by_itself = keys.runtime.is_none() && io_size.is_none();
     Ok(Pattern {
         direction: direction(mode, keys),
         order,
@@ -303,15 +351,18 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
         offset: keys.offset.0,
         region,
         passes: keys.loops.or(ends_by_itself.then_some(1)),
-        io_size: keys.io_size.map(|io_size| io_size.0 / unit * unit),
+        io_size: io_size.map(|io_size| io_size.0 / unit * unit),
     })
 }
 
 fn direction(mode: &str, keys: &IoKeys) -> Direction {
     match mode {
-        "write" => Direction::WriteNew,
-        "rewrite" | "randwrite" | "recrewrite" => Direction::WriteOver,
+        "write" | "putc" | "fwrite" => Direction::WriteNew,
+        "rewrite" | "randwrite" | "recrewrite" | "frewrite" => Direction::WriteOver,
         "rw" | "randrw" => Direction::Mixed(keys.rwmixread),
+        // What is written has been read before.
+        "rmw" => Direction::Mixed(0),
+        "seek" if keys.rewrite_share > 0 => Direction::Mixed(100 - keys.rewrite_share),
         _ => Direction::Read,
     }
 }
@@ -325,6 +376,7 @@ fn order(mode: &str, keys: &IoKeys, sizes: &Sizes, region: u64) -> Result<Order,
         "backread" => Order::Backward,
         "strideread" => Order::Strided(stride_blocks(keys, sizes.smallest(), region)?),
         "recrewrite" => Order::Same,
+        "seek" => Order::Drawn(Distribution::Even),
         _ if !is_random(mode) => Order::Forward,
         // Which blocks of a mix have come already would take a table to know.
         _ => match keys.random_distribution {

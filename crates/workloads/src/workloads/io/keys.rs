@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 declare_keys! {
     #[derive(Debug)]
     pub(super) struct IoKeys {
-        /// Block size.
-        "bs" bs: Option<Bytes> = none("4k"), min 1, max "1g";
+        /// Block size; bytes of a record in `fwrite`, `frewrite` and `fread`, and of what `seek` reads at each place.
+        "bs" bs: Option<Bytes> = none("4k"), min 1, max "1g",
+            only "where blocks have a size of their own: not in `putc`, `getc` and `rmw`, which have the `buffer`'s"
+            if |_, scope| !["putc", "getc", "rmw"].contains(&scope.mode);
         /// A mix of block sizes instead of `bs`, such as `4k/60:64k/40`. Sizes without a percentage share what is left.
         /// Each is a multiple of the smallest, and random blocks are then drawn independently.
         "bssplit" bssplit: Option<Sizes> = none("one size, `bs`");
-        /// What each worker works on: that much of its file, rounded down to whole blocks.
+        /// What each worker works on: that much of its file, rounded down to whole blocks (not where it goes through
+        /// stdio).
         "size" size: Bytes = required;
         /// Where that begins. The file is longer by it.
         "offset" offset: Bytes = 0;
@@ -33,13 +36,14 @@ declare_keys! {
         "iodepth" iodepth: u32 = 1, min 1, max 1024;
         /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers. Without this key a
         /// target on tmpfs has psync at any `iodepth`: memory never waits, and a ring only costs time there; an event says
-        /// so.
-        "ioengine" ioengine: Option<Engine> = none("psync, and io_uring when `iodepth` is above 1");
+        /// so. `stdio`: through a buffer as stdio has it; the modes of this engine have it without this key, and no others
+        /// do.
+        "ioengine" ioengine: Option<Engine> = none("psync, io_uring when `iodepth` is above 1, stdio in its modes");
         /// `psync`: where the kernel refuses io_uring, `iodepth` threads per file do the same operations with pread and
         /// pwrite, and an event says so. `none`: the step fails and says what to do.
         "ioengine-fallback" fallback: Fallback = "none",
             only "with io_uring, that is with `iodepth` above 1 or ioengine = \"io_uring\""
-            if |keys, _| keys.engine() == Engine::IoUring;
+            if |keys, scope| keys.engine(scope.mode) == Engine::IoUring;
         /// Past the page cache (O_DIRECT).
         "direct" direct: bool = false;
         /// Percentage of the operations that read.
@@ -63,11 +67,21 @@ declare_keys! {
         "sync" sync: SyncKind = "none", in WRITING,
             only "where something is written: not with rwmixread = 100" if |keys, scope| keys.writes_in(scope.mode);
         /// An fsync after every so many writes, timed as a part of the last of them.
-        "fsync" fsync: u64 = 0, in WRITING,
+        "fsync" fsync: u64 = 0, in WRITING_BLOCKS,
             only "where something is written: not with rwmixread = 100" if |keys, scope| keys.writes_in(scope.mode);
         /// An fsync after the last write, within the worker's time.
         "end_fsync" end_fsync: bool = false, in WRITING,
             only "where something is written: not with rwmixread = 100" if |keys, scope| keys.writes_in(scope.mode);
+        /// Bytes of the buffer, which stands for that of stdio.
+        "buffer" buffer: Option<Bytes> = none("4k"), min 1, max "1g", in STREAMS;
+        /// What `rmw` changes of each buffer. `each`: every byte is taken, and another one put back, by a call. `one`: one
+        /// byte of it is changed in place, as bonnie++ rewrites blocks.
+        "change" change: Change = "each", in ["rmw"];
+        /// Places per worker. With `runtime`, until whichever comes first. bonnie++ has 8000 for all of its seekers
+        /// together.
+        "seeks" seeks: Option<u64> = none("8000, or no limit with `runtime`"), min 1, in ["seek"];
+        /// Percentage of the places that are written back.
+        "rewrite-share" rewrite_share: u32 = 10, min 0, max 100, in ["seek"];
         /// Seed of the random order and of the data.
         "randseed" randseed: u64 = 1;
         #[doc = data::VERIFY]
@@ -79,9 +93,15 @@ declare_keys! {
     }
 }
 
+const DEFAULT_BS: Bytes = Bytes(4096);
+
 const MIXED: &[&str] = &["rw", "randrw"];
 const RANDOM: &[&str] = &["randwrite", "randread", "randrw"];
-const WRITING: &[&str] = &[
+/// The modes of the engine `stdio`.
+pub(super) const STDIO: &[&str] = &["putc", "getc", "fwrite", "frewrite", "fread", "rmw", "seek"];
+/// Those that go through the file from its beginning to its end.
+pub(super) const STREAMS: &[&str] = &["putc", "getc", "fwrite", "frewrite", "fread", "rmw"];
+const WRITING_BLOCKS: &[&str] = &[
     "write",
     "rewrite",
     "randwrite",
@@ -89,7 +109,28 @@ const WRITING: &[&str] = &[
     "randrw",
     "recrewrite",
 ];
-const READ_ONLY: &[&str] = &["read", "reread", "randread", "backread", "strideread"];
+const WRITING: &[&str] = &[
+    "write",
+    "rewrite",
+    "randwrite",
+    "rw",
+    "randrw",
+    "recrewrite",
+    "putc",
+    "fwrite",
+    "frewrite",
+    "rmw",
+    "seek",
+];
+const READ_ONLY: &[&str] = &[
+    "read",
+    "reread",
+    "randread",
+    "backread",
+    "strideread",
+    "getc",
+    "fread",
+];
 const READING: &[&str] = &[
     "read",
     "reread",
@@ -98,14 +139,23 @@ const READING: &[&str] = &[
     "randrw",
     "backread",
     "strideread",
+    "getc",
+    "fread",
+    "rmw",
+    "seek",
 ];
 
 impl IoKeys {
-    pub(super) fn engine(&self) -> Engine {
+    pub(super) fn engine(&self, mode: &str) -> Engine {
         self.ioengine.unwrap_or(match self.iodepth {
+            _ if STDIO.contains(&mode) => Engine::Stdio,
             1 => Engine::Psync,
             _ => Engine::IoUring,
         })
+    }
+
+    pub(super) fn block(&self) -> Bytes {
+        self.bs.unwrap_or(DEFAULT_BS)
     }
 
     fn writes_in(&self, mode: &str) -> bool {
@@ -141,6 +191,15 @@ declare_words! {
     pub(super) enum Engine {
         Psync = "psync",
         IoUring = "io_uring",
+        Stdio = "stdio",
+    }
+}
+
+declare_words! {
+    /// What `rmw` changes of a buffer.
+    pub(super) enum Change {
+        Each = "each",
+        One = "one",
     }
 }
 

@@ -80,4 +80,53 @@ pub(super) const MODES: &[ModeInfo] = &[
         FILES,
         WRITE,
     ),
+    mode(
+        "putc",
+        "a new file a byte at a time, through stdio: each byte is put into the buffer by a call, and a full buffer is \
+         written; an operation is one buffer",
+        Data::Nothing,
+        &[Op::Putc],
+    ),
+    mode(
+        "getc",
+        "the file a byte at a time, through stdio: an empty buffer is filled by one read, and each byte is taken by a call; \
+         an operation is one buffer",
+        FILES,
+        &[Op::Getc],
+    ),
+    mode(
+        "fwrite",
+        "a new file in records of `bs` through stdio's buffer, whole buffers of a larger record past it; an operation is one \
+         record, or as many as fill the buffer",
+        Data::Nothing,
+        &[Op::Fwrite],
+    ),
+    mode(
+        "frewrite",
+        "the existing file in records of `bs` through stdio's buffer, as iozone's frewrite does; an operation is that of \
+         `fwrite`",
+        FILES,
+        &[Op::Fwrite],
+    ),
+    mode(
+        "fread",
+        "the file in records of `bs` through stdio's buffer, whole buffers of a larger record past it; an operation is one \
+         record, or as many as fill the buffer",
+        FILES,
+        &[Op::Fread],
+    ),
+    mode(
+        "rmw",
+        "the file a buffer at a time, as bonnie++ rewrites it: read, changed (`change`), lseek, written back; an operation is \
+         one buffer",
+        FILES,
+        &[Op::Rewrite],
+    ),
+    mode(
+        "seek",
+        "random places of the file, multiples of `bs`, as bonnie++ seeks: lseek, read; some (`rewrite-share`) are sought \
+         again and written back at once",
+        FILES,
+        &[Op::Seek],
+    ),
 ];

@@ -1,90 +1,84 @@
-//! The measured loop of `io` with one operation at a time.
+//! The measured loop of `io` with one operation at a time, and how the engine `psync` carries one out.
 
+use super::job::Job;
 use super::sequence::{Next, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
 
 /// To put a stamp into so many bytes takes no longer than to record an operation.
 const CHEAP_BYTES: u64 = 16 << 10;
 /// As direct I/O wants it.
 const PAGE_BYTES: usize = 4096;
 
-pub(super) struct IoWorker {
+/// How an operation reaches the kernel.
+pub(super) trait Access: Send {
+    /// Before the first operation.
+    fn begin(&mut self, _recorder: &Recorder) {}
+
+    /// What it is recorded as.
+    fn op(&self, next: Next) -> Op;
+
+    /// What it is recorded to have moved.
+    fn bytes(&self, next: Next) -> u64;
+
+    /// Whether there is something to check afterwards.
+    fn reads(&self, next: Next) -> bool;
+
+    /// An error without an offset is one of the operation's.
+    fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError>;
+
+    /// As which operation its work after the last one counts; `None`: there is none.
+    fn end_op(&self) -> Option<Op>;
+
+    fn end(&mut self) -> Result<(), CallError>;
+}
+
+/// pread and pwrite.
+pub(super) struct Psync {
     file: OwnedFd,
-    name: String,
-    block: Pages,
-    pool: EntropyPool,
-    /// Where what is read goes.
-    read_at: usize,
-    /// Where the block of the operation begins.
-    from: usize,
-    sequence: Sequence,
-    writing: Writing,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
     unsynced: u64,
     end_fsync: bool,
-    /// Next to nothing lies between two operations that need no block made: they share a reading of the clock.
-    follows: bool,
 }
 
-impl IoWorker {
-    pub(super) fn open(load: &IoLoad, index: u32) -> Result<IoWorker, TaskError> {
-        let job = &load.job;
-        let shards = load.shards();
-        let (owner, shard) = (
-            index / shards,
-            Shard {
-                index: index % shards,
-                of: shards,
-            },
-        );
-        let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
-        let writing = Writing::of(load, owner, shard);
-        let pool = EntropyPool::of(&writing.content, bs);
-        // What is read has a place of its own behind the blocks that are written.
-        let read_at = match job.pattern.direction.writes() {
-            true => pool.length().next_multiple_of(PAGE_BYTES),
-            false => 0,
-        };
-        let bytes = read_at + bs;
-        let doing = || format!("get a buffer of {bytes} bytes");
-        // What matters for huge pages is the size of a block.
-        let block = if bs < HUGE_FROM {
-            Pages::small(bytes)
-        } else {
-            Pages::new(bytes)
-        };
-        let mut block = block.map_err(|error| TaskError::io(doing(), error))?;
-        let blocks = block.get_mut(..read_at).unwrap_or_default();
-        pool.fill(&writing.content, blocks);
-        let sequence = load.sequence(owner, shard);
-        Ok(IoWorker {
-            file: file::open(job, load.data(), owner)?,
-            name: load.data().name(owner),
-            block,
-            pool,
-            read_at,
-            from: 0,
-            follows: sequence.is_cheap() && !writing.content.is_made_anew(),
-            writing,
-            sequence,
+impl Psync {
+    pub(super) fn new(job: &Job, file: OwnedFd) -> Psync {
+        Psync {
+            file,
             fsync_every: job.fsync_every(),
             unsynced: 0,
-            end_fsync: job.pattern.direction.writes() && job.end_fsync,
-        })
+            end_fsync: job.syncs_at_end(),
+        }
+    }
+}
+
+impl Access for Psync {
+    #[inline(always)]
+    fn op(&self, next: Next) -> Op {
+        next.op()
     }
 
-    #[inline]
-    fn act(&mut self, next: Next) -> Result<(), Errno> {
-        let block = part(&mut self.block, self.from, next);
+    #[inline(always)]
+    fn bytes(&self, next: Next) -> u64 {
+        next.bytes
+    }
+
+    #[inline(always)]
+    fn reads(&self, next: Next) -> bool {
+        !next.writes
+    }
+
+    #[inline(always)]
+    fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError> {
+        let fd = self.file.as_fd();
         if !next.writes {
-            return read_at(self.file.as_fd(), block, next.offset).map_err(|it| it.errno);
+            return read_at(fd, memory.block_to_read(next), next.offset)
+                .map_err(|it| it.errno.into());
         }
-        write_at(self.file.as_fd(), block, next.offset).map_err(|it| it.errno)?;
+        write_at(fd, memory.block_to_write(next), next.offset).map_err(|it| it.errno)?;
         self.unsynced += 1;
         if self.unsynced >= self.fsync_every {
             self.unsynced = 0;
@@ -93,28 +87,64 @@ impl IoWorker {
         Ok(())
     }
 
-    /// Records an operation that came to its end at `now`; what was read is checked after that.
-    #[inline]
-    fn succeeded(
-        &mut self,
-        recorder: &mut Recorder,
-        next: Next,
-        began: Began,
-    ) -> Result<(), OpError> {
-        let op = next.op();
-        if next.writes || !self.writing.content.verifies() {
-            recorder.end(op, began, next.bytes);
-            return Ok(());
-        }
-        let now = recorder.now();
-        let wrong = self
-            .writing
-            .check(part(&mut self.block, self.from, next), next);
-        if !wrong.is_empty() {
-            return recorder.mismatch(op, began, &self.name, &wrong);
-        }
-        recorder.end_at(now, op, began, next.bytes);
-        Ok(())
+    fn end_op(&self) -> Option<Op> {
+        self.end_fsync.then_some(Op::Write)
+    }
+
+    fn end(&mut self) -> Result<(), CallError> {
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+}
+
+/// The blocks of a worker: those that it writes, and behind them a place for what it reads.
+pub(super) struct BlockMemory {
+    pages: Pages,
+    pool: EntropyPool,
+    read_at: usize,
+    /// Where the block to be written begins.
+    from: usize,
+}
+
+impl BlockMemory {
+    fn new(job: &Job, content: &Content) -> Result<BlockMemory, TaskError> {
+        let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
+        let pool = EntropyPool::of(content, bs);
+        let read_at = match job.pattern.direction.writes() {
+            true => pool.length().next_multiple_of(PAGE_BYTES),
+            false => 0,
+        };
+        let bytes = read_at + bs;
+        let doing = || format!("get a buffer of {bytes} bytes");
+        // What matters for huge pages is the size of a block.
+        let pages = if bs < HUGE_FROM {
+            Pages::small(bytes)
+        } else {
+            Pages::new(bytes)
+        };
+        let mut pages = pages.map_err(|error| TaskError::io(doing(), error))?;
+        pool.fill(content, pages.get_mut(..read_at).unwrap_or_default());
+        Ok(BlockMemory {
+            pages,
+            pool,
+            read_at,
+            from: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn block_to_write(&mut self, next: Next) -> &mut [u8] {
+        part(&mut self.pages, self.from, next)
+    }
+
+    #[inline(always)]
+    fn block_to_read(&mut self, next: Next) -> &mut [u8] {
+        part(&mut self.pages, self.read_at, next)
+    }
+
+    /// What is to be written, and where what is read goes.
+    pub(super) fn both(&mut self, next: Next) -> (&mut [u8], &mut [u8]) {
+        let (written, read) = self.pages.split_at_mut(self.read_at);
+        (part(written, self.from, next), part(read, 0, next))
     }
 }
 
@@ -125,29 +155,88 @@ fn part(block: &mut [u8], from: usize, next: Next) -> &mut [u8] {
     block.get_mut(from..end).unwrap_or_default()
 }
 
-impl Worker for IoWorker {
+pub(super) struct IoWorker<A> {
+    access: A,
+    name: String,
+    memory: BlockMemory,
+    sequence: Sequence,
+    writing: Writing,
+    /// Next to nothing lies between two operations that need no block made: they share a reading of the clock.
+    follows: bool,
+}
+
+impl<A: Access> IoWorker<A> {
+    pub(super) fn open(
+        load: &IoLoad,
+        index: u32,
+        access: impl FnOnce(OwnedFd) -> A,
+    ) -> Result<IoWorker<A>, TaskError> {
+        let job = &load.job;
+        let shards = load.shards();
+        let (owner, shard) = (
+            index / shards,
+            Shard {
+                index: index % shards,
+                of: shards,
+            },
+        );
+        let writing = Writing::of(load, owner, shard);
+        let sequence = load.sequence(owner, shard);
+        Ok(IoWorker {
+            access: access(file::open(job, load.data(), owner)?),
+            name: load.data().name(owner),
+            memory: BlockMemory::new(job, &writing.content)?,
+            follows: sequence.is_cheap() && !writing.content.is_made_anew(),
+            writing,
+            sequence,
+        })
+    }
+
+    /// Records an operation that came to its end at `now`; what was read is checked after that.
+    #[inline]
+    fn succeeded(
+        &mut self,
+        recorder: &mut Recorder,
+        next: Next,
+        began: Began,
+    ) -> Result<(), OpError> {
+        let (op, bytes) = (self.access.op(next), self.access.bytes(next));
+        if !self.access.reads(next) || !self.writing.content.verifies() {
+            recorder.end(op, began, bytes);
+            return Ok(());
+        }
+        let now = recorder.now();
+        let wrong = self.writing.check(self.memory.block_to_read(next), next);
+        if !wrong.is_empty() {
+            return recorder.mismatch(op, began, &self.name, &wrong);
+        }
+        recorder.end_at(now, op, began, bytes);
+        Ok(())
+    }
+}
+
+impl<A: Access> Worker for IoWorker<A> {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        self.access.begin(recorder);
         let mut follows = self.follows;
         while let Some(next) = self.sequence.next() {
-            let op = next.op();
-            self.from = self.read_at;
+            let (op, bytes) = (self.access.op(next), self.access.bytes(next));
             if next.writes {
-                self.from = self.pool.at(0, next.offset);
-                self.writing
-                    .place(part(&mut self.block, self.from, next), next);
+                self.memory.from = self.memory.pool.at(0, next.offset);
+                self.writing.place(self.memory.block_to_write(next), next);
             }
             recorder.place_at(0, next.offset);
             let began = match follows && (!next.writes || next.bytes <= CHEAP_BYTES) {
-                true => recorder.next_back_to_back(op, next.bytes),
-                false => recorder.next(op, next.bytes),
+                true => recorder.next_back_to_back(op, bytes),
+                false => recorder.next(op, bytes),
             };
             let Some(began) = began else {
                 break;
             };
             follows = self.follows;
-            match self.act(next) {
+            match self.access.carry_out(next, &mut self.memory) {
                 Ok(()) => self.succeeded(recorder, next, began)?,
-                Err(errno) => {
+                Err(failed) => {
                     self.writing.failed |= next.writes;
                     // To tell what failed takes longer than many an operation.
                     follows = false;
@@ -155,18 +244,23 @@ impl Worker for IoWorker {
                         op,
                         began,
                         &ErrorFacts {
-                            errno: errno.raw_os_error(),
+                            errno: failed.errno.raw_os_error(),
                             path: &self.name,
-                            offset: Some(next.offset),
+                            offset: failed.offset.or(Some(next.offset)),
                         },
                     )?;
                 }
             }
         }
-        self.writing.ended(&self.sequence);
-        match self.end_fsync {
-            true => file::sync_at_end(&self.file, &self.name, recorder),
-            false => Ok(()),
+        if let Some(op) = self.access.end_op() {
+            let (access, writing) = (&mut self.access, &mut self.writing);
+            file::end(&self.name, recorder, op, || {
+                let ended = access.end();
+                writing.failed |= ended.is_err();
+                ended
+            })?;
         }
+        self.writing.ended(&self.sequence);
+        Ok(())
     }
 }

@@ -51,8 +51,8 @@ pub(super) struct Writing {
     next: u64,
     /// Random data that are not checked: a new stamp per block is enough.
     only_stamps: bool,
-    /// A block of a mix may be read in another cut than it was written in.
-    is_mix: bool,
+    /// A block may be read in another cut than it was written in.
+    is_cut_anew: bool,
     is_alone: bool,
     progress: Arc<Progress>,
 }
@@ -68,7 +68,7 @@ impl Writing {
             next: Random::of(&[MonoNanos::now().0, load.file_id(file), shard.index.into()])
                 .next_u64(),
             only_stamps: load.job.data == DataSpec::default(),
-            is_mix: load.job.pattern.sizes.is_mix(),
+            is_cut_anew: load.job.pattern.sizes.is_mix() || load.job.stdio.is_some(),
             is_alone: shard.of == 1,
             progress: Arc::clone(&load.progress),
         }
@@ -112,7 +112,7 @@ impl Writing {
     #[inline]
     pub(super) fn check_piece(&self, piece: &[u8], offset: u64, checked: &mut Checked) {
         let Checked { allowed, wrong } = checked;
-        match self.is_mix || self.generations.torn || self.failed {
+        match self.is_cut_anew || self.generations.torn || self.failed {
             false => self.content.check(piece, self.file, offset, allowed, wrong),
             true => self
                 .content

@@ -61,11 +61,6 @@ impl Connection {
         })
     }
 
-    /// Where it leads to, for messages.
-    pub(super) fn peer(&self) -> &str {
-        &self.peer
-    }
-
     /// Fills the buffer from the peer, and says how much there is as long as it is not full. An end before that is an
     /// error.
     pub(super) fn receive(
@@ -112,6 +107,23 @@ impl Connection {
             arrived if arrived == sent => Ok(()),
             arrived => Err(ConnectionError::Disagreed { sent, arrived }),
         }
+    }
+
+    /// Counts an operation that failed on the path at this moment; the load goes on.
+    #[cold]
+    pub(super) fn count(
+        &self,
+        error: &io::Error,
+        op: Op,
+        began: Began,
+        recorder: &mut Recorder,
+    ) -> Result<(), OpError> {
+        let facts = ErrorFacts {
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            path: &self.peer,
+            offset: None,
+        };
+        recorder.error(op, began, &facts)
     }
 
     /// What a trouble means for the task: nothing when it was stopped, otherwise an error that is counted and ends it.

@@ -11,6 +11,9 @@ const MODES_ACROSS: usize = 8;
 /// Modes of links that the link matrix shows.
 const OF_MATRIX: [&str; 2] = ["throughput", "ping"];
 
+/// Operations that only bonnie++ and the modes after it have.
+const OF_BONNIE: [&str; 4] = ["putc", "getc", "rewrite", "seek"];
+
 /// Lines of one group, mode and operation.
 struct Series<'r> {
     keys: Vec<String>,
@@ -150,7 +153,8 @@ fn chosen(
     match matrix {
         // bonnie++: a line per target, a column per mode. Elsewhere a row per mode.
         [] => {
-            let bytewise = lines.iter().all(|line| line.workload() == "bytes");
+            let mut ops = lines.iter().filter_map(|line| line.op);
+            let bytewise = ops.any(|op| OF_BONNIE.contains(&op.op.as_str()));
             match (what, where_to) {
                 ([_, ..], [_, ..]) if bytewise && few_modes => (where_to.to_vec(), modes),
                 ([_, ..], [_, ..]) => (modes, where_to.to_vec()),

@@ -176,7 +176,7 @@ fn bonnie_has_a_line_per_target() {
     for target in ["nfs", "cephfs"] {
         for mode in ["putc", "seek"] {
             let at = i64::try_from(steps.len()).unwrap() + 1;
-            let mut one = measured(at, mode, &[("target", target), ("workload", "bytes")], 1.0);
+            let mut one = measured(at, mode, &[("target", target), ("workload", "io")], 1.0);
             if mode == "seek" {
                 one.ops[0].bytes = one.ops[0].ops * 16_384;
             }

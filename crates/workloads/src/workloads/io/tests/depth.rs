@@ -47,7 +47,7 @@ fn each_mode_counts_every_block_at_any_depth() {
             "size": "140k", "bs": "4k", "numjobs": 2, "fsync": fsync, "direct": direct,
             "iodepth": depth, "ioengine": "io_uring", "loops": 2,
         });
-        for mode in MODES {
+        for mode in block_modes() {
             let (end, intervals) = scene.run(mode.name, params.clone());
             let place = format!("{} at {depth}", mode.name);
             assert_eq!((end.state, &end.error), (End::Done, &None), "{place}");

@@ -79,7 +79,17 @@ fn each_mode_works_on_each_workers_part_of_a_device() {
             .as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        for mode in MODES {
+        let is_plain = more == json!({});
+        if is_plain {
+            // One operation of the engine `stdio` is as large, and a pass of `seek` reads all.
+            params["buffer"] = json!("16k");
+            params["rewrite-share"] = json!(0);
+            params["loops"] = json!(1);
+        }
+        let modes = MODES
+            .iter()
+            .filter(|mode| is_plain || !keys::STDIO.contains(&mode.name));
+        for mode in modes {
             let (end, intervals) = run(&device.spec(mode.name, params.clone(), &more.to_string()));
             let place = format!("{} {params}", mode.name);
             assert_eq!(

@@ -92,7 +92,7 @@ fn parameters_are_refused_by_name() {
     check(
         json!({"size": "1m", "ioengine": "libaio"}),
         "ioengine",
-        "expected \"psync\" or \"io_uring\"",
+        "expected \"psync\", \"io_uring\" or \"stdio\"",
     );
     check(
         json!({"size": "1m", "ioengine-fallback": "threads"}),

@@ -6,10 +6,9 @@
 use super::super::connection::{Connection, ConnectionError};
 use super::super::datagram::{Header, read_response};
 use super::super::keys::{Requests, Wait};
-use super::super::socket::is_pause;
 use super::channel::Inbox;
 use super::requests_in_flight::RequestsInFlight;
-use super::stream_sender::{Path, is_full, is_transient};
+use super::stream_sender::{Path, has_no_room, is_transient};
 use crate::engine::author::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -127,18 +126,14 @@ impl UdpRequester {
                     self.in_flight.sent(now);
                     self.left -= 1;
                 }
-                Err(error) if is_pause(&error) || is_full(&error) => {
+                Err(error) if has_no_room(&error) => {
                     recorder.look(now);
                     return Ok(Filled::Full);
                 }
                 Err(error) if is_transient(&error) => {
-                    let facts = ErrorFacts {
-                        errno: error.raw_os_error().unwrap_or(libc::EIO),
-                        path: self.connection.peer(),
-                        offset: None,
-                    };
-                    let went_on = recorder.error(Op::Request, Began::at(now), &facts);
-                    went_on.map_err(RequestError::Ended)?;
+                    self.connection
+                        .count(&error, Op::Request, Began::at(now), recorder)
+                        .map_err(RequestError::Ended)?;
                 }
                 Err(error) => return Err(error.into()),
             }

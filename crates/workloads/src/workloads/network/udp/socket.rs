@@ -1,11 +1,12 @@
 //! UDP sockets with large buffers, and the system calls that move several datagrams at once.
 //!
-//! Sending: one large buffer that the kernel cuts (UDP_SEGMENT), or sendmmsg, or one datagram per call. Receiving:
-//! recvmmsg, with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
+//! Sending: sendmmsg, with messages that the kernel cuts into datagrams (UDP_SEGMENT) where it can. Receiving: recvmmsg,
+//! with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
 //! what stands in a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
 
 use super::super::socket::BLOCK_AT_MOST;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
@@ -89,86 +90,72 @@ fn set(
     }
 }
 
-/// How several datagrams reach the kernel in one call.
+/// How many datagrams reach the kernel in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Batching {
-    /// So many in one buffer, which the kernel cuts.
-    Segments(usize),
-    /// So many in one sendmmsg.
-    Messages(usize),
+pub(super) struct Batching {
+    messages: usize,
+    /// Datagrams of each message, which the kernel cuts where there are several.
+    pub segments: usize,
 }
 
 impl Batching {
-    /// The largest one for datagrams of that size where the kernel cuts.
-    pub(super) fn segments(datagram_bytes: usize) -> Self {
-        let fit = MESSAGE_BYTES.saturating_sub(64) / datagram_bytes.max(1);
-        Self::Segments(fit.clamp(1, SEGMENTS))
-    }
+    /// A message of each datagram.
+    pub(super) const UNCUT: Self = Self {
+        messages: MESSAGES,
+        segments: 1,
+    };
 
-    pub(super) const MESSAGES: Self = Self::Messages(MESSAGES);
+    /// One message of as many datagrams of that size as the kernel cuts.
+    pub(super) fn cut(datagram_bytes: usize) -> Self {
+        let fit = MESSAGE_BYTES.saturating_sub(64) / datagram_bytes.max(1);
+        Self {
+            messages: 1,
+            segments: fit.clamp(1, SEGMENTS),
+        }
+    }
 
     /// Datagrams of one call.
     pub(super) fn datagrams(self) -> usize {
-        match self {
-            Self::Segments(count) | Self::Messages(count) => count,
-        }
+        self.messages * self.segments
     }
 }
 
-/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, as one buffer that the kernel cuts.
-pub(super) fn send_segments(
+/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg with so many `segments` in each
+/// message. How many the kernel took.
+pub(super) fn send(
     socket: &UdpSocket,
     datagrams: &[u8],
     bytes: usize,
+    segments: usize,
 ) -> io::Result<usize> {
-    let mut control = Control::new();
-    let mut vector = libc::iovec {
-        iov_base: datagrams.as_ptr().cast_mut().cast(),
-        iov_len: datagrams.len(),
-    };
-    // SAFETY: all-zero bytes are a valid msghdr: null pointers and lengths of 0.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_BYTES as _;
-    let size = u16::try_from(bytes).unwrap_or(u16::MAX);
-    // SAFETY: the control buffer is aligned, zeroed and larger than one header with two bytes of data, so that the first
-    // header lies within it; the message's pointers live through the call and sendmsg only reads what they point to.
-    let sent = unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_UDP;
-        (*header).cmsg_type = libc::UDP_SEGMENT;
-        (*header).cmsg_len = libc::CMSG_LEN(SIZE_BYTES) as _;
-        ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), size);
-        message.msg_controllen = libc::CMSG_SPACE(SIZE_BYTES) as _;
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, 0)
-    };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg; how many were sent.
-pub(super) fn send_messages(
-    socket: &UdpSocket,
-    datagrams: &[u8],
-    bytes: usize,
-) -> io::Result<usize> {
-    // SAFETY: all-zero bytes are valid for both types: null pointers and lengths of 0.
-    let (mut vectors, mut headers): ([libc::iovec; MESSAGES], [libc::mmsghdr; MESSAGES]) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let bytes = bytes.max(1);
+    let mut control = Control::segments_of(bytes);
+    // A paced load sends one at a time: what is not used is not made.
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
     let mut count: libc::c_uint = 0;
     let slots = vectors.iter_mut().zip(&mut headers);
-    for (part, (vector, header)) in datagrams.chunks(bytes.max(1)).zip(slots) {
-        vector.iov_base = part.as_ptr().cast_mut().cast();
-        vector.iov_len = part.len();
-        header.msg_hdr.msg_iov = vector;
+    for (part, (vector, header)) in datagrams.chunks(bytes * segments.max(1)).zip(slots) {
+        // SAFETY: all-zero bytes are a valid mmsghdr: null pointers and lengths of 0.
+        let header = header.write(unsafe { std::mem::zeroed() });
+        header.msg_hdr.msg_iov = vector.write(libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        });
         header.msg_hdr.msg_iovlen = 1;
+        if part.len() > bytes {
+            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: it only computes a length.
+            header.msg_hdr.msg_controllen = unsafe { libc::CMSG_SPACE(SIZE_BYTES) } as _;
+        }
         count += 1;
     }
-    // SAFETY: the first `count` headers point to vectors, and these to bytes, that live through the call; they are only
-    // read, but for the lengths in the headers.
-    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    let first = headers.as_mut_ptr().cast();
+    // SAFETY: the first `count` headers are made, and point to vectors and control messages, and these to bytes, that live
+    // through the call; they are only read, but for the lengths in the headers.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), first, count, 0) };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok((sent * segments).min(datagrams.len().div_ceil(bytes)))
 }
 
 /// Memory for control messages, aligned as their headers have to be.
@@ -179,6 +166,21 @@ struct Control([u8; CONTROL_BYTES]);
 impl Control {
     const fn new() -> Self {
         Self([0; CONTROL_BYTES])
+    }
+
+    /// Asks the kernel to cut a message into datagrams of `bytes`.
+    fn segments_of(bytes: usize) -> Self {
+        let mut control = Self::new();
+        let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
+        let size = u16::try_from(bytes).unwrap_or(u16::MAX);
+        // SAFETY: the buffer is aligned for a header, zeroed, and larger than one with two bytes of data.
+        unsafe {
+            (*header).cmsg_level = libc::SOL_UDP;
+            (*header).cmsg_type = libc::UDP_SEGMENT;
+            (*header).cmsg_len = libc::CMSG_LEN(SIZE_BYTES) as _;
+            ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), size);
+        }
+        control
     }
 }
 
@@ -289,7 +291,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// Each way of sending delivers each datagram once, whole and in its own bounds.
+    /// However many are in a message, each datagram is delivered once, whole and in its own bounds.
     #[test]
     fn batches_arrive_as_the_datagrams_that_they_are_made_of() {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -301,13 +303,11 @@ mod tests {
         let mut intake = Intake::new(&receiver);
         // The last one is shorter.
         let data: Vec<u8> = (0..=255).cycle().take(10 * 777 - 100).collect();
-        let sent = [
-            send_segments(&sender, &data, 777).unwrap(),
-            send_messages(&sender, &data, 777).unwrap(),
-        ];
-        assert_eq!(sent, [data.len(), 10]);
+        for segments in [Batching::cut(777).segments, 1, 4] {
+            assert_eq!(send(&sender, &data, 777, segments).unwrap(), 10);
+        }
         let (mut came, mut stamps) = (Vec::new(), Vec::new());
-        while came.len() < 20 {
+        while came.len() < 30 {
             let count = intake.receive(&receiver, |arrived| {
                 came.push(arrived.bytes.to_vec());
                 stamps.push(arrived.at_ns);

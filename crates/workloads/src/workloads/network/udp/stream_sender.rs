@@ -9,7 +9,7 @@ use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
 use super::super::keys::Datagrams;
 use super::super::socket::is_pause;
 use super::channel::{self, Inbox, OPEN, Opened, Report};
-use super::socket::{self, Batching, send_messages, send_segments};
+use super::socket::{self, Batching};
 use crate::engine::author::*;
 use std::io;
 use std::net::{Shutdown, SocketAddr, UdpSocket};
@@ -108,7 +108,7 @@ fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: Key) -> io::Res
 
 /// Whether an error of a send says something about the path at this moment rather than about the socket.
 pub(super) fn is_transient(error: &io::Error) -> bool {
-    is_pause(error)
+    has_no_room(error)
         || matches!(
             error.raw_os_error(),
             Some(
@@ -119,12 +119,11 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
                     | libc::EPERM
             )
         )
-        || is_full(error)
 }
 
-/// Whether the kernel had no room for a datagram.
-pub(super) fn is_full(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOBUFS)
+/// Whether the kernel had no room for a datagram at this moment.
+pub(super) fn has_no_room(error: &io::Error) -> bool {
+    is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 /// Sends datagrams for the runtime or until all are sent.
@@ -154,10 +153,10 @@ impl UdpSender {
         let wait = Duration::from_millis(100);
         let path = Path::open(&connection, datagrams.buffer_bytes, wait)?;
         let batching = match datagrams.gso {
-            true => Batching::segments(datagrams.bytes),
-            false => Batching::MESSAGES,
+            true => Batching::cut(datagrams.bytes),
+            false => Batching::UNCUT,
         };
-        let most = batching.datagrams().max(Batching::MESSAGES.datagrams());
+        let most = batching.datagrams().max(Batching::UNCUT.datagrams());
         // Random, so that a path that compresses carries no more than others.
         let buffer = WriteBuffer::new(datagrams.bytes * most, u64::from(index)).into_bytes();
         Ok(Self {
@@ -202,24 +201,14 @@ impl UdpSender {
     #[inline]
     fn send(&mut self, count: usize) -> io::Result<usize> {
         let datagrams = self.buffer.get(..count * self.bytes).unwrap_or_default();
-        if count == 1 {
-            return self.path.socket.send(datagrams).map(|_| 1);
-        }
-        match self.batching {
-            Batching::Messages(_) => send_messages(&self.path.socket, datagrams, self.bytes),
-            Batching::Segments(_) => {
-                match send_segments(&self.path.socket, datagrams, self.bytes) {
-                    Ok(_) => Ok(count),
-                    // The path or the kernel does not take such buffers: a datagram above the MTU, above all.
-                    Err(error) if !is_transient(&error) => {
-                        self.batching = Batching::MESSAGES;
-                        let count = count.min(self.batching.datagrams());
-                        let datagrams = self.buffer.get(..count * self.bytes).unwrap_or_default();
-                        send_messages(&self.path.socket, datagrams, self.bytes)
-                    }
-                    Err(error) => Err(error),
-                }
+        let send = |segments| socket::send(&self.path.socket, datagrams, self.bytes, segments);
+        match send(self.batching.segments) {
+            // The path or the kernel does not take such messages: a datagram above the MTU, above all.
+            Err(error) if self.batching.segments > 1 && !is_transient(&error) => {
+                self.batching = Batching::UNCUT;
+                send(self.batching.segments)
             }
+            sent => sent,
         }
     }
 
@@ -229,9 +218,7 @@ impl UdpSender {
         let mut sent = self.send(count);
         while recorder.is_paced()
             && !recorder.should_stop()
-            && sent
-                .as_ref()
-                .is_err_and(|error| is_pause(error) || is_full(error))
+            && sent.as_ref().is_err_and(has_no_room)
         {
             let now = recorder.now();
             recorder.look(now);
@@ -256,25 +243,15 @@ impl UdpSender {
                 recorder.end_batch(Op::Send, began, taken, taken * self.bytes as u64);
                 Ok(())
             }
-            Err(error) if is_pause(&error) && !recorder.is_paced() => {
-                recorder.idle();
-                Ok(())
-            }
-            Err(error) if is_full(&error) && !recorder.is_paced() => {
+            Err(error) if has_no_room(&error) && !recorder.is_paced() => {
                 recorder.idle();
                 sleep_until(MonoNanos::now().saturating_add(FULL_QUEUE));
                 Ok(())
             }
-            Err(error) if is_transient(&error) => {
-                let facts = ErrorFacts {
-                    errno: error.raw_os_error().unwrap_or(libc::EIO),
-                    path: self.connection.peer(),
-                    offset: None,
-                };
-                recorder
-                    .error(Op::Send, began, &facts)
-                    .map_err(SendError::Ended)
-            }
+            Err(error) if is_transient(&error) => self
+                .connection
+                .count(&error, Op::Send, began, recorder)
+                .map_err(SendError::Ended),
             Err(error) => Err(SendError::Broken(error.into())),
         }
     }

@@ -1,22 +1,16 @@
-//! Whole passes through tasks, on real files: what is reported is held against what is on disk.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+//! The engine `stdio`: whole passes through tasks, on real files; what is reported is held against what is on disk.
 
 use super::*;
-use crate::engine::task::End;
-use crate::measure::op::Op;
 use crate::testing::{Cell, Tmpfs, expect_mismatches, flip};
-use benchmesh_testing::{measured, scheduled};
-use serde_json::{Value, json};
-use std::fs;
+use benchmesh_testing::scheduled;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 fn cell() -> Cell {
-    Cell::new(NAME)
+    Cell::new("io")
 }
 
 fn file(cell: &Cell, worker: u32) -> PathBuf {
-    cell.task_dir().join(format!("w{worker}"))
+    cell.task_dir().join(format!("w{worker}.dat"))
 }
 
 /// 50000 bytes are twelve buffers of 4 KiB and 848 bytes.
@@ -37,10 +31,13 @@ fn every_mode_moves_each_byte_once() {
     cell.run("fread", params())
         .expect(&[(Op::Fread, 20, 100_000)]);
     assert_eq!(fs::read(file(&cell, 1)).unwrap(), written);
-    cell.run("rewrite", params())
+    cell.run("rmw", params())
         .expect(&[(Op::Rewrite, 26, 100_000)]);
-    let changed: Vec<u8> = written.iter().map(|byte| byte ^ 0x55).collect();
-    assert_eq!(fs::read(file(&cell, 1)).unwrap(), changed);
+    let changed = fs::read(file(&cell, 1)).unwrap();
+    assert_eq!(changed.len(), 50_000);
+    for (old, new) in written.chunks(4096).zip(changed.chunks(4096)) {
+        assert_ne!(old, new, "each buffer is another one");
+    }
     cell.run("fwrite", params())
         .expect(&[(Op::Fwrite, 20, 100_000)]);
     assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), 50_000);
@@ -49,40 +46,6 @@ fn every_mode_moves_each_byte_once() {
     assert_eq!((ops, errors), (200, 0));
     let rewritten = (bytes - 200_000) / 1000;
     assert!((3..60).contains(&rewritten), "a tenth of 200: {rewritten}");
-}
-
-#[test]
-fn what_goes_through_the_buffer_is_what_was_put() {
-    // Records smaller and larger than the buffer, and one that does not divide the file.
-    for (record, buffer) in [
-        (1, 64),
-        (1000, 4096),
-        (4096, 4096),
-        (10_000, 4096),
-        (70_000, 512),
-    ] {
-        let params = json!({"size": 90_001, "bs": record, "buffer": buffer, "data": "random"});
-        let cell = cell();
-        let per_operation = u64::max(record, u64::div_ceil(buffer, record) * record);
-        let ops = 90_001_u64.div_ceil(per_operation);
-        cell.run("fwrite", params.clone())
-            .expect(&[(Op::Fwrite, ops, 90_001)]);
-        let content = fs::read(file(&cell, 0)).unwrap();
-        assert_eq!(content.len(), 90_001);
-        let load = BYTES.load(&cell.spec("fwrite", params.clone())).unwrap();
-        drop(load);
-        // The content is a function of the place: written a byte at a time in units as large, it is the same.
-        let by_bytes = json!({"size": 90_001, "buffer": per_operation});
-        cell.run("putc", by_bytes)
-            .expect(&[(Op::Putc, ops, 90_001)]);
-        assert_eq!(
-            fs::read(file(&cell, 0)).unwrap(),
-            content,
-            "{record} {buffer}"
-        );
-        cell.run("fread", params.clone())
-            .expect(&[(Op::Fread, ops, 90_001)]);
-    }
 }
 
 #[test]
@@ -110,7 +73,7 @@ fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
         for (key, value) in more.as_object().unwrap() {
             params[key] = value.clone();
         }
-        let footprint = BYTES.check(mode, params.as_object().unwrap()).unwrap();
+        let footprint = IO.check(mode, params.as_object().unwrap()).unwrap();
         (cell.run(mode, params), footprint.moved_bytes)
     };
     run("putc", json!({})).0.expect(&[(Op::Putc, 26, 100_000)]);
@@ -118,7 +81,7 @@ fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
     for (mode, op, ops) in [
         ("getc", Op::Getc, 26),
         ("fread", Op::Fread, 20),
-        ("rewrite", Op::Rewrite, 26),
+        ("rmw", Op::Rewrite, 26),
     ] {
         for more in [json!({"loops": 3}), json!({"loops": 3, "runtime": "1h"})] {
             let (outcome, moved) = run(mode, more);
@@ -132,7 +95,6 @@ fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
             "{mode}: {ran:?}"
         );
     }
-    // An even number of rewrites would have left it as it was; these were three, three, and who knows how many.
     assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), written.len());
     for more in [json!({}), json!({"runtime": "1h"})] {
         let (outcome, _) = run("seek", more);
@@ -150,15 +112,16 @@ fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
             .as_millis()
             >= 150
     );
-    // Modes that begin with an empty file are done with it.
+    // A new file is written over in the passes after the first.
     run("fwrite", json!({"loops": 3}))
         .0
-        .expect(&[(Op::Fwrite, 20, 100_000)]);
+        .expect(&[(Op::Fwrite, 60, 300_000)]);
+    assert_eq!(fs::read(file(&cell, 1)).unwrap().len(), written.len());
 }
 
 #[test]
 fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
-    for mode in ["getc", "rewrite", "fread", "seek"] {
+    for mode in ["getc", "rmw", "fread", "seek"] {
         let cell = cell();
         let timed = json!({"size": 20_000, "bs": 100, "runtime": "150ms"});
         let outcome = cell.run(mode, timed);
@@ -173,18 +136,21 @@ fn a_mode_without_its_file_lays_it_out_and_timed_ones_repeat() {
 fn a_file_that_ends_early_is_a_counted_error() {
     let cell = cell();
     cell.run("putc", params());
+    let spec = cell.spec("getc", params());
+    let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+    // A preparation would lay out what is missing.
     fs::File::options()
         .write(true)
-        .open(file(&cell, 0))
+        .open(file(&cell, 1))
         .unwrap()
         .set_len(40_000)
         .unwrap();
-    let outcome = cell.run("getc", params());
+    let outcome = crate::testing::run_prepared(task);
     let (ops, bytes, errors) = outcome.of(Op::Getc);
     // Nine whole buffers of ten; four cannot be had.
     assert_eq!((ops, bytes, errors), (13 + 9, 50_000 + 9 * 4096, 4));
     assert!(
-        outcome.end.errors[0].first.contains("w0 at offset"),
+        outcome.end.errors[0].first.contains("w1.dat at offset"),
         "{:?}",
         outcome.end.errors
     );
@@ -195,7 +161,7 @@ fn a_full_target_ends_it_with_the_reason() {
     let Some(tmpfs) = Tmpfs::mount(256) else {
         return;
     };
-    let cell = Cell::beneath(NAME, &tmpfs.path);
+    let cell = Cell::beneath("io", &tmpfs.path);
     for mode in ["putc", "fwrite"] {
         let outcome = cell.run(mode, json!({"size": "1m"}));
         assert_eq!(outcome.end.state, End::Failed);
@@ -212,8 +178,8 @@ fn what_was_written_is_found_again_whatever_wrote_it() {
     let cell = cell();
     // Each mode lays out what it misses; afterwards each finds what the one before has left.
     for mode in [
-        "fread", "putc", "getc", "seek", "getc", "rewrite", "fread", "seek", "rewrite", "getc",
-        "fwrite", "seek",
+        "fread", "putc", "getc", "seek", "getc", "rmw", "fread", "seek", "rmw", "getc", "fwrite",
+        "seek",
     ] {
         let outcome = cell.run(mode, verified());
         assert_eq!(
@@ -224,7 +190,7 @@ fn what_was_written_is_found_again_whatever_wrote_it() {
     }
     let mut timed = verified();
     timed["runtime"] = json!("150ms");
-    for mode in ["rewrite", "seek", "getc"] {
+    for mode in ["rmw", "seek", "getc"] {
         let outcome = cell.run(mode, timed.clone());
         assert_eq!(outcome.end.errors, [], "{mode}");
     }
@@ -235,7 +201,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
     for (mode, op) in [
         ("getc", Op::Getc),
         ("fread", Op::Fread),
-        ("rewrite", Op::Rewrite),
+        ("rmw", Op::Rewrite),
         ("seek", Op::Seek),
     ] {
         let cell = cell();
@@ -252,7 +218,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         };
         assert_eq!(error.errno, libc::EBADMSG);
         for at in flipped {
-            let place = format!("w1 at offset {at}: ");
+            let place = format!("w1.dat at offset {at}: ");
             assert!(
                 mode == "seek" || error.first.contains(&place),
                 "{mode} {at}: {}",
@@ -270,7 +236,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         }
         // What was written over is whole again; what was only read is not.
         let (_, _, errors) = cell.run("getc", params).of(Op::Getc);
-        assert_eq!(errors, if mode == "rewrite" { 0 } else { 3 }, "{mode}");
+        assert_eq!(errors, if mode == "rmw" { 0 } else { 3 }, "{mode}");
     }
 }
 
@@ -280,7 +246,7 @@ fn every_wrong_sector_of_an_operation_is_counted() {
         ("getc", Op::Getc),
         ("fread", Op::Fread),
         ("seek", Op::Seek),
-        ("rewrite", Op::Rewrite),
+        ("rmw", Op::Rewrite),
     ] {
         let cell = cell();
         let params = json!({
@@ -309,7 +275,7 @@ fn a_lost_write_is_found() {
     let cell = cell();
     cell.run("fwrite", verified());
     let before = fs::read(file(&cell, 0)).unwrap();
-    cell.run("rewrite", verified());
+    cell.run("rmw", verified());
     let kept = fs::File::options()
         .write(true)
         .open(file(&cell, 0))
@@ -331,23 +297,29 @@ fn a_lost_write_is_found() {
 
 #[test]
 fn parameters_are_checked() {
-    let check = |mode: &str, params: Value| BYTES.check(mode, params.as_object().unwrap());
+    let check = |mode: &str, params: Value| IO.check(mode, params.as_object().unwrap());
     let footprint = check("seek", params()).unwrap();
     assert_eq!((footprint.workers, footprint.moved_bytes), (2, 200_000));
     for (bad, key) in [
         (json!({"size": 0}), "size"),
-        (json!({"buffer": 0}), "buffer"),
-        (json!({"bs": 0}), "bs"),
+        (json!({"size": "1m", "buffer": 0}), "buffer"),
+        (json!({"size": "1m", "bs": 0}), "bs"),
         (json!({"bs": "8k", "size": "4k"}), "bs"),
-        (json!({"seeks": 0}), "seeks"),
-        (json!({"rewrite-share": 101}), "rewrite-share"),
+        (json!({"size": "1m", "seeks": 0}), "seeks"),
+        (json!({"size": "1m", "rewrite-share": 101}), "rewrite-share"),
         (json!({"verify": true, "size": "64k", "bs": 1000}), "verify"),
-        (json!({"verify": true, "size": 50_000}), "verify"),
-        (json!({"verify": true, "data": "zero"}), "verify"),
-        (json!({"numjobs": 0}), "numjobs"),
+        (
+            json!({"verify": true, "size": "1m", "data": "zero"}),
+            "verify",
+        ),
+        (json!({"size": "1m", "numjobs": 0}), "numjobs"),
     ] {
         let error = check("seek", bad.clone()).unwrap_err();
         assert_eq!(error.key.as_deref(), Some(key), "{bad}: {error}");
+    }
+    for mode in ["getc", "fread", "rmw"] {
+        let error = check(mode, json!({"verify": true, "size": 50_000})).unwrap_err();
+        assert_eq!(error.key.as_deref(), Some("verify"), "{mode}");
     }
 }
 
@@ -384,8 +356,7 @@ fn a_rewrite_of_one_byte_changes_one_byte_of_each_buffer() {
     let params = json!({"size": 50_000, "buffer": 8192, "change": "one"});
     cell.run("putc", params.clone());
     let written = fs::read(file(&cell, 0)).unwrap();
-    cell.run("rewrite", params)
-        .expect(&[(Op::Rewrite, 7, 50_000)]);
+    cell.run("rmw", params).expect(&[(Op::Rewrite, 7, 50_000)]);
     let rewritten = fs::read(file(&cell, 0)).unwrap();
     let changed = written.chunks(8192).zip(rewritten.chunks(8192));
     for (old, new) in changed {
@@ -394,30 +365,107 @@ fn a_rewrite_of_one_byte_changes_one_byte_of_each_buffer() {
     }
 }
 
+/// bonnie++'s seekers: several on one file, after its other modes.
 #[test]
 fn seekers_share_a_file() {
     let cell = cell();
-    let params = json!({"size": 50_000, "bs": 1000, "seeks": 40, "numjobs": 2, "seekers": 5});
-    let footprint = BYTES.check("seek", params.as_object().unwrap()).unwrap();
-    assert_eq!((footprint.workers, footprint.files), (10, 2));
-    let outcome = cell.run("seek", params.clone());
+    let shared = |more: Value| {
+        let mut params = json!({
+            "size": 50_000, "bs": 1000, "seeks": 40, "numjobs": 5, "file-per": "task", "ranges": "whole"
+        });
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        params
+    };
+    let footprint = IO
+        .check("seek", shared(json!({})).as_object().unwrap())
+        .unwrap();
+    assert_eq!(
+        (footprint.workers, footprint.files, footprint.bytes),
+        (5, 1, 50_000)
+    );
+    let outcome = cell.run("seek", shared(json!({})));
     let (ops, _, errors) = outcome.of(Op::Seek);
-    assert_eq!((ops, errors, outcome.end.workers), (400, 0, 10));
-    assert!(!file(&cell, 2).exists());
-    // The key belongs to `seek`: the other modes have a worker for each file.
-    cell.run("getc", params).expect(&[(Op::Getc, 26, 100_000)]);
-    for (mode, params) in [
+    assert_eq!((ops, errors, outcome.end.workers), (200, 0, 5));
+    let made = fs::metadata(cell.task_dir().join("shared.dat")).unwrap();
+    assert_eq!(made.len(), 50_000);
+    // Segments of a file are streams as well.
+    let segments = shared(json!({"ranges": "segmented", "size": 10_000}));
+    for (mode, op) in [("putc", Op::Putc), ("getc", Op::Getc)] {
+        cell.run(mode, segments.clone())
+            .expect(&[(op, 5 * 3, 50_000)]);
+    }
+    for (mode, params, key) in [
         (
             "seek",
-            json!({"size": "64k", "bs": "4k", "seekers": 2, "verify": true}),
+            shared(json!({"size": "64k", "bs": "4k", "verify": true})),
+            "verify",
         ),
-        ("seek", json!({"seekers": 64, "numjobs": 1000})),
         (
-            "rewrite",
-            json!({"size": "64k", "bs": "4k", "change": "one", "verify": true}),
+            "rmw",
+            json!({"size": "64k", "change": "one", "verify": true}),
+            "verify",
         ),
+        ("getc", shared(json!({"ranges": "strided"})), "ranges"),
+        ("putc", json!({"size": "64k", "direct": true}), "direct"),
+        ("getc", json!({"size": "64k", "iodepth": 2}), "iodepth"),
+        (
+            "getc",
+            json!({"size": "64k", "ioengine": "psync"}),
+            "ioengine",
+        ),
+        (
+            "read",
+            json!({"size": "64k", "ioengine": "stdio"}),
+            "ioengine",
+        ),
+        (
+            "fread",
+            json!({"size": "64k", "bssplit": "4k/100"}),
+            "bssplit",
+        ),
+        ("putc", json!({"size": "1k", "buffer": "4k"}), "buffer"),
     ] {
-        let refused = BYTES.check(mode, params.as_object().unwrap());
-        assert!(refused.is_err(), "{mode} {params}");
+        let refused = IO.check(mode, params.as_object().unwrap()).unwrap_err();
+        assert_eq!(refused.key.as_deref(), Some(key), "{mode} {params}");
+    }
+    let named = json!({"size": "64k", "ioengine": "stdio"});
+    assert!(IO.check("getc", named.as_object().unwrap()).is_ok());
+}
+
+/// The file of the other engines is theirs too: a phase may do all that bonnie++ does to one file.
+#[test]
+fn other_engines_read_what_was_put_and_the_other_way_round() {
+    let cell = cell();
+    let params = json!({
+        "size": "256k", "bs": "16k", "buffer": "8k", "numjobs": 2, "seeks": 100, "verify": true
+    });
+    for mode in [
+        "putc",
+        "read",
+        "write",
+        "getc",
+        "rmw",
+        "randread",
+        "randwrite",
+        "seek",
+        "fread",
+    ] {
+        let outcome = cell.run(mode, params.clone());
+        assert_eq!(
+            (outcome.end.state, &outcome.end.errors[..]),
+            (End::Done, &[][..]),
+            "{mode}"
+        );
+    }
+    let mut cut = params.clone();
+    (cut["rate_iops"], cut["runtime"]) = (json!(50), json!("100ms"));
+    for mode in ["rmw", "seek", "randwrite"] {
+        cell.run(mode, cut.clone());
+        for reader in ["read", "fread", "getc"] {
+            let outcome = cell.run(reader, params.clone());
+            assert_eq!(outcome.end.errors, [], "{reader} after a part of {mode}");
+        }
     }
 }

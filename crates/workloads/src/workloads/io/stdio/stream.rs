@@ -142,8 +142,11 @@ impl Stream {
         }
     }
 
-    /// Goes to a place and forgets the buffer.
+    /// Writes what was put, forgets what was read, and goes to a place.
     pub(super) fn seek(&mut self, place: u64) -> Result<(), CallError> {
+        if self.have == 0 && self.at > 0 {
+            self.flush()?;
+        }
         (self.at, self.have) = (0, 0);
         self.marker.at(FILE, place);
         rustix::fs::seek(&self.file, SeekFrom::Start(place))
@@ -166,42 +169,95 @@ impl Stream {
         rustix::fs::fsync(&self.file).map_err(|errno| CallError::at(errno, self.position))
     }
 
-    /// Reads up to a whole buffer, takes each byte, changes it, puts it back, and writes it where it was.
-    pub(super) fn rewrite(
-        &mut self,
-        bytes: usize,
-        mut changed: impl FnMut(usize, u8) -> u8,
-    ) -> Result<(), CallError> {
+    /// Reads up to a whole buffer, takes each byte to `read`, puts one of `new` in its place, and writes them where they
+    /// were. Both have the same length.
+    pub(super) fn rewrite(&mut self, new: &[u8], read: &mut [u8]) -> Result<(), CallError> {
         let place = self.position;
-        let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
-        self.marker.at(FILE, place);
-        calls::read_full(self.file.as_fd(), buffer, place)?;
-        self.position += u64::try_from(bytes).unwrap_or(0);
-        (self.at, self.have) = (0, bytes);
-        for at in 0..bytes {
-            let byte = self.take()?;
+        self.fill_with(read.len())?;
+        for (at, (byte, new)) in read.iter_mut().zip(new).enumerate() {
+            *byte = self.take()?;
             self.at = at;
-            self.put(changed(at, byte))?;
+            self.put(*new)?;
         }
+        self.write_back(place)
+    }
+
+    /// Reads up to a whole buffer, changes one byte of it, another one from place to place, and writes it where it was.
+    pub(super) fn rewrite_one(&mut self, bytes: usize) -> Result<(), CallError> {
+        let place = self.position;
+        self.fill_with(bytes)?;
+        let length = u64::try_from(bytes.max(1)).unwrap_or(1);
+        let changed = usize::try_from(place / length % length).unwrap_or(0);
+        if let Some(byte) = self.buffer.get_mut(changed) {
+            *byte ^= 0x55;
+        }
+        self.at = bytes;
+        self.write_back(place)
+    }
+
+    /// Reads so many bytes from the file's position, no more and no fewer.
+    fn fill_with(&mut self, bytes: usize) -> Result<(), CallError> {
+        let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
+        self.marker.at(FILE, self.position);
+        calls::read_full(self.file.as_fd(), buffer, self.position)?;
+        (self.at, self.have) = (0, bytes);
+        Ok(())
+    }
+
+    /// Writes what is in the buffer at the place that it was read from.
+    fn write_back(&mut self, place: u64) -> Result<(), CallError> {
         rustix::fs::seek(&self.file, SeekFrom::Start(place))
             .map_err(|errno| CallError::at(errno, place))?;
         self.position = place;
         self.flush()
     }
+}
 
-    /// Reads a whole buffer, changes one byte of it, and writes it where it was.
-    pub(super) fn rewrite_one(&mut self, bytes: usize, changed: usize) -> Result<(), CallError> {
-        let place = self.position;
-        let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
-        self.marker.at(FILE, place);
-        calls::read_full(self.file.as_fd(), buffer, place)?;
-        if let Some(byte) = buffer.get_mut(changed) {
-            *byte ^= 0x55;
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn what_goes_through_the_buffer_is_what_was_put() {
+        const BYTES: usize = 90_001;
+        let mut put = vec![0; BYTES];
+        Random::new(1).fill(&mut put);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        // Records smaller and larger than the buffer, and some that do not divide the file.
+        for (record, buffer) in [
+            (1, 64),
+            (1000, 4096),
+            (4096, 4096),
+            (10_000, 4096),
+            (70_000, 512),
+        ] {
+            let opened = |file: File| Stream::new(file.into(), buffer);
+            let mut stream = opened(File::create(&path).unwrap());
+            for record in put.chunks(record) {
+                stream.write(record).unwrap();
+            }
+            stream.flush().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), put, "{record} {buffer}");
+            let mut stream = opened(File::create(&path).unwrap());
+            for byte in &put {
+                stream.put(*byte).unwrap();
+            }
+            // To go elsewhere writes what was put.
+            stream.seek(0).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), put, "{record} {buffer}");
+            let mut stream = opened(File::open(&path).unwrap());
+            let mut read = vec![0; BYTES];
+            for record in read.chunks_mut(record) {
+                stream.read(record).unwrap();
+            }
+            assert_eq!(read, put, "{record} {buffer}");
+            stream.seek(0).unwrap();
+            let taken: Vec<u8> = (0..BYTES).map(|_| stream.take().unwrap()).collect();
+            assert_eq!(taken, put, "{record} {buffer}");
+            assert_eq!(stream.take().unwrap_err().errno, Errno::NODATA);
         }
-        rustix::fs::seek(&self.file, SeekFrom::Start(place))
-            .map_err(|errno| CallError::at(errno, place))?;
-        self.position = place;
-        (self.at, self.have) = (bytes, 0);
-        self.flush()
     }
 }

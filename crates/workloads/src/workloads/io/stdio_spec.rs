@@ -1,0 +1,101 @@
+//! A mode of the engine `stdio` with its parameters, read and checked.
+
+use super::keys::{Change, IoKeys};
+use crate::engine::author::*;
+
+const DEFAULT_BUFFER: Bytes = Bytes(4096);
+
+/// What is done to the bytes of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Putc,
+    Getc,
+    Fwrite,
+    Fread,
+    /// Reads, changes and writes back.
+    Rmw(Change),
+    /// Goes to a place and reads there; some are written back.
+    Seek,
+}
+
+/// A mode of this engine, with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StdioSpec {
+    pub action: Action,
+    pub buffer: usize,
+    /// Of one call.
+    pub record: usize,
+    /// Of one operation, but for the last one of a file.
+    pub operation_bytes: u64,
+}
+
+impl StdioSpec {
+    /// `None` for a mode of the other engines.
+    pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Option<StdioSpec>, ParamError> {
+        let action = match mode {
+            "putc" => Action::Putc,
+            "getc" => Action::Getc,
+            "fwrite" | "frewrite" => Action::Fwrite,
+            "fread" => Action::Fread,
+            "rmw" => Action::Rmw(keys.change),
+            "seek" => Action::Seek,
+            _ => return Ok(None),
+        };
+        if keys.size == Bytes(0) {
+            return Err(ParamError::of("size", "is 0: there is nothing to do"));
+        }
+        if keys.bssplit.is_some() {
+            let message = format!("mode `{mode}` has records of one size; use `bs`");
+            return Err(ParamError::of("bssplit", message));
+        }
+        if keys.direct {
+            let message = format!(
+                "mode `{mode}` goes through a buffer that O_DIRECT does not allow; use cache = \"cold\""
+            );
+            return Err(ParamError::of("direct", message));
+        }
+        if action == Action::Rmw(Change::One) && keys.verify {
+            let message = "what is checked is rewritten whole; use change = \"each\"";
+            return Err(ParamError::of("verify", message));
+        }
+        if keys.buffer.is_some_and(|given| given > keys.size) {
+            let message = "is larger than the file: it is never full";
+            return Err(ParamError::of("buffer", message));
+        }
+        let is_in_records = matches!(action, Action::Fwrite | Action::Fread | Action::Seek);
+        if is_in_records && keys.bs.is_some_and(|given| given > keys.size) {
+            let message = "is larger than the file: there is no record in it";
+            return Err(ParamError::of("bs", message));
+        }
+        let bs = keys.block().min(keys.size);
+        let buffer = check_unit("buffer", keys.buffer.unwrap_or(DEFAULT_BUFFER))?;
+        let record = check_unit("bs", bs)?;
+        let operation = match action {
+            Action::Putc | Action::Getc | Action::Rmw(_) => buffer,
+            Action::Fwrite | Action::Fread => record.saturating_mul(buffer.div_ceil(record)),
+            Action::Seek => record,
+        };
+        let operation_bytes = u64::try_from(operation).unwrap_or(u64::MAX);
+        Ok(Some(StdioSpec {
+            action,
+            buffer,
+            record,
+            operation_bytes: operation_bytes.min(keys.size.0),
+        }))
+    }
+
+    pub(super) fn op(&self) -> Op {
+        match self.action {
+            Action::Putc => Op::Putc,
+            Action::Getc => Op::Getc,
+            Action::Fwrite => Op::Fwrite,
+            Action::Fread => Op::Fread,
+            Action::Rmw(_) => Op::Rewrite,
+            Action::Seek => Op::Seek,
+        }
+    }
+
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        u64::try_from(self.buffer).unwrap_or(u64::MAX)
+    }
+}
