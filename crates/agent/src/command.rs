@@ -1,7 +1,7 @@
-//! What the collector can ask, and what it is answered: the fixed list, in the agent's own words.
+//! The commands of the collector and the agent's answers to them, in the agent's own types.
 //!
-//! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
-//! a task is known is not decided yet.
+//! A command of these types has passed the wire, so its fields are in range. Whether a path is allowed or a task exists
+//! is decided later.
 
 use crate::envelope::Position;
 use crate::sampler::DaemonRule;
@@ -136,10 +136,10 @@ pub struct PlaceName {
     pub cell: String,
 }
 
-/// What a command is answered: something, or why not.
+/// The answer to a command, or the reason for its refusal.
 pub type Outcome = Result<Answer, Refusal>;
 
-/// An answer; [`Answer::Done`] says only that it worked.
+/// An answer. [`Answer::Done`] carries no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -151,7 +151,7 @@ pub enum Answer {
     Dropped(Vec<CacheDrop>),
 }
 
-/// What can be said of targets and paths before anything runs.
+/// Facts about targets and paths before anything runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub targets: Vec<PathFacts>,
@@ -159,13 +159,13 @@ pub struct Survey {
     pub scratch_free_bytes: i64,
     /// 0: not known.
     pub link_bytes_per_s: i64,
-    /// What the host is made of, as JSON.
+    /// The host's hardware and software, as JSON.
     pub inventory_json: String,
     /// Why the policy takes no load at this hour; empty: it does.
     pub closed: String,
 }
 
-/// That a task has ended, and where its last row is, which tells how.
+/// The end of a task, and the spool position of its last row, which holds the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub state: EndState,
@@ -175,7 +175,7 @@ pub struct Ended {
     pub stalled: bool,
 }
 
-/// One cache that was to be dropped. An empty `error` says that it was.
+/// One cache to be dropped. An empty `error` means success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDrop {
     pub what: &'static str,
@@ -190,7 +190,7 @@ pub struct Progress {
     pub unit: &'static str,
 }
 
-/// What the scheduler can act on without reading prose.
+/// The reason for a refusal, as far as the scheduler can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     UnknownTask,

@@ -1,7 +1,7 @@
-//! What a host can do for an agent with a given configuration, and what stands in the way: one line each, with a remedy.
+//! Checks of a host for an agent with a given configuration: one line per finding, with a remedy.
 //!
-//! It looks at what the agent would use, by trying it where that is harmless: an unnamed file on a target, a ring, one
-//! sample. It changes nothing that stays, attaches nowhere, and knows nothing of how its findings are shown.
+//! A check tries the thing that the agent would use, where that is harmless: an unnamed file on a target, a ring, one
+//! sample. It leaves no changes behind, attaches to nothing, and does not format its findings.
 
 mod collector;
 mod host;
@@ -33,7 +33,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     findings
 }
 
-/// What the agent's own configuration lets a plan do.
+/// Loads that the agent's configuration allows.
 fn policy(config: &AgentConfig) -> Finding {
     if let Err(error) = crate::check(config) {
         return Finding::fail(

@@ -1,6 +1,6 @@
-//! A batch on its way to the collector, and how its place among all batches is named.
+//! A batch on its way to the collector, and its position among all batches.
 //!
-//! It knows neither what a batch holds nor how it is kept or sent.
+//! This module knows neither the content of a batch nor how it is stored or sent.
 
 use std::fmt;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ pub struct Position {
     pub sequence: Sequence,
 }
 
-/// One batch on its way: the body as `wire` made it, and the sequences that it stands for.
+/// One batch to send: the encoded body from `wire`, and the range of sequences that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     pub spool: SpoolId,

@@ -1,4 +1,4 @@
-//! One line of what `doctor` finds.
+//! One finding of `doctor`.
 
 /// How good a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -14,10 +14,10 @@ pub enum Verdict {
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What was looked at, such as `clock` or `path`.
+    /// The subject of the check, such as `clock` or `path`.
     pub check: &'static str,
     pub verdict: Verdict,
-    /// What was found.
+    /// The result.
     pub found: String,
     /// What to do, where something can be done.
     pub remedy: Option<String>,

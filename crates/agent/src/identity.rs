@@ -33,7 +33,8 @@ pub struct Identity {
     pub user_directory: Option<PathBuf>,
     pub join: Option<JoinToken>,
     pub insecure: bool,
-    /// A key that was sent but not certified yet. Reusing it makes a token valid again whose answer was lost.
+    /// A key that was sent but not certified yet. A retry reuses it, so that a token stays valid when the answer was
+    /// lost.
     pub new_key: Mutex<Option<Arc<NewKey>>>,
 }
 

@@ -1,10 +1,10 @@
-//! The daemon on a node: it dials the collector, runs the tasks it is told to, samples, spools and publishes.
+//! The daemon on a node: it dials the collector, runs its tasks, samples, spools and publishes.
 //!
-//! [`run`] is the whole of it. The rooms: `session` speaks with the collector, `runner` turns commands into tasks,
-//! `spool` keeps what was measured until the collector has it, `clock` knows mesh time, `state` is the directory that
-//! survives a restart, `wire` is the only place that names generated types, `policy`
-//! is what the operator of the host allows. It knows nothing of plans, steps' order or
-//! the database; a collector cannot widen what its configuration allows.
+//! The entry point is [`run`]. The modules: `session` talks to the collector, `runner` turns commands into tasks,
+//! `spool` keeps rows until the collector has committed them, `clock` estimates mesh time, `state` is the directory
+//! that survives a restart, `wire` is the only module that names generated types, and `policy` holds the limits that
+//! the host's operator has set. The agent does not know about plans, the order of steps or the database; a collector
+//! cannot widen the limits of its configuration.
 
 mod clock;
 mod command;
@@ -61,7 +61,7 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// How long the collector is waited for to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Why an agent ended before it was told to, or could not begin.
+/// The reason why an agent ended unasked or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The configuration cannot work, whatever the mesh does.
@@ -87,10 +87,10 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
-    /// The kernel does not say what the mesh has to know of this host.
+    /// The kernel does not report a fact about this host that the mesh needs.
     #[error("look at this host")]
     Host {
-        /// What is missing.
+        /// The missing fact.
         #[source]
         source: HostError,
     },
@@ -115,19 +115,19 @@ pub enum AgentError {
         #[source]
         source: SessionError,
     },
-    /// A defect: a part of the agent has panicked, and the log says where.
+    /// A defect: a part of the agent panicked. The log names the place.
     #[error("a part of the agent has died; this is a defect, and the log says where")]
     Died,
 }
 
-/// How an agent is ended and followed by whoever runs it.
+/// The handle by which the caller ends an agent and follows its status.
 #[derive(Clone, Debug, Default)]
 pub struct Supervision {
     /// Ends the agent.
     pub stop: CancellationToken,
     /// Ends the agent as soon as it holds no task.
     pub stop_when_idle: CancellationToken,
-    /// What it does.
+    /// The agent's status.
     pub status: watch::Sender<Status>,
 }
 
@@ -148,7 +148,7 @@ pub enum Status {
     Attached,
 }
 
-/// Whether an agent with this configuration could begin: what it allows is there.
+/// Checks whether an agent with this configuration could begin: everything that it allows exists.
 ///
 /// # Errors
 /// The first mistake.
@@ -310,7 +310,7 @@ fn scratch(path: &Path) -> Result<PathBuf, AgentError> {
         })
 }
 
-/// Removes what a killed agent left there, in a thread that nothing waits for: it may be much.
+/// Removes leftovers of a killed agent. It may take long, so it has its own thread, and nothing waits for it.
 fn sweep(scratch: PathBuf) {
     let work = move || match remove_abandoned(&scratch) {
         Ok(0) => {}

@@ -1,9 +1,8 @@
-//! What this agent takes of load, from its own configuration only: no collector can widen it.
+//! The limits of load on this agent, from its own configuration only: no collector can widen them.
 //!
-//! [`Policy`] is read once, when the agent starts. Whatever a task needs is asked for here before it is prepared; what tasks
-//! share ([`Budget`]) is claimed as a guard that gives it back when it is dropped. A refusal is a [`Denial`]: it names the
-//! key of the policy as the command line has it, its value, and what was asked for. Nothing is known here of commands, of
-//! tasks or of the wire.
+//! [`Policy`] is read once, when the agent starts. It checks every task before the task is prepared. Tasks claim shared
+//! amounts ([`Budget`]) as a guard that returns them on drop. A refusal is a [`Denial`]: it names the key of the policy
+//! as on the command line, its value, and the request. This module does not know about commands, tasks or the wire.
 
 pub mod config;
 
@@ -38,7 +37,7 @@ pub struct Denial {
     /// The option of `benchmesh agent` without its dashes, which is also its key in a configuration file.
     pub key: &'static str,
     pub value: String,
-    /// What was asked for, as a sentence.
+    /// The request, as a sentence.
     pub asked: String,
 }
 
@@ -52,7 +51,7 @@ impl Denial {
     }
 }
 
-/// What the agent allows.
+/// The opened policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub targets: Targets,
@@ -71,10 +70,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Finds the targets and measures what the defaults are shares of.
+    /// Finds the targets and measures the totals for default shares.
     ///
     /// # Errors
-    /// When a path is not there, or a device is none.
+    /// If a path does not exist, or a device path is not a device.
     pub fn open(config: &PolicyConfig) -> Result<Self, NotAllowable> {
         Ok(Self {
             targets: Targets::allow(&config.targets)?,
@@ -100,15 +99,15 @@ impl Policy {
         })
     }
 
-    /// Whether it takes any load at all; without it only samples.
+    /// Whether the agent accepts any load; without it, it only samples.
     fn takes_load(&self) -> bool {
         !(self.networks.are_none() && self.targets.is_empty())
     }
 
-    /// Refuses a workload that is not allowed. One that is not known is refused where it is looked up.
+    /// Refuses a workload that is not allowed. An unknown workload is refused at its lookup.
     ///
     /// # Errors
-    /// When it, or what it works on, is not allowed.
+    /// If the workload or its target is not allowed.
     pub fn check_workload(&self, name: &str) -> Result<(), Denial> {
         let asked = || format!("a task of `{name}` was asked for");
         match registry::find(name).map(|workload| workload.needs()) {
@@ -195,7 +194,7 @@ impl Policy {
         }
     }
 
-    /// The policy as the mesh is told.
+    /// The policy in the form that the mesh sees.
     #[must_use]
     pub fn facts(&self) -> PolicyFacts {
         let limits = self.budget.limits();
@@ -238,7 +237,7 @@ fn ways_to_load() -> String {
     )
 }
 
-/// What is said of a policy when the agent attaches.
+/// Facts about the policy that the agent sends when it attaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFacts {
     pub devices: Vec<String>,

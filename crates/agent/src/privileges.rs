@@ -29,12 +29,12 @@ pub struct PrivilegesError {
     source: Errno,
 }
 
-/// Gives up every other capability for good, in the calling thread and all that it starts, and the way to get new ones by
-/// executing a program.
+/// Drops every other capability for good, in the calling thread and all that it starts, and the ability to gain new
+/// ones by executing a program.
 ///
 /// # Errors
-/// When the kernel does not do it. Without the right to change the bounding set, that is left: what is not permitted
-/// cannot be had from it, as no program can be executed with more.
+/// If the kernel refuses. Without the right to change the bounding set, that set stays as it is: no program can be
+/// executed with more capabilities, so none can be gained from it.
 pub fn give_up_unused() -> Result<(), PrivilegesError> {
     let failed = |doing| move |source| PrivilegesError { doing, source };
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
@@ -78,7 +78,7 @@ mod tests {
         let sets = sets.join().unwrap();
         assert!(USED.contains(sets.permitted) && USED.contains(sets.effective));
         assert!(sets.inheritable.is_empty());
-        // This thread has kept what it had.
+        // This thread has kept its capabilities.
         let ours = capabilities(None).unwrap();
         assert!(ours.permitted.contains(sets.permitted));
     }

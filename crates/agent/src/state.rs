@@ -1,8 +1,8 @@
 //! The state directory, in which the agent's uid and its spools survive a restart.
 //!
-//! It is private (0700) and locked, so that two agents cannot share it. It never lies on a target, because the agent's
-//! own writes would be measured. It refuses a directory that does not belong to an agent. It knows nothing of a spool's
-//! content.
+//! It is private (0700) and locked, so that two agents cannot share it. It must not lie on a target, because the
+//! agent's own writes would be measured. A directory that does not belong to an agent is refused. The content of a
+//! spool is unknown here.
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::fs::{FlockOperation, flock};

@@ -1,8 +1,7 @@
-//! What the agent measured, in its own types, on its way to the spool.
+//! The agent's measurements, in its own types, on their way to the spool.
 //!
-//! Instants are mesh time, durations carry their unit, rates do not exist. It knows nothing of the wire's messages or of
-//! SQLite; `wire` turns a [`Batch`] into bytes and back. A batch knows a bound of its size ([`Batch::size_bound`]) that
-//! never understates what `wire` will make of it.
+//! Instants are mesh time, durations carry their unit, and rates do not exist. This module uses neither the wire's
+//! messages nor SQLite; `wire` encodes and decodes a [`Batch`]. [`Batch::size_bound`] is never below the encoded size.
 
 mod rows;
 
@@ -18,7 +17,7 @@ use benchmesh_workloads::histogram::Blob;
 /// The longest text that a record carries, in bytes; the rest is cut.
 pub const MOST_TEXT_BYTES: usize = 4096;
 
-/// Cuts a text to what a record may carry, at a character's end.
+/// Cuts a text to the length limit of a record, at a character boundary.
 #[must_use]
 pub fn clipped(mut text: String) -> String {
     if text.len() > MOST_TEXT_BYTES {
@@ -45,7 +44,7 @@ pub enum Row {
     NetSample(At<NetSample>),
 }
 
-/// What is spooled, sent and stored as one.
+/// Rows that are spooled, sent and stored together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub op_intervals: Vec<OpInterval>,
@@ -69,7 +68,7 @@ const FIELD: usize = 11;
 const FRAME: usize = 6;
 
 impl Row {
-    /// At least what it takes on the wire, in bytes.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size_bound(&self) -> usize {
         match self {
@@ -149,7 +148,7 @@ impl Batch {
         self.rows_bound == 0
     }
 
-    /// From when to when its rows are; `None`: none of them says.
+    /// The time range of its rows; `None` if no row has an instant.
     #[must_use]
     pub fn span(&self) -> Option<(MeshMicros, MeshMicros)> {
         let intervals = self.op_intervals.iter().map(|row| {
@@ -171,7 +170,7 @@ impl Batch {
             .reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
-    /// At least what it takes on the wire, in bytes.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size_bound(&self) -> usize {
         ENVELOPE + self.rows_bound

@@ -54,7 +54,7 @@ pub struct WallWatch {
 
 #[derive(Debug)]
 struct Seen {
-    /// The mesh whose time it is compared with.
+    /// The mesh that this clock is compared with.
     mesh: String,
     estimate: Estimate,
     reading: WallReading,

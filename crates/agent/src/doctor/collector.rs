@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The least of so many connections is the latency.
+/// Number of connections; the fastest one is the latency.
 const ROUNDS: usize = 5;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Above this a start instant is far away, and the clocks' error is large.
@@ -114,7 +114,7 @@ async fn way(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
                 return Finding::fail(CHECK, error_chain(&error), "join again with a token");
             }
         },
-        // The certificate's own line says what lacks.
+        // The certificate's own finding names the missing part.
         (false, None) => return Finding::ok(CHECK, latency),
     };
     let dialled = match TcpConnection::at(address).await {

@@ -20,7 +20,7 @@ const FILES_WANTED: u64 = 65_536;
 /// Buffers that a ring registers.
 const LOCKED_WANTED: u64 = 64 << 20;
 
-/// Capabilities that the agent uses, by their bit, and what it lacks without them.
+/// Capabilities that the agent uses, by bit, and the feature that is missing without each.
 const CAPABILITIES: [(u32, &str, &str); 5] = [
     (1, "CAP_DAC_OVERRIDE", "targets that belong to others"),
     (12, "CAP_NET_ADMIN", "ends of daemons between two samples"),

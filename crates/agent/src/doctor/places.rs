@@ -20,7 +20,7 @@ pub fn examine(config: &AgentConfig) -> Vec<Finding> {
     findings
 }
 
-/// What the policy says of a target that has less free than has to stay free.
+/// The policy's finding for a target that is below its free-space floors.
 pub(super) fn floors(
     config: &AgentConfig,
     kind: &'static TargetKind,

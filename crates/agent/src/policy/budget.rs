@@ -13,7 +13,7 @@ pub struct Demand {
     pub memory_bytes: u64,
 }
 
-/// What is there, and what of it is claimed. Clones share it.
+/// The total amounts and the claimed parts. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Shared>);
 
@@ -50,10 +50,10 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// Takes more threads, where a task turned out to need more than its parameters say.
+    /// Claims more threads, for a task that needs more than its parameters declare.
     ///
     /// # Errors
-    /// When they are not there.
+    /// If not enough threads are left.
     pub fn grow_to(&mut self, threads: u32) -> Result<(), Denial> {
         let more = Demand {
             threads: threads.saturating_sub(self.held.threads),
@@ -102,7 +102,7 @@ impl Budget {
         })
     }
 
-    /// What can never be had is not waited for.
+    /// No waiting for a demand that exceeds the total.
     fn patience(&self, wanted: Demand, patience: Duration) -> Duration {
         match self.sum(&Demand::default(), wanted) {
             Ok(_) => patience,
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(denial.asked, "4 were asked for beside 5 in use");
         let denial = budget.clone().claim(demand(1, 500 << 10), NOW).unwrap_err();
         assert_eq!((denial.key, denial.value.as_str()), ("memory", "1.00 MiB"));
-        // What was refused has claimed nothing of the other.
+        // The refused claim has not taken any of the other resource.
         let second = budget.claim(demand(3, 400 << 10), NOW).unwrap();
         drop(first);
         let third = budget.claim(demand(5, 600 << 10), NOW).unwrap();

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A policy before it is opened. By default it allows nothing, and bounds what is then allowed.
+/// A policy before it is opened. The default allows no load; its limits apply to the load that is allowed later.
 #[derive(Clone, Debug)]
 pub struct PolicyConfig {
     /// Targets that tasks may work on, or beneath.
@@ -109,7 +109,7 @@ impl fmt::Display for WorkloadNames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     Bytes(u64),
-    /// Percent of what is free when the agent starts.
+    /// Percent of the free memory at the agent's start.
     ShareOfFree(u8),
 }
 
@@ -146,7 +146,7 @@ impl Memory {
     }
 }
 
-/// What the kernel can give without swapping, within the limit of this process's cgroup. Beyond all numbers where neither
+/// Memory that the kernel can give without swapping, within the limit of this process's cgroup. `u64::MAX` if neither
 /// is known.
 fn free_memory_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

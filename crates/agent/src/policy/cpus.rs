@@ -1,7 +1,7 @@
 //! CPUs of the load: how many threads it may have by default, and which CPUs they may run on.
 //!
-//! Confinement is by affinity, which needs no privilege: a thread hands it on to those that it starts. What the kernel and
-//! the storage's own clients do for the load is not confined.
+//! Confinement is by affinity, which needs no privilege: a thread passes it on to the threads that it starts. Work that
+//! the kernel and the storage's own clients do for the load is not confined.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

@@ -1,4 +1,4 @@
-//! What has to stay free on a file system that load works on: looked at before a task begins, and as long as it lasts.
+//! Free space that a file system under load must keep: checked before a task begins and while it lasts.
 
 use super::Denial;
 use super::percent::percent;
@@ -12,11 +12,11 @@ use std::time::Duration;
 /// How often it is looked at: rarely enough to be no load for a network file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// An amount, or a share of what the file system has.
+/// An amount, or a share of the file system's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
     Amount(u64),
-    /// Percent, and no more than so much.
+    /// Percent, with an upper limit.
     Share {
         percent: u8,
         most: u64,
@@ -83,7 +83,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// What has to stay free of a file system of so many bytes and inodes; 0 inodes: it does not say.
+    /// The floors of a file system of this size and number of inodes; 0 inodes: unknown.
     #[must_use]
     pub fn of(&self, bytes: u64, inodes: u64) -> (u64, u64) {
         let inodes = match inodes {
@@ -93,11 +93,11 @@ impl Floors {
         (self.space.of(bytes), inodes)
     }
 
-    /// Refuses load where less is free than has to stay free. What does not say how much is free is taken as it is, and so
-    /// is what does not answer; the next operation on it shows that.
+    /// Refuses load if less is free than the floor. A target that does not report its free space passes, and so does
+    /// one that does not answer; the next operation on it will fail then.
     ///
     /// # Errors
-    /// When it has less.
+    /// If less is free.
     pub fn check(&self, space: Option<Space>) -> Result<(), Denial> {
         let Some(space) = space else { return Ok(()) };
         let floor = self.space.of(space.size_bytes);
@@ -123,8 +123,8 @@ impl Floors {
         Ok(())
     }
 
-    /// These floors, or half of what is free now where that is less: for what makes room on a file system that is too full,
-    /// beside others that write to it.
+    /// These floors, or half of the free space where that is less: for a task that makes room on a full file system
+    /// while others write to it.
     #[must_use]
     pub fn at_most_free(&self, space: Option<Space>) -> Floors {
         let Some(free) = space else { return *self };
@@ -135,11 +135,11 @@ impl Floors {
         }
     }
 
-    /// Asks what is free until the watch is dropped, and calls `breached` once it is less than has to stay free. A file
-    /// system that hangs holds up only this.
+    /// Polls the free space until the watch is dropped, and calls `breached` once it is below the floor. A file system
+    /// that hangs blocks only this thread.
     ///
     /// # Errors
-    /// When there is no thread to look with.
+    /// If the thread cannot be started.
     pub fn watch(
         &self,
         free: impl Fn() -> Option<Space> + Send + 'static,
@@ -212,7 +212,7 @@ mod tests {
         // At most 1 GiB, and 10000 inodes.
         check(space(1 << 30, 1024, 1 << 40, 10_000), None);
         check(space(1 << 30, 1023, 1 << 40, 10_000), Some("free-space"));
-        // A file system that does not say.
+        // A file system that does not report its size.
         check(space(0, 0, 0, 0), None);
     }
 
@@ -279,7 +279,7 @@ mod tests {
             .watch(free, move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         drop(watch);
-        // The thread has ended, and told nothing.
+        // The thread has ended without a message.
         assert!(news.recv().is_err());
     }
 }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
 
-/// Spans of the day, by minutes since midnight; one whose end is not after its beginning goes over midnight. None: always.
+/// Spans of the day, in minutes since midnight. A span that ends at or before its start crosses midnight. Empty:
+/// always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours(Vec<(u16, u16)>);
 

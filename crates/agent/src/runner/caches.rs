@@ -1,6 +1,6 @@
-//! Dropping the kernel's caches of this host, and saying what was dropped.
+//! Drops the kernel's caches of this host and reports the result of each.
 //!
-//! How often is bounded: a collector cannot keep a host's caches cold.
+//! The rate is bounded: a collector cannot keep a host's caches cold.
 
 use super::per_minute::PerMinute;
 use crate::command::CacheDrop;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const CONTROL: &str = "/proc/sys/vm/drop_caches";
 
-/// What is dropped, and what the kernel is told for it.
+/// The caches, and the value that the kernel expects for each.
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
 /// The shortest steps drop them at each start; no plan does so twice a second.
@@ -41,7 +41,7 @@ pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
             recent.most()
         ));
     }
-    // What is dirty cannot be dropped.
+    // The kernel does not drop dirty pages.
     rustix::fs::sync();
     CACHES
         .into_iter()

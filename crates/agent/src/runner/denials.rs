@@ -1,6 +1,6 @@
-//! What the policy refuses a collector, in the log of the agent's host: each text once a minute, and only so many texts.
+//! Log of the policy's refusals on the agent's host: each text at most once a minute, and a bounded number of texts.
 //!
-//! A collector chooses what it asks for, and so the texts: neither the log nor the memory for it grows without bound.
+//! The collector chooses its requests, and thus the texts: neither the log nor its memory grows without bound.
 
 use crate::command::{Outcome, RefusalKind};
 use crate::sampler::cut;
@@ -13,11 +13,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Of a text, in bytes.
 const MOST_TEXT: usize = 400;
 
-/// What was logged within the last minute.
+/// Texts logged within the last minute.
 #[derive(Debug, Default)]
 pub struct DenialLog(Mutex<BTreeMap<String, Instant>>);
 
-/// What is done with a denial.
+/// What to do with a denial.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Log,

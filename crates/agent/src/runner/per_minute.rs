@@ -1,4 +1,4 @@
-//! How often a collector may have something done: so many times within any minute.
+//! Rate limit for a collector's requests: a maximum number within any minute.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

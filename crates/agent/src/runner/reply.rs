@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Progress is told at most this often.
+/// Progress is reported at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the reply of one command goes.
@@ -32,7 +32,7 @@ impl ReplyHandle {
         }
     }
 
-    /// The same, with the log that says which denials were logged before.
+    /// The same, with a log of denials to suppress repetitions.
     pub(super) fn with_denials(self, denials: Arc<DenialLog>) -> Self {
         Self { denials, ..self }
     }
@@ -43,7 +43,7 @@ impl ReplyHandle {
         !self.outgoing.is_closed()
     }
 
-    /// Tells how far the command is. Never waits: progress that does not fit is dropped.
+    /// Reports the command's progress. Never waits: a report is dropped if the channel is full.
     pub fn progress(&self, progress: Progress) {
         let _ = self.outgoing.try_send(Outgoing::Progress {
             id: self.id,

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// What the outside can say to a running task's thread.
+/// Requests from outside to a running task's thread.
 #[derive(Clone, Debug, Default)]
 pub struct StopReason {
     /// Why it was stopped; the first reason stays.
@@ -161,7 +161,7 @@ impl Running {
     }
 }
 
-/// The end of a task whose own thread panicked.
+/// The end of a task after a panic of its own thread.
 pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> Ended {
     let unknown = MeshMicros(0);
     let row = TaskEnd {
@@ -197,7 +197,7 @@ fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
     position.blocking_recv().ok()
 }
 
-/// What a person has to know of how a task was done, beside its figures.
+/// A note about how a task was done, as an event for the user.
 fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
     Row::Event(Event {
         at: start,
@@ -328,7 +328,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A collector whose clock is ahead by a second.
+    /// A collector clock that is one second ahead.
     fn map() -> MeshMap {
         let exchange = Exchange {
             sent: MonoNanos(SECOND),

@@ -1,7 +1,7 @@
-//! The sampler, as it was appointed.
+//! The sampler with its current configuration.
 //!
-//! It is started when this agent is first appointed to sample something, and told of every change after that. What it
-//! reads goes to [`Samples`] in its own thread.
+//! It starts with the first configuration that asks for samples and follows every later change. Its readings go to
+//! [`Samples`] in its own thread.
 
 use crate::command::{Refusal, Sampling};
 use crate::sampler::{self, DaemonRule, Mark, Sampler, SamplerConfig};
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The sampler and what it was told.
+/// The sampler and its last configuration.
 #[derive(Debug)]
 pub struct SamplerControl {
     rules: Vec<DaemonRule>,
-    /// The agent's own period, in the place of the collector's: the operator of a host decides what it bears.
+    /// The agent's own period, which overrides the collector's: the host's operator limits the cost of sampling.
     period: Duration,
     samples: Samples,
     sampler: Option<Sampler>,
-    /// Whether what the sampler still reads is wanted.
+    /// Whether further readings of the current sampler are kept.
     live: Arc<AtomicBool>,
     appointed: Sampling,
 }
@@ -110,7 +110,7 @@ impl SamplerControl {
             .ok()
     }
 
-    /// Ends the sampler and forgets what it has read: another mesh knows none of its daemons.
+    /// Stops the sampler and forgets its readings: another mesh does not know its daemons.
     pub fn start_over(&mut self) {
         self.live.store(false, Ordering::Relaxed);
         self.stop();

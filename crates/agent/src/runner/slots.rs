@@ -1,7 +1,7 @@
-//! The tasks that the agent holds, and what each command does to them.
+//! The agent's tasks, and the effect of each command on them.
 //!
-//! A task is preparing, prepared, running or ended, and leaves when it is forgotten. Every method returns at once; what
-//! may block is given to a thread, which comes back with a request.
+//! A task is preparing, prepared, running or ended, and is removed when it is forgotten. Every method returns at once;
+//! work that may block runs on a thread, which reports back with a request.
 
 mod directory_queues;
 mod files;
@@ -109,7 +109,7 @@ pub(super) struct Slots {
     /// When the clock was last looked at, while a load runs.
     looked: Option<MonoNanos>,
     reported_conflicts: BTreeSet<String>,
-    /// Directories that this agent has made for runs, and what was acked before.
+    /// Directories that this agent has made for runs, with the position that was acked before.
     made: BTreeMap<RunPath, Sequence>,
     /// Messages of events `watch-conflict` that could not be dated yet.
     undated: Vec<String>,
@@ -167,7 +167,7 @@ impl Slots {
     }
 
     pub(super) fn appoint(&mut self, sampling: Sampling) {
-        // `appoint` has logged what is wrong.
+        // `appoint` has logged the error.
         let _ = self.deps.watch.appoint(sampling);
         self.report_conflicts();
     }
@@ -228,7 +228,7 @@ impl Slots {
         self.deps.watch.start_over();
     }
 
-    /// The tasks of which it holds either end.
+    /// The tasks of which the agent has the sending or the receiving end.
     pub(super) fn held(&self) -> Vec<i64> {
         let receivers = self.receivers.tasks();
         let tasks = self.tasks.keys().copied().chain(receivers);
@@ -253,7 +253,7 @@ impl Slots {
         Ok(Answer::Done)
     }
 
-    /// The best that is known of mesh time: for what is to happen at an instant of it.
+    /// The best known mapping to mesh time, for actions at an instant of mesh time.
     fn map(&self) -> Result<crate::clock::MeshMap, Refusal> {
         self.deps
             .dating
@@ -345,7 +345,7 @@ impl Slot {
         }
     }
 
-    /// No new operation begins after this. An end stays what it was.
+    /// Stops new operations. A task that has ended keeps its end.
     fn stop(&mut self, reason: &str) {
         match &mut self.state {
             State::Preparing {
@@ -386,7 +386,7 @@ const UNSTARTED: Ended = Ended {
     stalled: false,
 };
 
-/// Ends the workers of a task that is not wanted, off the runtime: it waits for them.
+/// Ends the workers of an unwanted task. Runs off the async runtime, because it waits for them.
 fn discard(task: Option<Box<ClaimedTask>>) {
     if let Some(task) = task {
         // Without a thread it is dropped here.

@@ -1,4 +1,4 @@
-//! What a task tells beside its intervals, as events.
+//! Events that a task reports beside its intervals.
 
 use crate::clock::MeshMap;
 use crate::telemetry::{Event, Scope, Severity, clipped};

@@ -1,6 +1,6 @@
 //! The agent's only backoff: exponential, full jitter, capped, without a limit on attempts.
 //!
-//! It knows neither clock nor socket: it only computes the delay before the next attempt.
+//! It uses neither clock nor socket: it only computes the delay before the next attempt.
 
 use rand::Rng;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! The one task that owns the spools: it packs rows, appends about once a second, sends in order, forgets on ack.
+//! The one task that owns the spools: it packs rows, appends about once a second, sends in order, deletes on ack.
 //!
-//! Rows of operations come by a bounded channel whose sender waits when it is full; samples by [`Samples`], which gives
-//! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any
-//! more. Nothing here waits for the network: batches go into a channel that has room for a whole window.
+//! Rows of operations come by a bounded channel whose sender waits when it is full; samples come by [`Samples`], which
+//! drops the oldest. When the disk takes nothing, rows stay in memory up to a bound; then the actor stops reading the
+//! channel. The actor never waits for the network: batches go into a channel that has room for a whole window.
 
 use super::ledger::{Ledger, LostOfRun};
 use super::pending::Pending;
@@ -28,7 +28,7 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Batches in one transaction: some 4 MiB of memory.
 const AT_ONCE: usize = 8;
-/// After so many refusals in a row a batch is set aside.
+/// A batch is set aside after this many consecutive refusals.
 const MOST_REFUSALS: u32 = 3;
 /// The kind of the events about a database that was put back from an older copy.
 const RESTORED: &str = "database-restored";
@@ -52,7 +52,7 @@ pub(super) struct SpoolActor {
     acked_now: Acked,
     /// The last ack of each spool since the agent started.
     acked_of: HashMap<SpoolId, Sequence>,
-    /// What of the written spool the collector has, and the file still holds.
+    /// The last acked sequence of the written spool that its file still holds.
     acked: Option<Sequence>,
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
@@ -239,7 +239,7 @@ impl SpoolActor {
         }
         let ours = stored.get(&self.set.current()).copied();
         if !self.set.attach(&mesh, stored).await? {
-            // What is still in memory belongs to the old mesh as well.
+            // Rows still in memory belong to the old mesh as well.
             self.take_all(entries);
             self.drop_pending();
             self.ledger = Ledger::default();
@@ -258,7 +258,7 @@ impl SpoolActor {
         self.acked = None;
     }
 
-    /// Records that the collector's database went back in time, and what is lost with it: in sum, and of each run.
+    /// Records that the collector's database was restored from an older copy, and the losses: in total and per run.
     fn note_restored(
         &mut self,
         vanished: u64,
@@ -496,8 +496,8 @@ impl SpoolActor {
         }
     }
 
-    /// The disk has damaged the written spool: a new one is begun. The session ends, because the next one has to
-    /// announce it, and drains what can be read of the old one first.
+    /// The disk has damaged the written spool: begins a new one. The session ends, because the next session has to
+    /// announce the new spool; it first drains the readable part of the old one.
     async fn replace_spool(&mut self, damage: &SpoolError) {
         tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
         match self.set.roll().await {
@@ -529,7 +529,7 @@ impl SpoolActor {
         let bodies: Vec<Vec<u8>> = some.map(wire::batch::encode).collect();
         let bytes = bodies.iter().map(|body| body.len() as u64).sum();
         if !self.set.has_room(bytes).await? {
-            // First of all, what is not needed any more.
+            // First delete the acked batches.
             self.set.append(&[], self.acked).await?;
             self.acked = None;
             self.set.make_room(bytes).await?;
@@ -543,7 +543,7 @@ impl SpoolActor {
                 self.ledger.add(spool, sequence, &packed.batch);
             }
             for place in packed.into_iter().flat_map(|packed| packed.waiting) {
-                // Who has stopped waiting does not need it.
+                // The receiver may have stopped waiting; then it does not need the position.
                 let _ = place.send(Position { spool, sequence });
             }
             sequence = sequence.next();
@@ -553,7 +553,7 @@ impl SpoolActor {
 
     /// Fills the window.
     async fn send(&mut self) {
-        // What is found to be missing has to be dated.
+        // A loss found here needs a date.
         let Some(map) = self.dating.map() else {
             self.waits_for_clock = true;
             return;
@@ -567,7 +567,7 @@ impl SpoolActor {
                 Ok(Some(envelope)) => {
                     self.reading = Health::Working;
                     if !window.send(envelope) {
-                        // The session has ended, and says so itself.
+                        // The session has ended and reports that itself.
                         self.window = None;
                     }
                 }

@@ -1,10 +1,10 @@
 //! One spool in its SQLite file: append, read on, reserve, forget, merge.
 //!
-//! `synchronous` is NORMAL: a killed agent loses nothing, and after a power failure only the newest batches can be
-//! missing, of which the collector may have some: it names its last sequence when the agent attaches, and no start of an
-//! agent appends to a spool of an earlier one, so no sequence is ever used for two contents. What must not be forgotten
-//! is which batches may have been sent, because they must not be merged: the reservation is committed with FULL before
-//! the first of its batches leaves, and takes everything before it to the disk too.
+//! `synchronous` is NORMAL: a killed agent loses nothing. After a power failure only the newest batches can be missing,
+//! and the collector may have some of them: it names its last sequence when the agent attaches, and no start of an
+//! agent appends to a spool of an earlier one, so no sequence ever has two contents. The file must not forget which
+//! batches may have been sent, because those must not be merged: the reservation is committed with FULL before the
+//! first of its batches leaves, and flushes everything before it to the disk too.
 
 mod header;
 mod mark;
@@ -34,7 +34,7 @@ const MOST_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 /// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, where merging has
 /// to meet sending.
 const RESERVE: u64 = if cfg!(test) { 4 } else { 64 };
-/// Free pages of 4 KiB that are left in the file for what comes next.
+/// Free pages of 4 KiB that are kept in the file for later appends.
 const SPARE_PAGES: i64 = 1024;
 
 const TABLES: &str = "
@@ -171,12 +171,12 @@ impl SpoolFile {
         self.header.mesh.as_deref()
     }
 
-    /// What the collector has stored, as far as it was written down.
+    /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) fn acked(&self) -> Sequence {
         self.header.acked
     }
 
-    /// What it holds, in bytes of batches.
+    /// The bytes of its batches.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -205,9 +205,9 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Appends batches and forgets what is up to `acked`, in one transaction. Returns the first batch's sequence.
+    /// Appends batches and deletes those up to `acked`, in one transaction. Returns the first batch's sequence.
     ///
-    /// After an error nothing has changed, and the same may be tried again: a sequence is not used twice, because
+    /// After an error nothing has changed, and the same call may be repeated: a sequence is not used twice, because
     /// nothing is sent before this has returned.
     pub(super) async fn append(
         &mut self,
@@ -233,7 +233,7 @@ impl SpoolFile {
                 header.update(connection).await?;
             }
             for body in bodies {
-                // A commit whose outcome was unknown may have left this sequence behind.
+                // A commit with an unknown outcome may have left this sequence behind.
                 let sql = "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?)";
                 sqlx::query(sql)
                     .bind(number_of(sequence))
@@ -277,7 +277,7 @@ impl SpoolFile {
             .execute(&mut self.connection)
             .await;
         match reserved {
-            // What can still be read of a damaged file is worth more than the room that merging would make in it.
+            // The readable rest of a damaged file is worth more than the room that merging would gain.
             Err(error) if self.is_old && is_damage(&error) => {}
             Err(error) => return Err(SpoolError::sql("write to the spool", &self.path)(error)),
             Ok(_) => {}
@@ -321,7 +321,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Batches beyond what was acked, and their bytes.
+    /// Number and bytes of batches that are not acked.
     pub(super) async fn undelivered(&mut self, acked: Sequence) -> Result<(u64, u64), SpoolError> {
         let error = || SpoolError::sql("read the spool", &self.path);
         let sql = "SELECT count(*), coalesce(sum(length(body)), 0) FROM batches WHERE sequence > ?";
@@ -385,7 +385,7 @@ impl SpoolFile {
             .expect("a sum")
     }
 
-    /// The disk is full at so many pages, as SQLite sees it.
+    /// Makes SQLite report a full disk at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&mut self, pages: u32) {
         let sql = format!("PRAGMA max_page_count = {pages}");
@@ -455,7 +455,7 @@ fn sequence_of(number: i64) -> Sequence {
     Sequence(u64::try_from(number).unwrap_or(0))
 }
 
-/// CRC-32 of a batch: its sequences and its body. It tells what was damaged on the disk from what was written.
+/// CRC-32 of a batch: its sequences and its body. It detects damage on the disk.
 fn checksum(first: Sequence, sequence: Sequence, body: &[u8]) -> i64 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&first.0.to_le_bytes());

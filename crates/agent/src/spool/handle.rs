@@ -76,7 +76,7 @@ impl Spool {
         self.acked.clone()
     }
 
-    /// Since when the disk has taken nothing; `None`: it takes what comes.
+    /// Since when the disk has refused writes; `None` while it accepts them.
     #[must_use]
     pub fn blocked(&self) -> watch::Receiver<Option<MonoNanos>> {
         self.blocked.clone()
@@ -92,8 +92,8 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Whether the collector has `stored` less than it had acked: its database was restored from an older copy. Returns
-    /// what it has of the written spool then.
+    /// Whether the collector has `stored` less than it had acked, because its database was restored from an older copy.
+    /// Returns its position in the written spool in that case.
     ///
     /// # Errors
     /// When the spool has ended.
@@ -112,11 +112,11 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Sends everything after what the collector has `stored` into `out`, which needs room for
+    /// Sends everything after the collector's `stored` positions into `out`, which needs room for
     /// [`WINDOW_BATCHES`](super::WINDOW_BATCHES).
     ///
     /// # Errors
-    /// When the spools cannot be read.
+    /// If the spools cannot be read.
     pub async fn attach(
         &self,
         mesh: String,
@@ -153,7 +153,7 @@ impl Spool {
         let _ = self.request(SpoolRequest::Refused(message)).await;
     }
 
-    /// Appends what is in memory, and waits until the collector has everything or no session is left.
+    /// Appends the rows in memory, and waits until the collector has everything or no session is left.
     pub async fn drain(&self) {
         let (done, answer) = oneshot::channel();
         if self.request(SpoolRequest::Drain(done)).await.is_ok() {
@@ -161,17 +161,17 @@ impl Spool {
         }
     }
 
-    /// Appends what is in memory and closes the files.
+    /// Appends the rows in memory and closes the files.
     ///
     /// # Errors
-    /// When the disk does not take the rest.
+    /// If the disk does not take the remaining rows.
     pub async fn close(&self) -> Result<(), SpoolError> {
         let (done, answer) = oneshot::channel();
         self.request(SpoolRequest::Close(done)).await?;
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
-    /// Makes the disk full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&self, pages: u32) {
         let (done, answer) = oneshot::channel();

@@ -1,6 +1,6 @@
-//! What was measured of each run, by its places in the spools of this start: what is lost of a run when the collector's
-//! database is put back from an older copy. Memory is bounded: neighbouring places of a long run are counted together,
-//! and of many runs the newest are kept.
+//! Counts of each run's operations by their positions in the spools of this start: the source of a run's losses when
+//! the collector's database is restored from an older copy. Memory is bounded: neighbouring positions of a long run are
+//! counted together, and only the newest runs are kept.
 
 use crate::envelope::{Sequence, SpoolId};
 use crate::telemetry::{Batch, RunUid};
@@ -25,7 +25,7 @@ impl Counts {
     }
 }
 
-/// What of a run is not in a database that was restored.
+/// The part of a run that is missing from a restored database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LostOfRun {
     /// It was stored in the database that is lost.
@@ -62,7 +62,7 @@ struct OfRun {
     width: u64,
 }
 
-/// What was spooled since the agent started.
+/// Everything spooled since the agent started.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     runs: VecDeque<OfRun>,
@@ -81,7 +81,7 @@ impl Ledger {
         for row in &batch.task_ends {
             operations.entry(&row.run_uid).or_default();
         }
-        // A collector that does not tell the uid cannot be told of the run.
+        // Without a uid, the collector cannot match the losses to a run.
         operations.retain(|run_uid, _| !run_uid.as_str().is_empty());
         for (run_uid, operations) in operations {
             self.add_to_run(spool, run_uid, sequence, operations);
@@ -117,7 +117,7 @@ impl Ledger {
         self.has_given_up = true;
     }
 
-    /// What is beyond `stored`, of each run, and forgets all: the spools begin anew.
+    /// Returns the losses of each run beyond `stored`, and clears the ledger: the spools begin anew.
     pub(super) fn take_lost(
         &mut self,
         stored: &HashMap<SpoolId, Sequence>,

@@ -1,8 +1,8 @@
 //! The spools against a collector in memory, under every order of appending, sending, crashing and merging.
 //!
-//! The collector here keeps the contract's rule: it takes exactly the next sequence, what it has it acks again, and it
-//! never sees two contents for one sequence. In the end every operation that was appended has arrived exactly once, and
-//! every sample has arrived or was counted as lost.
+//! The model's collector keeps the contract: it takes exactly the next sequence, acks repeated ones again, and never
+//! sees two contents for one sequence. In the end every appended operation has arrived exactly once, and every sample
+//! has arrived or was counted as lost.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -26,9 +26,9 @@ const MESH: &str = "mesh-1";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Batches of so many intervals and samples.
+    /// Batches with these numbers of intervals and samples.
     Append(Vec<(u8, u8)>),
-    /// So many batches leave; of these so many arrive; of these so many acks come back.
+    /// Numbers of batches that are sent, that arrive, and whose acks come back.
     Send(u8, u8, u8),
     /// The connection is lost and made again.
     Reattach,

@@ -16,7 +16,7 @@ pub(super) struct Old {
     pub(super) mesh: Option<String>,
     pub(super) ordinal: i64,
     pub(super) bytes: u64,
-    /// What the collector has stored of it, as far as it was written down.
+    /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) acked: Sequence,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Found {
 /// Files that hold nothing but refused batches, for a person to see. The rest are removed.
 const MOST_REFUSED_FILES: usize = 8;
 
-/// Merges, and then gives up batches, until it takes no more than that. Returns what it takes then, and how many
-/// batches were given up.
+/// Merges batches, then gives some up, until the file has at most `most` bytes. Returns its size and the number of
+/// batches given up.
 pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
     let mut file = SpoolFile::open(path).await?;
     while file.used_bytes().await? > most && file.compact().await?.is_some() {}
@@ -110,7 +110,8 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         return file.remove().await.map(|()| Looked::Nothing);
     }
     if file.mesh().is_none() {
-        // Nothing is appended before the agent has attached: the record of it was lost, and with it whose batches these were.
+        // Nothing is appended before the agent has attached. Without a mesh in the header, the record of it was lost,
+        // and nobody can tell which mesh these batches belong to.
         return Err(SpoolError::DamagedHeader { path });
     }
     let old = Old {
@@ -118,7 +119,7 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         path,
         mesh: file.mesh().map(str::to_owned),
         ordinal: file.ordinal(),
-        // Of a damaged file, what it takes on the disk.
+        // For a damaged file, its size on the disk.
         bytes: match file.used_bytes().await {
             Ok(bytes) => bytes,
             Err(_) => file.bytes(),

@@ -7,10 +7,10 @@ use crate::telemetry::{Batch, Row};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
-/// A batch is sealed when it has this many bytes: half of what the wire takes, so that a row of any size fits.
+/// A batch is sealed at this many bytes: half of the wire's limit, so that a row of any size still fits.
 const SEAL_BYTES: usize = crate::wire::batch::MOST_BYTES / 2;
 
-/// What is in memory is held to this, in bytes, when the disk takes nothing.
+/// Upper bound of rows in memory, in bytes, while the disk takes nothing.
 const MOST_BYTES: usize = 8 << 20;
 
 /// One batch, and who waits for it.

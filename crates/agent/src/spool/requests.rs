@@ -1,4 +1,4 @@
-//! What the session and the tasks ask of the spools, and what they are answered.
+//! Requests of the session and the tasks to the spools, and their answers.
 
 use super::SpoolError;
 use crate::envelope::{Announced, Envelope, Position, Sequence, SpoolId};
@@ -46,7 +46,7 @@ pub(super) enum SpoolRequest {
     Refused(String),
     Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<Result<(), SpoolError>>),
-    /// The disk is full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     LimitPages(u32, oneshot::Sender<()>),
 }

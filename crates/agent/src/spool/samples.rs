@@ -1,9 +1,9 @@
 //! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
 //!
-//! A sample is dated when it comes in, by what dates the intervals of the task that runs ([`Dating`]); before mesh time
-//! is known, when it leaves. A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later
-//! samples refer to them. After a gap in which mesh time fell behind, samples are left out and counted until it has
-//! passed what was dated before: counters grow with mesh time.
+//! A sample is dated when it arrives, by the mapping that dates the intervals of the running task ([`Dating`]), or when
+//! it leaves if mesh time is not known yet. A dropped sample leaves its counts as losses, and its daemons'
+//! descriptions, because later samples refer to them. After a gap in which mesh time fell behind, samples are left out
+//! and counted until mesh time has passed the last dated instant: counters grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{CarrierChange, Change, DaemonSeen, LinkChange, LinkTrouble, Sampled};
@@ -62,7 +62,7 @@ struct Lost {
 }
 
 impl Samples {
-    /// An empty queue, whose samples are dated so.
+    /// An empty queue that dates its samples with `dating`.
     #[must_use]
     pub fn new(dating: Dating) -> Self {
         Self {
@@ -341,7 +341,7 @@ impl Queue {
         self.leave_out(oldest.sampled);
     }
 
-    /// Whether an instant lies before what was dated already, by a mapping that a gap has ended.
+    /// Whether an instant lies before one that a mapping from before a gap has already dated.
     fn is_passed(&mut self, map: MeshMap, at: MonoNanos) -> bool {
         let at = map.to_mesh(at);
         if let Some((before, newest)) = self.newest
@@ -357,7 +357,7 @@ impl Queue {
         false
     }
 
-    /// Counts what is lost with a sample, and keeps what later ones refer to.
+    /// Counts the losses of a dropped sample, and keeps the descriptions that later samples refer to.
     fn leave_out(&mut self, oldest: Sampled) {
         for (what, rows) in [
             (LossKind::DaemonSamples, oldest.daemons.len()),
@@ -367,7 +367,7 @@ impl Queue {
         ] {
             self.note(what, rows as u64, oldest.at);
         }
-        // What is known of a daemon that has ended needs one row, not every one that it ever had.
+        // A daemon that has ended needs only its last description.
         for seen in oldest.seen {
             self.seen
                 .retain(|held| (held.pid, held.start_ticks) != (seen.pid, seen.start_ticks));

@@ -1,8 +1,8 @@
 //! All spools of an agent: the one that is written, and older ones that are drained before it.
 //!
-//! The rows of a spool belong to one mesh (their tasks are rows of its database); when the agent attaches to another,
-//! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
-//! database has it or because it refuses it, is said by an explicit record in its place.
+//! The rows of a spool belong to one mesh (their tasks are rows of its database). When the agent attaches to another
+//! mesh, the old mesh's spools are kept aside and a new one is begun. Batches that the collector will never have,
+//! because it refuses them or another database has them, are replaced by an explicit record.
 
 mod room;
 
@@ -32,12 +32,12 @@ pub(super) struct SpoolSet {
     stored: HashMap<SpoolId, Sequence>,
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
-    /// Spools of earlier starts that could not be read, and were not told yet.
+    /// Unreadable spools of earlier starts that were not reported yet.
     unreadable: Vec<Uuid>,
-    /// What a whole round of merging has left, while that is too much.
+    /// Bytes left after a full round of merging, while that is above the limit.
     merged_to: Option<u64>,
     given_up: GivenUp,
-    /// What the written one's file is limited to.
+    /// Size limit of the written spool's file.
     limited_to: u64,
     appends: u32,
 }
@@ -86,7 +86,7 @@ impl SpoolSet {
         self.current.id()
     }
 
-    /// All of them, oldest first. `acked` is what was acked in the meantime, beyond what the spools' files say.
+    /// All of them, oldest first. `acked` holds acks that are newer than those in the spools' files.
     pub(super) fn announced(&self, acked: &HashMap<SpoolId, Sequence>) -> Vec<Announced> {
         let old = self.old.iter();
         old.map(|old| (old.id, old.mesh.as_deref(), old.acked))
@@ -116,8 +116,8 @@ impl SpoolSet {
             .sum()
     }
 
-    /// Keeps everything of this mesh aside, and begins a new spool: the database that it was meant for is gone. Returns
-    /// what was not delivered.
+    /// Keeps all spools of this mesh aside and begins a new one, because their database is gone. Returns the
+    /// undelivered part.
     pub(super) async fn give_up(
         &mut self,
         mesh: &str,
@@ -148,13 +148,13 @@ impl SpoolSet {
         Ok(sum)
     }
 
-    /// Spools of earlier starts that cannot be read, wholly or from somewhere on. Told once.
+    /// Spools of earlier starts that are partly or wholly unreadable. Each is reported once.
     pub(super) fn take_unreadable(&mut self) -> Vec<Uuid> {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Starts over from what the collector has. `false` when the mesh is another one than the written spool's: then a
-    /// new one was begun, and the agent has to attach again to announce it.
+    /// Starts over from the collector's positions. `false` if the mesh differs from the written spool's: then a new
+    /// spool was begun, and the agent has to attach again to announce it.
     pub(super) async fn attach(
         &mut self,
         mesh: &str,
@@ -181,7 +181,7 @@ impl SpoolSet {
         Ok(true)
     }
 
-    /// Appends batches to the written spool and forgets what is acked. Returns the first one's sequence.
+    /// Appends batches to the written spool and deletes the acked ones. Returns the first new sequence.
     pub(super) async fn append(
         &mut self,
         bodies: &[Vec<u8>],
@@ -320,7 +320,7 @@ impl SpoolSet {
         self.current.used_bytes().await.expect("a look at the file")
     }
 
-    /// The disk is full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&mut self, pages: u32) {
         self.current.limit_pages(pages).await;
@@ -406,7 +406,7 @@ impl SpoolSet {
     }
 }
 
-/// Removes a drained spool, unless a person may want to see what was refused of it.
+/// Removes a drained spool, unless it holds refused batches that a person may want to inspect.
 async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
     if file.has_refused().await? {
         tracing::warn!(spool = %file.id(), "a drained spool is kept: the collector has refused some of its batches");
@@ -420,7 +420,7 @@ async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError>
     SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
 }
 
-/// What was spooled and not delivered.
+/// Spooled and undelivered data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undelivered {
     pub(super) spools: u64,

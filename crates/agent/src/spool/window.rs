@@ -48,7 +48,7 @@ impl SendWindow {
         self.in_flight.is_empty()
     }
 
-    /// The oldest one that is not acked.
+    /// The oldest batch that is not acked.
     pub(super) fn oldest(&self) -> Option<Sent> {
         self.in_flight.front().copied()
     }
@@ -68,7 +68,8 @@ impl SendWindow {
         given
     }
 
-    /// Takes everything up to an ack out of the window; the last of it. An ack of what was not sent takes nothing.
+    /// Removes everything up to an ack from the window and returns the last removed batch. An ack of an unsent batch
+    /// removes nothing.
     pub(super) fn ack(&mut self, spool: SpoolId, sequence: Sequence) -> Option<Sent> {
         let mut last = None;
         while let Some(sent) = self.in_flight.front().copied()

@@ -39,7 +39,7 @@ struct DeviceTarget<'a> {
 }
 
 impl Target for DeviceTarget<'_> {
-    /// There is none to make. The nonce differs between hosts and agents: nobody shares a device.
+    /// Devices have no run directory. The nonce differs between hosts and agents, because a device is never shared.
     fn open_run(&self, _run: RunName<'_>, _make: Make) -> Result<RunDirectoryFacts, SandboxError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Ok(RunDirectoryFacts {

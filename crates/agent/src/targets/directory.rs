@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 impl AllowedTargets for Allowed {
-    /// Every path: one that is not allowed is refused when something is asked of it, whether it exists or not.
+    /// Accepts every path. One that is not allowed is refused at the first request for it, whether it exists or not.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
         Some(Box::new(DirectoryTarget {
             allowed: self,
@@ -113,14 +113,14 @@ impl Target for DirectoryTarget<'_> {
     }
 }
 
-/// What a path is looked at for.
+/// Purpose of checking a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Target,
     Source,
 }
 
-/// What can be said of a path beneath the allowed ones.
+/// Facts about a path beneath the allowed ones.
 pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     let mut facts = PathFacts {
         path: text.to_owned(),
@@ -184,7 +184,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     facts
 }
 
-/// What stands in the way of using it.
+/// The reason why a path is not usable.
 fn problem(path: &Path, wanted: Use) -> Option<String> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,

@@ -1,4 +1,4 @@
-//! The records themselves: what an agent can say about tasks, its clock and its host.
+//! The records of tasks, the agent's clock and its host.
 //!
 //! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
 
@@ -29,8 +29,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The uid of a run, which goes with the rows of its tasks: their ids are one database's. Empty: the collector did not
-/// tell it.
+/// The uid of a run. It is part of the rows of the run's tasks, because task ids are unique only within one database.
+/// Empty if the collector did not send it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunUid(Arc<str>);
 
@@ -113,7 +113,7 @@ impl EndState {
         }
     }
 
-    /// The state that a word stands for.
+    /// The state with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Done, Self::Failed, Self::Stopped]
@@ -161,7 +161,7 @@ impl Severity {
         }
     }
 
-    /// The severity that a word stands for.
+    /// The severity with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Info, Self::Warning, Self::Error]
@@ -190,7 +190,7 @@ pub struct Event {
     pub detail: String,
 }
 
-/// What is given up when there is no room for it, or lost.
+/// Rows that are lost, or dropped for lack of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossKind {
     DaemonSamples,
@@ -230,7 +230,7 @@ impl LossKind {
         }
     }
 
-    /// The kind that a word stands for.
+    /// The kind with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)

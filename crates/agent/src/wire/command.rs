@@ -15,11 +15,11 @@ use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// An agent without contact stops its load after this, when a plan says nothing.
+/// Lease of a task if the plan does not set one: without contact for this long, the agent stops its load.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The collector is heard once a second: a shorter lease would end a load that is in good contact.
+/// The collector sends once a second: a shorter lease would end a load that has good contact.
 const LEAST_LEASE: Duration = Duration::from_secs(3);
-/// Longer than a collector is away, while a load that nobody can stop goes on.
+/// Longer than a collector's usual absence, during which the load runs on and cannot be stopped.
 const LONGEST_LEASE_US: i64 = 7 * 86_400 * 1_000_000;
 const LONGEST_PERIOD_US: i64 = 366 * 86_400 * 1_000_000;
 const MOST_SEQUENCE: u64 = 1 << 62;
@@ -31,7 +31,7 @@ const MOST_PATHS: usize = 1024;
 const MOST_MESH_PIDS: usize = 65_536;
 const MOST_RULES: usize = 1024;
 
-/// What the collector says.
+/// Messages of the collector.
 #[derive(Debug)]
 pub enum Incoming {
     Welcome(Box<Welcome>),
@@ -41,7 +41,7 @@ pub enum Incoming {
         mesh_sent_ns: i64,
     },
     Command(Box<Command>),
-    /// A command that cannot be done, because it is not one.
+    /// A message that is not a valid command.
     BadCommand {
         id: u64,
         error: WireError,
@@ -303,7 +303,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
     })
 }
 
-/// Empty: not told.
+/// May be empty.
 fn run_uid(found: String) -> Result<String, WireError> {
     match found.is_empty() {
         true => Ok(found),

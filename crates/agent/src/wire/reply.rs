@@ -1,4 +1,4 @@
-//! What the agent says, as messages.
+//! The agent's messages.
 
 use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
 use crate::envelope::{Announced, WINDOW_BATCHES};
@@ -11,7 +11,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Everything that the agent says of itself when it attaches.
+/// The agent's first message when it attaches.
 #[derive(Clone, Debug)]
 pub struct Hello {
     pub uid: String,
@@ -39,7 +39,7 @@ pub struct Hello {
     pub started: MonoNanos,
 }
 
-/// What the agent says after that.
+/// The agent's messages, the first one included.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
     Hello(Box<Hello>),
@@ -172,7 +172,7 @@ fn reply(id: u64, outcome: Outcome) -> v1::Reply {
         },
         Err(refusal) => v1::Reply {
             id,
-            // An empty text would say that it worked.
+            // An empty text would mean success.
             error: match refusal.message.is_empty() {
                 true => "it failed".to_owned(),
                 false => clipped(refusal.message),

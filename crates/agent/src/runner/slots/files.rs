@@ -83,8 +83,8 @@ impl Drop for UnderWay {
 }
 
 impl Slots {
-    /// Room for a survey: so many at once, and no more than the policy has threads. The other commands on files keep
-    /// their room, however many surveys hang on a dead file system.
+    /// Permission for a survey: a bounded number at once, and no more than the policy has threads. The other file
+    /// commands keep their own threads, even if many surveys hang on a dead file system.
     fn begin_survey(&self) -> Result<UnderWay, Refusal> {
         let threads = self.deps.permissions.policy.budget.limits().threads;
         let most = usize::try_from(threads)
@@ -114,7 +114,7 @@ fn word_of(request: &Request) -> &'static str {
     }
 }
 
-/// The uid of the run that it is for, where it says one.
+/// The uid of the run that a request belongs to. Empty if it names none.
 fn uid_of(request: &Request) -> RunUid {
     match request {
         Request::OpenRunDirectory { run_uid, .. }

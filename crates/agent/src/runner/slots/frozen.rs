@@ -1,7 +1,8 @@
-//! An agent that did not run for a while in mid-step: stopped by a signal, by a debugger or a hypervisor, or starved.
+//! Detects an agent that did not run for a while in mid-step: stopped by a signal, a debugger or a hypervisor, or
+//! starved of CPU.
 //!
-//! Its workers stood still with it, so the step's figures are not the target's. Nothing else shows that: no operation has
-//! failed, and the session may have outlasted it.
+//! Its workers were frozen too, so the step's figures do not describe the target. No other signal shows this: no
+//! operation failed, and the session may have survived.
 
 use super::{Slots, State};
 use crate::spool::Entry;
@@ -28,7 +29,7 @@ impl Slots {
         Some(LOOK_EVERY.saturating_sub(now.since(looked)))
     }
 
-    /// Looks at the clock, and records how long the agent stood still. Called after every wait of the runner.
+    /// Reads the clock, and records how long the agent was frozen. Called after every wait of the runner.
     pub(in crate::runner) fn look(&mut self, now: MonoNanos) {
         let Some(looked) = self.looked else {
             return;
@@ -88,7 +89,7 @@ impl Slots {
     }
 }
 
-/// How long the agent stood still, when two looks were so far apart.
+/// How long the agent was frozen, given the gap between two polls.
 fn frozen_for(gap: Duration) -> Option<Duration> {
     let late = gap.saturating_sub(LOOK_EVERY);
     (late >= FROZEN_AFTER).then_some(late)

@@ -4,8 +4,8 @@ use super::Slots;
 use crate::telemetry::TaskId;
 
 impl Slots {
-    /// Stops what the policy does not take at this hour. Called after every wait of the runner, which is short while a load
-    /// runs.
+    /// Stops loads that the policy does not accept at this hour. Called after every wait of the runner, which is short
+    /// while a load runs.
     pub(in crate::runner) fn end_hours(&mut self) {
         let policy = &self.deps.permissions.policy;
         if policy.hours.are_all() {

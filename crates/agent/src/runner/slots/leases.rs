@@ -23,7 +23,7 @@ impl Slots {
         })
     }
 
-    /// Stops what has been without contact for longer than it may.
+    /// Stops tasks that have been without contact for longer than their lease.
     pub(in crate::runner) fn end_leases(&mut self) {
         let silent = MonoNanos::now().since(self.deps.contact.last());
         let now = self.map().ok().map(|map| map.to_mesh(MonoNanos::now()));
@@ -58,7 +58,7 @@ impl Slots {
                 }));
             }
         }
-        // The actor never blocks: where the spool's queue is full, the log and the task's end still say it.
+        // The actor never blocks: if the spool's queue is full, the log and the task's end still record it.
         if !events.is_empty() {
             let _ = self.deps.entries.try_send(Entry::Rows(events));
         }

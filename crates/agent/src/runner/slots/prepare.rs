@@ -120,8 +120,8 @@ impl Slots {
         self.stop_slot(id, &format!("too little is left free: {denial}"));
     }
 
-    /// What is done about calls of a preparation that do not end: they are told, and where the plan does not wait, the
-    /// task is refused. The thread that hangs is left behind; nothing can end it.
+    /// Handles calls of a preparation that hang: reports them, and refuses the task if the plan does not wait. The
+    /// hanging thread is left behind, because nothing can end it.
     fn on_stalls(
         &self,
         asked: &Prepare,
@@ -259,7 +259,7 @@ impl Slots {
     }
 }
 
-/// Tells the actor.
+/// Reports a breached floor to the actor.
 fn on_breach(requests: mpsc::WeakSender<RunnerRequest>, id: TaskId) -> impl FnOnce(Denial) + Send {
     move |denial| {
         if let Some(requests) = requests.upgrade() {

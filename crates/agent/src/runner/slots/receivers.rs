@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Ports that are open at once.
 const MOST: usize = 1024;
-/// A receiving end whose collector has vanished is closed after this; its sender's own lease is not known here.
+/// A receiving end is closed after this time without its collector. The lease of its sender is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
 /// Of addresses that no port is needed of.
 const DISCARD_PORT: u16 = 9;
@@ -146,8 +146,8 @@ impl Slots {
     }
 }
 
-/// Where a receiving end may listen, the best first: at the address that its sender dials; where no interface has that, as
-/// behind a translation, at the one that faces the sender. Never at all interfaces.
+/// Addresses on which a receiving end may listen, best first: the address that its sender dials, then (if no interface
+/// has that one, as behind NAT) the address of the interface that faces the sender. Never all interfaces.
 fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
     let given = listen.address.into_iter();
     let all = given.chain(listen.from.and_then(facing));

@@ -161,8 +161,9 @@ impl Slots {
             .map_err(|error| Refusal::failed(format!("no thread for task {id}: {error}")))
     }
 
-    /// The workers of a task have ended: takes a sample here, and tells the scheduler, which has one taken by every
-    /// sampler once the last task is that far. The workload's finishing work may take long, and belongs to no step.
+    /// The workers of a task have ended: takes a sample here and reports to the scheduler, which requests one from
+    /// every sampler once the last task has ended. The workload's finishing work may take long and does not count
+    /// towards a step.
     pub(in crate::runner) fn load_over(&mut self, id: TaskId) {
         self.deps.watch.mark(Mark::TaskEnd(MonoNanos::now()));
         let Some(State::Running {

@@ -1,4 +1,4 @@
-//! Threads for what may block, so many and no more.
+//! Threads for blocking work, with a limit on their number.
 
 use super::Slots;
 use crate::command::Refusal;

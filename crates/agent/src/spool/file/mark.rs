@@ -48,14 +48,14 @@ impl AppendMark {
         self.file = file.filter(|file| file.write_all_at(&encode(last), 0).is_ok());
     }
 
-    /// How long ago it was written; 0: nobody knows.
+    /// Its age; 0: unknown.
     pub(super) fn age_us(&self) -> i64 {
         let written = std::fs::metadata(&self.path).and_then(|file| file.modified());
         let age = written.ok().and_then(|at| at.elapsed().ok());
         age.map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// `None`: there is none, or it is damaged.
+    /// `None` if it is missing or damaged.
     pub(super) fn read(&self) -> Option<Sequence> {
         decode(&std::fs::read(&self.path).ok()?)
     }

@@ -64,7 +64,7 @@ impl SpoolFile {
             let Some(Stored::Intact(envelope)) = self.after(last).await? else {
                 break;
             };
-            // Over a hole the merged batch would claim what is not in it.
+            // A batch merged across a hole would claim the missing sequences.
             if !group.is_empty() && envelope.first != last.next() {
                 break;
             }

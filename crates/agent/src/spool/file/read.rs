@@ -1,8 +1,8 @@
-//! Reading on through a spool that the disk may have damaged.
+//! Sequential reading of a spool that the disk may have damaged.
 //!
-//! A row counts only when its checksum does. What cannot be read is passed over by looking for the next batch behind it, so
-//! that one damaged page holds back nothing else; the sequences in between are reported as lost. Each look is bounded, and
-//! nothing that a damaged row says about itself is believed.
+//! A row counts only if its checksum is right. Unreadable rows are skipped by a search for the next intact batch, so
+//! that one damaged page does not block the rest; the sequences in between are reported as lost. Each search is
+//! bounded, and no field of a damaged row is trusted.
 
 use super::{SpoolFile, checksum, number_of, sequence_of};
 use crate::envelope::{Envelope, Sequence};
@@ -18,10 +18,10 @@ const STEPS_OF_ONE: u32 = 256;
 /// Damaged batches at the end of a file that are looked at for the last one that is whole.
 const LOOKS_FROM_THE_END: u32 = 64;
 
-/// What a batch holds at the most where nothing else tells: one is begun each second.
+/// Upper bound of a batch's duration if nothing else limits it: one is begun each second.
 const LONGEST_BATCH_US: i64 = 2_000_000;
 
-/// What a file has after a sequence.
+/// The entry after a given sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::spool) enum Stored {
     Intact(Envelope),
@@ -54,7 +54,7 @@ impl Loss {
 }
 
 impl Stored {
-    /// The last sequence that it stands for.
+    /// The last sequence that it covers.
     pub(in crate::spool) fn sequence(&self) -> Sequence {
         match self {
             Self::Intact(envelope) => envelope.sequence,
@@ -66,7 +66,7 @@ impl Stored {
 /// One look into the file.
 enum Look {
     Intact(Envelope),
-    /// A row whose checksum is wrong, by its key.
+    /// A row with a wrong checksum, by its key.
     Damaged(Sequence),
     /// The disk or SQLite refuses the page.
     Unreadable,
@@ -75,8 +75,8 @@ enum Look {
 }
 
 impl SpoolFile {
-    /// What follows `sent`: a batch, which may stand for several sequences, or how far everything is lost; `None` when
-    /// there is nothing more.
+    /// The entry after `sent`: a batch, which may cover several sequences, or a range of lost sequences; `None` at the
+    /// end.
     pub(in crate::spool) async fn after(
         &mut self,
         sent: Sequence,
@@ -89,7 +89,7 @@ impl SpoolFile {
                 why: Loss::Tail,
                 damaged: Vec::new(),
             })),
-            // At least one batch is lost, though nobody knows how many were appended.
+            // At least one batch is lost, but the number of appended batches is unknown.
             look if last <= sent => Ok((self.is_old
                 && !self.end_reported
                 && (last < sent || !self.is_end_known))
@@ -105,7 +105,7 @@ impl SpoolFile {
         }
     }
 
-    /// Looks for the next intact batch behind one that is not.
+    /// Searches for the next intact batch after a damaged one.
     async fn behind_damage(&mut self, sent: Sequence, first: Look) -> Result<Stored, SpoolError> {
         let last = self.last();
         let mut looks = vec![first];
@@ -174,7 +174,7 @@ impl SpoolFile {
             Err(error) => Err(error),
         };
         match read {
-            // A damaged index can lead back, and to rows of which nothing is left to read.
+            // A damaged index can lead backwards, and to rows that are completely lost.
             Ok(Look::Intact(envelope)) if !is_in_order(envelope.sequence) => Ok(Look::Unreadable),
             Ok(look) => Ok(look),
             Err(error) if is_damage(&error) => Ok(Look::Unreadable),
@@ -209,8 +209,8 @@ impl SpoolFile {
         })
     }
 
-    /// From when to when the batches behind `sent` up to `upto` were measured, as far as their neighbours and the last
-    /// append tell.
+    /// The time range in which the batches after `sent` up to `upto` were measured, estimated from their neighbours and
+    /// the last append.
     pub(in crate::spool) async fn span_of_lost(
         &mut self,
         sent: Sequence,
@@ -247,7 +247,7 @@ impl SpoolFile {
         let mut last = mark.unwrap_or_default().max(self.header.acked);
         self.is_end_known = mark.is_some();
         let mut below = i64::MAX;
-        // Each damaged batch at the end stands for one at least.
+        // Each damaged batch at the end covers at least one sequence.
         let mut damaged = 0;
         while damaged < LOOKS_FROM_THE_END {
             let row = sqlx::query(
@@ -275,7 +275,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// The bytes of all bodies; of a damaged file, what it takes on the disk.
+    /// The bytes of all bodies; for a damaged file, its size on the disk.
     pub(super) async fn count_bytes(&mut self) -> Result<u64, SpoolError> {
         let sum = sqlx::query("SELECT coalesce(sum(length(body)), 0) FROM batches")
             .fetch_one(&mut self.connection)

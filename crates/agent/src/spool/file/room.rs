@@ -1,4 +1,4 @@
-//! How much a spool's file takes of the disk, and what is given up when it may not take more.
+//! Disk usage of a spool's file, and which batches are given up when it has to shrink.
 
 use super::transaction::transaction;
 use super::{SpoolFile, Stored, checksum, number_of};
@@ -23,7 +23,7 @@ impl SpoolFile {
         Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE_BYTES))
     }
 
-    /// From now on the file takes no more than that; what is in it stays.
+    /// Limits the file's size from now on; existing content stays.
     pub(in crate::spool) async fn limit_to(&mut self, bytes: u64) -> Result<(), SpoolError> {
         let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
         let sql = format!("PRAGMA max_page_count = {pages}");
@@ -52,11 +52,10 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives up the oldest batch that has not been, and counts in its place what was in it: of those that were not sent
-    /// first. Returns how many batches it stood for; `None`: all have been given up.
+    /// Gives up the oldest batch that is still whole, and leaves counts of its content in its place; unsent batches go
+    /// first. Returns the number of batches that it covered; `None` if all have been given up.
     ///
-    /// The place in the sequence stays the same, so that it does not matter whether the collector has committed it
-    /// before.
+    /// The sequences stay the same, so it does not matter whether the collector has committed the batch before.
     pub(in crate::spool) async fn give_up_next(&mut self) -> Result<Option<u64>, SpoolError> {
         loop {
             let unsent = self.header.reserved.max(self.given_up.unsent);

@@ -5,8 +5,8 @@
 
 use sqlx::SqliteConnection;
 
-/// Runs `work` between BEGIN and COMMIT. After an error nothing of it has happened, but for a commit whose outcome the
-/// disk has kept to itself.
+/// Runs `work` between BEGIN and COMMIT. After an error nothing has changed, except that a failed COMMIT may have taken
+/// effect.
 pub(super) async fn transaction<T>(
     connection: &mut SqliteConnection,
     work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,

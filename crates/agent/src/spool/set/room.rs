@@ -1,5 +1,4 @@
-//! Keeping the spools within their limit: merging first, and giving up what has waited longest where that is not
-//! enough.
+//! Keeps the spools within their limit: merges first, then gives up the oldest batches if that is not enough.
 
 use super::SpoolSet;
 use crate::spool::SpoolError;
@@ -9,18 +8,18 @@ use std::time::{Duration, Instant};
 
 /// How many appends lie between two looks at the file's size.
 const SHRINK_EVERY: u32 = 32;
-/// What the written spool may always take, however much older ones hold: more than one transaction brings.
+/// Minimum size of the written spool, whatever the older ones take: more than one transaction writes.
 const LEAST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
-/// What the write-ahead log of a spool takes at the most: that of one transaction, and what was not folded in yet.
+/// Upper bound of a spool's write-ahead log: one transaction plus the part that was not checkpointed yet.
 const LOG_BYTES: u64 = 6 << 20;
-/// How long merging may hold up what comes in, each time.
+/// Upper bound for one round of merging, during which no rows are appended.
 const MERGE_FOR: Duration = if cfg!(test) {
     Duration::from_secs(60)
 } else {
     Duration::from_millis(100)
 };
 
-/// What was given up since the spools were within their limit last.
+/// Batches given up since the spools were last within their limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GivenUp {
     batches: u64,
@@ -28,7 +27,7 @@ pub(super) struct GivenUp {
 }
 
 impl SpoolSet {
-    /// Whether so many bytes of batches leave a quarter of the limit.
+    /// Whether a quarter of the limit stays free after `incoming` bytes of batches.
     pub(in crate::spool) async fn has_room(&mut self, incoming: u64) -> Result<bool, SpoolError> {
         self.limit_current().await?;
         let used = self.current.used_bytes().await?;
@@ -48,8 +47,8 @@ impl SpoolSet {
         self.limited_to / 4 * 3
     }
 
-    /// Makes room for so many bytes of batches: merges for a while, and gives up what has waited longest where that is
-    /// not enough.
+    /// Makes room for `incoming` bytes of batches: merges for a bounded time, then gives up the oldest batches if that
+    /// is not enough.
     pub(in crate::spool) async fn make_room(&mut self, incoming: u64) -> Result<(), SpoolError> {
         let (limit, merge_from) = (self.limited_to, self.merge_from());
         let mut used = self.current.used_bytes().await?;
@@ -94,7 +93,7 @@ impl SpoolSet {
         self.given_up.batches += batches;
     }
 
-    /// The limit, when something has been given up for it. Told once for as long as the spool is full.
+    /// The limit, if batches were given up because of it. Reported once for as long as the spool is full.
     pub(in crate::spool) fn take_full(&mut self) -> Option<u64> {
         let is_new = self.given_up.batches > 0 && !self.given_up.is_told;
         self.given_up.is_told |= is_new;
@@ -147,7 +146,7 @@ impl SpoolSet {
     }
 }
 
-/// Whether batches of so many bytes take a file above `most`: pages are not filled to the last byte.
+/// Whether `incoming` bytes of batches take a file above `most`: pages are not filled to the last byte.
 fn is_above(used: u64, incoming: u64, most: u64) -> bool {
     let pages = incoming
         .saturating_add(incoming / 8)

@@ -116,7 +116,7 @@ fn direct_write(path: &Path) -> Result<(), Errno> {
     rustix::io::pwrite(&file, aligned, 0).map(drop)
 }
 
-/// A file without a name; with one for a moment where the file system knows no others.
+/// An unnamed file; one with a temporary name if the file system does not support unnamed ones.
 fn unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(

@@ -27,7 +27,7 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
         Self {
             at: MeshMicros(row.at_us),
             row: DaemonSeen {
-                // The agent's own instant does not travel; mesh time stands beside it.
+                // The agent's own instant is not sent; mesh time is sent beside it.
                 at: MonoNanos(0),
                 pid: row.pid,
                 start_ticks: row.start_ticks,
