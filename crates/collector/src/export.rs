@@ -82,8 +82,8 @@ impl ExportError {
     }
 }
 
-/// Writes each table into a file of its name, in a directory that is not there yet. It has its name only once everything is
-/// in it.
+/// Writes each table into a file of its name, in a new directory. The directory gets its final name only when it is
+/// complete.
 pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>, ExportError> {
     if directory.exists() {
         return Err(ExportError::Wrong(format!(
@@ -128,7 +128,7 @@ pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>
         Ok(written)
     });
     if done.is_err() {
-        // What was begun is no export.
+        // An incomplete export is removed.
         let _ = std::fs::remove_dir_all(&partial);
     }
     done

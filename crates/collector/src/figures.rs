@@ -5,7 +5,7 @@
 use benchmesh_workloads::units::Bytes;
 use std::time::{Duration, SystemTime};
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub const NONE: &str = "-";
 
 /// The last second that RFC 3339 can write: the end of the year 9999.

@@ -1,6 +1,6 @@
-//! The collector's own words: ids, mesh time, states. Every other room of the crate speaks in these.
+//! The collector's basic types: ids, mesh time, states. Every other module of the crate uses these.
 //!
-//! It knows nothing of SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
+//! This module does not use SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -68,7 +68,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $word),+ }
             }
 
-            /// The state that a word stands for; `None` for any other text.
+            /// The state with this name; `None` for any other text.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
             }
@@ -134,7 +134,7 @@ words!(
 );
 
 words!(
-    /// What a finding says of what was judged.
+    /// The result of a finding.
     FindingVerdict {
         Found = "found",
         Steady = "steady",
@@ -144,7 +144,7 @@ words!(
 );
 
 words!(
-    /// What is done about caches before a step.
+    /// The treatment of caches before a step.
     CachePolicy {
         Asis = "asis",
         Warm = "warm",
@@ -155,7 +155,7 @@ words!(
 );
 
 words!(
-    /// A cache that is dropped before a cold step, or that nobody can drop.
+    /// A cache that is dropped before a cold step, or that cannot be dropped.
     CacheLayer {
         PageCache = "page-cache",
         DentriesInodes = "dentries-inodes",

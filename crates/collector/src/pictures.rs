@@ -95,11 +95,11 @@ pub struct Heat {
     pub levels_ms: Vec<f64>,
     /// Column, level, operations.
     pub cells: Vec<(u32, u32, u64)>,
-    /// One of so many seconds was counted.
+    /// One of this number of seconds was counted.
     pub one_of: i64,
 }
 
-/// What one daemon used.
+/// Usage of one daemon.
 #[derive(Clone, Debug, Serialize)]
 pub struct DaemonSeries {
     pub host: String,
@@ -112,7 +112,7 @@ pub struct DaemonSeries {
     pub rss_mib: Vec<f64>,
 }
 
-/// What one host's CPUs did.
+/// CPU time of one host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostSeries {
     pub host: String,

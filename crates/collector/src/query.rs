@@ -39,7 +39,7 @@ const BYTES_PER_BATCH: usize = 512 << 10;
 /// end later; its receiver does not wait for it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A longer limit is none; an instant further away may not exist.
+/// A longer limit counts as no limit, because an instant further away may not be representable.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// SQLite's parser and planner recurse.
@@ -75,7 +75,7 @@ pub enum QueryError {
     /// It is a directory.
     #[error("{} is a directory; give the path of a file in it, such as {}/benchmesh.db", path.display(), path.display())]
     IsDirectory {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
     /// The file is there and SQLite cannot read it.
@@ -83,7 +83,7 @@ pub enum QueryError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's message.
         #[source]
         source: sqlx::Error,
     },
@@ -103,7 +103,7 @@ pub enum QueryError {
         help(message)
     )]
     Sql {
-        /// What SQLite says.
+        /// SQLite's message.
         message: String,
         /// The line and a caret beneath the fault.
         position: Option<String>,
@@ -114,19 +114,19 @@ pub enum QueryError {
     /// The query took longer than it may.
     #[error("stopped after {} s: the query takes longer than allowed", limit.as_secs_f64())]
     TimeLimit {
-        /// What is allowed.
+        /// The limit.
         limit: Duration,
     },
     /// SQLite needs more memory than queries may take.
     #[error("stopped: queries need more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
     MemoryLimit {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// It writes more temporary data than it may.
     #[error("stopped: the query sorts or keeps more than {} MiB of temporary data; narrow it with WHERE", limit_bytes >> 20)]
     TempLimit {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// One row is larger than a message.
@@ -141,27 +141,27 @@ pub enum QueryError {
     /// All rows together are larger than an answer may be.
     #[error("stopped: the answer is larger than {} MiB; narrow it with WHERE or LIMIT, or query a copy of the file with --db", limit_bytes >> 20)]
     AnswerTooLarge {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// The operating system gave it no thread.
     #[error("the query could not get a thread")]
     NoThread {
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
     /// It failed on the way.
     #[error("the query failed")]
     Sqlite {
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
     /// It failed on the way.
     #[error("the query failed")]
     Failed {
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: sqlx::Error,
     },
@@ -195,7 +195,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The next batch, or why there is none; `None` after the last.
+    /// The next batch, or an error; `None` after the last.
     pub async fn recv(&mut self) -> Option<Result<Vec<Row>, QueryError>> {
         let error = self.error.as_mut()?;
         let next = async {
@@ -269,7 +269,7 @@ pub async fn run(
                     give_up,
                 },
             }),
-            // It ended before it had columns, and says why once its file is closed.
+            // It ended before it had columns; the reason follows once its file is closed.
             Err(_) => match timeout_at(give_up, &mut error).await {
                 Ok(Ok(error)) => Err(error),
                 _ => Err(time_up),
@@ -279,7 +279,7 @@ pub async fn run(
     }
 }
 
-/// What to do about what SQLite says of a statement, where that is known.
+/// A hint for some of SQLite's error messages; empty for the others.
 fn help(message: &str) -> &'static str {
     if message.starts_with("no such table") {
         "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists what there is"

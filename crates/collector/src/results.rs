@@ -1,8 +1,8 @@
-//! What a step came to: pure functions from its tasks and intervals to the figures that people read.
+//! Results of a step: pure functions from its tasks and intervals to the figures that people read.
 //!
-//! No SQL and no clock. Percentiles are taken from merged histograms and from nothing else; counts are conserved; tasks
-//! whose windows do not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the
-//! order of time, in memory that does not grow with its length.
+//! No SQL and no clock. Percentiles come only from merged histograms; counts are conserved; tasks with windows that do
+//! not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the order of time,
+//! in memory that does not grow with its length.
 
 pub(crate) mod direction;
 pub mod facts;

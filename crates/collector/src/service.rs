@@ -224,8 +224,8 @@ impl Collector {
         self.web.as_ref().map(Web::url)
     }
 
-    /// Serves until `cancel`, then ends streams, stores what has been received and closes the database. The current run
-    /// stays as it is; the next start continues it.
+    /// Serves until `cancel`, then ends streams, stores all received data and closes the database. The current run
+    /// keeps its state; the next start continues it.
     pub fn serve(
         self,
         cancel: CancellationToken,
@@ -359,7 +359,7 @@ impl Collector {
     }
 }
 
-/// All calls. Whoever has no certificate gets one answer to all of them but one, whether they exist or not.
+/// All calls. A client without a certificate gets the same answer to all of them but one, whether they exist or not.
 fn routes(
     mesh: mesh::MeshService,
     control: control::ControlService,
@@ -397,7 +397,7 @@ fn routes(
     Routes::from(services.layer(strangers))
 }
 
-/// Lets calls through whose certificate has the right role.
+/// Admits calls with a certificate of the right role.
 fn needs(
     gate: &Arc<Gate>,
     needed: Needed,

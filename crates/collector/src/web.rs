@@ -1,9 +1,9 @@
 //! The collector over HTTP: the live page, JSON, metrics, reports as files.
 //!
-//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); what is live comes from the one
-//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections, viewers,
-//! queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). Nothing that a
-//! page loads comes from another place, and no page has a script in its text.
+//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); live data comes from the one
+//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections,
+//! viewers, queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). A
+//! page loads nothing from another origin, and has no inline script.
 
 mod access;
 mod api;
@@ -35,7 +35,7 @@ use std::{
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Where the page listens unless told otherwise.
+/// Default port of the page.
 pub const DEFAULT_PORT: u16 = 4751;
 /// A query's text is the largest thing that is sent to us.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
@@ -118,7 +118,7 @@ impl Web {
                 };
                 match bound {
                     Ok(listener) => listener,
-                    // A network namespace may have no loopback. Nobody asked for the page.
+                    // A network namespace may have no loopback. The page was not requested explicitly.
                     Err(error) => {
                         tracing::info!(error = crate::error_chain(&error), "no page is served");
                         return Ok(None);

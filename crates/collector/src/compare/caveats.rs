@@ -1,4 +1,4 @@
-//! What happened to a side in the time that is compared: its flags, what it lost, and the events of its steps.
+//! Caveats of a side within the compared time: its flags, its losses, and the events of its steps.
 
 use super::cell::{self, Cell};
 use super::model::{FigureName, Side};
@@ -42,7 +42,8 @@ fn is_lost(cell: &Cell) -> bool {
     cell.partial || cell.flags.iter().any(says_so)
 }
 
-/// Both sides' repeats with their rates per client, where one of them has lost clients and that says all.
+/// Both sides' repeats with their rates per client. `None` if no side has lost clients, or if a flag makes the rates
+/// incomparable altogether.
 pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>)> {
     let mut both = a.iter().chain(b);
     let is_partial = both.clone().any(is_lost);

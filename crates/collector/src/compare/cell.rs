@@ -1,4 +1,4 @@
-//! A cell as it is compared: one operation of one step, told from others by its key.
+//! A cell of a comparison: one operation of one step, identified by its key.
 
 use super::model::FigureName;
 use crate::results::repeats;
@@ -11,7 +11,7 @@ const NS_PER_MS: f64 = 1e6;
 /// The error of CPU time per operation.
 const CPU_RESOLUTION: f64 = 1e-3;
 
-/// One operation of one step: what it came to.
+/// One operation of one step, with its results.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     /// The step that it is of.
@@ -47,7 +47,7 @@ pub(super) struct Cell {
     pub imported: bool,
 }
 
-/// What a cell is, without its target and its repeat.
+/// Identity of a cell, without its target and its repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub phase: String,

@@ -129,7 +129,7 @@ impl fmt::Display for Condition {
 pub struct Outcome {
     /// Where it holds, in words.
     pub holds: Vec<String>,
-    /// No figure could be held against it: it says nothing either way.
+    /// No figure matched the condition: it has no result.
     pub is_untested: bool,
 }
 

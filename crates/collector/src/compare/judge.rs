@@ -20,7 +20,7 @@ const SHOWN_RATIO: f64 = 1.2;
 /// An interval that reaches further than this from its ratio, as a factor, is of no use to anyone.
 const WIDEST: f64 = 100.0;
 
-/// A side with what was loaded of it.
+/// A side with its loaded cells.
 pub(super) type Loaded = (Side, Vec<Cell>);
 
 /// Compares each pair of sides; the verdicts of all are corrected together.

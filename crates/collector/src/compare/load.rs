@@ -81,7 +81,7 @@ impl CompareError {
     }
 }
 
-/// Compares what the request names, from an open database.
+/// Runs a comparison on an open database.
 pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, CompareError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     let loaded = load(&mut connection, request).await?;
@@ -97,7 +97,7 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, Comp
     judged(loaded?).await
 }
 
-/// What a request names, read and not yet judged.
+/// The data of a request, read and not yet judged.
 enum LoadedRequest {
     Sides(Vec<(Loaded, Loaded)>),
     Trend {
@@ -185,7 +185,7 @@ async fn history(
     })
 }
 
-/// Who is held against whom.
+/// The pairs of sides to compare.
 async fn sides(
     connection: &mut SqliteConnection,
     request: &Request,
@@ -246,7 +246,7 @@ fn side(label: String, runs: Vec<RunRef>) -> Side {
     }
 }
 
-/// Runs of one name are told apart by their ids.
+/// Runs of the same name are labelled by their ids.
 fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
     match a.name == b.name {
         true => (format!("run {}", a.id), format!("run {}", b.id)),

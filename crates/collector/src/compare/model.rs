@@ -1,4 +1,4 @@
-//! What is asked, and the answer as plain data: the document of `--format json`.
+//! Requests and answers of comparisons as plain data: the document of `--format json`.
 
 use crate::model::RunId;
 use benchmesh_analysis::Figure;
@@ -8,15 +8,15 @@ use serde_json::{Map, Value as Json};
 /// Changes whenever a field of the JSON document changes its meaning or goes away.
 pub const COMPARISON_FORMAT: u32 = 2;
 
-/// What is to be compared. A run is named by its id, uid or name; `last` is the newest.
+/// The subject of a comparison. A run is named by its id, uid or name; `last` is the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Request {
-    /// The first is what the second is held against.
+    /// `a` is the reference for `b`.
     Runs { a: String, b: String },
     /// The targets of one run: each against the first of the plan.
     Targets { run: String },
-    /// The newest run of a plan against so many before it.
+    /// The newest run of a plan against this number of earlier ones.
     Last { plan: String, runs: u32 },
     /// A run against those that were saved under a name.
     Baseline { name: String, run: String },
@@ -24,7 +24,7 @@ pub enum Request {
     Trend { plan: String },
 }
 
-/// Everything that `benchmesh compare` says.
+/// The complete answer of `benchmesh compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub format: u32,
@@ -41,9 +41,9 @@ pub struct Comparison {
     /// The result in words, the most important first.
     pub sentences: Vec<String>,
     pub rows: Vec<Row>,
-    /// What one side has and the other has not, or has with other keys.
+    /// Cells that only one side has, or that have different keys on the other side.
     pub incomparable: Vec<Incomparable>,
-    /// What a reader must know of the comparison as a whole.
+    /// Notes on the comparison as a whole.
     pub notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct RunRef {
     pub name: String,
     pub state: String,
     pub created_us: i64,
-    /// The tool whose output it was made from.
+    /// The tool that wrote the imported output.
     pub imported_from: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl FigureName {
         }
     }
 
-    /// What a shown change of it by this ratio means.
+    /// The verdict on a significant change by this ratio.
     pub(super) fn verdict(self, ratio: f64) -> Verdict {
         match (self, ratio > 1.0) {
             (Self::Ops, true) => Verdict::Faster,
@@ -183,14 +183,14 @@ pub struct Row {
     pub mode: String,
     /// Empty for the daemons' CPU: it is that of all operations of a step.
     pub op: String,
-    /// The keys that tell the cells of a phase apart.
+    /// The keys that distinguish the cells of a phase.
     pub cell: Map<String, Json>,
     pub figure: FigureName,
     pub unit: String,
     /// A rate per client, because a side has lost some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub per_client: bool,
-    /// The daemons whose CPU it is.
+    /// The daemons that used this CPU time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<String>,
     pub a: Value,
@@ -230,7 +230,7 @@ pub struct Value {
     pub steps: Vec<i64>,
 }
 
-/// A cell that is not compared.
+/// A cell that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incomparable {
     pub what: String,
@@ -248,7 +248,7 @@ pub struct Trend {
 /// The history of one figure of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrendRow {
-    /// Phase, mode, operation, target and what tells the cell from others.
+    /// Phase, mode, operation, target and the keys that distinguish the cell.
     pub what: String,
     pub figure: FigureName,
     pub unit: String,

@@ -1,4 +1,4 @@
-//! The figures of pairs of cells, each with its contrast and what a reader must know of it, not yet judged.
+//! The figures of pairs of cells, each with its contrast and its caveats, not yet judged.
 
 use super::caveats::{self, without_lost};
 use super::cell::{Cell, merged, spread_percent};
@@ -8,7 +8,7 @@ use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
 use std::collections::BTreeSet;
 
-/// A row and what it is judged by.
+/// A row and the data for its verdict.
 pub(super) struct Judged {
     pub row: Row,
     pub contrast: Option<Contrast>,
@@ -206,7 +206,7 @@ fn daemons(sides: &Sides) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// Why a load cannot be compared at all: a side of it has no rate in any repeat.
+/// The reason why a load cannot be compared: one side has no rate in any repeat.
 pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
     let key = &pair.a.key;
     let lacks = |group: &Group, side: &Side| {

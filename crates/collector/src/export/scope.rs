@@ -1,4 +1,4 @@
-//! Which rows of a table belong to what is exported.
+//! Selects the rows of a table that belong to an export.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,7 +12,7 @@ pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     names.collect()
 }
 
-/// The run that is meant by an id, a uid or a name, of which the newest.
+/// The run with this id, uid or name (the newest of that name).
 pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .query_row(
@@ -55,8 +55,8 @@ impl Scope {
         )
     }
 
-    /// What to ask for the rows of a table: one query, or one per run. Ids stand in it as numbers, because SQLite pushes a
-    /// condition below a view's GROUP BY only where it compares with a constant.
+    /// The queries for the rows of a table: a single one, or one per run. Ids are literal numbers, because SQLite
+    /// pushes a condition below a view's GROUP BY only for a comparison with a constant.
     pub(super) fn queries(
         &self,
         connection: &Connection,

@@ -1,7 +1,7 @@
 //! Stores the findings of runs that have ended.
 //!
-//! A run without stored findings is one whose findings are to be computed: those of late data, of a merge and of an older
-//! version are made in the same way as those of a run that has just ended.
+//! A run without stored findings is due for computation. Late data, a merge and a database of an older version delete
+//! or lack the findings, so they take the same path as a run that has just ended.
 
 use super::{FindingsError, of_run};
 use crate::model::RunId;
@@ -22,7 +22,7 @@ enum KeepError {
     Store(#[from] StoreError),
 }
 
-/// Computes and stores what is missing, the newest run first, until it is cancelled.
+/// Computes and stores missing findings, the newest run first, until it is cancelled.
 pub async fn keep(store: Store, closing: CancellationToken) {
     let mut failed: HashSet<RunId> = HashSet::new();
     loop {

@@ -345,7 +345,7 @@ fn leak(
     }
 }
 
-/// How many daemons do not leak, and of which that is not sure. `None`: all leak, or the figure was not sampled.
+/// Numbers of daemons that do not leak and that are undecided. `None`: all leak, or the figure was not sampled.
 fn summary(
     figure: &Leaking,
     judged: &[(&Daemon, &Growth)],

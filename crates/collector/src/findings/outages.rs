@@ -149,7 +149,7 @@ async fn of_group(
     Ok(Some(gone.finding(step)))
 }
 
-/// What is known of the outages of a group.
+/// The outages of a group.
 struct Gone<'g> {
     group: &'g str,
     rate: f64,

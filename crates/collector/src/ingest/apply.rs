@@ -34,7 +34,7 @@ pub(crate) struct Ingest {
     caches: Caches,
     live: Feed,
     reserve: Arc<Reserve>,
-    /// Of each agent the last batch whose intervals were shown: its spool and sequence.
+    /// Per agent, the last batch that was sent to the live views: its spool and sequence.
     shown: HashMap<AgentId, (String, u64)>,
     /// Whether this transaction brought data of steps that had ended.
     late: bool,
@@ -249,7 +249,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// An event for what of the agent is not stored.
+    /// Records an event for the agent's rows that were left out.
     fn record_left_out(
         &mut self,
         connection: &Connection,
@@ -355,7 +355,7 @@ impl Ingest {
                 )
             })
             .collect();
-        // The last of each spool stands first, and is the one that stays.
+        // Sorted descending, so that the last position of each spool comes first and is kept.
         moved.sort_unstable_by(|a, b| b.cmp(a));
         moved.dedup_by_key(|(agent, spool, _)| (*agent, *spool));
         tables::SPOOLS

@@ -11,7 +11,7 @@ const TOLERANCE_US: i64 = 2_000_000;
 /// When an agent was appointed to sample a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Appointed {
-    /// The place is its own: it changes what is known of it, too.
+    /// The agent is the place's own agent, so its rows also update the description of the place.
     pub is_own: bool,
     /// From when until when, in their order.
     pub spans: Vec<(MeshMicros, MeshMicros)>,

@@ -1,9 +1,9 @@
-//! What each agent may have stored within an hour, by table: the one list of these limits, which docs/operations.md
-//! shows.
+//! Limits of the data that each agent may store within an hour, by table: the one list of these limits, which
+//! docs/operations.md shows.
 //!
-//! By the agents' names, which their certificates hold. An agent that sends less saves up to [`HOURS_SAVED`] for the
-//! spool that it brings after a time without contact. Counted when a batch comes in: how its rows are dated plays no
-//! part. Whoever sends more is turned away for an hour. Pure but for the clock, which is given.
+//! Agents are identified by the names in their certificates. An agent that sends less saves up to [`HOURS_SAVED`] for
+//! the spool that it delivers after a time without contact. Batches are counted on arrival, whatever the dates of their
+//! rows. An agent that exceeds a limit is turned away for an hour. Pure: the clock is a parameter.
 
 use super::batch::Batch;
 use benchmesh_workloads::histogram::Blob;
@@ -124,7 +124,7 @@ static LIMITS: [Limit; 10] = [
 /// Of a batch, for each table.
 pub(crate) type Costs = [Cost; LIMITS.len()];
 
-/// What a batch takes of its agent's budget.
+/// The cost of a batch, to be taken from its agent's budget.
 pub(crate) fn costs(batch: &Batch) -> Costs {
     LIMITS.each_ref().map(|limit| (limit.cost)(batch))
 }
@@ -184,7 +184,7 @@ pub(crate) enum Refusal {
 }
 
 impl Budget {
-    /// Takes what a batch costs.
+    /// Takes the cost of a batch.
     pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), Refusal> {
         self.check(name, now).map_err(Refusal::GoesOn)?;
         if !self.0.contains_key(name) {
@@ -272,7 +272,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What a batch with these rows costs, each with a text of so many bytes.
+    /// The cost of a batch with these rows, each with a text of `bytes` bytes.
     fn of(table: &str, rows: u64, bytes: u64) -> Costs {
         assert!(LIMITS.iter().any(|limit| limit.table == table), "{table}");
         LIMITS.each_ref().map(|limit| match limit.table == table {
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// A row of a sample takes some 50 bytes of a spool, of which there are 256 MiB.
+    /// A sampled row takes some 50 bytes of a spool of at most 256 MiB.
     #[test]
     fn a_full_spool_is_no_flood() {
         let now = Instant::now();

@@ -1,6 +1,7 @@
-//! Write-through caches of what ingest looks up for each batch: spool positions, tasks, daemons, devices.
+//! Write-through caches for the lookups of each batch: spool positions, tasks, daemons, devices.
 //!
-//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled back.
+//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled
+//! back.
 
 use super::batch::Process;
 use super::lasting::LastingRows;
@@ -77,7 +78,7 @@ pub(crate) struct Caches {
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
     /// `last_seen_us` as the table has it.
     pub last_seen: WriteThroughCache<DaemonId, i64>,
-    /// With what is stored of whether it stands on others.
+    /// The row's id, and whether the disk is stored as built on others.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
     /// What each agent may still add to the tables of these.

@@ -152,8 +152,8 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Makes a daemon where there is room for it, or updates its description: some set their name late. An agent that
-/// stands in for the host's sampler says no more of daemons from before than that they have ended.
+/// Inserts a daemon if there is room for it, or updates its description, because some set their name late. For a daemon
+/// from before its time, an agent that stands in for the host's sampler can only report the end.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! Notifications of what has come and of what was committed, for live views and for those who wait for a batch.
+//! Notifications of received and committed batches, for live views and for callers that wait for a batch.
 //!
 //! Delivery is best effort: a receiver that lags loses intervals and reads the database instead.
 

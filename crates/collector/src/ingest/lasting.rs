@@ -1,7 +1,7 @@
-//! Rows that stay for as long as the database: each new daemon, disk or interface is one. How many an agent may add.
+//! Limits for rows that stay as long as the database: every new daemon, disk or interface adds one.
 //!
-//! By the agents' names, which their certificates hold: a uid is made in a moment. Pure but for the clock, which is given.
-//! What was taken or left out in a transaction that is rolled back is undone, as the transaction is attempted again.
+//! Agents are identified by the names in their certificates, because a new uid costs nothing. Pure: the clock is a
+//! parameter. Changes made in a transaction that is rolled back are undone, because the transaction is attempted again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Account {
 #[derive(Debug, Default)]
 pub(super) struct LastingRows {
     accounts: HashMap<Arc<str>, Account>,
-    /// Each change of this transaction: whose account, and what it was.
+    /// The accounts that this transaction has changed, each with its former state.
     before: Vec<(Arc<str>, Account)>,
     is_anything_left_out: bool,
 }
@@ -69,7 +69,7 @@ impl LastingRows {
         self.is_anything_left_out
     }
 
-    /// What was left out since the last event, if there is anything and it is time for an event.
+    /// The rows left out since the last event, if there are any and an event is due.
     pub fn take_left_out(&mut self, name: &str, now: Instant) -> Option<LeftOut> {
         let Account {
             left_out,
@@ -129,7 +129,7 @@ impl LastingRows {
 }
 
 impl Account {
-    /// `false`: a new one would say the same.
+    /// Whether it differs from a new account.
     fn is_in_use(&self, now: Instant) -> bool {
         let has_event = |last| now.duration_since(last) < EVENT_INTERVAL;
         self.spent > 0

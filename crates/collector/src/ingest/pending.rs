@@ -17,7 +17,7 @@ pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
     pub(super) verdict: Result<Verdict, IngestError>,
-    /// What was taken out of the batch.
+    /// Rows that were taken out of the batch.
     pub(super) unknown: UnknownRows,
     /// Samples that were taken out because the database's disk is almost full.
     pub(super) withheld: Vec<Loss>,

@@ -47,7 +47,7 @@ impl<F> Default for Series<F> {
 }
 
 impl<F: Copy> Series<F> {
-    /// What is older than the newest, as from a spool that is drained, is passed over.
+    /// Ignores a sample that is older than the newest, as from a spool that is drained.
     fn add(&mut self, at_us: i64, figures: F) {
         if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
             return;

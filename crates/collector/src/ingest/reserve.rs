@@ -54,7 +54,7 @@ impl Reserve {
         }
     }
 
-    /// Whether less is free than the reserve. A file system that does not tell is taken for one with room.
+    /// Whether less is free than the reserve. A file system that does not report its free space counts as not full.
     pub fn look(&self) -> bool {
         let was_low = self.is_low.load(Ordering::Relaxed);
         let is_low = rustix::fs::statvfs(&self.directory).is_ok_and(|fs| {
@@ -102,7 +102,7 @@ fn lost(what: LossKind, instants: impl Iterator<Item = MeshMicros>) -> Option<Lo
     })
 }
 
-/// Counts what was withheld of an agent as lost.
+/// Counts an agent's withheld rows as lost.
 pub(super) fn record(
     connection: &Connection,
     agent: AgentId,

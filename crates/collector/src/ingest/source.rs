@@ -1,4 +1,4 @@
-//! Whose batches a publisher's are.
+//! The agent and host that a batch belongs to.
 
 use crate::model::{AgentId, HostId};
 

@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// The table of a kind of series, of which a sample that is there already stays.
+    /// The table of a kind of series. An existing sample is kept.
     pub(crate) const fn of_samples<F: Figures>(
         columns: &'static [&'static str],
         doing: &'static str,

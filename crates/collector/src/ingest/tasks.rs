@@ -115,7 +115,7 @@ fn distribution(row: &mut Values<'_, '_>, blob: Option<&Blob>) {
     row.add(some.map(|blob| &blob.v2_deflate));
 }
 
-/// The seven columns from `first` on; `None` when nothing of that kind was recorded.
+/// Decodes the seven columns from `first` on; `None` if no distribution was recorded.
 fn distribution_of(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Blob>> {
     let Some(count) = row.get::<_, Option<i64>>(first)? else {
         return Ok(None);
@@ -225,7 +225,8 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     Ok(())
 }
 
-/// Notes that steps which have ended got more data, so that their results are made again; says whether any had.
+/// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
+/// were any.
 pub(super) fn note_late(
     connection: &Connection,
     steps: &BTreeSet<StepId>,
@@ -244,8 +245,8 @@ pub(super) fn note_late(
     Ok(late)
 }
 
-/// Notes that an agent has lost batches of the time of steps which have ended, so that their results are made again;
-/// says whether there were any.
+/// Marks steps that have ended and overlap batches that an agent has lost, so that their results are computed again;
+/// returns whether there were any.
 pub(super) fn note_late_losses(
     connection: &Connection,
     agent: AgentId,
@@ -269,11 +270,11 @@ pub(super) fn note_late_losses(
     Ok(late)
 }
 
-/// Samples this long after a step's end still tell of its end.
+/// Samples up to this long after a step's end still matter for its end.
 const AFTER_US: i64 = 5_000_000;
 
-/// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again;
-/// says whether any had. What was imported happened elsewhere.
+/// Marks steps that have ended and received samples of their time, so that the daemons' usage is computed again;
+/// returns whether there were any. Imported steps are skipped: they ran elsewhere.
 pub(super) fn note_late_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),

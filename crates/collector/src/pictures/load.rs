@@ -63,7 +63,7 @@ pub enum PictureError {
     Thread(#[from] tokio::task::JoinError),
 }
 
-/// The pictures of a run whose report has been read.
+/// The pictures of a run, given its report.
 pub async fn load(path: &Path, report: Report) -> Result<Pictures, PictureError> {
     connected(path.to_owned(), move |connection| {
         pictures(connection, report)
@@ -317,7 +317,7 @@ fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlit
     })
 }
 
-/// One of so many seconds is counted for the heat map.
+/// One of this number of seconds is counted for the heat map.
 fn heat_stride(connection: &Connection, steps: &[Step]) -> Result<i64, rusqlite::Error> {
     let mut statement = connection.prepare(STEP_COUNTS)?;
     let mut all = 0_i64;
@@ -402,7 +402,7 @@ fn series_name(target: &str, group: &str, op: &str) -> String {
     words.join(" ")
 }
 
-/// Warnings and errors, and what the report knows as marks, in the order of time.
+/// Warnings and errors, and the report's marks, in the order of time.
 fn marks(
     connection: &Connection,
     report: &Report,

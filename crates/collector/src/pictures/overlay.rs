@@ -25,7 +25,7 @@ const SECONDS: &str = "
 SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns FROM step_intervals
 WHERE step_id = ?1 AND op = ?2 AND coalesce(group_name, '') = ?3 ORDER BY at_us";
 
-/// What is drawn of a comparison.
+/// The drawn parts of a comparison.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Overlays {
     /// In the order of the answer's comparisons and rows.

@@ -49,16 +49,16 @@ impl Span {
         // Samples come once a second.
         let count = (length / 1_000_000).clamp(1, EDGES);
         let from_us = self.from_us;
-        // Up to the first edge nothing is known of what comes before it.
+        // Nothing before the first edge is known.
         (0..=count).map(move |edge| from_us.saturating_add(edge.saturating_mul(length) / count))
     }
 }
 
-/// One reading at an edge: its instant, and what was read.
+/// One reading at an edge: its instant and its values.
 type Reading = (i64, [i64; 3]);
 
-/// The readings at the edges, none so close to another that a share of that time would tell nothing; none from before
-/// the drawn time but the last.
+/// The readings at the edges. Readings that are too close together for a meaningful share are skipped; of those before
+/// the drawn time, only the last is kept.
 fn readings(
     connection: &Connection,
     sql: &str,

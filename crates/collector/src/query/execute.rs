@@ -1,7 +1,7 @@
 //! One query from its thread's side: open, guard, prepare, step, close.
 //!
-//! The thread belongs to the query alone. SQLite runs on it, so that its temporary files can be counted by thread, and
-//! a statement that holds it up for long holds up nobody else.
+//! Each query has a thread of its own. SQLite runs on it, so that its temporary files can be counted by thread, and a
+//! slow statement blocks no other query.
 
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-/// What a thread needs for its query.
+/// Input of a query's thread.
 pub(super) struct Job {
     pub path: PathBuf,
     pub sql: String,
@@ -56,7 +56,7 @@ impl Job {
                 .and_then(|()| self.send_rows(&borrowed)),
             Err(error) => Err(classify(error, &limits)),
         };
-        // It holds a sender of the channel, whose end is the end of the rows.
+        // The handler holds a sender of the channel; the channel ends when the last sender is dropped.
         handle.remove_progress_handler();
         answered.map_err(|error| stop.error(&limits).unwrap_or(error))
     }
@@ -174,7 +174,7 @@ fn copied(value: &ValueRef<'_>) -> Value {
     }
 }
 
-/// SQLite's own message for what is wrong with the statement itself, the whole chain for the rest.
+/// Maps an error of the statement itself to SQLite's own message, and any other error to its whole chain.
 fn classify(error: rusqlite::Error, limits: &Limits) -> QueryError {
     let (code, message) = match &error {
         rusqlite::Error::SqliteFailure(failure, message) => (failure.code, message.clone()),

@@ -18,7 +18,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ReadOnly {
     pub(crate) connection: SqliteConnection,
     path: PathBuf,
-    /// There was no `-wal` file: nobody had it open for writing.
+    /// There was no `-wal` file: no process had it open for writing.
     idle: bool,
 }
 
@@ -39,8 +39,8 @@ impl ReadOnly {
         let idle = !with_suffix(path, "-wal").exists();
         let connection = match connect(path, options(path)).await {
             Ok(connection) => connection,
-            // In a directory that cannot be written there is no room for the shared memory of a WAL database. When
-            // nobody writes it, it can be read without.
+            // A read-only directory has no room for the shared memory of a WAL database. Without a writer, the database
+            // can be read without it.
             Err(_) if idle && !directory_is_writable(path) => {
                 connect(path, options(path).immutable(true)).await?
             }
@@ -74,8 +74,8 @@ impl ReadOnly {
     }
 }
 
-/// Makes a database that nobody has open one single file, readable from a directory that cannot be written. A collector
-/// that opens it again takes it up as ever.
+/// Turns a database that no process has open into one single file, readable from a read-only directory. A collector
+/// that opens it later continues normally.
 pub async fn seal(path: &Path) -> Result<(), QueryError> {
     let options = options(path)
         .read_only(false)
@@ -98,7 +98,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// SQLite opens lazily: only a first read tells whether this is a database.
+/// SQLite opens lazily: only the first read shows whether this is a database.
 async fn connect(
     path: &Path,
     options: SqliteConnectOptions,

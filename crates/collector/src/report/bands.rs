@@ -1,4 +1,4 @@
-//! Tables whose columns stand in bands, on as many tables as the width of a line needs.
+//! Splits tables with banded columns into as many tables as the line width requires.
 
 use super::{Align, Column, Table};
 

@@ -1,8 +1,8 @@
 //! Reads the rows of a statement about one run.
 //!
-//! What is read is declared once, as a struct that serde knows: its fields name the columns of the statement and the keys
-//! of the JSON document. An integer is a truth value where the field is one; a text is JSON where the field is a list or
-//! an object; NULL is 0 where the field is a number that is always there.
+//! Each kind of row is declared once, as a struct that serde deserializes: its fields name the columns of the statement
+//! and the keys of the JSON document. An integer becomes a boolean for a boolean field; a text is parsed as JSON for a
+//! list or an object; NULL becomes 0 for a required number.
 
 use crate::compare::CompareError;
 use crate::findings::FindingsError;

@@ -2,7 +2,7 @@
 
 use crate::figures;
 
-/// On which side the text of a column stands.
+/// Alignment of a column's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
@@ -14,7 +14,7 @@ pub enum Align {
 pub struct Column {
     pub title: String,
     pub align: Align,
-    /// What this and its neighbours of the same band have in common; stands above their titles.
+    /// Common title of this and its neighbours of the same band, printed above their own titles.
     pub band: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// An empty table with a row per item; its columns say what of an item they show.
+    /// An empty table with a row per item; columns are functions of an item.
     pub fn of<'r, R>(title: &str, items: &'r [R]) -> TableOf<'r, R> {
         TableOf {
             table: Self::titled(title),
@@ -84,7 +84,7 @@ impl Table {
         self.column(title, Align::Right, cells)
     }
 
-    /// A column of text that is left out when no cell says anything.
+    /// A column of text that is left out if every cell is empty.
     pub fn text_if_any(self, title: &str, cells: Vec<String>) -> Self {
         if cells.iter().any(|cell| !cell.is_empty()) {
             self.text(title, cells)
@@ -133,7 +133,7 @@ impl<'r, R> TableOf<'r, R> {
         self.figure(title, |item| figures::maybe_millis(cell(item).into()))
     }
 
-    /// A column of instants; empty where there is none.
+    /// A column of instants; an absent instant gives an empty cell.
     pub fn instant<F: Into<Option<i64>>>(self, title: &str, cell: impl Fn(&'r R) -> F) -> Self {
         self.text(title, |item| {
             cell(item).into().map(figures::instant).unwrap_or_default()
@@ -151,7 +151,7 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// Leaves the last column out where none of its cells says anything.
+    /// Removes the last column if all of its cells are empty.
     pub fn if_any(self) -> Self {
         let mut cells = self.table.rows.iter().filter_map(|row| row.last());
         let says_something = cells.any(|cell| !cell.is_empty() && cell != figures::NONE);

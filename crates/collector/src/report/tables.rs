@@ -1,7 +1,7 @@
 //! A report as titled tables of ready text with notes beneath, the same for every medium that people read.
 //!
-//! Pure. A column that would say the same in each row, or nothing, is left out, so that the table fits and every column
-//! that is there is worth reading. The notes say what a figure is and what its flags mean.
+//! Pure. A column with the same value in each row, or none, is left out, so that the table fits and every column is
+//! informative. The notes explain the figures and their flags.
 
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// Sentences of a comparison shown in a summary.
 const SENTENCES_SHOWN: usize = 12;
 
-/// What the run is, in a line or a few.
+/// A summary of the run in a few lines.
 pub fn heading(report: &Report) -> Vec<String> {
     let run = &report.run;
     let mut first = format!("run {} {:?}: {}", run.id, run.name, run.state);
@@ -61,7 +61,7 @@ pub enum Detail {
     All,
 }
 
-/// Every table of the report that has something to say, however wide.
+/// Every table of the report that is not empty, however wide.
 pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
     tables_within(report, detail, None)
 }

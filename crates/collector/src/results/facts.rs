@@ -1,9 +1,9 @@
-//! What the sums are made from: a step's tasks and their intervals, as they are stored.
+//! Input of the sums: a step's tasks and their intervals, as they are stored.
 
 use crate::model::{AgentId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 
-/// What was due of a task under a rate.
+/// The schedule of a paced task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paced {
     pub per_second: f64,
@@ -42,10 +42,10 @@ pub struct TaskFacts {
     pub ended_us: Option<i64>,
     pub wait_cpu_us: Option<i64>,
     pub harness_ns_per_op: Option<i64>,
-    /// The end of its last interval: where a lost task was last heard of.
+    /// The end of its last interval: the last sign of life of a lost task.
     pub last_interval_us: Option<i64>,
     pub agent: AgentId,
-    /// What the reads of its agent are held against; `None`: the target is not behind a network that is known.
+    /// Upper bound for the reads of its agent; `None` if the target is not behind a known network.
     pub link_bytes_per_s: Option<i64>,
     /// What its agent's policy lets all its load move; `None`: no limit.
     pub rate_limit_bytes_per_s: Option<i64>,
@@ -55,8 +55,8 @@ pub struct TaskFacts {
     pub paced: Option<Paced>,
     /// O_DIRECT: no page cache on the client.
     pub direct: bool,
-    /// The least round trip that was measured from its agent to another host before its step, among the agent's last
-    /// thousand links; `None`: none was. What is measured later changes nothing of an old step.
+    /// The least round trip measured from its agent to another host before its step, among the agent's last thousand
+    /// links; `None` if there was none. Later measurements do not change an old step.
     pub round_trip_ns: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a finished step came to, as plain structs.
+//! Results of a finished step as plain structs.
 
 use super::flags::Flag;
 use super::seconds::Seconds;
@@ -46,7 +46,7 @@ pub struct StepResults {
 }
 
 impl StepResults {
-    /// How many operations failed, as the reason of a step of which most did.
+    /// The number of failed operations, as the failure reason of a step in which most operations failed.
     pub fn mostly_failed(&self) -> String {
         let done: i64 = self.ops.iter().map(|op| op.ops).sum();
         let failed: i64 = self.ops.iter().map(|op| op.errors).sum();
@@ -61,7 +61,7 @@ impl StepResults {
     }
 }
 
-/// What one operation came to over all tasks of a step, or of one of its groups. Never a sum over different operations
+/// The result of one operation over all tasks of a step, or of one of its groups. Never a sum over different operations
 /// or groups.
 #[derive(Clone, Debug)]
 pub struct OpResult {
@@ -93,7 +93,7 @@ pub struct OpResult {
     pub response: Option<Histogram>,
 }
 
-/// What one operation came to in one task, from its last worker's start to its last worker's end.
+/// The result of one operation in one task, from its first worker's start to its last worker's end.
 #[derive(Clone, Debug)]
 pub struct TaskResult {
     pub task: TaskId,

@@ -1,7 +1,7 @@
-//! What is said of a step beside its figures: the one table of flags.
+//! The table of flags, which qualify the figures of a step.
 //!
 //! Notes beneath tables, a report's validity, a comparison's caveats, the live page and docs/flags.md are made from it.
-//! [`super::sum`] raises them; what a flag means to a reader is said here and nowhere else.
+//! [`super::sum`] raises them; only this table explains them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagSeverity {
-    /// Limits what the figures say.
+    /// Limits the meaning of the figures.
     Note,
     /// Figures may be wrong or missing.
     Warning,
@@ -27,11 +27,11 @@ impl FlagSeverity {
     }
 }
 
-/// What a flag of one side does to a comparison.
+/// Effect of one side's flag on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictEffect {
     Nothing,
-    /// The verdict stands, with the flag behind it.
+    /// The verdict stays, with the flag behind it.
     Caveat,
     /// Rates are compared per client, of the clients that stayed to the end.
     PerClient,
@@ -40,7 +40,7 @@ pub enum VerdictEffect {
 }
 
 impl VerdictEffect {
-    /// As docs/flags.md says it.
+    /// The wording of docs/flags.md.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -59,11 +59,11 @@ pub struct FlagRow {
     pub flag: Flag,
     /// The word that the database and the commands write.
     pub name: &'static str,
-    /// The line of a report's validity that it stands in.
+    /// The line of a report's validity that lists it.
     pub about: &'static str,
     pub severity: FlagSeverity,
     pub verdict: VerdictEffect,
-    /// What it says of the figures, as a clause without its full stop.
+    /// Its meaning for the figures, as a clause without its full stop.
     pub meaning: &'static str,
     /// When it is raised, in sentences.
     pub raised: &'static str,
@@ -118,7 +118,7 @@ impl Flag {
     }
 }
 
-/// What a flag means; of a word that another version wrote, where to look.
+/// The meaning of a flag; for a flag of another version, a pointer to the documentation.
 pub fn meaning(name: &str) -> &'static str {
     Flag::row_of(name).map_or("see docs/flags.md", |row| row.meaning)
 }

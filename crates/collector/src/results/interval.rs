@@ -1,4 +1,4 @@
-//! What a step did in one interval of its grid.
+//! The work of a step in one interval of its grid.
 
 use benchmesh_workloads::histogram::Histogram;
 

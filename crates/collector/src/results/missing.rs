@@ -1,5 +1,4 @@
-//! Clients that did not take part in a step to its end, and what they had done: in words, the same for everyone who tells
-//! of a partial step.
+//! Clients that left a step before its end, and their work until then: one wording for all texts about a partial step.
 
 use crate::figures;
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,7 @@ impl Missing {
         if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
             text.push_str(&format!(" after {}", figures::span(ran)));
         }
-        // What a lost one did after its last message is unknown.
+        // The work of a lost client after its last message is unknown.
         let is_lost = self.state == "lost";
         if self.ops == 0 && self.bytes == 0 {
             text.push_str(match is_lost {
@@ -49,7 +48,7 @@ impl Missing {
     }
 }
 
-/// "without `a` (...), `b` (...)"; `None`: nobody is missing.
+/// "without `a` (...), `b` (...)"; `None` if no client is missing.
 pub fn without(missing: &[Missing]) -> Option<String> {
     let described: Vec<String> = missing.iter().map(Missing::describe).collect();
     (!described.is_empty()).then(|| format!("without {}", described.join(", ")))

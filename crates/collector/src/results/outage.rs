@@ -1,6 +1,6 @@
-//! What a load lost from an instant on: its longest gap, when it was back, and the operations that were not done.
+//! Loss of a load from an instant on: its longest gap, its time of recovery, and the operations that were not done.
 //!
-//! Pure. A percentile of the seconds around an outage hides it: hardly any operation ends in one. So the
+//! Pure. A percentile of the seconds around an outage hides it, because hardly any operation ends in one. So the
 //! figures are times and counts.
 
 use super::real;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A second below this share of the rate before belongs to the outage.
 const BELOW_SHARE: f64 = 0.5;
 
-/// What a load lost from an instant on, against its mean rate before.
+/// Loss of a load from an instant on, against its mean rate before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
     /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that

@@ -1,7 +1,7 @@
-//! What the repeats of one load come to: the figures of one measurement that was as long as all of them together.
+//! Merges the repeats of one load: the figures of one measurement as long as all of them together.
 //!
 //! The one rule, for reports, comparisons and files alike. Percentiles are those of the merged histograms; rates are
-//! the work of all repeats over the time of all repeats; what is per operation is weighted by operations.
+//! the work of all repeats over the time of all repeats; figures per operation are weighted by operations.
 
 use benchmesh_workloads::histogram::Histogram;
 
@@ -17,7 +17,7 @@ pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
     (!parts.is_empty()).then(|| sum / all)
 }
 
-/// A percentile of all histograms together, in nanoseconds. `None`: one of them is missing, as in what was imported.
+/// A percentile of all histograms together, in nanoseconds. `None` if one of them is missing, as in imports.
 pub fn percentile<'h>(
     histograms: impl Iterator<Item = Option<&'h Histogram>>,
     quantile: f64,

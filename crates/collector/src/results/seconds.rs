@@ -1,8 +1,8 @@
 //! How even a load was: the rates of its whole seconds in the all-active window, in constant memory.
 //!
 //! Pure. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved counts
-//! with a rate of zero, whether it has an interval or not. An interval that covers several seconds counts as so many
-//! seconds of its mean rate.
+//! with a rate of zero, whether it has an interval or not. An interval over several seconds counts as that many seconds
+//! of its mean rate.
 
 use super::interval::StepInterval;
 use super::{PERIOD_US, real};
@@ -67,7 +67,7 @@ impl WholeSeconds {
     }
 }
 
-/// The seconds of one operation so far.
+/// Accumulates the seconds of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SecondsSum {
     seen: i64,

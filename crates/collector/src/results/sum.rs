@@ -17,10 +17,10 @@ use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A shorter window does not lead. Half a period away from every runtime in whole seconds, so that a load that ends a
-/// little early does not decide.
+/// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
+/// load that ends a little early makes no difference.
 const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
-/// Nor does a window of which a larger part may as well lie outside.
+/// Nor does a window with a larger part that may lie outside of it.
 const MAX_UNKNOWN_PART: f64 = 0.1;
 
 #[derive(Debug)]
@@ -264,7 +264,7 @@ fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
 
-/// The tasks that did not take part to the end of a step that others carried on; none where nobody did.
+/// The tasks that left a step early while others went on; empty if no task went on.
 fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
     let is_early = |task: &&TaskFacts| {
         task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)

@@ -1,9 +1,8 @@
-//! What a process used between two instants, from readings of its cumulative counters.
+//! Usage of a process between two instants, from readings of its cumulative counters.
 //!
-//! A reading at the instant gives the exact value; between two readings the value lies on the line between them, and the
-//! error is bounded by what the counter moved there, and by what it can move between the instant and the nearer reading. A
-//! process that was born within the time counts from zero at its birth.
-//! Pure: no SQL, no clock.
+//! A reading at the instant gives the exact value. Between two readings the value is interpolated linearly, and the
+//! error is bounded by the counter's movement there, and by its maximum movement between the instant and the nearer
+//! reading. A process that was born within the time counts from zero at its birth. Pure: no SQL, no clock.
 
 use super::real;
 
@@ -25,7 +24,7 @@ pub struct Estimate {
     pub error: i64,
 }
 
-/// What a counter moved by.
+/// The movement of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
     pub from_us: i64,
@@ -35,7 +34,7 @@ pub struct Used {
     pub error: i64,
 }
 
-/// What a counter moved by after an instant, until it rested or the samples ended.
+/// The movement of a counter after an instant, until it rested or the samples ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
     pub until_us: i64,
@@ -44,8 +43,8 @@ pub struct After {
     pub is_idle: bool,
 }
 
-/// What the counter moved by from `from_us` until it rested: moved by at most `rest` in a microsecond. `limit_us`: what
-/// it moves by from then on has another cause. `None`: no reading is after the instant.
+/// The movement of the counter from `from_us` until it rested: moved by at most `rest` in a microsecond. Movement after
+/// `limit_us` has another cause. `None`: no reading is after the instant.
 pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> Option<After> {
     let last_us = points.last().map(|(at, _)| *at)?.min(limit_us);
     let begin = value_at(points, from_us, None).filter(|begin| begin.at_us < last_us)?;
@@ -132,8 +131,8 @@ fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>
     }
 }
 
-/// What the counter moved by between two instants, as far as readings cover them. `None`: fewer than two readings tell of
-/// that time, or the counter went backwards.
+/// The movement of the counter between two instants, as far as readings cover them. `None`: fewer than two readings
+/// cover that time, or the counter went backwards.
 pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) -> Option<Used> {
     let from = value_at(points, from_us, per_us)?;
     let until = value_at(points, until_us, per_us)?;
@@ -152,7 +151,7 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
     })
 }
 
-/// The reading nearest to an instant: for what is a level and no counter.
+/// The reading nearest to an instant, for a gauge.
 pub fn nearest(points: &[Point], at_us: i64) -> Option<i64> {
     points
         .iter()
@@ -241,12 +240,12 @@ mod tests {
     fn the_error_is_bounded_by_the_distance_to_a_reading() {
         let points = [(0, 0), (1_000_000, 600_000)];
         let error = |at, per_us| value_at(&points, at, per_us).map(|estimate| estimate.error);
-        // 1 ms before a reading, on one CPU: between 599 and 600 ms of the 599.4 that are told.
+        // 1 ms before a reading, on one CPU: between 599 and 600 ms; the estimate is 599.4.
         assert_eq!(error(999_000, Some(1)), Some(600));
         assert_eq!(error(999_000, Some(4)), Some(3_400));
         assert_eq!(error(1_000, Some(1)), Some(600));
         assert_eq!(error(999_000, None), Some(599_400));
-        // Half way all may have come before, or after: 100 to 500 ms of the 300 that are told.
+        // In the middle, all may have come before or after: 100 to 500 ms; the estimate is 300.
         assert_eq!(error(500_000, Some(1)), Some(200_000));
         assert_eq!(error(500_000, Some(9)), Some(300_000));
         for at in [1, 1_000, 250_000, 500_000, 999_999] {

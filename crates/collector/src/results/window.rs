@@ -18,7 +18,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// `None` for a task that never started. One that was lost ended where it was last heard of.
+    /// `None` for a task that never started. A lost one ended at its last sign of life.
     pub fn of(task: &TaskFacts) -> Option<Self> {
         let start_us = task.start_us?;
         let ended_us = task.ended_us.or(task.last_interval_us)?.max(start_us);
@@ -89,7 +89,7 @@ impl Together {
     }
 }
 
-/// What of an interval lies in a window.
+/// The part of an interval within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     pub ops: f64,
@@ -97,7 +97,7 @@ pub struct Share {
     pub ops_error: f64,
     pub bytes: f64,
     pub bytes_error: f64,
-    /// Of the errors, what comes from operations of a second and more: when they, or their bytes, were made is unknown.
+    /// The part of the errors from operations of a second and more: it is unknown when they, or their bytes, were made.
     pub long_ops_error: f64,
     pub undated_error: f64,
 }
@@ -112,7 +112,7 @@ impl Share {
         self.undated_error += other.undated_error;
     }
 
-    /// The part of what the window holds that may as well lie outside of it, for want of progress.
+    /// The part of the window's work that may lie outside of it, for want of progress.
     pub fn unknown_part(&self) -> f64 {
         let part = |error: f64, of: f64| {
             if error > 0.0 {
@@ -128,13 +128,13 @@ impl Share {
     }
 }
 
-/// What of an interval's work was made in the window, and how wrong that can be.
+/// The part of an interval's work within the window, and its possible error.
 ///
 /// Bytes count where they were moved, and are shared linearly over the interval's span, as far as its task was measured
 /// in it. So are operations that took less than a second: in a slice of time no more can have completed than the
 /// workers could at the interval's least service time (plus the ones under way). A longer operation was made over all
-/// of its service time before its end: its share is the part of that time that lies in the window, also where it ended
-/// after it; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
+/// of its service time before its end: its share is the part of that time within the window, even if it ended after the
+/// window; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
@@ -233,8 +233,8 @@ impl LongOps {
         }
     }
 
-    /// Which part of bytes that were counted at some earlier time of an operation may stand on the wrong side of the
-    /// window's edge; none where all of the operation lies on one side.
+    /// The part of the bytes counted at an earlier time of an operation that may be on the wrong side of the window's
+    /// edge; 0 if all of the operation is on one side.
     fn displaced(&self) -> f64 {
         let inside = self.part();
         match inside > 0.0 && inside < 1.0 {

@@ -1,7 +1,7 @@
-//! Limits of connections: how many there are, whose they are, and when one is closed.
+//! Limits of connections: their number, their owners, and their closing.
 //!
-//! HTTP/2 keepalive finds a peer that is gone. This module closes what keepalive does not find: a connection that never
-//! speaks TLS or HTTP/2, one that answers pings and makes no calls, and one whose certificate has been revoked.
+//! HTTP/2 keepalive finds a peer that is gone. This module closes connections that keepalive does not find: one that
+//! never speaks TLS or HTTP/2, one that answers pings and makes no calls, and one with a revoked certificate.
 
 use super::{
     gate::{Gate, Transport},
@@ -77,7 +77,7 @@ pub(super) fn admitted(
             let (newcomers, gate) = (Arc::clone(&newcomers), Arc::clone(&gate));
             admit(stream, permit, newcomers, gate, of_newcomers)
         })
-        // One that is slow to begin holds up nobody.
+        // A slow handshake delays no other connection.
         .buffer_unordered(limits.connections.max(1))
         .filter_map(future::ready)
 }
@@ -109,7 +109,7 @@ async fn admit(
             return None;
         }
     };
-    // A place among newcomers is given up by whoever is known, and by everybody where nobody can be.
+    // A known client gives up its place among unauthenticated connections; without TLS every client does.
     let place = match identity {
         PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
         PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),

@@ -55,7 +55,7 @@ const REPORTS: QuotaLimits = QuotaLimits {
     in_all: 8,
     per_client: 4,
 };
-/// Within which a collector that was started takes up what has not ended, and how often that is looked at.
+/// Time limit for a new collector to take up unfinished runs, and the interval of the checks.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const TAKEN_UP_POLL: Duration = Duration::from_millis(20);
 /// Each is woken by every change of its run.

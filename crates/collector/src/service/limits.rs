@@ -7,10 +7,10 @@ use std::time::Duration;
 const MAX_CONNECTIONS: usize = 4096;
 /// Of them, those that have shown no good certificate: half-open ones, and hosts that join. The others are kept free.
 const MAX_NEWCOMERS: usize = 1024;
-/// Whoever has no good certificate asks for one and leaves within this, after a third of it to begin HTTP/2.
+/// A client without a valid certificate must request one and leave within this time, and begin HTTP/2 within a third of
+/// it.
 pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the limit of open files is raised to, where the system allows it: connections, the page's, the database's
-/// files.
+/// Target for the limit of open files, if the system allows it: connections, the page's, the database's files.
 const WANTED_FILES: u64 = 16_384;
 
 /// Of connections.
@@ -35,7 +35,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// Raises this process's limit of open files, as far as that is allowed, and divides what there is.
+    /// Raises this process's limit of open files as far as allowed, and divides it.
     pub fn of_this_process() -> Self {
         let limit = getrlimit(Resource::Nofile);
         if let Some(current) = limit.current {

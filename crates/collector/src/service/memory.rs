@@ -1,7 +1,7 @@
-//! Memory that one large request has taken goes back to the system.
+//! Returns the memory of one large request to the system.
 //!
-//! glibc keeps what is free in each thread's arena. By default it raises the size up to which it keeps it to twice that of the
-//! largest block ever freed, up to 64 MiB per arena. Other allocators need nothing of this.
+//! glibc keeps free memory in each thread's arena. By default it raises the size up to which it keeps it to twice that
+//! of the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
 
 /// Free memory at the end of an arena, in bytes, that glibc keeps.
 #[cfg(target_env = "gnu")]

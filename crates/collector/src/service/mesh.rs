@@ -69,7 +69,7 @@ impl MeshService {
         }
     }
 
-    /// The session whose token a request bears.
+    /// The session that a request's token belongs to.
     fn session_of<T>(&self, request: &Request<T>) -> Result<PublishSession, Status> {
         let token = request
             .metadata()
@@ -108,7 +108,7 @@ fn attach_status(error: &AttachError) -> Status {
     }
 }
 
-/// What is not checked yet, for one line of the log.
+/// An unchecked text in printable form, for one line of the log.
 fn shown(name: &str) -> String {
     printable(MAX_LOGGED_NAME_CHARS, name)
 }
@@ -290,7 +290,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Ends the stream for what the agent said.
+    /// Ends the stream because of an invalid message of the agent.
     fn refuse(&self, status: Status, end_status: oneshot::Sender<Status>) {
         let what = "a message that cannot be, its session ends";
         self.gate.log_fault_of(&self.name, what, status.message());
@@ -313,7 +313,7 @@ fn outgoing_messages(
         };
         match message {
             Some(message) => Some((Ok(message), Some((outgoing, ended, end_status)))),
-            // The listener says why and then lets go; if it says nothing, the agent itself has left.
+            // The listener sends its reason before it drops the sender; if it sends none, the agent itself has left.
             None => end_status.await.ok().map(|status| (Err(status), None)),
         }
     })
@@ -339,7 +339,7 @@ impl BatchReader {
         closing: CancellationToken,
     ) {
         let status = self.read(inbound, ended, closing).await;
-        // What it has sent is acknowledged before the stream ends.
+        // Batches already sent are acknowledged before the stream ends.
         self.store.flush().await;
         if let Some(status) = status {
             let _ = self.receipts.send(Err(status)).await;
@@ -372,7 +372,7 @@ impl BatchReader {
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
             self.bound_events(&mut batch);
-            // Of what would be stored.
+            // Only rows that would be stored count.
             if let Err(flood) = self.fleet.spend(self.agent, &self.name, &batch) {
                 break Status::resource_exhausted(flood.to_string());
             }

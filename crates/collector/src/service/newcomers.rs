@@ -1,7 +1,7 @@
-//! Room for connections that have shown no good certificate: the newest have it.
+//! Room for connections without a valid certificate: the newest ones keep it.
 //!
-//! Whoever opens connections and does not finish them pushes out its own older ones. An agent needs some milliseconds to
-//! prove itself, so that it gets through however many there are.
+//! A client that opens many unfinished connections pushes out its own older ones. An agent needs some milliseconds to
+//! authenticate, so it gets through even then.
 
 use std::{
     collections::BTreeMap,
@@ -85,7 +85,7 @@ mod tests {
         drop(third);
         let (_fourth, full) = room.enter();
         assert!(!full && !second.pushed_out.is_cancelled());
-        // One that was pushed out before gives up nobody else's place.
+        // A connection that was pushed out before does not release another one's place.
         drop(first);
         assert!(room.enter().1 && second.pushed_out.is_cancelled());
     }

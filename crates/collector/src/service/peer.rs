@@ -1,4 +1,4 @@
-//! The other end of a connection: where it is, and whose certificate it showed.
+//! The other end of a connection: its address and its certificate.
 
 use crate::trust::Holder;
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
-/// Whose connection it is.
+/// The owner of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum PeerIdentity {
     /// Unknown: `--insecure`.
@@ -94,7 +94,7 @@ impl Peer {
         request.extensions().get::<Self>()?.ip()
     }
 
-    /// Whose request it is.
+    /// The sender of a request.
     pub fn identity<T>(request: &Request<T>) -> PeerIdentity {
         let peer = request.extensions().get::<Self>();
         peer.map_or(PeerIdentity::Stranger, |peer| peer.identity.clone())

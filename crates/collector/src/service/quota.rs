@@ -16,7 +16,7 @@ use tonic::{Request, Status};
 pub(super) struct QuotaLimits {
     /// In the plural, for messages.
     pub what: &'static str,
-    /// What a client is called.
+    /// The word for a client in messages.
     pub client: &'static str,
     pub in_all: usize,
     pub per_client: usize,

@@ -110,7 +110,7 @@ fn role(word: &str) -> Result<Role, Status> {
     }
 }
 
-/// Whose place the users of a token may take.
+/// The holder that the users of a token may replace.
 fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
     let name = &wanted.replaces;
     if name.is_empty() {
@@ -128,7 +128,7 @@ fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
     Ok(Replacement::Named(name.clone()))
 }
 
-/// What a certificate that was given changed in the registry.
+/// Changes of the registry by an issued certificate.
 fn changes(holder: &Holder, granted: &Granted) -> Vec<TrustChange> {
     let issued = |token| TrustChange::CertificateIssued {
         holder: holder.clone(),

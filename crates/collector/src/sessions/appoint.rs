@@ -1,7 +1,7 @@
 //! Appoints samplers: one agent per host for daemons and disks, one per network namespace for interfaces.
 //!
-//! Pure. A place's own agent is appointed whenever it is attached. Without it whoever was appointed last stays
-//! appointed, otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
+//! Pure. A place's own agent is appointed whenever it is attached. Without it the last appointed agent stays appointed;
+//! otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
 
 use crate::model::AgentId;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub enum Claim {
     Own,
     /// It was appointed last.
     Last,
-    /// Nobody is expected.
+    /// No other agent is expected.
     Free,
     /// The agent before may be back in a moment.
     Waits,

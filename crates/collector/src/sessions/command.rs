@@ -62,7 +62,7 @@ pub enum Command {
     },
 }
 
-/// Whether a run directory that is not there is made.
+/// Whether a missing run directory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     IfMissing,
@@ -183,13 +183,14 @@ pub struct RunDirectory {
     pub free_bytes: u64,
 }
 
-/// A task has ended, and its last row is in the agent's spool. That row tells how; until it is stored, `state` does.
+/// A task has ended, and its last row is in the agent's spool. That row holds the result; until it is stored, `state`
+/// is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub state: crate::model::TaskState,
     /// The batch with the last row; `None`: the task never began, and has no row.
     pub last_batch: Option<SpoolPosition>,
-    /// A hanging operation has ended the task, as `on-stall` says.
+    /// A hanging operation has ended the task, as `on-stall` demands.
     pub stalled: bool,
 }
 

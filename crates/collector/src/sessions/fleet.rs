@@ -1,7 +1,7 @@
 //! The members and their sessions: attach, detach, forget.
 //!
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
-//! when the same agent attaches anew, or when nothing has been heard from it for too long (`silence`).
+//! when the same agent attaches anew, or after too long a silence (`silence`).
 
 mod error;
 mod handle;
@@ -51,7 +51,7 @@ use tracing::{info, warn};
 /// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands
 /// wait and clock replies are dropped (the agent probes again).
 const OUTGOING: usize = 64;
-/// An agent that was heard this recently is alive. The session of a dead agent ends sooner.
+/// An agent with a message this recent is alive. The session of a dead agent ends sooner.
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
 /// Of the version of an agent that is turned away for it.
@@ -62,7 +62,7 @@ const MAX_VERSION_CHARS: usize = 64;
 pub enum NameProof {
     /// Its uid stays with the name.
     Certificate,
-    /// `--insecure`: it may be renamed by whoever starts it.
+    /// `--insecure`: anyone who starts it may rename it.
     None,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct PublishSession {
     pub net_namespace: String,
     /// Those that the hello announced; no other has a position that both sides agree on.
     pub spools: BTreeSet<String>,
-    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    /// Batches that it sends ahead of their acknowledgement; 0: unknown.
     pub window_batches: u32,
     pub ended: CancellationToken,
 }

@@ -39,7 +39,7 @@ pub struct Hello {
     pub allowed: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
     pub workloads: BTreeMap<String, u32>,
-    /// `None`: it does not tell it.
+    /// `None` if the agent did not send it.
     pub policy: Option<AgentPolicy>,
     pub spool_ids: Vec<String>,
     /// Empty: as the collector sees it.
@@ -49,7 +49,7 @@ pub struct Hello {
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
-    /// The device and the inode of its state directory; empty: not told.
+    /// The device and the inode of its state directory; empty if unknown.
     pub state_directory: String,
     /// When it locked that, by its host's CLOCK_MONOTONIC.
     pub started_ns: i64,
@@ -57,11 +57,11 @@ pub struct Hello {
     pub acked: Vec<AckedSpool>,
     /// The largest id of a run that it has had a command of, and the mesh of that.
     pub newest_run: Option<(String, i64)>,
-    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    /// Batches that it sends ahead of their acknowledgement; 0: unknown.
     pub window_batches: u32,
 }
 
-/// How far a mesh's collector has acknowledged a spool, as its agent knows it.
+/// The acknowledged position of a spool at a mesh's collector, according to the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckedSpool {
     pub spool_id: String,
@@ -150,8 +150,8 @@ impl Hello {
         }
     }
 
-    /// Whether this mesh had acknowledged more of some spool than it has `stored`: its database was put back from an
-    /// older copy. The agent drops all that it holds once it is told what is stored.
+    /// Whether this mesh had acknowledged more of some spool than it has `stored`: its database was restored from an
+    /// older copy. The agent drops all that it holds when it receives the stored positions.
     pub fn is_ahead_of(&self, mesh_uid: &str, stored: &[(String, u64)]) -> bool {
         let mut acked = self.acked.iter().filter(|spool| spool.mesh_uid == mesh_uid);
         acked.any(|spool| {

@@ -1,4 +1,4 @@
-//! One agent as the collector knows it, attached or not.
+//! One agent in the collector's view, attached or not.
 
 use super::{
     command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
@@ -102,7 +102,7 @@ impl Member {
         }
     }
 
-    /// Whether an attachment with this hello changes nothing of what is stored of the agent.
+    /// Whether an attachment with this hello leaves the stored description of the agent unchanged.
     pub fn is_described_by(&self, hello: &Hello) -> bool {
         fn texts(hello: &Hello) -> [&str; 7] {
             [
@@ -121,7 +121,7 @@ impl Member {
             && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes)
     }
 
-    /// Whether a hello of the same host says the same of it: agents share the row of their host.
+    /// Whether a hello from the same host describes it identically: agents share the row of their host.
     pub fn agrees_on_host(&self, hello: &Hello) -> bool {
         let known = &self.hello;
         let is_same = known.boot_id == hello.boot_id && known.pid_namespace == hello.pid_namespace;

@@ -28,11 +28,11 @@ const MAX_MEMBERS: usize = 12_000;
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
 const MOST_RULES: usize = 1024;
-/// How long a host goes without a sampler before another agent stands in: an agent without a connection tries again
-/// within this.
+/// Time that a host goes without a sampler before another agent stands in: an agent without a connection tries again
+/// within this time.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// The collector's own host, in the form that agents report; `None`: the kernel does not tell.
+/// The collector's own host, in the form that agents report; `None` if the kernel does not report it.
 fn own_host_key() -> Option<String> {
     static KEY: OnceLock<Option<String>> = OnceLock::new();
     KEY.get_or_init(|| {
@@ -132,8 +132,9 @@ impl State {
         }
     }
 
-    /// The host sampling that is asked of the samplers of hosts, and whether it is wanted between runs: by themselves and
-    /// by agents that connect from the same address. Whoever says from elsewhere that it is on a host has no part.
+    /// The host sampling requested from the samplers of hosts, and whether it is wanted between runs: by themselves and
+    /// by agents that connect from the same address. An agent that claims this host from another address does not
+    /// count.
     fn hosts(&self, samplers: &[AgentId]) -> HashMap<String, (HostSampling, bool)> {
         let attached = || {
             let members = self.members.values();
@@ -232,7 +233,7 @@ impl State {
     }
 
     /// Appoints samplers again, and sends each agent its new part; the agent `welcomed` gets it with its Welcome.
-    /// Returns what is to be stored.
+    /// Returns the changes to store.
     #[must_use]
     pub fn appoint(&mut self, welcomed: Option<AgentId>, at: MeshMicros) -> Vec<SamplerChange> {
         let candidates: Vec<Candidate> = self
@@ -289,8 +290,8 @@ impl State {
                 continue;
             }
             if let Some(session) = &member.session {
-                // Ids from the top: the answers are not awaited. A full queue belongs to a stuck agent, whose session
-                // ends; its next Welcome has the sampling.
+                // Ids count down from the maximum: the answers are not awaited. A full queue belongs to a stuck agent,
+                // and its session ends; its next Welcome has the sampling.
                 let message = Outgoing::Command {
                     run: None,
                     id: number,

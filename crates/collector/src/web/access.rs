@@ -1,9 +1,9 @@
-//! Who may read: whoever has the token, under a name that is ours.
+//! Access to the page: for clients with the token that use an allowed host name.
 //!
 //! The token comes in the address once and is then kept in a cookie that scripts cannot read and other sites cannot
-//! send, or in an `Authorization: Bearer` header. It is asked for on loopback too: every user of the machine reaches the
-//! port. The `Host` header must be an address, `localhost` or a name that was allowed, so that a name of someone else's
-//! that resolves to this machine (DNS rebinding) opens nothing.
+//! send, or in an `Authorization: Bearer` header. It is required on loopback too: every user of the machine reaches the
+//! port. The `Host` header must be an address, `localhost` or an allowed name, so that a foreign name that resolves to
+//! this machine (DNS rebinding) gives no access.
 
 use super::{App, assets, error::Refusal, listener::Client};
 use axum::{
@@ -29,10 +29,10 @@ use uuid::Uuid;
 const LEAST_CHARACTERS: usize = 32;
 const MOST_CHARACTERS: usize = 256;
 
-/// For a request of somebody who has shown no token.
+/// For a request without the token.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What may be loaded by a page of ours: nothing from elsewhere, and no script in a page's own text.
+/// Content security policy of our pages: nothing from other origins, and no inline script.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
@@ -81,7 +81,7 @@ impl Token {
         ))
     }
 
-    /// The token in a file that only its owner reads; one is made where there is none.
+    /// The token in a file that only its owner can read; creates one if it is missing.
     pub fn kept_in(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::File {
             path: path.to_owned(),
@@ -217,7 +217,7 @@ impl Access {
     }
 }
 
-/// What a request shows of the token.
+/// The token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     None,
@@ -243,12 +243,12 @@ fn client(extensions: &Extensions) -> Option<IpAddr> {
 
 const WRONG_TOKEN: &str = "the page was asked for with a token that is not the collector's";
 
-/// What is served without the token: the form that asks for it, and what that looks like.
+/// Paths served without the token: the login form and its style.
 fn is_open(path: &str) -> bool {
     matches!(path, "/login" | "/assets/page.css" | "/favicon.ico")
 }
 
-/// Checks each request, and states on each answer what a browser may do with it.
+/// Checks each request, and sets the security headers of each answer.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = checked(&app, request, next).await;
     let headers = response.headers_mut();
@@ -495,7 +495,7 @@ mod tests {
             Token::kept_in(&path),
             Err(TokenError::ReadByOthers { .. })
         ));
-        // Root's collector does not take the token of a user who knows it.
+        // Root's collector refuses a token file that another user owns and thus knows.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             assert!(matches!(

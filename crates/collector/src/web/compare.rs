@@ -16,7 +16,8 @@ use tokio::task::spawn_blocking;
 /// Runs of a plan that the newest is held against, at most: as many as `benchmesh compare --last` takes.
 const MOST_LAST: u32 = 100;
 
-/// What is compared: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or without `run`, `trend`.
+/// The subject of the comparison: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or
+/// without `run`, `trend`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {

@@ -48,8 +48,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Middleware: what the framework refuses by itself, such as an unknown parameter or a method that an address does not have,
-/// in plain text or without a body, becomes the same document.
+/// Middleware: turns the framework's own refusals (an unknown parameter, a method that an address does not have), which
+/// are plain text or have no body, into the same document.
 pub async fn as_document(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let response = next.run(request).await;

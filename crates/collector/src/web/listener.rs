@@ -1,4 +1,4 @@
-//! Connections that are bounded in number, and cut when their client stops reading or has nothing to say.
+//! Connections with a bounded number; one is cut when its client stops reading or stays idle.
 
 use axum::{
     extract::connect_info::Connected,
@@ -23,7 +23,7 @@ use tracing::debug;
 
 /// Open connections; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
-/// A client that takes nothing of what is written to it for so long is gone, or hostile.
+/// A client that reads nothing for this long is gone, or hostile.
 const WRITE_STALL: Duration = Duration::from_secs(20);
 /// A connection on which nothing moves in either direction. Longer than any query.
 const IDLE: Duration = Duration::from_secs(180);

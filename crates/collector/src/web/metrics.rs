@@ -1,7 +1,7 @@
 //! The live state in the text format of Prometheus.
 //!
-//! Names follow its conventions: base units, `_total` for counters, a help and a type line each. What is not known has no
-//! sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
+//! Names follow its conventions: base units, `_total` for counters, a help and a type line each. An unknown value has
+//! no sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
 use super::{App, error::Refusal};
 use crate::overview::Snapshot;
@@ -32,7 +32,7 @@ type Labels<'l> = Vec<(&'static str, &'l str)>;
 struct Text(String);
 
 impl Text {
-    /// A metric with its samples; nothing where there is none.
+    /// A metric with its samples; nothing if there are none.
     fn family<'l>(
         &mut self,
         name: &str,
@@ -278,7 +278,7 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
     );
 }
 
-/// Processes of one name and instance on one host, of which there may be several.
+/// Processes are summed by name and instance, because one host may have several of each.
 fn daemons(text: &mut Text, snapshot: &Snapshot) {
     #[derive(Default)]
     struct Sum {

@@ -22,7 +22,7 @@ const EXACT: i64 = 1 << 53;
 #[serde(deny_unknown_fields)]
 pub struct Question {
     sql: String,
-    /// At most so many rows; all when it is left out.
+    /// Maximum number of rows; all if absent.
     #[serde(default)]
     limit: Option<u64>,
 }

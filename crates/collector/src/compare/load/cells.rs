@@ -20,7 +20,7 @@ pub(super) enum Seconds {
     Skip,
 }
 
-/// A cell whose seconds are not read yet.
+/// A cell before its seconds are read.
 struct Found {
     window: Option<(i64, i64)>,
     /// When the step ran.
@@ -192,7 +192,7 @@ fn histogram(
         .map_err(|source| CompareError::Histogram { step, source })
 }
 
-/// Events of a run that disturb what is measured, by the beginnings of their kinds.
+/// Events that disturb a measurement, by the prefixes of their kinds.
 const DISTURBING: [&str; 12] = [
     "agent-lost",
     "carrier-",

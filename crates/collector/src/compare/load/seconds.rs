@@ -1,4 +1,4 @@
-//! The seconds of one operation of a step, of which at most [`MAX_SECONDS`] are read.
+//! The seconds of one operation of a step; at most [`MAX_SECONDS`] are read.
 
 use super::{CompareError, reading};
 use crate::results::PERIOD_US;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const MAX_SECONDS: i64 = 4096;
 /// Intervals of tasks that are read of one step.
 const MAX_RESPONSES: i64 = 50_000;
-/// Of a longer step: so many seconds in a row at a time.
+/// Number of consecutive seconds that are read at a time from a longer step.
 const STRETCH: i64 = 16;
 
 /// The seconds of one operation of a step, from its all-active window where it has one.
@@ -86,8 +86,8 @@ fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
 /// Instant, span, operations, sum and histogram of a task's interval.
 type StoredResponses = (i64, i64, i64, Option<f64>, Option<Vec<u8>>);
 
-/// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not
-/// kept any more.
+/// The same seconds with the response times; only the intervals of tasks have histograms. `None` if they have been
+/// deleted by retention.
 pub(super) async fn response_series(
     connection: &mut SqliteConnection,
     step: i64,

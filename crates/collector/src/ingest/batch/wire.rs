@@ -65,7 +65,7 @@ impl TryFrom<proto::Batch> for Batch {
     }
 }
 
-/// An operation that this version knows; which of them a task may record is asked where its workload is known.
+/// Checks that this version knows the operation. Whether the task's workload may record it is checked later.
 fn operation(field: &'static str, found: &str) -> Result<String, BatchError> {
     match Op::parse(found) {
         Some(op) => Ok(op.as_str().to_owned()),
@@ -145,7 +145,7 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-/// What is kept is the blob; decoding it once here is what makes it believed.
+/// Only the blob is stored; decoding it once here validates it.
 fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, BatchError> {
     let blob = Blob {
         v2_deflate: wire.histogram,
@@ -218,7 +218,7 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
     let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
     let detail_json = match wire.detail_json {
         detail if detail.is_empty() => None,
-        // A part of a JSON text is none.
+        // Truncated JSON is invalid.
         detail if detail.len() > TEXT_BYTES => {
             Some(format!("{{\"left_out_bytes\":{}}}", detail.len()))
         }
@@ -252,7 +252,7 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
     })
 }
 
-/// Empty: not told.
+/// May be empty.
 fn run_uid(field: &'static str, found: String) -> Result<String, BatchError> {
     match found.is_empty() {
         true => Ok(found),

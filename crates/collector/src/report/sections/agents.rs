@@ -90,7 +90,7 @@ const COLUMNS: [Column; 10] = [
     ("benchmesh", |agent| agent.version.clone()),
 ];
 
-/// Hosts that are the same: what their agents say, and each with the number of its agents.
+/// Hosts with equal descriptions, each with the number of its agents.
 type Kind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
 
 /// The agents' hosts, those that are the same in one row.
@@ -139,7 +139,7 @@ fn names(hosts: &BTreeMap<&str, usize>) -> String {
     }
 }
 
-/// What the agents of a host say; where they differ, all of it.
+/// The description of a host by its agents; if they differ, all variants.
 fn all_said(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
     let mut said: Vec<String> = Vec::new();
     for text in agents.iter().map(|agent| cell(agent)) {

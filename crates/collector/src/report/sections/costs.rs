@@ -1,4 +1,4 @@
-//! What the daemons of a name used in each step and mode, beside what an operation cost them.
+//! Usage of the daemons of one name in each step and mode, and their cost per operation.
 
 use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, most, over_the_run};
 use super::steps;
@@ -26,11 +26,11 @@ pub struct CostReport {
     pub target: String,
     pub name: String,
     pub cpu_us_per_op: Option<f64>,
-    /// With what they did after the step until they were idle; `None`: not known of each of them.
+    /// Includes their work after the step until they were idle; `None` unless it is known for each of them.
     #[serde(default)]
     pub cpu_us_per_op_until_idle: Option<f64>,
     pub cpu_s_per_gib: Option<f64>,
-    /// Of one CPU, all of them together, before the run; `None`: nobody looked then.
+    /// Percent of one CPU, all of them together, before the run; `None` if it was not sampled.
     #[serde(default)]
     pub idle_percent: Option<f64>,
     /// CPU time after the step, for how long at most, and whether all of them were idle then.
@@ -87,7 +87,7 @@ struct Usage {
 struct DaemonsOfName {
     cpu_percent: Option<f64>,
     daemons: usize,
-    /// Of those of which it is known.
+    /// Of the daemons for which it is known.
     idle: Vec<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,
@@ -127,7 +127,7 @@ pub(in crate::report) async fn load(
     Ok((over_the_run(run, usage), costs))
 }
 
-/// Of the daemons that serve the step's target, and those that no rule knows.
+/// The daemons that serve the step's target, and those that no rule covers.
 fn by_name(usage: &[DaemonInStep]) -> HashMap<(StepId, &str), DaemonsOfName> {
     let mut names: HashMap<(StepId, &str), DaemonsOfName> = HashMap::new();
     for one in usage.iter().filter(|one| one.daemon.serves != Some(false)) {
@@ -164,7 +164,7 @@ struct Sum {
     percents: Vec<f64>,
     cpu_s: f64,
     ops: f64,
-    /// With what came after the steps, and the operations of the steps of which that is known.
+    /// Includes the work after the steps, and counts only operations of steps for which that is known.
     until_idle_s: f64,
     until_idle_ops: f64,
     busiest: Option<(f64, String)>,
@@ -283,7 +283,7 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     tables
 }
 
-/// What the daemons used before the run.
+/// Usage of the daemons before the run.
 fn idle(report: &Report, names: &[&str]) -> String {
     let known: Vec<String> = names
         .iter()
@@ -324,7 +324,7 @@ fn is_shown(cost: &CostReport) -> bool {
     !cost.target.is_empty()
 }
 
-/// What the daemons of each name used in each step.
+/// Usage of the daemons of each name in each step.
 pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
     let of_id: HashMap<StepId, &StepReport> =
         report.steps.iter().map(|step| (step.id, step)).collect();

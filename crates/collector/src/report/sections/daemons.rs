@@ -28,13 +28,13 @@ pub struct DaemonReport {
     pub cpu_percent_max: Option<f64>,
     pub rss_first_mib: Option<f64>,
     pub rss_max_mib: Option<f64>,
-    /// With what was resident between two samples, as far as the kernel's own peak rose in a step.
+    /// Includes peaks between two samples, as far as the kernel's own peak rose in a step.
     #[serde(default)]
     pub rss_peak_mib: Option<f64>,
     pub rss_last_mib: Option<f64>,
     pub read_mib: Option<f64>,
     pub written_mib: Option<f64>,
-    /// Whether it serves a target of the run; `None`: no rule knows.
+    /// Whether it serves a target of the run; `None` if no rule covers it.
     #[serde(default)]
     pub serves: Option<bool>,
     /// When the process was started and when it was seen to end, where that was during the run.

@@ -93,7 +93,7 @@ fn hang(kind: String, event: &EventReport, agent: Option<i64>) -> Hang {
 }
 
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
-    // How the run ended stands above everything.
+    // The heading already shows the end of the run.
     let is_the_reason = |event: &&EventReport| {
         event.kind.starts_with("run-") && report.run.reason.as_ref() == Some(&event.message)
     };

@@ -1,5 +1,5 @@
-//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; who else was
-//! busy on them, and whose samples are still to come.
+//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; other busy
+//! processes, and hosts with outstanding samples.
 
 use super::steps::{StepReport, places};
 use crate::model::{RunId, StepId};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row, SqliteConnection};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a host did during one step. Shares are of all its CPUs.
+/// Usage of a host during one step. Shares are of all its CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
     pub step_id: StepId,

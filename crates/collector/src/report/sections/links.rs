@@ -1,4 +1,4 @@
-//! Links: what the network carried from each agent to each other.
+//! Links: throughput and round trips from each agent to each other.
 
 use crate::figures::{self, NONE};
 use crate::report::Table;
@@ -36,7 +36,7 @@ pub(in crate::report) const LINKS: Statement = Statement {
 
 /// A matrix per figure, or one list.
 pub(in crate::report) fn tables(links: &[LinkReport]) -> Vec<Table> {
-    // A link of which only requests were measured stands with the results.
+    // A link with measured requests only is part of the results.
     let measured = |link: &&LinkReport| {
         let figures = [link.mib_per_s, link.rtt_p50_us, link.rtt_busy_p50_us];
         figures.iter().any(Option::is_some)

@@ -75,7 +75,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// A table whose rows are those of a statement.
+/// A table with the rows of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct Section {
     /// Where the JSON document has its rows: arrays of objects, with a field for each column of the statement.
@@ -180,7 +180,7 @@ impl Section {
     }
 }
 
-/// A text of JSON becomes what it says.
+/// Parses a JSON text in place.
 fn parse(value: &mut Value) -> Result<(), serde_json::Error> {
     if let Value::String(text) = value {
         *value = serde_json::from_str(text)?;

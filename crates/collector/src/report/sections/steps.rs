@@ -1,4 +1,4 @@
-//! Steps: what was run, what it came to, and who took part; a row per step and operation.
+//! Steps: parameters, results and participants; a row per step and operation.
 
 pub(in crate::report) mod clients;
 mod load;
@@ -26,7 +26,7 @@ const PARTIAL_SHOWN: usize = 8;
 /// Failed tasks that are spelled out.
 const FAILURES_SHOWN: usize = 8;
 
-/// One step and what it came to.
+/// One step and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     pub id: StepId,
@@ -113,14 +113,15 @@ pub struct GroupReport {
     pub tasks: i64,
 }
 
-/// Where each step stands, by its id.
+/// The index of each step, by its id.
 pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
     let steps = steps.iter().enumerate();
     steps.map(|(at, step)| (step.id.0, at)).collect()
 }
 
 impl StepReport {
-    /// One line of results each: a group's operations, or the step's. What has no result still has its line.
+    /// One line of results each: a group's operations, or the step's. A group or step without a result still has its
+    /// line.
     pub fn lines(&self) -> Vec<Line<'_>> {
         let of = |group: Option<&'_ GroupReport>| -> Vec<&OpReport> {
             let name = group.map_or("", |group| group.name.as_str());
@@ -189,7 +190,7 @@ pub struct TaskFailure {
 /// One kind of operation of a step. `None` where the database has no figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpReport {
-    /// Whose operations they are; empty: the step has no groups.
+    /// The group of the operation; empty if the step has no groups.
     #[serde(default)]
     pub group: String,
     pub op: String,
@@ -226,8 +227,8 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of
-    /// service and response times, each its highest value in nanoseconds and its count.
+    /// Only for a run with repeats, for percentiles over all their operations: the slots of the histograms of service
+    /// and response times, each with its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -301,8 +302,8 @@ pub(in crate::report) fn table(report: &Report) -> Table {
         .unwrap_or_else(|| Table::titled("Steps").note("No step has ended yet."))
 }
 
-/// The parameters whose values differ between the steps of a phase, by phase, group and mode: what only one mode has
-/// tells no step from another.
+/// The parameters that differ between the steps of a phase, by phase, group and mode: a parameter of one mode only does
+/// not distinguish steps.
 pub(super) type Varying<'r> = BTreeMap<LoadKey<'r>, BTreeSet<&'r str>>;
 
 /// Phase, group and mode of a line.
@@ -499,7 +500,7 @@ fn partial_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// Why a step did not end well: what the run's own reason doesn't say already.
+/// The reason why a step failed, unless the run's own reason already contains it.
 fn failures(report: &Report, step: &StepReport) -> Vec<String> {
     let names = |by: &Option<String>, reason: &str| {
         by.as_ref()

@@ -1,7 +1,7 @@
-//! What a reader must know before any figure: a fixed list of checks, each with a verdict and a sentence.
+//! The validity of the figures: a fixed list of checks, each with a verdict and a sentence.
 //!
-//! Pure. A check that found nothing says so in a few words, one that could not be made says why; a check whose question
-//! does not arise (no cold step, no repeat) is left out. What flags mean is in their table.
+//! Pure. A check without a finding has a short text, one that could not be made gives the reason; a check that does not
+//! apply (no cold step, no repeat) is left out. The meaning of flags is in their table.
 
 mod cached;
 mod flagged;
@@ -31,15 +31,15 @@ pub struct Check {
     pub text: String,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Checked, and fine.
     Ok,
-    /// It was not checked, or cannot be; the text says why.
+    /// It was not or cannot be checked; the text gives the reason.
     NotChecked,
-    /// Limits what the figures say.
+    /// Limits the meaning of the figures.
     Note,
     /// Figures may be wrong or missing.
     Warning,
@@ -219,7 +219,7 @@ fn stalls(report: &Report) -> Check {
     }
 }
 
-/// The seconds without an operation; `None`: there is none.
+/// The seconds without an operation; `None` if there are none.
 fn seconds_in_words(steps: &[StepReport]) -> Option<String> {
     let zero = usize::try_from(seconds_at_zero(steps)).ok()?;
     let has = |step: &StepReport| seconds_at_zero(std::slice::from_ref(step)) > 0;

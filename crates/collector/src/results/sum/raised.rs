@@ -1,7 +1,7 @@
-//! Which flags a step's figures raise, and where the limits are. Other rows of a step raise theirs in `store/finish/flags`.
+//! Flags that a step's figures raise, and their limits. `store/finish/flags` raises the flags of a step's other rows.
 //!
-//! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said
-//! in [`crate::results::flags`].
+//! Each is judged by the tasks in the sum and by the results computed from it; [`crate::results::flags`] explains the
+//! flags.
 
 use super::{StepSum, headline, is_observed};
 use crate::model::{AgentId, TaskState};
@@ -18,11 +18,11 @@ use std::collections::{HashMap, HashSet};
 const HARNESS_SHARE: f64 = 0.20;
 /// A start that is known less exactly than this share of the measured time is unsure.
 const START_ERROR_SHARE: f64 = 0.05;
-/// An agent that moved this share of what its policy allows was held back by it.
+/// An agent that moved this share of its policy's limit was held back by it.
 const POLICY_SHARE: f64 = 0.95;
 /// A step in which more than this share of the operations failed has failed.
 const FAILED_SHARE: f64 = 0.5;
-/// A schedule counts as kept when this share of what was due was done.
+/// A schedule counts as kept when this share of the due operations was done.
 const KEPT_SHARE: f64 = 0.99;
 /// A schedule counts as kept when one operation in a hundred was issued at most this late.
 const LATE_NS: u64 = 100_000_000;

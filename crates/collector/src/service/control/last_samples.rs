@@ -14,7 +14,7 @@ impl ControlService {
     /// would show what daemons used up to the sample before the last. Of a run under way, all that has come is stored.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         self.store.refresh().await;
-        // A run that is not there is refused by the report itself.
+        // The report itself refuses a run that does not exist.
         let Ok(row) = self.find(wanted).await else {
             return;
         };

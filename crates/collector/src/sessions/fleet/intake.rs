@@ -1,5 +1,4 @@
-//! What of an agent's batches is taken: no more than its budget, events of a minute, and rows of a host from its
-//! sampler.
+//! Limits of the accepted batches: an agent's budget, events per minute, and rows of a host from its sampler only.
 
 use super::Fleet;
 use crate::{
@@ -22,7 +21,7 @@ impl Fleet {
         self.state().recent.room_for(name, events, Instant::now())
     }
 
-    /// Takes what a batch costs from its agent's budget. What is more ends its session, with an event.
+    /// Takes the cost of a batch from its agent's budget. Exceeding the budget ends its session, with an event.
     pub(crate) fn spend(&self, agent: AgentId, name: &str, batch: &Batch) -> Result<(), Flood> {
         let costs = costs(batch);
         let now = Instant::now().into_std();

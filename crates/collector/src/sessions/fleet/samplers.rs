@@ -68,7 +68,7 @@ impl Fleet {
                     detail_json: Some(serde_json::json!({ "former": former }).to_string()),
                 });
             }
-            // An agent that does not tell its namespace shares it with nobody.
+            // An agent without a known namespace shares it with no other.
             if change.net_namespace.as_deref() == Some("") {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Fleet {
         }
     }
 
-    /// Appoints whoever has waited for long enough.
+    /// Appoints agents that have waited for long enough.
     pub(super) fn appoint_waiting(&self) {
         let at = self.clock().now();
         let changes = {
@@ -102,7 +102,7 @@ impl Fleet {
 }
 
 impl State {
-    /// Whether an agent's word on its host counts: nobody's was heard before, or it is the host's own agent.
+    /// Whether the agent may describe its host: the host has no description yet, or it is the host's own agent.
     pub(super) fn describes_host(&self, hello: &Hello) -> bool {
         let place = Place::Host(hello.host_key());
         let Some(own) = self.samplers.own(&place) else {

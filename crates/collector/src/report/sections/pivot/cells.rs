@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIB: f64 = 1_048_576.0;
 const NS_PER_MS: f64 = 1e6;
-/// Operations that move at least so much are judged by their bytes.
+/// Operations that move at least this many bytes are shown as throughput.
 const BULK_BYTES: f64 = 65_536.0;
-/// Workloads whose question is how long the whole takes.
+/// Workloads with the elapsed time as the main figure.
 const TIMED: [&str; 3] = ["copy", "tree", "fill"];
 
 /// CPU time of all daemons per operation, by step.
@@ -24,7 +24,7 @@ pub(super) fn costs_by_step(report: &Report) -> HashMap<StepId, f64> {
     costs
 }
 
-/// What a line is about: its time, its bytes or its operations.
+/// The main figure of a line: time, throughput or operations.
 pub(super) fn lead(line: &Line<'_>) -> Measure {
     if TIMED.contains(&line.workload()) {
         return Measure::ElapsedS;

@@ -16,11 +16,11 @@ pub struct PhaseReport {
 pub struct Pivot {
     /// What all its cells have in common and other tables of the phase have not: `mode` = `write`, ...
     pub fixed: Vec<Field>,
-    /// The keys whose values name the rows.
+    /// The keys that label the rows.
     pub row_keys: Vec<String>,
     /// A label per row.
     pub rows: Vec<String>,
-    /// The keys whose values name the columns; none: a column per figure.
+    /// The keys that label the columns; empty: a column per figure.
     pub column_keys: Vec<String>,
     /// A label per column; a single empty one where a column is a figure.
     pub columns: Vec<String>,
@@ -55,8 +55,8 @@ pub struct Cell {
 pub struct Figure {
     /// Repeats that have it.
     pub n: u32,
-    /// Of all repeats as one measurement: percentiles of their merged histograms, rates over all their time. What is of
-    /// a whole repeat, such as its elapsed time, is the mean.
+    /// All repeats as one measurement: percentiles of their merged histograms, rates over all their time. A figure of a
+    /// whole repeat, such as its elapsed time, is the mean.
     pub value: f64,
     /// Between the repeats; `None`: there is one.
     pub stddev: Option<f64>,
@@ -64,7 +64,7 @@ pub struct Figure {
     pub max: f64,
 }
 
-/// What a figure is of, with its unit.
+/// A kind of figure, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {

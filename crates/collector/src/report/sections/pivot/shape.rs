@@ -41,7 +41,7 @@ pub(super) fn tables(lines: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f6
     tables
 }
 
-/// Series whose matrices have the same keys share their tables.
+/// Series with the same matrix keys share their tables.
 fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<Series<'r>>> {
     let mut blocks: Vec<Vec<Series<'r>>> = Vec::new();
     for (_, lines) in split(lines, &["group", "mode", "op"].map(str::to_owned)) {
@@ -282,8 +282,8 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
     list.retain(|_| keep.next().copied().unwrap_or(true));
 }
 
-/// Where block sizes are compared, bytes are what they are compared by; and one column never mixes two units because one
-/// of its rows moved larger blocks.
+/// If block sizes are compared, throughput is the main figure; and one column never mixes two units because one of its
+/// rows moved larger blocks.
 fn settle_leads(cells: &mut [Vec<Option<Cell>>], bulk: bool) {
     let all = || cells.iter().flatten().flatten();
     let has_bytes = all().all(|cell| cell.figures.contains_key(&Measure::MibPerS));

@@ -109,7 +109,7 @@ fn grid(pivot: &Pivot, title: &str, marks: &Marks, width: Option<usize>) -> Vec<
             .each_cell()
             .filter(move |(_, column, _)| *column == at)
     };
-    // The unit stands where the mode does.
+    // The column of the mode shows the unit.
     let modes_across = pivot
         .column_keys
         .iter()
@@ -179,7 +179,7 @@ fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
     }
 }
 
-/// A figure of a cell, with its spread where it is what the table is about.
+/// A figure of a cell; the main one has its spread.
 fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
     let Some(figure) = cell.figures.get(&measure) else {
         return NONE.to_owned();
@@ -190,10 +190,6 @@ fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
         | Measure::P99Ms
         | Measure::MaxMs
         | Measure::ResponseP99Ms => figures::millis(figure.value),
-        // Whole numbers of repeats are added up by whoever reads them.
-        Measure::Errors | Measure::ZeroSeconds if figure.value.fract() == 0.0 => {
-            figures::rate(figure.value)
-        }
         _ => figures::rate(figure.value),
     };
     match spread(figure).filter(|_| with_spread) {

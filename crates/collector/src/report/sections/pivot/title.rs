@@ -1,4 +1,4 @@
-//! What a table is called, and what it says of scaling.
+//! Titles of tables, and their notes on scaling.
 
 use crate::figures;
 use crate::report::{Measure, PhaseReport, Pivot, StepReport};

@@ -172,7 +172,7 @@ pub(in crate::report) fn each(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// What `rados bench` says at its end: mean, standard deviation and extremes of the seconds' rates.
+/// The figures that `rados bench` prints at its end: mean, standard deviation and extremes of the seconds' rates.
 pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
     let rows: Vec<(&StepReport, &OpReport, &SecondsReport)> = report
         .steps

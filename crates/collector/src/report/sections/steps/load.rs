@@ -1,4 +1,4 @@
-//! Reads a run's steps with what they came to, and who took part in them.
+//! Reads a run's steps with their results and participants.
 
 use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure, clients, places, traffic};
 use crate::model::RunId;
@@ -202,7 +202,7 @@ async fn add_slots(
     Ok(())
 }
 
-/// What a cold step could drop, what it had to leave, and what failed.
+/// The caches that a cold step dropped, left alone, or failed to drop.
 async fn add_caches(
     connection: &mut SqliteConnection,
     run: RunId,

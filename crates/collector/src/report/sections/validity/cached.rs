@@ -1,4 +1,4 @@
-//! Whether what was read came from the storage: judged by bytes; where it cannot be judged, the line says so.
+//! Whether read bytes came from the storage: judged by byte counts; if it cannot be judged, the line gives the reason.
 
 use super::flagged::{raised, steps_of};
 use super::{Check, Verdict};
@@ -40,7 +40,7 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     })
 }
 
-/// The step of which most was cached, in words.
+/// The step with the largest cached share, in words.
 fn most_cached(steps: &[StepReport]) -> Option<String> {
     let cached = steps.iter().flat_map(|step| {
         let of_hosts = step.traffic.iter();

@@ -1,4 +1,4 @@
-//! Lines that are made from flags, or held against what could be judged at all.
+//! Lines that are made from flags, or that state how many steps could be judged.
 
 use super::check;
 use crate::figures::{self, plural};
@@ -47,7 +47,7 @@ pub(super) fn steps_of(
     ))
 }
 
-/// The flags that stand in one line of validity, with their steps; `None`: no step has any.
+/// The flags of one line of validity, with their steps; `None` if no step has any.
 pub(super) fn raised(steps: &[StepReport], about: &str) -> Option<Check> {
     let rows = Flag::ROWS.iter().filter(|row| row.about == about);
     let found: Vec<(&FlagRow, String)> = rows

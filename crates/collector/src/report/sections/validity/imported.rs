@@ -3,7 +3,7 @@
 use super::{check, complete, errors, repeats, seconds_in_words};
 use crate::report::{Check, Report, Verdict};
 
-/// Nothing of an import was checked; what its log says of errors and of seconds without an operation is repeated.
+/// Imports were not checked; the log's errors and seconds without an operation are repeated.
 pub(super) fn checks(report: &Report, tool: &str) -> Vec<Check> {
     let text = format!(
         "from {tool}, by benchmesh {}; clocks, caches, the clients' CPUs and other load were not observed",

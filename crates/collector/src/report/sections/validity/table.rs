@@ -1,5 +1,5 @@
-//! What a reader must know before any figure: what was found first, then one line of what is fine and one of what
-//! was not checked.
+//! The validity of the figures as a table: problems first, then one line for passed checks and one for checks that were
+//! not made.
 
 use crate::report::{Check, Table, Verdict};
 
