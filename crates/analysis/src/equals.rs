@@ -7,12 +7,12 @@
 use super::real;
 use super::start::median;
 
-/// Others that are needed at all, and for their scatter.
+/// Minimum number of others for a judgement, and for an estimate of their scatter.
 const MIN_OTHERS: usize = 2;
 const MIN_FOR_SCATTER: usize = 5;
 /// Distance from the median of the others, in scatters.
 const APART: f64 = 4.0;
-/// What the scatter is at least, as a share of the median.
+/// Lower bound of the scatter, as a share of the median.
 const MIN_SCATTER: f64 = 0.05;
 /// Of the rest of the time, the share in which one must be unlike its equals from when it was.
 const STAYS: f64 = 0.8;
@@ -75,8 +75,8 @@ pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     is_unlike.then_some(usual)
 }
 
-/// The first place from which the pairs (a value, the median of its equals) are halfway to the rule or beyond in most of
-/// the rest; `None`: there is none.
+/// The first position from which most of the remaining pairs (a value, the median of its equals) are halfway to the
+/// rule or beyond; `None` if there is no such position.
 pub fn since(pairs: &[(f64, f64)], rule: Rule) -> Option<usize> {
     let halfway = (1.0 + rule.factor) / 2.0;
     let unlike: Vec<bool> = pairs

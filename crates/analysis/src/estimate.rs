@@ -12,7 +12,7 @@ const RESAMPLES: usize = 400;
 const MIN_UNITS: usize = 8;
 /// Minimum number of units for a meaningful standard deviation.
 const MIN_SHORT: usize = 3;
-/// Inflation of the error of few units, whose dependence is unknown: that of a first-order autoregression of 0.6.
+/// Inflation of the error of a few units with unknown dependence: that of a first-order autoregression of 0.6.
 const SHORT_INFLATION: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

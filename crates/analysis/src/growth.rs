@@ -14,12 +14,12 @@ const PARTS: usize = 6;
 /// The largest share of all growth that one part may have, and the smallest that the last third has.
 const JUMP: f64 = 0.6;
 const GOES_ON: f64 = 0.25;
-/// Growth over the time below this share of the level does not matter, nor below what the figure names.
+/// Growth over the time below this share of the level is ignored, as is growth below the figure's own minimum.
 const MIN_SHARE: f64 = 0.005;
-/// What a series may still have grown to be called steady.
+/// Maximum growth of a steady series, as a share of the level.
 const STEADY_SHARE: f64 = 0.02;
 
-/// What is said of a series.
+/// The result for a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Leaks,

@@ -11,14 +11,14 @@
 use super::blocks::dependence;
 use super::{real, start, student};
 
-/// Parts of the time whose medians are held against each other.
+/// Number of parts of the time; their medians are compared with each other.
 const SEGMENTS: usize = 12;
 /// Points below which there is no slope.
 pub const MIN_POINTS: usize = 24;
 /// Standard errors of the correlation that are added to it: the upper end of a one-sided 95 % interval.
 const UPPER: f64 = 1.645;
-/// What the scatter around the slope is at least of its standard deviation; the median deviation of a series that
-/// hardly ever changes is 0.
+/// Lower bound of the scatter around the slope, as a share of its standard deviation; the median deviation of a series
+/// that hardly ever changes is 0.
 const MIN_SCATTER: f64 = 0.25;
 
 /// One value of a series.
@@ -44,7 +44,7 @@ pub struct Slope {
 }
 
 impl Slope {
-    /// The interval that misses the slope with this probability; infinite where the points say nothing.
+    /// The interval that misses the slope with this probability; infinite if there are too few points.
     pub fn interval(&self, level: f64) -> (f64, f64) {
         if self.degrees <= 0.0 {
             return (f64::NEG_INFINITY, f64::INFINITY);

@@ -27,9 +27,9 @@ const LARGE_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Shape(&'static [(u32, Option<&'static Shape>)]);
 
-/// A message that may be bounded in what it holds.
+/// A message with an optional bound on its number of entries.
 pub trait Bounded {
-    /// `None`: it comes from somebody who is trusted with the collector's memory.
+    /// `None` for messages from a trusted sender.
     const SHAPE: Option<&'static Shape>;
 }
 
@@ -116,7 +116,7 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // A message is in one piece; the rest of one that is not would not be counted.
+        // A message is in one piece here. The rest of a split one would not be counted, so it is refused.
         let is_whole = buffer.chunk().len() == buffer.remaining();
         let Some(shape) = U::SHAPE else {
             return self.0.decode(buffer);
