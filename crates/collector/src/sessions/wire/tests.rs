@@ -146,7 +146,7 @@ fn hello() -> impl Strategy<Value = v1::Hello> {
         )
 }
 
-/// What an agent may say, and what none says.
+/// Valid and invalid messages of an agent.
 pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
     let body = prop_oneof![
         hello().prop_map(Body::Hello),
@@ -260,7 +260,7 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What agents say, whole and as it comes.
+/// Messages of agents, as whole byte strings.
 fn said() -> Vec<Vec<u8>> {
     let hello = v1::Hello {
         wire_version: WIRE_VERSION,
