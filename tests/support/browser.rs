@@ -223,14 +223,14 @@ impl Browser {
                 "{what}, in vain; the page says: {}",
                 self.evaluate("document.body ? document.body.innerText.slice(0, 2000) : ''")
             );
-            // The next look at the page, unless it says something before.
+            // Waits for the next check of the page, or an earlier message.
             if let Some(event) = self.read() {
                 self.note(event);
             }
         }
     }
 
-    /// The names of all elements of a role, as a screen reader tells them.
+    /// The names of all elements of a role, as for a screen reader.
     pub fn names_of(&mut self, role: &str) -> Vec<String> {
         let document = self.call("DOM.getDocument", json!({ "depth": 0 }));
         let found = self.call(

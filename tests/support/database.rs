@@ -68,7 +68,7 @@ impl Database {
             .unwrap_or_else(|error| panic!("{error} in: {sql}"))
     }
 
-    /// SQLite's own verdict on the file, and that no row refers to one that is not there.
+    /// Checks the file with SQLite's integrity check, and its foreign keys.
     pub fn assert_sound(&self) {
         assert_eq!(self.one::<String>("PRAGMA integrity_check"), "ok");
         let dangling = self.rows("PRAGMA foreign_key_check");

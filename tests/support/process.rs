@@ -63,14 +63,14 @@ impl Process {
         &self.name
     }
 
-    /// Everything it said so far.
+    /// Its whole log up to now.
     pub fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// What its descriptors stand for.
+    /// The targets of its descriptors.
     pub fn open_files(&self) -> Vec<String> {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
@@ -125,7 +125,7 @@ impl Process {
         self.exit_within(Duration::ZERO).is_none()
     }
 
-    /// Lines of its log that say WARN or ERROR.
+    /// Lines of its log with WARN or ERROR.
     pub fn complaints(&self) -> Vec<String> {
         self.log()
             .lines()
