@@ -45,7 +45,7 @@ pub struct AgentConfig {
     pub advertise: Option<String>,
     /// Daemons to watch in addition to the built-in ones.
     pub daemon_rules: Vec<DaemonRule>,
-    /// How often to sample, when the collector wants more than marks.
+    /// Sampling period, if the collector wants more than marks.
     pub sample_period: Duration,
     /// Sample this host between runs too.
     pub sample_always: bool,

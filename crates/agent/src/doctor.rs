@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long one sample is waited for: a host of many thousand processes needs some of it.
+/// Timeout of one sample: a host with many thousand processes needs a part of it.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Looks at this host. Blocks for a moment.
@@ -67,9 +67,9 @@ fn policy(config: &AgentConfig) -> Finding {
     Finding::ok("policy", allowed.join(", "))
 }
 
-/// What bounds the load that is allowed, by the keys of the policy.
+/// Limits of the allowed load, by the keys of the policy.
 fn limits(config: &AgentConfig) -> Vec<Finding> {
-    // What cannot be opened is said already.
+    // The error is already reported.
     let Ok(policy) = Policy::open(&config.policy) else {
         return Vec::new();
     };

@@ -5,7 +5,8 @@
 use std::fmt;
 use uuid::Uuid;
 
-/// Batches that may be sent and not acked: the collector gathers those of two minutes, one a second, for one commit.
+/// Maximum number of unacked batches in flight: the collector gathers those of two minutes, one a second, for one
+/// commit.
 pub const WINDOW_BATCHES: usize = 256;
 
 /// One file of batches; unique in the mesh.
@@ -40,13 +41,13 @@ impl fmt::Display for Sequence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     pub id: SpoolId,
-    /// The mesh that its rows belong to; `None`: of none yet.
+    /// The mesh that its rows belong to; `None` if no mesh is known yet.
     pub mesh: Option<String>,
-    /// What that mesh's collector has acknowledged.
+    /// The sequence that this mesh's collector has acknowledged.
     pub acked: Sequence,
 }
 
-/// Where a row is.
+/// Position of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub spool: SpoolId,

@@ -7,7 +7,7 @@ pub enum Verdict {
     Ok,
     /// The agent works; a measurement or a kind of load lacks something.
     Warn,
-    /// The agent does not work as it is configured.
+    /// The agent does not work in this configuration.
     Fail,
 }
 
@@ -19,7 +19,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The result.
     pub found: String,
-    /// What to do, where something can be done.
+    /// A remedy, if there is one.
     pub remedy: Option<String>,
 }
 

@@ -52,19 +52,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::reply::Hello;
 
-/// How long the tasks may take to end when the agent is stopped.
+/// Time limit for the tasks to end when the agent is stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
-/// How often an agent that is to stop when it holds no task looks whether it does.
+/// Poll interval of an agent that stops as soon as it has no task.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
-/// How often an agent that starts on a full disk looks whether there is room.
+/// Poll interval for free space of an agent that starts on a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
-/// How long the collector is waited for to take the rest of the spool.
+/// Time limit for the collector to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// The reason why an agent ended unasked or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The configuration cannot work, whatever the mesh does.
+    /// The configuration is invalid, whatever the mesh does.
     #[error("the agent's configuration cannot work")]
     Config {
         /// The first mistake.
@@ -81,7 +81,7 @@ pub enum AgentError {
     /// The scratch directory cannot be used.
     #[error("make the scratch directory {}", path.display())]
     Scratch {
-        /// Where it was to be.
+        /// The intended path.
         path: PathBuf,
         /// Why.
         #[source]
@@ -101,14 +101,14 @@ pub enum AgentError {
         #[source]
         source: StateError,
     },
-    /// The spool cannot be made or kept.
+    /// The spool cannot be created or written.
     #[error("keep the agent's spool")]
     Spool {
         /// Why.
         #[source]
         source: SpoolError,
     },
-    /// The collector does not take this agent.
+    /// The collector does not accept this agent.
     #[error("attach to the collector")]
     Session {
         /// Why.
@@ -160,18 +160,18 @@ pub fn check(config: &AgentConfig) -> Result<(), AgentError> {
 }
 
 /// Runs the agent until it is stopped.
-///
-/// It needs a tokio runtime with I/O and time; a `current_thread` one is enough and the lightest. The order at the end:
-/// the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool and the
+/// It needs a tokio runtime with I/O and time; a `current_thread` one is sufficient and the lightest. The order of
+/// shutdown: the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool
+/// and the state directory close.
 /// state directory close.
 ///
 /// # Errors
-/// When the configuration cannot work, the state directory is not usable, or the collector refuses the agent for good.
+/// When the configuration is invalid, the state directory is not usable, or the collector refuses the agent for good.
 pub fn run(
     config: AgentConfig,
     supervision: impl Into<Supervision>,
 ) -> BoxFuture<'static, Result<(), AgentError>> {
-    // Boxed, so that the agent is compiled in this crate and not once more in the binary's.
+    // Boxed, so that the agent is compiled only in this crate and not again in the binary's.
     Box::pin(agent(config, supervision.into()))
 }
 
@@ -231,7 +231,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         () = idle(&runner, &supervision.stop_when_idle) => None,
         over = &mut session => Some(over),
     };
-    // What does not end in time is left to the end of the process.
+    // Tasks that do not end in time end with the process.
     let _ = tokio::time::timeout(STOP_WITHIN, runner.stop_all()).await;
     let _ = tokio::time::timeout(DRAIN_WITHIN, spool.drain()).await;
     leaving.cancel();
@@ -241,7 +241,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     };
     drop(runner);
     let closed = spool.close().await;
-    // They end with their last handle; a thread that hangs on a target must not hold up the end.
+    // They end with their last handle; a thread that hangs on a target must not delay the end.
     runner_task.abort();
     let _ = spool_task.await;
     match over {
@@ -337,7 +337,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         host,
         allowed: policy.targets.locators(),
         readable: policy.sources.roots().to_vec(),
-        // What an agent does not allow is refused when a run is planned.
+        // A load that the agent does not allow is refused when a run is planned.
         workloads: policy.taken_workloads(),
         policy: policy.facts(),
         spools: Vec::new(),

@@ -30,7 +30,7 @@ use networks::Networks;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Why something is not done: the policy does not allow it.
+/// A request that the policy does not allow, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the policy of this agent does not allow it: `{key}` is {value}, and {asked}")]
 pub struct Denial {
@@ -62,7 +62,7 @@ pub struct Policy {
     pub hours: Hours,
     pub budget: Budget,
     pub floors: Floors,
-    /// Of all load together; `None`: as fast as it goes.
+    /// Rate limit of all load together; `None`: unlimited.
     pub rate: Option<Arc<RateLimit>>,
     rate_bytes_per_s: u64,
     /// CPUs that the load may run on; `None`: all.
@@ -140,7 +140,7 @@ impl Policy {
         }
     }
 
-    /// The workloads that it takes, with their revisions.
+    /// The workloads that it allows, with their revisions.
     #[must_use]
     pub fn taken_workloads(&self) -> Vec<(&'static str, u32)> {
         registry::all()
@@ -150,10 +150,10 @@ impl Policy {
             .collect()
     }
 
-    /// Refuses the other end of a link that is in no allowed network. That it belongs to the run is the collector's word.
+    /// Refuses a link's other end outside the allowed networks. Only the collector knows whether it belongs to the run.
     ///
     /// # Errors
-    /// When it is in none.
+    /// When it is in no allowed network.
     pub fn check_peer(&self, peer: IpAddr) -> Result<(), Denial> {
         match self.networks.contain(peer) {
             true => Ok(()),
@@ -165,7 +165,7 @@ impl Policy {
         }
     }
 
-    /// The networks that links may go to, as they are now.
+    /// The allowed networks of links at this moment.
     #[must_use]
     pub fn networks(&self) -> Vec<Cidr> {
         self.networks.cidrs()
@@ -222,7 +222,7 @@ impl Policy {
     }
 }
 
-/// The options that let an agent take load.
+/// The options that allow an agent load.
 fn ways_to_load() -> String {
     let options = KINDS.iter().skip(1).map(|kind| kind.option);
     let others: Vec<String> = options
@@ -247,7 +247,7 @@ pub struct PolicyFacts {
     pub threads: u32,
     /// 0: all.
     pub cpus: u32,
-    /// 0: as fast as it goes.
+    /// 0: unlimited.
     pub rate_bytes_per_s: u64,
     /// As a person writes it.
     pub free_space: String,

@@ -1,7 +1,7 @@
-//! Capabilities of root that the agent uses, and a way to give up all others when it starts.
+//! Capabilities of root that the agent uses, and how it drops all others at its start.
 //!
-//! docs/security.md lists what each is for. Capabilities belong to threads, which hand them on to those that they start:
-//! this is called before there are any.
+//! docs/security.md gives the purpose of each. Capabilities belong to threads, and each thread passes them on to those
+//! that it starts: this is called before there are any.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -40,7 +40,7 @@ pub fn give_up_unused() -> Result<(), PrivilegesError> {
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for unused in CapabilitySet::all().difference(USED).iter() {
-            // One that this kernel does not know is in no set.
+            // A capability unknown to this kernel is in no set.
             if capability_is_in_bounding_set(unused) == Ok(true) {
                 remove_capability_from_bounding_set(unused)
                     .map_err(failed("take a capability from the bounding set"))?;

@@ -39,7 +39,8 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::TaskId;
 
-/// Requests that wait for the actor, which answers each at once: more than a scheduler asks of one agent in a moment.
+/// Capacity of the actor's queue; it answers each request at once. More than a scheduler sends to one agent in a
+/// moment.
 const REQUESTS: usize = 256;
 
 /// Instant of the last contact with the collector.
@@ -66,7 +67,7 @@ enum RunnerRequest {
     Appoint(Sampling),
     Mesh(String),
     Restored(Sequence),
-    /// Mesh time and this agent's clock have parted at once.
+    /// A jump between mesh time and this agent's clock.
     ClockGap(Gap),
     /// This agent has made a run's directory; the position that was acked before.
     Made(RunPath, Sequence),
@@ -138,7 +139,7 @@ impl Runner {
         self.send(RunnerRequest::Restored(stored)).await;
     }
 
-    /// Mesh time and this agent's clock have parted at once: recorded with the steps that run.
+    /// Records a jump between mesh time and this agent's clock with the steps that run.
     pub async fn clock_gap(&self, gap: Gap) {
         self.send(RunnerRequest::ClockGap(gap)).await;
     }
@@ -159,7 +160,7 @@ impl Runner {
     }
 
     async fn send(&self, request: RunnerRequest) {
-        // The actor ends only after all of its handles.
+        // Cannot fail: the actor ends only after all of its handles.
         let _ = self.requests.send(request).await;
     }
 }
@@ -205,7 +206,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             Some(RunnerRequest::Ended(task, ended)) => slots.ended(task, ended),
             Some(RunnerRequest::StopAll(done)) => {
                 if let Some(sampler) = slots.stop_sampler() {
-                    // It ends within one sample, and its last one is wanted in the spool.
+                    // It ends within one sample, and its last one belongs into the spool.
                     let _ = tokio::task::spawn_blocking(move || sampler.join()).await;
                 }
                 slots.stop_all(done);

@@ -32,7 +32,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// A starting collector is ready within this time.
 const COLLECTOR_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why the agent gives up.
+/// The reason why the agent gives up.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(

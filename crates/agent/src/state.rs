@@ -114,7 +114,7 @@ impl StateDir {
         &self.place
     }
 
-    /// When this process locked it: of two starts on one host, the later one is the live one.
+    /// The time when this process locked it: of two starts on one host, the later one is alive.
     #[must_use]
     pub fn locked_at(&self) -> MonoNanos {
         self.locked_at

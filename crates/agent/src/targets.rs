@@ -19,7 +19,7 @@ struct Kind {
     about: &'static TargetKind,
     /// Opens the targets that the configuration names.
     allow: fn(Vec<PathBuf>) -> Result<AllowedOfKind, SandboxError>,
-    /// What `doctor` finds of one name.
+    /// Findings of `doctor` about one name.
     examine: fn(&Path) -> Vec<Finding>,
 }
 
@@ -31,15 +31,15 @@ trait AllowedTargets: fmt::Debug + Send + Sync {
     /// The target that a locator of the kind's key names. `None` if no target of this kind is allowed.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
 
-    /// As it is sent to the collector.
+    /// The names as they are sent to the collector.
     fn names(&self) -> Vec<PathBuf>;
 }
 
 type AllowedOfKind = Arc<dyn AllowedTargets>;
 
-/// A target that was asked for. What its agent does not allow is refused by every call.
+/// A requested target. If its agent does not allow it, every call is refused.
 pub trait Target {
-    /// Opens the run's directory, or makes it. A kind without one has found it.
+    /// Opens the run's directory, or creates it. A kind without one reports it as found.
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
 
     /// Removes the run's data; `progress` is called now and then with the number removed. Missing data is not an error.
@@ -89,16 +89,16 @@ pub struct PathFacts {
     pub exists: bool,
     pub problem: String,
     pub free_bytes: i64,
-    /// -1: the file system has no such limit.
+    /// -1: the file system has no limit.
     pub free_files: i64,
     pub file_system: String,
     pub device: String,
     /// Source of the mount: a device, `server:/export`, ...
     pub mount_source: String,
     pub mount_options: String,
-    /// 0: not known.
+    /// 0: unknown.
     pub size_bytes: i64,
-    /// Of them, what ordinary users can have. 0: not known.
+    /// The part that ordinary users can use. 0: unknown.
     pub usable_bytes: i64,
     /// Free bytes that the policy keeps there.
     pub floor_bytes: i64,
@@ -161,7 +161,7 @@ impl Targets {
     /// # Errors
     /// When no kind of its key allows it.
     pub fn open(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, SandboxError> {
-        // A directory takes every path, so the kinds after it are asked first.
+        // The directory kind accepts every path, so the kinds after it are tried first.
         let of_key = self.0.iter().rev();
         let mut of_key = of_key.filter(|(kind, _)| kind.key == locator.key);
         of_key
@@ -199,7 +199,7 @@ impl Targets {
     }
 }
 
-/// What `doctor` finds of one name of the configuration.
+/// Findings of `doctor` about one name of the configuration.
 #[must_use]
 pub fn examine(kind: &TargetKind, name: &Path) -> Vec<Finding> {
     let opened_by = OPENED_BY.iter().find(|it| it.about == kind);
@@ -230,13 +230,13 @@ impl TargetNames {
         self.0.is_empty()
     }
 
-    /// Those of one kind.
+    /// The targets of one kind.
     pub fn of(&self, kind: &'static TargetKind) -> impl Iterator<Item = &Path> {
         let names = self.0.iter().filter(move |(of, _)| *of == kind);
         names.map(|(_, name)| name.as_path())
     }
 
-    /// All of them, kind by kind in the order of the table.
+    /// All targets, kind by kind in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static TargetKind, &Path)> {
         let kinds = KINDS.iter().copied();
         kinds.flat_map(|kind| self.of(kind).map(move |name| (kind, name)))

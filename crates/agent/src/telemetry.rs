@@ -62,9 +62,9 @@ pub struct Batch {
 
 /// The envelope: spool id, sequences, the frames of the columns.
 const ENVELOPE: usize = 512;
-/// A field's tag and a varint take at most this.
+/// Maximum bytes of a field's tag and a varint.
 const FIELD: usize = 11;
-/// A message's own tag and length take at most this.
+/// Maximum bytes of a message's own tag and length.
 const FRAME: usize = 6;
 
 impl Row {
@@ -142,7 +142,7 @@ impl Batch {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows_bound == 0

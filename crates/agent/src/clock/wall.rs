@@ -46,7 +46,7 @@ impl WallReading {
     }
 }
 
-/// State of the last reading.
+/// State after the last reading.
 #[derive(Debug, Default)]
 pub struct WallWatch {
     seen: Option<Seen>,

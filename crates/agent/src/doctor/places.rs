@@ -1,4 +1,4 @@
-//! Targets and sources of the agent, and where it keeps its state.
+//! Targets and sources of the agent, and its state directory.
 
 use super::Finding;
 use crate::config::AgentConfig;
@@ -60,7 +60,7 @@ fn source(path: &Path) -> Finding {
     }
 }
 
-/// The state directory, or the nearest directory above it that is there.
+/// The state directory, or the nearest existing directory above it.
 pub(super) fn state(config: &AgentConfig) -> Finding {
     let path = &config.state_dir;
     let shown = path.display();

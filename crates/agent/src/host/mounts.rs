@@ -1,6 +1,6 @@
 //! The table of mounts: which file system a path is on.
 //!
-//! Reading it may hang where the path is on a dead network file system.
+//! Reading it may hang if the path is on a dead network file system.
 
 use super::{Layers, MountedOn};
 use rustix::fs::{AtFlags, CWD, StatxFlags};

@@ -1,4 +1,4 @@
-//! Threads and memory that all load of an agent shares: claimed before a task is prepared, given back when it is gone.
+//! Threads and memory that all load of an agent shares: claimed before a task is prepared, released when it is gone.
 
 use super::Denial;
 use super::config::Bytes;
@@ -21,7 +21,7 @@ pub struct Budget(Arc<Shared>);
 struct Shared {
     limits: Demand,
     claimed: Mutex<Demand>,
-    /// Something was given back.
+    /// Signalled when a claim is released.
     released: Condvar,
 }
 
@@ -32,7 +32,7 @@ impl Shared {
     }
 }
 
-/// A part of the budget, given back on drop.
+/// A part of the budget, released on drop.
 #[derive(Debug)]
 pub struct Claim {
     shared: Arc<Shared>,
@@ -61,7 +61,7 @@ impl Claim {
         };
         let mut taken = Budget(Arc::clone(&self.shared)).claim(more, Duration::ZERO)?;
         self.held.threads = self.held.threads.saturating_add(taken.held.threads);
-        // It is held by this claim from now on.
+        // This claim owns them from now on.
         taken.held = Demand::default();
         Ok(())
     }
@@ -82,11 +82,11 @@ impl Budget {
         self.0.limits
     }
 
-    /// Takes it, all or nothing. What others hold is waited for at most so long: a task that was dropped a moment ago may
-    /// still be ending its threads.
+    /// Claims everything or nothing. Waits for amounts that others hold, at most for `patience`: a task that was
+    /// dropped a moment ago may still be ending its threads.
     ///
     /// # Errors
-    /// When one of the two is not there.
+    /// When one of the two amounts is not available.
     pub fn claim(&self, wanted: Demand, patience: Duration) -> Result<Claim, Denial> {
         let fits = |claimed: &mut Demand| self.sum(claimed, wanted).is_ok();
         let waited = self.0.released.wait_timeout_while(

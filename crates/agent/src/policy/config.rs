@@ -1,4 +1,4 @@
-//! The keys of a policy as a person gives them: their types, defaults, and how each is read from text.
+//! The keys of a policy in a user's configuration: their types, defaults, and parsers.
 
 use super::floors::Floor;
 use super::hours::Hours;
@@ -18,7 +18,7 @@ pub struct PolicyConfig {
     pub targets: TargetNames,
     /// Sources that tasks may read.
     pub allow_read: Vec<PathBuf>,
-    /// Networks that links may go to; none: no links.
+    /// Networks that links may go to; empty: no links.
     pub allow_network: Vec<NetworkRule>,
     /// The collector may have this host's caches dropped.
     pub allow_drop_caches: bool,
@@ -29,9 +29,9 @@ pub struct PolicyConfig {
     pub threads: Option<u32>,
     /// CPUs that the load may run on; `None`: all.
     pub cpus: Option<u32>,
-    /// Bytes per second of all load together; `None`: as fast as it goes.
+    /// Bytes per second of all load together; `None`: unlimited.
     pub rate: Option<Bytes>,
-    /// What stays free on file systems that load works on.
+    /// Space that stays free on file systems under load.
     pub free_space: Floor,
     /// The same of inodes.
     pub free_inodes: Floor,

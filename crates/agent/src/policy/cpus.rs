@@ -17,7 +17,7 @@ pub(super) fn default_threads() -> u32 {
         .max(LEAST_THREADS)
 }
 
-/// Leaves the calling thread the last `count` of the CPUs that it may run on: the first ones serve most interrupts.
+/// Confines the calling thread to the last `count` of its CPUs: the first ones serve most interrupts.
 pub(super) fn confine_this_thread(count: u32) {
     let confined = sched_getaffinity(None)
         .map(|all| last_of(&all, count))

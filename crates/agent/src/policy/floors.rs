@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// How often it is looked at: rarely enough to be no load for a network file system.
+/// Poll interval: long enough to be no load for a network file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// An amount, or a share of the file system's size.
@@ -62,7 +62,7 @@ impl fmt::Display for Floor {
 impl FromStr for Floor {
     type Err = String;
 
-    /// A size or a plain number, or a share such as `5%`. 0: nothing has to stay free.
+    /// A size or a plain number, or a share such as `5%`. 0: no floor.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(percent) = percent(text)? {
             let most = u64::MAX;

@@ -1,4 +1,4 @@
-//! Networks that the other ends of links may be in.
+//! Networks in which the other ends of links may be.
 
 use benchmesh_workloads::params::Cidr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// One value of `--allow-network`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkRule {
-    /// The networks that this host's interfaces are in, as they are when it is asked.
+    /// The networks of this host's interfaces at the time of the check.
     Local,
     Cidr(Cidr),
 }
@@ -29,7 +29,7 @@ impl FromStr for NetworkRule {
     }
 }
 
-/// All of them; none: no links.
+/// All allowed networks; empty: no links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks(Vec<NetworkRule>);
 
@@ -102,7 +102,7 @@ fn interfaces() -> Vec<Cidr> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: the list of the call above, which nothing refers to any more.
+    // SAFETY: the list of the call above, which is no longer referenced.
     unsafe { libc::freeifaddrs(first) };
     found
 }

@@ -14,7 +14,7 @@ const CONTROL: &str = "/proc/sys/vm/drop_caches";
 /// The caches, and the value that the kernel expects for each.
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
-/// The shortest steps drop them at each start; no plan does so twice a second.
+/// The shortest steps drop caches at each start; no plan does so twice a second.
 pub(super) const MOST_DROPS: usize = 120;
 
 /// The answer of an agent that was not started with `--allow-drop-caches`.
@@ -31,8 +31,8 @@ fn not_dropped(error: &str) -> Vec<CacheDrop> {
     CACHES.into_iter().map(drop).collect()
 }
 
-/// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for as long as that takes. Drops
-/// nothing when it was done as often as `recent` permits.
+/// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for that time. Drops nothing
+/// once the limit of `recent` is reached.
 #[must_use]
 pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
     if !recent.permit(Instant::now()) {

@@ -21,13 +21,13 @@ pub struct DenialLog(Mutex<BTreeMap<String, Instant>>);
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Log,
-    /// Until the first of those logged is a minute old there is no room for another.
+    /// Log it as the last one: the log is full until the oldest logged text is a minute old.
     LogAsLast,
     Omit,
 }
 
 impl DenialLog {
-    /// Logs the outcome of a command where it is a denial.
+    /// Logs the outcome of a command if it is a denial.
     pub fn note(&self, outcome: &Outcome) {
         let Err(refusal) = outcome else { return };
         if refusal.kind != RefusalKind::NotAllowed {

@@ -21,16 +21,16 @@ const MOST: Duration = Duration::from_micros(500);
 /// operation in some minutes keeps up with the drift, and each second stays one row.
 const MOST_SECONDS: u64 = 100;
 
-/// Where a task's seconds are.
+/// Moves the seconds of a task.
 #[derive(Debug)]
 pub(super) struct Follow {
     /// The mapping at arming, or the first one after the newest gap.
     base: MeshMap,
-    /// Where the periods had moved to when `base` was known.
+    /// The periods' shift when `base` became known.
     base_shift_ns: i64,
     dating: TaskDating,
     shift: Arc<Shift>,
-    /// The ramp is over.
+    /// End of the ramp.
     from: MonoNanos,
     /// The second that has moved last.
     moved: Option<u64>,
@@ -92,7 +92,7 @@ impl Follow {
         self.base_shift_ns = self.shift.get();
     }
 
-    /// The mapping of the task as it is now.
+    /// The current mapping of the task.
     pub(super) fn map(&self) -> MeshMap {
         let moved = self.shift.get().saturating_sub(self.base_shift_ns);
         self.base.moved(moved)

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel lists its interfaces.
+/// The kernel's directory of interfaces.
 pub const INTERFACES: &str = "/sys/class/net";
 const BYTES_PER_MBIT: i64 = 125_000;
 
@@ -44,7 +44,7 @@ impl Interface {
             .flatten()
             .any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
         let mbits = text("speed")?.trim().parse::<i64>().ok()?;
-        // A bridge claims a speed of its own, and carries only what its members do.
+        // A bridge reports a speed of its own, and carries only the traffic of its members.
         let bridge = path.join("bridge").exists() || path.join("bonding").exists();
         (up && !stands_on_another && !bridge && mbits > 0).then(|| Self {
             mbits,

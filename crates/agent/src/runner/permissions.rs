@@ -16,14 +16,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What tasks may use: the policy, and the directories of the agent's own.
+/// Everything that tasks may use: the policy, and the agent's own directories.
 #[derive(Clone, Debug)]
 pub struct Permissions {
     pub policy: Arc<Policy>,
     pub scratch: Option<PathBuf>,
 }
 
-/// Receiving ends take ports of the kernel's choice; below this are services that no link has business with.
+/// Receiving ends take ports of the kernel's choice; lower ports belong to services, which no link should reach.
 const LEAST_PEER_PORT: u16 = 1024;
 
 /// Tasks that were dropped end their threads within this, unless these hang.
@@ -161,16 +161,16 @@ impl Permissions {
         floors.watch(move || place.free(), breached).map(Some)
     }
 
-    /// Whether the floors hold for the task's load too, and not for its preparation alone.
+    /// Whether the floors apply to the task's load too, and not only to its preparation.
     #[must_use]
     pub fn floors_hold_for_load(&self, spec: &TaskSpec) -> bool {
         !mode_of(spec).is_some_and(ModeInfo::only_removes)
     }
 
-    /// Claims what such a task takes. Parameters that cannot be are refused when the task is opened.
+    /// Claims the resources of such a task. Invalid parameters are refused when the task is opened.
     ///
     /// # Errors
-    /// When the budget has not enough left.
+    /// When not enough of the budget is left.
     pub fn claim(
         &self,
         workload: &str,
@@ -257,9 +257,9 @@ pub fn refusal(error: &TaskError) -> Refusal {
 fn kind_of(errno: Option<i32>) -> RefusalKind {
     match errno.map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => RefusalKind::NoSpace,
-        // The file system has no such operation: extended attributes, symlinks, O_DIRECT.
+        // The file system does not support the operation: extended attributes, symlinks, O_DIRECT.
         Some(Errno::OPNOTSUPP | Errno::NOSYS) => RefusalKind::Unsupported,
-        // A FUSE daemon that has ended, a client that the servers have shut out, a server that does not answer.
+        // A FUSE daemon that has ended, a client that the servers have evicted, a server that does not answer.
         Some(
             Errno::NOTCONN
             | Errno::SHUTDOWN

@@ -1,7 +1,7 @@
-//! The replies of commands: one for each command, and progress now and then.
+//! Replies to commands: one for each command, and progress now and then.
 //!
-//! A reply belongs to the session in which it was asked for; when that is over it is dropped, because the collector asks
-//! again under a new number.
+//! A reply belongs to the session of its request; it is dropped when that session is over, because the collector
+//! repeats the request under a new number.
 
 use super::denials::DenialLog;
 use crate::command::{Outcome, Progress};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 /// Progress is reported at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Where the reply of one command goes.
+/// Destination of the reply to one command.
 #[derive(Clone, Debug)]
 pub struct ReplyHandle {
     id: u64,
@@ -51,7 +51,7 @@ impl ReplyHandle {
         });
     }
 
-    /// Answers from the runtime, without waiting for the session to take it.
+    /// Replies from the runtime, without waiting for room in the session's queue.
     pub fn reply(self, outcome: Outcome) {
         self.denials.note(&outcome);
         let outgoing = Outgoing::Reply {
@@ -69,7 +69,7 @@ impl ReplyHandle {
         }
     }
 
-    /// Answers from a thread of its own, waiting until the session takes it.
+    /// Replies from a thread of its own, waiting until the session takes the reply.
     pub fn reply_from_thread(self, outcome: Outcome) {
         self.denials.note(&outcome);
         // A closed session takes no reply.

@@ -1,7 +1,7 @@
-//! The thread of a running task: it waits for the task's end, and hands its intervals and its end to the spool.
+//! The thread of a running task: it waits for the task's end, and passes its intervals and its end to the spool.
 //!
-//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals wider.
-//! The task's instants come from one [`MeshMap`], which moves slowly where the clocks part: see `follow`.
+//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals
+//! wider. The task's instants come from one [`MeshMap`], which follows the drift of the clocks slowly: see `follow`.
 
 use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
@@ -31,9 +31,9 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 /// Requests from outside to a running task's thread.
 #[derive(Clone, Debug, Default)]
 pub struct StopReason {
-    /// Why it was stopped; the first reason stays.
+    /// The reason of the stop; the first one is kept.
     reason: Arc<Mutex<Option<String>>>,
-    /// Its rows are of no use to anybody any more: its mesh is gone.
+    /// Its rows are obsolete, because its mesh is gone.
     abandoned: Arc<AtomicBool>,
 }
 
@@ -57,18 +57,18 @@ impl StopReason {
     }
 }
 
-/// One armed task and where its rows go.
+/// One armed task and the destination of its rows.
 pub struct Running {
     pub id: TaskId,
     pub scope: Scope,
     pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
-    /// What dates its rows, and this agent's others while it runs.
+    /// Dates its rows, and this agent's other rows while it runs.
     pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub stop_reason: StopReason,
-    /// Where the raw starts of its workers are written.
+    /// File for the raw starts of its workers.
     pub start_log: Option<Arc<Path>>,
     pub on_stall: OnStall,
     /// Called when the last worker has ended, before the workload's finishing work.
@@ -76,7 +76,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs it to its end. Blocks; returns where its last row is.
+    /// Runs it to its end. Blocks; returns the position of its last row.
     pub fn run(self) -> Ended {
         let Self {
             id,
@@ -91,7 +91,7 @@ impl Running {
             on_stall,
             load_over,
         } = self;
-        // Held until the task has ended.
+        // Kept until the task has ended.
         let ClaimedTask {
             task,
             claim: _claim,
@@ -126,7 +126,7 @@ impl Running {
                     TaskEvent::Stall(news) => Row::Event(events.stall(&news)),
                     TaskEvent::LoadOver => return,
                 };
-                // A spool that has ended takes nothing: the agent is going.
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
         };
@@ -189,7 +189,7 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
     }
 }
 
-/// Hands the last row of a task to the spool; `None`: the spool has ended, and takes nothing.
+/// Passes the last row of a task to the spool; `None` if the spool is closed.
 fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
     let (reply, position) = oneshot::channel();
     let last = Entry::Last(Box::new(Row::TaskEnd(row)), reply);
@@ -215,7 +215,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .zip(starts)
         .map(|(worker, start): (u32, _)| format!("{task} {worker} {}\n", start.0))
         .collect();
-    // In one piece: tasks of one agent may end at once.
+    // A single write: several tasks of one agent may end at once.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -223,7 +223,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .write_all(lines.as_bytes())
 }
 
-/// The parts on either side of the end of a ramp end and begin there, wherever in a period that is.
+/// The two intervals at the end of a ramp meet exactly there, wherever in a period it is.
 fn op_interval(
     task: TaskId,
     scope: &Scope,
@@ -279,7 +279,7 @@ fn task_end(
         End::Failed => EndState::Failed,
     };
     let stopped = (state == EndState::Stopped).then_some(reason).flatten();
-    // Stopped before its start: it never began, and no skew is known of it.
+    // Stopped before its start: it never began, so it has no skew.
     let began = !end.starts.is_empty();
     let if_begun = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {

@@ -24,7 +24,7 @@ pub struct SamplerControl {
 }
 
 impl SamplerControl {
-    /// Nothing is sampled yet.
+    /// A control without a running sampler.
     #[must_use]
     pub fn new(rules: Vec<DaemonRule>, period: Duration, samples: Samples) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl SamplerControl {
         let mesh_pids = sampling.mesh_pids.clone();
         self.appointed = sampling;
         if let Some(sampler) = &self.sampler {
-            // The rules were checked where they came in.
+            // The rules were checked on arrival.
             sampler
                 .watch(rules, mesh_pids)
                 .map_err(|error| Refusal::failed(error.to_string()))?;
@@ -86,14 +86,14 @@ impl SamplerControl {
         Ok(())
     }
 
-    /// Takes a sample then.
+    /// Takes a sample at this mark.
     pub fn mark(&self, mark: Mark) {
         if let Some(sampler) = &self.sampler {
             sampler.mark(mark);
         }
     }
 
-    /// Rules that name the same processes differently, as words for an event; empty: none.
+    /// Rules that name the same processes differently, as text for an event; empty if there are none.
     #[must_use]
     pub fn conflicts(&self) -> Vec<String> {
         conflicts(&joined(&self.rules, &self.appointed.daemon_rules))
@@ -103,7 +103,7 @@ impl SamplerControl {
     pub fn stop(&mut self) -> Option<std::thread::JoinHandle<()>> {
         self.appointed = Sampling::default();
         let sampler = self.sampler.take()?;
-        // Without a thread it is dropped here, which waits for the sample in hand.
+        // Without a thread it is dropped here, which waits for the current sample.
         std::thread::Builder::new()
             .name("bm-stop".to_owned())
             .spawn(move || sampler.stop())
@@ -126,7 +126,7 @@ fn joined(own: &[DaemonRule], all: &[DaemonRule]) -> Vec<DaemonRule> {
     joined
 }
 
-/// Rules with equal conditions and another name or instance: the first of them holds.
+/// Rules with equal conditions and a different name or instance: the first of them applies.
 fn conflicts(rules: &[DaemonRule]) -> Vec<String> {
     let conditions = |rule: &DaemonRule| {
         (

@@ -43,14 +43,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// The shortest steps ask for two each; each is a sample of the whole host.
+/// Upper limit of marks: the shortest steps ask for two each, and each is a sample of the whole host.
 const MOST_MARKS: usize = 3000;
 
 /// One task.
 struct Slot {
     asked: Prepare,
     state: State,
-    /// It was stopped for want of contact.
+    /// It was stopped because its lease ended without contact.
     lease_is_over: bool,
 }
 
@@ -76,11 +76,12 @@ enum State {
     Ended(Ended),
 }
 
-/// Numbers the preparations of this agent, so that the late result of an abandoned one is not taken for its successor's.
+/// Numbers the preparations of this agent, so that the late result of an abandoned one is not mistaken for its
+/// successor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Preparation(u64);
 
-/// What happens to a task when its thread comes back.
+/// The action for a task when its thread reports back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PendingAction {
     Keep,
@@ -89,7 +90,7 @@ enum PendingAction {
     Forget,
 }
 
-/// All tasks, and all that they need.
+/// All tasks and their dependencies.
 pub(super) struct Slots {
     deps: RunnerDeps,
     requests: mpsc::WeakSender<RunnerRequest>,
@@ -138,7 +139,7 @@ impl Slots {
         }
     }
 
-    /// Does one command.
+    /// Executes one command.
     pub(super) fn command(&mut self, command: Command, outgoing: mpsc::Sender<Outgoing>) {
         let reply_to =
             ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
@@ -172,7 +173,7 @@ impl Slots {
         self.report_conflicts();
     }
 
-    /// Rules that contradict each other, each once.
+    /// Reports rules that contradict each other, each once.
     fn report_conflicts(&mut self) {
         for message in self.deps.watch.conflicts() {
             if self.reported_conflicts.insert(message.clone()) {
@@ -182,7 +183,7 @@ impl Slots {
         }
     }
 
-    /// Sends events that had to wait until mesh time was known.
+    /// Sends events that were delayed until mesh time was known.
     pub(super) fn date_events(&mut self) {
         if self.undated.is_empty() {
             return;
@@ -236,7 +237,7 @@ impl Slots {
         held.into_iter().map(|task| task.0).collect()
     }
 
-    /// A mark with an instant is the start of a step, one without is its end.
+    /// A mark with an instant is the start of a step, one without is a step's end.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
@@ -293,7 +294,7 @@ impl Slots {
         }
     }
 
-    /// Stops it, and lets it go as soon as that is possible.
+    /// Stops the task, and removes it as soon as possible.
     fn drop_task(&mut self, id: TaskId, reason: &str) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
@@ -334,7 +335,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// Whether a load runs, or is ready to.
+    /// Whether a load runs or is prepared.
     fn is_live(&self) -> bool {
         match &self.state {
             State::Preparing { pending, .. } | State::Running { pending, .. } => {

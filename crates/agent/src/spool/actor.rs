@@ -24,16 +24,16 @@ use tokio::time::Instant;
 
 /// How long a row waits for others.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
-/// How long the disk is left alone after an error.
+/// Pause after an error of the disk.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Batches in one transaction: some 4 MiB of memory.
 const AT_ONCE: usize = 8;
 /// A batch is set aside after this many consecutive refusals.
 const MOST_REFUSALS: u32 = 3;
-/// The kind of the events about a database that was put back from an older copy.
+/// Kind of the events about a database that was restored from an older copy.
 const RESTORED: &str = "database-restored";
 
-/// Whether something works; what does not is logged once, when it begins.
+/// Whether something works; a failure is logged once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Working,
@@ -48,7 +48,7 @@ pub(super) struct SpoolActor {
     pending: Pending,
     ledger: Ledger,
     window: Option<SendWindow>,
-    /// For others to see.
+    /// Last ack, shared with the other parts of the agent.
     acked_now: Acked,
     /// The last ack of each spool since the agent started.
     acked_of: HashMap<SpoolId, Sequence>,
@@ -57,19 +57,19 @@ pub(super) struct SpoolActor {
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     writing: Health,
-    /// Since when the disk takes nothing.
+    /// Since when the disk has refused writes.
     blocked_since: Option<Instant>,
-    /// The same, for others to see.
+    /// The same, shared with the other parts of the agent.
     blocked_now: watch::Sender<Option<MonoNanos>>,
     reading: Health,
-    /// Something is to be sent when mesh time is known.
+    /// A record has to be sent when mesh time is known.
     waits_for_clock: bool,
     drains: Vec<oneshot::Sender<()>>,
     refusals: u32,
 }
 
 impl SpoolActor {
-    /// The disk has taken nothing since `blocked_since`.
+    /// The disk has refused writes since `blocked_since`.
     pub(super) fn new(
         set: SpoolSet,
         samples: Samples,
@@ -104,7 +104,7 @@ impl SpoolActor {
         }
     }
 
-    /// Until it is asked to close.
+    /// Runs until it is asked to close.
     pub(super) async fn run(
         mut self,
         mut entries: mpsc::Receiver<Entry>,
@@ -210,7 +210,7 @@ impl SpoolActor {
                 self.set.limit_pages(pages).await;
                 let _ = done.send(());
             }
-            // They are taken care of in the loop.
+            // Handled in the loop.
             SpoolRequest::Drain(_) | SpoolRequest::Close(_) => {}
         }
     }
@@ -329,10 +329,10 @@ impl SpoolActor {
         );
     }
 
-    /// Records how long the disk took nothing.
+    /// Records how long the disk refused writes.
     fn note_blocked(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when that is known.
+            // It is called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }
@@ -354,7 +354,7 @@ impl SpoolActor {
     /// Records spools of earlier starts that the disk has destroyed.
     fn note_unreadable(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when that is known.
+            // It is called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }
@@ -374,7 +374,7 @@ impl SpoolActor {
         );
     }
 
-    /// Records an event; `run_uid` is empty when it is of no run.
+    /// Records an event; `run_uid` is empty if it belongs to no run.
     fn note(&mut self, run_uid: RunUid, kind: &str, message: String, detail: String) {
         let Some(map) = self.dating.map() else {
             return;
@@ -596,7 +596,7 @@ impl SpoolActor {
             return;
         };
         window.offset_at = Instant::now() + clock::PROBE_INTERVAL;
-        // Where there is no room, or no CPU, the next look sees the same.
+        // If there is no room, or no CPU, the next poll tries again.
         if let Some(estimate) = self.dating.newest()
             && self.pending.has_room()
             && let Some(reading) = WallReading::take()
@@ -613,7 +613,7 @@ impl SpoolActor {
         }
     }
 
-    /// Answers those who wait for the drain, when the collector has everything or is not attached.
+    /// Answers callers that wait for the drain, when the collector has everything or is not attached.
     fn end_drains(&mut self) {
         let drained =
             |window: &SendWindow| self.pending.is_empty() && window.is_idle() && self.set.is_read();

@@ -6,18 +6,18 @@ use crate::telemetry::{self, Batch, Event, LossKind, MeshMicros, Row, Scope, Sev
 use crate::wire;
 use serde_json::json;
 
-/// Why batches do not come.
+/// The reason for missing batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapReason {
     Lost(Loss),
     /// The collector has refused them.
     SetAside,
-    /// Their rows are gone without a trace.
+    /// No trace of their rows is left.
     Missing,
 }
 
 impl GapReason {
-    /// The word in the event's detail.
+    /// The name in the event's detail.
     fn word(self) -> &'static str {
         match self {
             Self::Lost(Loss::Damaged) => "damaged",

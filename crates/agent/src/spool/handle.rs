@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
 const ENTRIES: usize = 64;
-/// Questions of the session; they are answered at once, so few wait.
+/// Capacity for requests of the session; they are answered at once, so few wait.
 const REQUESTS: usize = 64;
 
 /// The way to the spools. Cheap to clone.
@@ -29,7 +29,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Begins a spool in the state directory and starts the task that keeps it. The disk had no room for it since
+    /// Begins a spool in the state directory and starts its actor. The disk has had no room for it since
     /// `blocked_since`.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Spool {
         Ok((spool, task))
     }
 
-    /// Where rows of operations go. A sender waits while it is full.
+    /// The channel for rows of operations. A sender waits while it is full.
     #[must_use]
     pub fn entries(&self) -> mpsc::Sender<Entry> {
         self.entries.clone()
@@ -82,10 +82,10 @@ impl Spool {
         self.blocked.clone()
     }
 
-    /// The spools, oldest first, the one that is written last.
+    /// The spools, oldest first; the currently written one is last.
     ///
     /// # Errors
-    /// When the spool has ended.
+    /// When the spool's actor has ended.
     pub async fn announce(&self) -> Result<Vec<Announced>, SpoolError> {
         let (reply, answer) = oneshot::channel();
         self.request(SpoolRequest::Announce(reply)).await?;
@@ -134,9 +134,9 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
-    /// The session is over; nothing is sent until the next one.
+    /// The session is over; sending pauses until the next one.
     pub async fn detach(&self) {
-        // An ended spool sends nothing anyway.
+        // A closed spool sends nothing anyway.
         let _ = self.request(SpoolRequest::Detach).await;
     }
 

@@ -32,7 +32,7 @@ pub(super) struct LostOfRun {
     pub(super) vanished: Counts,
     /// It was spooled only.
     pub(super) undelivered: Counts,
-    /// Otherwise a part of it may be there, or was given up before.
+    /// Otherwise a part of it may still exist, or was given up before.
     pub(super) is_exact: bool,
 }
 
@@ -112,7 +112,7 @@ impl Ledger {
         self.runs.push_back(run);
     }
 
-    /// Batches were given up for want of room.
+    /// Batches were given up for lack of room.
     pub(super) fn given_up(&mut self) {
         self.has_given_up = true;
     }

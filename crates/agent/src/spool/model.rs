@@ -63,7 +63,7 @@ struct Sums {
 #[derive(Default)]
 struct Collector {
     stored: HashMap<SpoolId, Sequence>,
-    /// Everything that was ever sent, also what did not arrive.
+    /// Everything that was ever sent, even if it did not arrive.
     seen: HashMap<(SpoolId, Sequence), Envelope>,
     sums: Sums,
 }
@@ -103,7 +103,7 @@ impl Collector {
     }
 }
 
-/// The agent's side: the set, and which of its batches are on their way.
+/// The agent's side: the set, and its batches in flight.
 struct Agent {
     state: Arc<StateDir>,
     set: SpoolSet,
@@ -155,7 +155,7 @@ impl Agent {
         }
         self.in_flight.extend(sent);
         if lost {
-            // A stream that loses a batch is broken: everything after it goes again.
+            // A stream that loses a batch is broken: everything after it is sent again.
             return self.attach(collector).await;
         }
         let acked = usize::from(acks).min(self.in_flight.len());
@@ -245,7 +245,7 @@ fn sample(clock: i64) -> At<HostSample> {
 }
 
 async fn play(steps: Vec<Step>) {
-    // In memory where there is such a place: hundreds of small databases are made, and none is worth an fsync.
+    // In memory if possible: hundreds of small databases are made, and none needs an fsync.
     let home = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();

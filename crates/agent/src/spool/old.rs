@@ -1,4 +1,4 @@
-//! Spools of earlier starts: found, looked at, kept to the limit.
+//! Spools of earlier starts: found, checked, kept to the limit.
 
 use super::SpoolError;
 use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
@@ -20,14 +20,14 @@ pub(super) struct Old {
     pub(super) acked: Sequence,
 }
 
-/// What earlier starts have left.
+/// The spools of earlier starts.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) old: Vec<Old>,
     pub(super) unreadable: Vec<Uuid>,
 }
 
-/// Files that hold nothing but refused batches, for a person to see. The rest are removed.
+/// Maximum number of files that hold only refused batches, kept for inspection. Further ones are removed.
 const MOST_REFUSED_FILES: usize = 8;
 
 /// Merges batches, then gives some up, until the file has at most `most` bytes. Returns its size and the number of
@@ -48,8 +48,8 @@ pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolE
     Ok((left, given_up))
 }
 
-/// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
-/// The bodies that are kept of refused batches take at most `most_refused` bytes.
+/// Finds the spools of earlier starts. An empty one is removed, an unreadable one is left alone. The kept bodies of
+/// refused batches take at most `most_refused` bytes.
 pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let ids = state.spools().unwrap_or_else(|error| {
         tracing::error!(error = %error_chain(&error), "old spools cannot be looked for");
@@ -130,8 +130,8 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
     Ok(Looked::Old(Box::new(old)))
 }
 
-/// Left by a start that ended before its spool was made: no table is in it, and nothing was appended. A write-ahead log may
-/// hold the tables still.
+/// Left by a start that ended before its spool was complete: it has no table, and nothing was appended. A write-ahead
+/// log may still hold the tables.
 fn is_stub(path: &Path) -> bool {
     let length = |suffix: &str| {
         let mut name = path.to_owned().into_os_string();

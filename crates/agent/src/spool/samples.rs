@@ -34,25 +34,25 @@ struct Shared {
 struct Queue {
     waiting: VecDeque<Waiting>,
     rows: usize,
-    /// Whether one of those that wait is awaited at the other end.
+    /// Whether a queued sample is awaited at the other end.
     awaited: bool,
-    /// Descriptions out of samples that were given up.
+    /// Descriptions from dropped samples.
     seen: Vec<DaemonSeen>,
     lost: Vec<Lost>,
     /// The newest sample that has left.
     newest: Option<(MeshMap, MeshMicros)>,
-    /// What samples are dated after since the newest gap.
+    /// Samples must be dated after this since the newest gap.
     passed: Option<MeshMicros>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     sampled: Sampled,
-    /// What dates it; `None`: mesh time was not known.
+    /// The mapping for its date; `None` if mesh time was not known.
     map: Option<MeshMap>,
 }
 
-/// Rows of one kind that were given up, on the agent's own clock.
+/// Dropped rows of one kind, on the agent's own clock.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     what: LossKind,
@@ -71,7 +71,7 @@ impl Samples {
         }
     }
 
-    /// Takes a sample in. Never waits.
+    /// Adds a sample. Never waits.
     pub fn push(&self, sampled: Sampled) {
         let map = self.dating.map();
         let mut queue = self.lock();
@@ -85,17 +85,17 @@ impl Samples {
         self.shared.arrived.notify_one();
     }
 
-    /// Until something has come in since the last call.
+    /// Waits until a sample has arrived since the last call.
     pub async fn ready(&self) {
         self.shared.arrived.notified().await;
     }
 
-    /// Whether something waits that is better sent at once.
+    /// Whether a queued sample should be sent at once.
     pub fn is_awaited(&self) -> bool {
         self.lock().awaited
     }
 
-    /// Everything that waits, in mesh time; `map` dates what came in before that was known.
+    /// All queued samples in mesh time; `map` dates those that arrived before mesh time was known.
     pub fn take(&self, map: MeshMap) -> Vec<Row> {
         let mut queue = self.lock();
         let (newest, passed) = (queue.newest, queue.passed);
@@ -133,7 +133,7 @@ impl Samples {
         out
     }
 
-    /// Gives up everything that waits, without counting it.
+    /// Drops all queued samples without counting them.
     pub fn clear(&self) {
         *self.lock() = Queue::default();
     }

@@ -26,9 +26,9 @@ pub(super) struct SpoolSet {
     limit_bytes: u64,
     current: SpoolFile,
     old: VecDeque<Old>,
-    /// The old one that is drained now.
+    /// The old spool that is currently drained.
     draining: Option<SpoolFile>,
-    /// The last sequences that the collector has, as it said when the agent attached.
+    /// The collector's last sequences, as it reported them when the agent attached.
     stored: HashMap<SpoolId, Sequence>,
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
@@ -81,7 +81,7 @@ impl SpoolSet {
             .collect()
     }
 
-    /// The one that is written.
+    /// The id of the currently written spool.
     pub(super) fn current(&self) -> SpoolId {
         self.current.id()
     }
@@ -99,7 +99,8 @@ impl SpoolSet {
             .collect()
     }
 
-    /// How many batches the collector had acked and has not any more: its database was restored from an older copy.
+    /// Number of batches that the collector had acked and no longer has, because its database was restored from an
+    /// older copy.
     pub(super) fn vanished(
         &self,
         mesh: &str,
@@ -191,7 +192,7 @@ impl SpoolSet {
     }
 
     /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
-    /// drained now waits for its acks.
+    /// being drained waits for its acks.
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
         let (spool, expected) = (file.id(), self.read.next());
@@ -235,7 +236,7 @@ impl SpoolSet {
         }
     }
 
-    /// Leaves the spool that is drained now as it is, and goes on.
+    /// Abandons the spool that is being drained, unchanged, and continues with the next.
     async fn abandon(&mut self, error: &SpoolError) {
         let Some(file) = self.draining.take() else {
             return;
@@ -249,8 +250,8 @@ impl SpoolSet {
         }
     }
 
-    /// Everything that was read is acked. When an old spool has nothing more, it is removed and the next one begun.
-    /// Returns whether there may be more to read now.
+    /// Called when every read batch is acked. Removes an old spool that is fully read and begins the next one. Returns
+    /// whether there may be more to read now.
     pub(super) async fn all_acked(&mut self, mesh: &str) -> bool {
         let Some(mut file) = self.draining.take() else {
             return false;
@@ -305,7 +306,7 @@ impl SpoolSet {
         batches
     }
 
-    /// Whether the written spool is the one that is read, and has been read to its end.
+    /// Whether the written spool is being read, and has been read to its end.
     pub(super) fn is_read(&self) -> bool {
         self.draining.is_none() && self.read >= self.current.last()
     }
@@ -326,7 +327,7 @@ impl SpoolSet {
         self.current.limit_pages(pages).await;
     }
 
-    /// Closes all; the written spool is removed when it holds nothing.
+    /// Closes all; an empty written spool is removed.
     pub(super) async fn close(mut self) -> Result<(), SpoolError> {
         self.stop_draining().await;
         let empty =
@@ -337,7 +338,7 @@ impl SpoolSet {
         }
     }
 
-    /// Opens the oldest spool of this mesh, or goes on to the written one.
+    /// Opens the oldest spool of this mesh, or else the written one.
     async fn begin_next(&mut self, mesh: &str) {
         let mut unreadable = Vec::new();
         for old in &self.old {

@@ -33,7 +33,7 @@ impl AllowedTargets for AllowedDevices {
 
 struct DeviceTarget<'a> {
     allowed: &'a AllowedDevices,
-    /// As it was asked for.
+    /// The requested name.
     name: String,
     path: PathBuf,
 }
@@ -88,7 +88,7 @@ impl Target for DeviceTarget<'_> {
         None
     }
 
-    /// It is looked at only by its number: whether it is free is known when it is claimed.
+    /// Only its number is examined: a claim shows whether it is free.
     fn survey(&self) -> PathFacts {
         let number = rustix::fs::stat(&self.path).map_or(0, |facts| facts.st_rdev);
         let device = format!(

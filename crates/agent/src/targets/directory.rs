@@ -1,6 +1,6 @@
 //! Directories: a run makes one of its own beneath an allowed path, with a directory per cell and task.
 //!
-//! Of a path that the agent does not allow, nothing is said, not even whether it exists.
+//! For a path that the agent does not allow, no answer reveals anything, not even whether it exists.
 
 mod examine;
 

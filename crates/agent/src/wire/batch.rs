@@ -1,6 +1,6 @@
-//! Batches as bytes: how they lie in the spool, and how they travel.
+//! The encoding of batches in the spool and on the wire.
 //!
-//! The bytes are an encoded message without its spool and sequences, which the spool gives it when it leaves.
+//! The bytes are an encoded message without its spool and sequences, which the spool adds when it sends the batch.
 
 mod samples;
 

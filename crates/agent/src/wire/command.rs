@@ -1,6 +1,6 @@
 //! Commands of the collector, checked field by field.
 //!
-//! A command that does not pass is still answered: the error keeps its number.
+//! An invalid command is still answered: the error keeps its number.
 
 use super::WireError;
 use crate::clock::{self, Exchange};
@@ -48,7 +48,7 @@ pub enum Incoming {
     },
 }
 
-/// The collector takes the agent in.
+/// The collector accepts the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
     pub wire_version: u32,
@@ -244,7 +244,7 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
         mode: name("listen.mode", wire.mode)?,
         params: params("listen.params_json", &wire.params_json)?,
         from,
-        // An older agent may advertise a name, which is no address.
+        // An older agent may advertise a host name, which is not an address.
         address: address("listen.address", &wire.address).ok(),
         token: name("listen.token", wire.token)?,
     })
@@ -356,7 +356,7 @@ fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
         .or_else(|error| bad(field, error.to_string(), "so it is not a JSON object"))
 }
 
-/// Bare, or with the port that it was seen with.
+/// Bare, or with the port at which the collector saw it.
 fn address(field: &'static str, text: &str) -> Result<IpAddr, WireError> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     match (bare.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
@@ -387,7 +387,7 @@ fn name(field: &'static str, text: String) -> Result<String, WireError> {
     Ok(text)
 }
 
-/// `None`: empty.
+/// `None` if it is empty.
 fn optional(field: &'static str, text: String) -> Result<Option<String>, WireError> {
     if text.len() > MOST_PATH_BYTES || text.chars().any(char::is_control) {
         return bad(field, format!("{} bytes of text", text.len()), "not a line");

@@ -1,7 +1,7 @@
 //! The connection to the collector and its two streams, in the agent's own types.
 //!
 //! Keep-alive is on, so that a dead peer ends a stream within seconds; message sizes are bounded both ways; small
-//! messages leave at once.
+//! messages are sent without delay.
 
 use super::WireError;
 use super::batch;
@@ -45,9 +45,9 @@ pub enum ConnectionError {
 pub enum RejectCode {
     /// Another agent has the name or the uid.
     AlreadyThere,
-    /// The two do not speak the same wire, or this agent's words are not accepted.
+    /// The two use different versions of the wire, or a message of this agent was invalid.
     NotUnderstood,
-    /// The agent is not let in.
+    /// The agent is not admitted.
     NotPermitted,
 }
 
@@ -129,7 +129,7 @@ impl Encoder for SpooledBatches {
 }
 
 impl Connection {
-    /// Over a channel to the collector.
+    /// Uses an existing channel to the collector.
     pub fn over(channel: Channel) -> Self {
         let client = MeshClient::new(channel.clone())
             .max_decoding_message_size(benchmesh_proto::MAX_MESSAGE_BYTES)

@@ -1,4 +1,4 @@
-//! Commands of a collector that was taken over: understood within their bounds, or refused with their number.
+//! Commands of a compromised collector: accepted within their bounds, or refused with their number.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

@@ -24,17 +24,17 @@ pub struct Hello {
     pub readable: Vec<PathBuf>,
     pub workloads: Vec<(&'static str, u32)>,
     pub policy: PolicyFacts,
-    /// Oldest first, the one that is written now last.
+    /// Oldest first; the currently written one is last.
     pub spools: Vec<Announced>,
-    /// The mesh, and the largest id of a run in it that it has had a command of.
+    /// The mesh, and the largest run id in a command from it.
     pub newest_run: Option<(String, i64)>,
-    /// Empty: as the collector sees it.
+    /// Empty: the address that the collector sees.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
-    /// Which directory it is on its host, whatever its name.
+    /// Identifies its state directory on its host, whatever its path.
     pub state_directory: String,
     pub started: MonoNanos,
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(super) struct DirectoryQueues(BTreeMap<RunPath, oneshot::Receiver<()>>);
 
-/// A command in its place; the next one begins when it is dropped.
+/// A command's turn in a queue; the next one begins when it is dropped.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     before: Option<oneshot::Receiver<()>>,

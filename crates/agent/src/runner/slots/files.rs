@@ -1,4 +1,4 @@
-//! Commands that work on files, each on a thread of its own: it may block for as long as the target does.
+//! Commands that work on files, each on a thread of its own, because each may block for as long as the target does.
 
 use super::hang_watch::HangWatch;
 use super::threads::unpanicked;
@@ -17,11 +17,11 @@ use tokio::sync::oneshot;
 
 /// Each dry run and each start asks for one.
 const MOST_SURVEYS: usize = 16;
-/// One dead mount holds up a few, and plans on others go on.
+/// One dead mount blocks a few, and plans on others continue.
 const MIN_SURVEYS: usize = 4;
 
 impl Slots {
-    /// Does it on a thread, which replies.
+    /// Executes the request on a thread, which replies.
     pub(super) fn on_files(&mut self, request: Request, run: Option<RunId>, reply_to: ReplyHandle) {
         let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
@@ -156,7 +156,7 @@ fn work(
                 uid: &run_uid,
             };
             let open = |make| permissions.open_run(run, &target, make);
-            // One that is there may have been made by this command before its answer was lost.
+            // An existing directory may have been created by this command before its answer was lost.
             let mut facts = open(Make::Never)?;
             if !facts.found && matches!(make, MakeDirectory::IfMissing) {
                 permissions.policy.check_hours()?;

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 /// How often the runner looks at its clock while a load runs.
 pub(in crate::runner) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A look that is later than this was not held up by a busy host.
+/// A busy host does not delay a poll by this much.
 const FROZEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Slots {
-    /// When the clock is to be looked at next; `None`: no load runs.
+    /// Time until the next poll of the clock; `None` if no load runs.
     pub(in crate::runner) fn next_look(&mut self) -> Option<Duration> {
         let runs = |state: &State| matches!(state, State::Running { .. });
         if !self.tasks.values().any(|slot| runs(&slot.state)) {

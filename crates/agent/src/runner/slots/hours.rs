@@ -1,4 +1,4 @@
-//! The end of the hours in which the policy takes load: tasks are stopped as by the host's operator.
+//! End of the hours in which the policy allows load: tasks are stopped as if by the host's operator.
 
 use super::Slots;
 use crate::telemetry::TaskId;

@@ -1,4 +1,4 @@
-//! Load without contact: it goes on for its lease, and then stops.
+//! Load without contact to the collector: it continues for its lease, and then stops.
 
 use super::Slots;
 use crate::spool::Entry;
@@ -16,7 +16,7 @@ impl Slots {
             .map(|slot| slot.asked.lease);
         let silent = MonoNanos::now().since(self.deps.contact.last());
         leases.chain(self.receivers.lease()).min().map(|lease| {
-            // A little longer, so that it has ended when it is looked at.
+            // A little longer, so that the lease has ended when it is checked.
             lease
                 .saturating_sub(silent)
                 .saturating_add(Duration::from_millis(10))

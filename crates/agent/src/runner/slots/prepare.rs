@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
-/// Tasks that are held, ended ones included; the oldest end gives way.
+/// Maximum number of tasks, ended ones included; beyond it, the oldest ended one is dropped.
 const MOST_TASKS: usize = 1024;
 
 impl Slots {
@@ -43,7 +43,7 @@ impl Slots {
         let Some(mesh) = self.mesh.clone() else {
             return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        // Before it is among those that end with the hours.
+        // The task is not yet among those that end with the hours.
         if let Err(denial) = self.deps.permissions.policy.check_hours() {
             return reply_to.reply(Err(denial.into()));
         }
@@ -88,7 +88,7 @@ impl Slots {
                 })
             });
             if let Some(requests) = requests.upgrade() {
-                // An actor that has ended needs no task; it is dropped, which ends its workers.
+                // Without an actor, the task is dropped, which ends its workers.
                 let _ = requests.blocking_send(RunnerRequest::Prepared(id, preparation, prepared));
             }
         });
@@ -134,7 +134,7 @@ impl Slots {
             if let Some(map) = dating.map() {
                 let scope = scope.clone();
                 let event = TaskEvents { scope, map }.stall(&news);
-                // A spool that has ended takes nothing: the agent is going.
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
             if let (Some(why), Some(requests)) = (
@@ -158,7 +158,7 @@ impl Slots {
         })
     }
 
-    /// Refuses the task of a preparation that hangs. A result that comes later is dropped.
+    /// Refuses the task of a preparation that hangs. A later result is dropped.
     pub(in crate::runner) fn abandon_preparation(
         &mut self,
         id: TaskId,
@@ -198,7 +198,7 @@ impl Slots {
         }
     }
 
-    /// Takes the result of a preparation. The result of one that was abandoned is dropped, whatever the task does now.
+    /// Takes the result of a preparation. The result of an abandoned one is dropped, whatever the state of the task.
     pub(in crate::runner) fn prepared(
         &mut self,
         id: TaskId,

@@ -1,4 +1,4 @@
-//! The receiving ends of tasks of other agents: open for the step, and only for the peer that is expected.
+//! The receiving ends of other agents' tasks: open for the step, and only for the expected peer.
 
 use super::Slots;
 use crate::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-/// Ports that are open at once.
+/// Maximum number of open ports.
 const MOST: usize = 1024;
 /// A receiving end is closed after this time without its collector. The lease of its sender is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
 /// Of addresses that no port is needed of.
 const DISCARD_PORT: u16 = 9;
 
-/// One that is open.
+/// One open receiving end.
 struct OpenReceiver {
     asked: Listen,
     receiver: Box<dyn Receiver>,
@@ -36,7 +36,7 @@ pub(super) struct Receivers {
 }
 
 impl Receivers {
-    /// How long they stay without contact, when there are any.
+    /// Time that they stay open without contact; `None` if there are none.
     pub(super) fn lease(&self) -> Option<Duration> {
         (!self.open.is_empty()).then_some(LEASE)
     }
@@ -154,7 +154,7 @@ fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
     all.filter(|address| !address.is_unspecified())
 }
 
-/// Opens it in a thread that has the load's CPUs: those that receive inherit them. Nothing in this waits.
+/// Opens it in a thread on the load's CPUs, which the receiving threads inherit. Nothing here blocks.
 fn on_load_cpus(
     policy: &Policy,
     open: impl FnOnce() -> Result<Box<dyn Receiver>, Refusal> + Send,
@@ -173,7 +173,7 @@ fn on_load_cpus(
     })
 }
 
-/// This host's address on the way to `peer`. Nothing is sent.
+/// This host's address on the route to `peer`. Sends no packet.
 fn facing(peer: IpAddr) -> Option<IpAddr> {
     let any = match peer {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -1,4 +1,4 @@
-//! From the start instant to the end: armed, run on a thread of its own, asked how it ended.
+//! A task from its start instant to its end: armed, run on a thread of its own, queried for its end.
 
 use super::{PendingAction, Slots, State};
 use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
@@ -114,7 +114,7 @@ impl Slots {
         Ok(Answer::Armed { lead_us })
     }
 
-    /// Changes a running task's share of its step's rate; one that has ended has none.
+    /// Changes a running task's share of its step's rate; no effect on one that has ended.
     pub(super) fn share_rate(
         &mut self,
         id: TaskId,
@@ -209,7 +209,7 @@ impl Slots {
                 if *load_over {
                     reply_to.progress(LOAD_OVER);
                 }
-                // Reply handles of sessions that are over are dropped.
+                // Reply handles of closed sessions are dropped.
                 waiting.retain(ReplyHandle::is_open);
                 waiting.push(reply_to);
             }

@@ -1,4 +1,5 @@
-//! Operations that a stop does not reach: workers end between two operations, so one that the kernel holds is named.
+//! Operations that a stop does not reach: workers end between two operations, so an operation stuck in the kernel is
+//! reported.
 
 use super::{Slot, Slots, State};
 use crate::spool::Entry;
@@ -45,7 +46,7 @@ impl Slots {
                     message: clipped(message),
                     detail: String::new(),
                 };
-                // A spool that has ended takes nothing: the agent is going.
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.send(Entry::Rows(vec![Row::Event(event)])).await;
             }
         });

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Commands that block on the file system at once. One more than a mesh asks for means that they hang.
+/// Maximum number of commands that block on the file system. More than a mesh sends at once, so the limit means that
+/// they hang.
 const MOST_THREADS: usize = 64;
 
 impl Slots {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{number_of, sequence_of};
 
-/// Of the format.
+/// Version of the format.
 const VERSION: i64 = 1;
 
 /// Identity and positions of a spool.
@@ -89,7 +89,7 @@ impl Header {
             .map(drop)
     }
 
-    /// Reads that of a spool which an earlier start has left.
+    /// Reads the header of an earlier start's spool.
     pub(super) async fn open(
         connection: &mut SqliteConnection,
         path: &Path,

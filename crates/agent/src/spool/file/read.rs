@@ -15,7 +15,7 @@ use sqlx::sqlite::SqliteRow;
 
 /// Sequences that are tried one by one behind a damaged place: more than a page has batches. Then the steps double.
 const STEPS_OF_ONE: u32 = 256;
-/// Damaged batches at the end of a file that are looked at for the last one that is whole.
+/// Maximum number of damaged batches at the end of a file that are checked for the last intact one.
 const LOOKS_FROM_THE_END: u32 = 64;
 
 /// Upper bound of a batch's duration if nothing else limits it: one is begun each second.
@@ -25,7 +25,7 @@ const LONGEST_BATCH_US: i64 = 2_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::spool) enum Stored {
     Intact(Envelope),
-    /// Everything up to there is lost.
+    /// Everything up to this sequence is lost.
     Lost {
         upto: Sequence,
         why: Loss,
@@ -70,7 +70,7 @@ enum Look {
     Damaged(Sequence),
     /// The disk or SQLite refuses the page.
     Unreadable,
-    /// There is nothing more.
+    /// No more batches.
     End,
 }
 
@@ -124,7 +124,7 @@ impl SpoolFile {
                 step = step.saturating_mul(2);
             }
         }
-        // Long steps may have passed over batches that can be read.
+        // Long steps may have skipped readable batches.
         while let Some((good, _)) = found
             && good - bad > 1
         {
@@ -241,7 +241,7 @@ impl SpoolFile {
         (MeshMicros(from.max(1)), MeshMicros(until.max(1)))
     }
 
-    /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it know.
+    /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it show.
     pub(super) async fn find_end(&mut self) -> Result<(), SpoolError> {
         let mark = self.mark.read();
         let mut last = mark.unwrap_or_default().max(self.header.acked);

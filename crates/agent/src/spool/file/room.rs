@@ -7,11 +7,11 @@ use crate::spool::{SpoolError, compact};
 use crate::wire;
 use sqlx::{AssertSqlSafe, Row};
 
-/// SQLite's own, which the options leave.
+/// SQLite's default, which the options do not change.
 const PAGE_BYTES: u64 = 4096;
 
 impl SpoolFile {
-    /// The bytes of the pages that hold something.
+    /// The bytes of the used pages.
     pub(in crate::spool) async fn used_bytes(&mut self) -> Result<u64, SpoolError> {
         let sql = "SELECT (SELECT page_count FROM pragma_page_count) - \
                    (SELECT freelist_count FROM pragma_freelist_count)";
@@ -34,7 +34,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("limit the spool", &self.path))
     }
 
-    /// Forgets the bodies of refused batches, and keeps that they were refused.
+    /// Deletes the bodies of refused batches, but keeps the fact of their refusal.
     pub(in crate::spool) async fn drop_refused_bodies(&mut self) -> Result<(), SpoolError> {
         sqlx::raw_sql("UPDATE refused SET body = x'' WHERE length(body) > 0")
             .execute(&mut self.connection)
@@ -43,7 +43,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives all free pages back to the file system.
+    /// Returns all free pages to the file system.
     pub(in crate::spool) async fn trim(&mut self) -> Result<(), SpoolError> {
         sqlx::raw_sql("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut self.connection)
@@ -80,7 +80,7 @@ impl SpoolFile {
         }
     }
 
-    /// How many batches were given up with this one; 0: it was already, or cannot be.
+    /// The number of batches given up with this one; 0 if it already was, or cannot be.
     async fn replaced(&mut self, stored: Stored) -> Result<u64, SpoolError> {
         let Stored::Intact(envelope) = stored else {
             return Ok(0);
@@ -119,14 +119,14 @@ impl SpoolFile {
     }
 }
 
-/// The bytes of a batch, and what stays of it. `None`: it does not open.
+/// The bytes of a batch, and its rest. `None` if it cannot be decoded.
 fn left_of(envelope: &Envelope, batches: u64) -> Option<(usize, Vec<u8>)> {
     let batch = wire::batch::open(&envelope.body).ok()?;
     let left = compact::give_up(batch, batches);
     Some((envelope.body.len(), wire::batch::encode(&left)))
 }
 
-/// Work that takes a processor for long. `None` also when the runtime is ending.
+/// Runs CPU-intensive work. `None` also when the runtime is ending.
 pub(super) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Option<T> {

@@ -6,7 +6,7 @@ use crate::spool::old::shorten;
 use benchmesh_workloads::error_chain;
 use std::time::{Duration, Instant};
 
-/// How many appends lie between two looks at the file's size.
+/// Number of appends between two checks of the file's size.
 const SHRINK_EVERY: u32 = 32;
 /// Minimum size of the written spool, whatever the older ones take: more than one transaction writes.
 const LEAST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
@@ -42,7 +42,7 @@ impl SpoolSet {
         Ok(true)
     }
 
-    /// From where on batches are merged.
+    /// Size from which batches are merged.
     fn merge_from(&self) -> u64 {
         self.limited_to / 4 * 3
     }
@@ -100,7 +100,7 @@ impl SpoolSet {
         is_new.then_some(self.limit_bytes)
     }
 
-    /// Limits the written file to what older ones leave.
+    /// Limits the written file to the size that older ones leave.
     pub(super) async fn limit_current(&mut self) -> Result<(), SpoolError> {
         let older: u64 = self.old.iter().map(|old| old.bytes).sum();
         let taken = older.saturating_add(LOG_BYTES);
@@ -112,7 +112,7 @@ impl SpoolSet {
         Ok(())
     }
 
-    /// Gives disk space back after a long outage; looks only now and then.
+    /// Returns disk space after a long outage; checks only now and then.
     async fn shrink(&mut self) -> Result<(), SpoolError> {
         self.appends = self.appends.wrapping_add(1);
         match self.appends % SHRINK_EVERY {
@@ -121,7 +121,7 @@ impl SpoolSet {
         }
     }
 
-    /// Keeps what many short starts have left behind to the limit, too.
+    /// Keeps the old spools of many short starts within the limit, too.
     pub(super) async fn shorten_old(&mut self) {
         let most = self.limit_bytes.saturating_sub(LOG_BYTES + LEAST_BYTES);
         let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();

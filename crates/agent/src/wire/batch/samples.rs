@@ -65,7 +65,7 @@ pub(super) fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
     }
 }
 
-/// Dated by the sample that they came with.
+/// Dated by their sample.
 fn busy_others(at: MeshMicros, sampled: MonoNanos, others: &BusyOthers) -> v1::BusyOthers {
     let dated = |instant: MonoNanos| {
         let before = sampled.since(instant).as_micros();
