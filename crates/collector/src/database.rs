@@ -123,7 +123,7 @@ impl StoreError {
         }
     }
 
-    /// Why a write is blocked, in a few words.
+    /// The reason for a blocked write, in a few words.
     pub(crate) fn why_blocked(&self) -> String {
         match self.kind() {
             SqliteErrorKind::Full => String::from("its disk is full"),
@@ -180,9 +180,9 @@ pub(crate) enum SqliteErrorKind {
     CannotOpen,
     NotADatabase,
     Corrupt,
-    /// The connection is gone, or memory ran out: not the fault of a row.
+    /// The connection broke, or memory ran out: no row is at fault.
     Connection,
-    /// A constraint, a type, a statement: the fault of the rows.
+    /// A constraint, a type, a statement: the rows are at fault.
     Rows,
 }
 

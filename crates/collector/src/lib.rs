@@ -29,7 +29,8 @@ pub mod store;
 pub mod trust;
 pub mod web;
 
-/// Work that takes a processor for long, such as planning 75,000 steps: off the threads of the runtime, on which clocks are
+/// CPU-intensive work, such as planning 75,000 steps: off the threads of the runtime, which answer clock probes and arm
+/// starts.
 /// answered and starts are armed.
 pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {

@@ -60,10 +60,10 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
-            /// Every word, in the order of the reference.
+            /// Every value, in the order of the reference.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word as the database and the commands write it.
+            /// The name in the database and the commands.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
@@ -94,7 +94,7 @@ words!(
 );
 
 words!(
-    /// How far a step is; `done`, `failed` and `stopped` are its ends.
+    /// States of a step; `done`, `failed` and `stopped` are final.
     StepState {
         Planned = "planned",
         Prepare = "prepare",
@@ -165,7 +165,7 @@ words!(
 );
 
 words!(
-    /// What an agent may lose: rows of a table, or whole batches with the operations in them.
+    /// Data that an agent may lose: rows of a table, or whole batches with the operations in them.
     LossKind {
         DaemonSamples = "daemon_samples",
         HostSamples = "host_samples",
@@ -178,14 +178,14 @@ words!(
 );
 
 impl RunState {
-    /// Whether nothing more will happen to the run.
+    /// Whether the state of the run is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 }
 
 impl StepState {
-    /// Whether nothing more will happen to the step.
+    /// Whether the state of the step is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }

@@ -1,9 +1,9 @@
-//! Answers SQL from the database, and does nothing else to it, whatever the SQL is.
+//! Answers SQL from the database without changing it, whatever the SQL is.
 //!
-//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its time,
-//! memory, temporary files and rows ([`Limits`]), so that no query holds up the writer, another query or the runtime.
-//! Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a receiver that
-//! goes away ends the query.
+//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its
+//! time, memory, temporary files and rows ([`Limits`]), so that no query blocks the writer, another query or the
+//! runtime. Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a
+//! receiver that goes away ends the query.
 
 mod execute;
 mod file;
@@ -29,14 +29,14 @@ use tokio::time::{sleep_until, timeout_at};
 /// Rows in one batch: enough to amortise the hop between threads, few enough to show the first ones at once.
 const ROWS_PER_BATCH: usize = 256;
 
-/// Batches that wait for the receiver. A full channel holds the query back; its time goes on.
+/// Batches that wait for the receiver. A full channel blocks the query; its time continues.
 const BUFFERED_BATCHES: usize = 2;
 
-/// A batch is handed on before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
+/// A batch is sent before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
 const BYTES_PER_BATCH: usize = 512 << 10;
 
-/// How long a query that has run out of time may take to end. One that is inside a single function of SQLite's sees its
-/// end later; its receiver does not wait for it.
+/// Time for a query that has run out of time to end. One inside a single function of SQLite notices its end later; its
+/// receiver does not wait for it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A longer limit counts as no limit, because an instant further away may not be representable.
@@ -69,7 +69,7 @@ pub enum QueryError {
     /// There is no such file.
     #[error("there is no database at {}", path.display())]
     NoFile {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
     },
     /// It is a directory.
@@ -78,7 +78,7 @@ pub enum QueryError {
         /// The given path.
         path: PathBuf,
     },
-    /// The file is there and SQLite cannot read it.
+    /// The file exists and SQLite cannot read it.
     #[error("{} cannot be read as a benchmesh database", path.display())]
     Unreadable {
         /// The file.
@@ -93,10 +93,10 @@ pub enum QueryError {
     /// Text after the first statement.
     #[error("one statement at a time: the text holds several")]
     SeveralStatements,
-    /// Nothing but blanks and comments.
+    /// The text has only blanks and comments.
     #[error("the text holds no statement")]
     NoStatement,
-    /// SQLite does not classify_sql_error the statement.
+    /// SQLite does not accept the statement.
     #[error(
         "{message}{}{}",
         position.as_ref().map(|position| format!("\n  {}", position.replace('\n', "\n  "))).unwrap_or_default(),
@@ -117,7 +117,7 @@ pub enum QueryError {
         /// The limit.
         limit: Duration,
     },
-    /// SQLite needs more memory than queries may take.
+    /// SQLite needs more memory than queries are allowed.
     #[error("stopped: queries need more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
     MemoryLimit {
         /// The limit.
@@ -135,7 +135,7 @@ pub enum QueryError {
         MAX_ROW_BYTES
     )]
     RowTooLarge {
-        /// Of its values.
+        /// Size of its values.
         bytes: usize,
     },
     /// All rows together are larger than an answer may be.
@@ -170,25 +170,25 @@ pub enum QueryError {
 /// An answer on its way.
 #[derive(Debug)]
 pub struct Answer {
-    /// The names of the columns; known even when no row comes.
+    /// The names of the columns; known even without rows.
     pub columns: Vec<String>,
     /// Batches of rows, to the end or to the first error. Dropping it ends the query.
     pub rows: Rows,
 }
 
 impl Answer {
-    /// Ends the query, however far it is, and returns once its file is closed.
+    /// Ends the query at any point, and returns once its file is closed.
     pub async fn end(mut self) {
         self.rows.batches.close();
         while self.rows.recv().await.is_some() {}
     }
 }
 
-/// The rows of an answer as they come.
+/// The rows of an answer, streamed.
 #[derive(Debug)]
 pub struct Rows {
     batches: mpsc::Receiver<Vec<Row>>,
-    /// Why the query ended early; it comes after the file is closed.
+    /// The reason of an early end; sent after the file is closed.
     error: Option<oneshot::Receiver<QueryError>>,
     limit: Duration,
     give_up: tokio::time::Instant,
@@ -252,7 +252,7 @@ pub async fn run(
             let answered = job.run();
             drop(permit);
             if let Err(error) = answered {
-                // A receiver that is gone wants no error either.
+                // A dropped receiver needs no error either.
                 let _ = error_out.send(error);
             }
         })

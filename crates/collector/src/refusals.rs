@@ -23,7 +23,7 @@ const MAX_REASON_CHARS: usize = 1024;
 /// Maximum length of a client's name.
 const MAX_CLIENT_CHARS: usize = 256;
 
-/// What to do with a line.
+/// The action for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Say {
     Line,
@@ -71,7 +71,7 @@ impl Refusals {
         }
     }
 
-    /// Logs a mistake of an attached agent, and which result may be incomplete because of it.
+    /// Logs a fault of an attached agent, and the result that may be incomplete because of it.
     pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
         let agent = printable(MAX_CLIENT_CHARS, agent);
         if let Some(suffix) = self.say(&agent, what).suffix() {

@@ -34,7 +34,7 @@ use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
 /// The period of every interval, in microseconds.
 pub const PERIOD_US: i64 = 1_000_000;
 
-/// The histogram that was sent or stored, held against its own counts. An empty one needs no bytes.
+/// Decodes a sent or stored histogram and checks it against its own counts. An empty one needs no bytes.
 pub fn histogram_of(blob: &Blob) -> Result<Histogram, DecodeError> {
     if blob.count == 0 && blob.v2_deflate.is_empty() {
         return Ok(Histogram::new());

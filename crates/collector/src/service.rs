@@ -1,4 +1,4 @@
-//! The collector as a whole: it listens, serves agents and commands, and shuts down in order.
+//! The collector process: it listens, serves agents and commands, and shuts down in order.
 //!
 //! Start: port, database, mesh time, then services. Shutdown: the scheduler leaves its run as it is (agents continue
 //! it), streams end, the server ends, the database is closed last. Only this folder, `sessions/wire` and
@@ -52,16 +52,16 @@ use tracing::{error, info, warn};
 
 /// How often the anchor of mesh time is persisted and the wall clock looked at.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long streams may take to end at shutdown before the rest goes on without them.
+/// Time limit for streams to end at shutdown; then the rest continues without them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Calls of a command at once. An agent has two ([`gate`] counts them over all its connections).
+/// Concurrent calls of a command. An agent has two ([`gate`] counts them over all its connections).
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A request for a certificate or a token is small.
 const MAX_TRUST_BYTES: usize = 64 << 10;
 
-/// Said wherever results of such a collector are shown.
+/// Shown wherever results of such a collector are shown.
 pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoever reaches its port can start load, and whoever takes its port can command its agents";
 
 /// The addresses and the database of a collector.
@@ -69,18 +69,18 @@ pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoev
 pub struct CollectorConfig {
     /// Port 0 takes any free one; see `Collector::address`.
     pub listen: SocketAddr,
-    /// The SQLite file; made if it is not there.
+    /// The SQLite file; created if it does not exist.
     pub db: PathBuf,
     pub security: Security,
     /// The page, JSON and metrics.
     pub http: HttpConfig,
-    /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
+    /// Millionths by which mesh time runs fast; nonzero only for tests of the agents' clocks.
     pub clock_ppm: i32,
-    /// How long a connection without a good certificate may stay; `None`: as long as it always may. For tests.
+    /// Maximum lifetime of a connection without a valid certificate; `None`: the default. For tests.
     pub newcomer_timeout: Option<Duration>,
 }
 
-/// Why a collector does not start, or ended.
+/// The reason why a collector does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     #[error("port {} of {} is in use, perhaps by another collector: stop that one, or choose another port with --listen", listen.port(), listen.ip())]
@@ -133,7 +133,7 @@ pub struct Collector {
     limits: ConnectionLimits,
 }
 
-/// The collector's authority, and where its own user's credentials are.
+/// The collector's authority, and the directory of its own user's credentials.
 #[derive(Debug)]
 struct Trusted {
     authority: Arc<Authority>,
@@ -143,9 +143,9 @@ struct Trusted {
 }
 
 impl Collector {
-    /// Opens the port and the database. Connections wait, and nothing is served, before `serve`.
+    /// Opens the port and the database. Until `serve`, connections wait and nothing is served.
     ///
-    /// Boxed, as `serve` is, so that the server is compiled in this crate and not once more in the binary's.
+    /// Boxed, as `serve` is, so that the server is compiled only in this crate and not again in the binary's.
     pub fn bind(config: CollectorConfig) -> LocalBoxFuture<'static, Result<Self, CollectorError>> {
         Box::pin(Self::bound(config))
     }
@@ -219,7 +219,7 @@ impl Collector {
         self.address
     }
 
-    /// The address of the page with its token; `None`: it is turned off.
+    /// The address of the page with its token; `None` if it is turned off.
     pub fn page_url(&self) -> Option<String> {
         self.web.as_ref().map(Web::url)
     }
@@ -391,8 +391,8 @@ fn routes(
             }
         },
     );
-    // As the fallback of a router without routes: a router's own answer differs a little between routes that it has and
-    // others.
+    // As the fallback of a router without routes: a router's own answer differs slightly between existing and missing
+    // routes.
     let services = axum::Router::new().fallback_service(services.into_axum_router());
     Routes::from(services.layer(strangers))
 }
@@ -460,8 +460,7 @@ fn trusted(
     Ok((Some(trusted), gate))
 }
 
-/// How often the age of the owner's credentials is looked at in their life; they are renewed when a third of it is
-/// left.
+/// Number of checks of the owner's credentials during their lifetime; they are renewed when a third of it is left.
 const OWNER_CHECKS: u32 = 12;
 
 /// Writes new credentials for this user before the old ones expire.

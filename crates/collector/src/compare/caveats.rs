@@ -11,7 +11,7 @@ const EVENTS_SAID: usize = 2;
 /// Characters of an event's message.
 const MESSAGE: usize = 90;
 
-/// The repeats that count: those that took part whole, where there are any; else all.
+/// The repeats to compare: the complete ones if there are any, otherwise all.
 pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
     let has_rate = |cell: &&Cell| cell.value(FigureName::Ops).is_some();
     let whole: Vec<Cell> = group
@@ -56,7 +56,7 @@ pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>
     Some((cell::per_client(a)?, cell::per_client(b)?))
 }
 
-/// Why rates of these repeats, which sum over clients, are not held against another side's.
+/// The reason why the total rates of these repeats cannot be compared with another side's.
 pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
     let lost = cells.iter().any(is_lost);
     lost.then(|| {
@@ -67,7 +67,7 @@ pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
     })
 }
 
-/// Repeats that are left out, events, and flags that weaken a verdict: those of both sides said once.
+/// Excluded repeats, events, and flags that weaken a verdict; a caveat of both sides appears once.
 pub(super) fn caveats(
     pair: &Pair,
     kept_a: usize,

@@ -1,7 +1,8 @@
 //! Reads the results of runs, and the seconds behind them, from a database.
 //!
-//! Of each step and operation it reads at most some thousand seconds: of a longer step evenly spread stretches of it, so
-//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole steps.
+//! For each step and operation it reads at most some thousand seconds: evenly spread stretches of a longer step, so
+//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole
+//! steps.
 
 mod cells;
 mod runs;
@@ -24,7 +25,7 @@ use tokio::task::spawn_blocking;
 /// Runs of one plan that a trend looks at, the newest.
 const MOST_RUNS: u32 = 500;
 
-/// Why there is no comparison.
+/// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     #[error("there is no run {wanted:?} in this database; `benchmesh runs` lists them")]
@@ -119,8 +120,8 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     Ok(answer.await?)
 }
 
-/// The targets of a run that has ended, each against the first, read and not yet judged. `None`: the run has fewer than
-/// two, or has not ended.
+/// The targets of a run that has ended, each paired with the first, read and not yet judged. `None` if the run has
+/// fewer than two, or has not ended.
 pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
 
 impl LoadedTargets {
@@ -254,7 +255,7 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
     }
 }
 
-/// The sides of a comparison of the targets of one run. Fewer than two are refused.
+/// The sides of a comparison of the targets of one run. Fewer than two targets are an error.
 async fn by_target(
     connection: &mut SqliteConnection,
     run: RunRef,

@@ -1,4 +1,4 @@
-//! Which cells of two sides belong together, and why the others do not.
+//! Pairs the cells of two sides, and gives the reason for each cell without a partner.
 
 use super::cell::{Cell, Key};
 use super::model::Incomparable;

@@ -14,7 +14,7 @@ pub(super) struct Judged {
     pub contrast: Option<Contrast>,
 }
 
-/// Both sides of a load without the repeats that did not take part whole, where others did.
+/// Both sides of a load without incomplete repeats, if there are complete ones.
 struct Sides {
     a: Vec<Cell>,
     b: Vec<Cell>,
@@ -100,7 +100,7 @@ fn load<'s>(
     })
 }
 
-/// Whether the figure is the one that the load is judged by: a rate that the plan paces is no result.
+/// Whether the figure is the load's primary one: a rate that the plan paces is not a result.
 fn is_primary(figure: FigureName, sides: &Sides) -> bool {
     match has(FigureName::Response, sides) {
         true => figure == FigureName::Response,

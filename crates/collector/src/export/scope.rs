@@ -25,11 +25,11 @@ pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Resul
 }
 
 pub(super) enum Scope {
-    /// With the ids of all runs: a view costs little for one run, and much for all at once.
+    /// The ids of all runs, because a view is cheap for one run and expensive for all at once.
     All(Vec<i64>),
     Run {
         id: i64,
-        /// No end: it has not ended.
+        /// Without an end: it has not ended.
         from_us: i64,
         until_us: i64,
     },
@@ -88,7 +88,7 @@ impl Scope {
     }
 }
 
-/// Which rows are a run's, by the first of these columns that the table has.
+/// The condition for a run's rows, by the first of these columns that the table has.
 fn of_run(table: &str, run: i64, has: &dyn Fn(&str) -> bool) -> String {
     let hosts = format!("(SELECT host_id FROM run_agents WHERE run_id = {run})");
     let agents = format!("(SELECT agent_id FROM run_agents WHERE run_id = {run})");

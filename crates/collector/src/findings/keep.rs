@@ -52,7 +52,7 @@ pub async fn keep(store: Store, closing: CancellationToken) {
 }
 
 async fn keep_of(store: &Store, run: RunId) -> Result<(), KeepError> {
-    // Late data wait, so that findings are never stored that are older than the figures.
+    // Late data wait meanwhile, so that the stored findings are never older than the figures.
     let _claims = store.claim_steps(run).await?;
     let mut connection = store
         .reader()

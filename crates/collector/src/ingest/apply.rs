@@ -1,12 +1,12 @@
-//! What happens to batches inside the writer's transaction.
+//! Handles batches inside the writer's transaction.
 //!
 //! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool.
-//! Rows of tasks, runs and steps that are not its agent's here are taken out of it. Then the others are stored. Samples
-//! of daemons, by far the most, are gathered from the whole group and inserted in the order of their key. Those of
+//! Rows of tasks, runs and steps that do not belong to its agent here are removed. Then the others are stored. Samples
+//! of daemons, by far the most, are collected from the whole group and inserted in the order of their key. Samples of
 //! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
 //! and the batch has results of loads too.
 //!
-//! A batch may wait for its transaction; its intervals are shown to those who look as soon as it has come.
+//! A batch may wait for its transaction; live views get its intervals on arrival.
 
 use super::batch::{AgentEvent, Batch, DaemonSample};
 use super::cache::{Caches, Mark};
@@ -28,7 +28,7 @@ use std::time::Instant;
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
 const SEEN_EVERY_US: i64 = 60_000_000;
 
-/// The writer's side of the ingest.
+/// The ingest within the writer.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     caches: Caches,
@@ -36,7 +36,7 @@ pub(crate) struct Ingest {
     reserve: Arc<Reserve>,
     /// Per agent, the last batch that was sent to the live views: its spool and sequence.
     shown: HashMap<AgentId, (String, u64)>,
-    /// Whether this transaction brought data of steps that had ended.
+    /// Whether this transaction stored data of steps that had ended.
     late: bool,
 }
 
@@ -111,7 +111,7 @@ impl Ingest {
         }
     }
 
-    /// Whether `show` has anything to do for batches that have just come.
+    /// Whether `show` has work for batches that have just arrived.
     pub(crate) fn is_to_show(&self, batches: &[PendingBatch]) -> bool {
         if !batches.is_empty() {
             self.live.arrived();
@@ -120,8 +120,8 @@ impl Ingest {
         self.live.is_followed() && batches.iter().any(has_intervals)
     }
 
-    /// Publishes the intervals of batches that have just come: those of their agent's own tasks, and of a batch that is
-    /// sent again only once.
+    /// Publishes the intervals of batches that have just arrived: only those of their agent's own tasks, and only once
+    /// for a batch that is sent again.
     pub(crate) fn show(
         &mut self,
         connection: &Connection,

@@ -1,5 +1,5 @@
-//! Rows of a host and of its interfaces are of the agent that was appointed to sample them at their time. Those of
-//! others are taken out of a batch and counted.
+//! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at their time.
+//! Others are removed from a batch and counted.
 
 use super::batch::{AgentEvent, Batch};
 use crate::model::MeshMicros;
@@ -28,7 +28,7 @@ impl Appointed {
 }
 
 impl Batch {
-    /// Takes out what its agent was not appointed to; how many rows that were.
+    /// Removes rows that the agent was not appointed to sample; returns their number.
     pub(crate) fn take_out_of_others(&mut self, host: &Appointed, interfaces: &Appointed) -> usize {
         let before = self.rows();
         self.daemons.retain(|row| host.holds(row.at));

@@ -81,7 +81,7 @@ pub struct OpInterval {
     pub response: Option<Blob>,
 }
 
-/// A process on the agent's host: a pid alone is used again, together with its start it is not.
+/// A process on the agent's host. A pid is reused, but together with its start it is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub pid: i32,
@@ -97,9 +97,9 @@ pub struct DaemonSeen {
     pub cmdline: String,
     pub at: MeshMicros,
     pub ended: bool,
-    /// `None`: its agent does not know.
+    /// `None` if the agent does not know it.
     pub born: Option<MeshMicros>,
-    /// It only started a daemon of its name and instance, which went into the background.
+    /// It only started a daemon of its name and instance in the background.
     pub is_parent: bool,
 }
 

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Of a full spool of 256 MiB no table takes more than one hour's worth: this is enough for larger ones.
+/// A full spool of 256 MiB needs at most one hour's budget of any table: this is enough for larger spools.
 const HOURS_SAVED: u64 = 3;
-/// Accounts beyond are looked through for idle ones.
+/// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
 /// Of one table, within an hour.
@@ -31,7 +31,7 @@ pub(crate) struct Cost {
     bytes: u64,
 }
 
-/// Where no column is a text or a histogram.
+/// The cost of a table without a text or a histogram.
 const NO_TEXT: u64 = 0;
 
 static LIMITS: [Limit; 10] = [
@@ -147,7 +147,7 @@ fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// An agent that has sent more than anybody may.
+/// An agent that has exceeded a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the agent `{name}` has sent more than {limit} {unit} for `{table}` within an hour, which no sound agent does: it is taken again in {minutes} min"
@@ -166,7 +166,7 @@ struct Account {
     left: Costs,
     /// Up to when `left` was raised.
     raised: Instant,
-    /// The table, the unit and the limit, and until when nothing is taken.
+    /// The table, the unit and the limit, and the end of the ban.
     barred: Option<(&'static str, &'static str, u64, Instant)>,
 }
 
@@ -174,10 +174,10 @@ struct Account {
 #[derive(Debug, Default)]
 pub(crate) struct Budget(HashMap<String, Account>);
 
-/// Why a batch is not taken.
+/// The reason why a batch is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is the one that is too much.
+    /// This batch exceeds the limit.
     Begins(Flood),
     /// One before it was.
     GoesOn(Flood),
@@ -220,7 +220,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Whether anything is taken of an agent.
+    /// Whether batches of an agent are accepted.
     pub fn check(&self, name: &str, now: Instant) -> Result<(), Flood> {
         let Some((table, unit, limit, until)) = self.0.get(name).and_then(|it| it.barred) else {
             return Ok(());

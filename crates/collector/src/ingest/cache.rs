@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Entries of one kind before it is emptied at a commit; daemons and tasks come and go for months.
+/// Maximum entries of one kind; above it, the cache is emptied at a commit. Daemons and tasks change over months.
 const KEPT: usize = 1 << 17;
 
-/// A task, as far as its rows need it.
+/// The properties of a task that its rows need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskFacts {
     pub agent: AgentId,
     pub run_uid: Arc<str>,
     pub step: StepId,
-    /// As the registry calls it; `None`: this version does not have it.
+    /// The name in the registry; `None` if this version does not have the workload.
     pub workload: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Caches {
     /// The row's id, and whether the disk is stored as built on others.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
-    /// What each agent may still add to the tables of these.
+    /// The number of rows that each agent may still add to the tables of these.
     pub lasting: LastingRows,
 }
 

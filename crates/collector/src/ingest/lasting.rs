@@ -7,20 +7,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of daemons; a server that
+/// Number of rows that an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of
+/// daemons; a server that forks for each client adds some thousands an hour.
 /// forks for each client adds some thousands an hour.
 pub(super) const MOST_ROWS: u32 = 65_536;
 const REFILL: Duration = Duration::from_secs(3600);
-/// At most one event per agent in this time.
+/// Minimum time between two events of one agent.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
-/// Accounts beyond are looked through for idle ones.
+/// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
 /// Of an agent, since the event before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. A device is not remembered, and
-    /// each of its samples counts.
+    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. Left-out devices are not
+    /// stored, so each of their samples counts.
     pub rows: u64,
     /// Samples of daemons that are not in the table.
     pub samples: u64,
@@ -44,7 +45,7 @@ pub(super) struct LastingRows {
 }
 
 impl LastingRows {
-    /// Room for one row more; `false`: it has to be left out, which is counted.
+    /// Takes room for one more row; `false` if there is none: the row has to be left out and is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
         let account = self.change(name, now);
         if account.spent >= MOST_ROWS {
@@ -110,7 +111,7 @@ impl LastingRows {
         }
     }
 
-    /// The account, refilled, after it is remembered as it was.
+    /// The account, refilled, after its former state is saved.
     fn change(&mut self, name: &str, now: Instant) -> &mut Account {
         let name = match self.accounts.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),

@@ -8,7 +8,7 @@ use crate::model::{AgentId, DaemonId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Rows that come so late were not sent when they were measured.
+/// Rows this late were not sent when they were measured.
 const BACKLOG_US: i64 = 10_000_000;
 
 /// A batch that waits for its turn and then for its commit.
@@ -19,11 +19,11 @@ pub(crate) struct PendingBatch {
     pub(super) verdict: Result<Verdict, IngestError>,
     /// Rows that were taken out of the batch.
     pub(super) unknown: UnknownRows,
-    /// Samples that were taken out because the database's disk is almost full.
+    /// Samples that were removed because the database's disk is almost full.
     pub(super) withheld: Vec<Loss>,
-    /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
+    /// The daemon of each sample, once the batch is admitted; `None` if the sample is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
-    /// From a spool that is drained: the agent sends nothing newer before these are acknowledged.
+    /// From a spool that is being drained: the agent sends nothing newer before these are acknowledged.
     is_backlog: bool,
     done: oneshot::Sender<Result<Stored, IngestError>>,
     _permit: OwnedSemaphorePermit,
@@ -57,7 +57,7 @@ impl PendingBatch {
         }
     }
 
-    /// Its rows are older than `now_us`, by more than they take to come.
+    /// Marks it as backlog if its rows are older than `now_us` by more than the usual delay.
     pub(crate) fn at(mut self, now_us: i64) -> Self {
         self.is_backlog = self.batch.newest_us < now_us.saturating_sub(BACKLOG_US);
         self
@@ -71,7 +71,7 @@ impl PendingBatch {
         &self.source
     }
 
-    /// Whether its commit may come later: it has samples or intervals of now, and nothing that decides.
+    /// Whether its commit may be delayed: it has only current samples or intervals, and no row that decides anything.
     pub(crate) fn may_wait(&self) -> bool {
         let batch = &self.batch;
         let decides =

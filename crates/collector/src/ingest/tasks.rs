@@ -1,4 +1,4 @@
-//! Rows of tasks: their intervals, merged where one exists, and how they ended.
+//! Rows of tasks: their intervals, merged with existing ones, and their ends.
 
 use super::batch::{Loss, OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
@@ -47,11 +47,11 @@ const FIND: &str = "SELECT span_us, ops, bytes, undated_bytes, errors, in_flight
      response_saturated, response_histogram
  FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Replaces the row of this key, which was read and added to.
+/// Replaces the existing row of this key, which was read and added to.
 const REMOVE: &str =
     "DELETE FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Stores an interval; late parts of one that is there are added to it.
+/// Stores an interval; late parts are added to an existing one.
 pub(super) fn store_interval(
     connection: &Connection,
     interval: &OpInterval,
@@ -103,7 +103,7 @@ fn columns(interval: &OpInterval, row: &mut Values<'_, '_>) {
     distribution(row, interval.response.as_ref());
 }
 
-/// Seven columns: count, both sums, least and largest (NULL when nothing was recorded), saturated, histogram.
+/// Seven columns: count, both sums, minimum and maximum (NULL if nothing was recorded), saturated, histogram.
 fn distribution(row: &mut Values<'_, '_>, blob: Option<&Blob>) {
     let some = blob.filter(|blob| blob.count > 0);
     row.add(blob.map(|blob| column(blob.count)));
@@ -137,7 +137,7 @@ fn distribution_of(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Blob>
     }))
 }
 
-/// Counts were checked where the batch came in; a sum of many that leaves the range stays at its end.
+/// Counts were checked when the batch arrived; a sum of many that exceeds the range is clamped.
 fn column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -181,8 +181,8 @@ fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
     Ok(sum.to_blob())
 }
 
-/// Keeps how a task ended, and its errors by operation and errno. One that its step has lost stays lost, unless it had
-/// done all of its work meanwhile.
+/// Stores the end of a task, and its errors by operation and errno. A task that its step has lost stays lost, unless it
+/// had completed all of its work.
 pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), StoreError> {
     execute(
         connection,

@@ -128,7 +128,7 @@ fn is_same(told: &str, stored: &str) -> bool {
     told.is_empty() || told == stored
 }
 
-/// Whether an interval is of a task of its agent, and of an operation that the task's workload has.
+/// Whether an interval belongs to a task of its agent, and its operation to the task's workload.
 pub(super) fn is_own_interval(
     caches: &mut Caches,
     connection: &Connection,
@@ -154,7 +154,7 @@ fn is_own(
     Ok(facts.is_some_and(|facts| facts.agent == agent && is_same(run_uid, &facts.run_uid)))
 }
 
-/// Whether the run and the step of an event are here, and the agent takes part in them.
+/// Whether the run and the step of an event exist here, and the agent takes part in them.
 fn is_known(
     connection: &Connection,
     agent: AgentId,

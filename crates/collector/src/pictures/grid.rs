@@ -48,7 +48,7 @@ pub enum Axis {
 pub struct GridFigure {
     /// With its unit.
     pub title: &'static str,
-    /// Of all repeats together, by row and column. `None`: the plan left that cell out, or it has no figure.
+    /// All repeats together, by row and column. `None` if the plan left the cell out, or it has no figure.
     pub values: Vec<Vec<Option<f64>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What daemons and hosts used, read at the edges of the points: the cost depends on the picture, not on the run.
+//! Usage of daemons and hosts, read at the edges of the points: the cost depends on the picture, not on the run.
 
 use super::{
     DaemonSeries, HostSeries,
@@ -8,7 +8,7 @@ use super::{
 use crate::results::usage::{MIN_SPAN_US, share_percent};
 use rusqlite::{Connection, Row, params};
 
-/// Edges per daemon or host; each is one look into an index.
+/// Edges per daemon or host; each is one lookup in an index.
 const EDGES: i64 = 400;
 const MAX_DAEMONS: usize = 40;
 const MAX_HOSTS: usize = 40;

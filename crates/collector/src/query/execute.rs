@@ -135,7 +135,7 @@ impl Batches {
         Ok(Receiver::Waits)
     }
 
-    /// A receiver that takes no rows holds a snapshot, which the WAL cannot be folded in past: its time runs on.
+    /// A slow receiver holds a snapshot, which blocks checkpoints of the WAL: its time continues.
     fn flush(&mut self) -> Result<Receiver, QueryError> {
         if self.batch.is_empty() {
             return Ok(Receiver::Waits);
@@ -156,7 +156,7 @@ impl Batches {
     }
 }
 
-/// Bytes of a value in a message, at least.
+/// Lower bound of a value's size in a message.
 fn size(value: &ValueRef<'_>) -> usize {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len() + 16,

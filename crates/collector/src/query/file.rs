@@ -1,7 +1,8 @@
-//! Opening a database file to read it, and leaving it as it was found.
+//! Opens a database file for reading, and leaves its directory unchanged.
 //!
-//! A reader of a WAL database makes `-wal` and `-shm` files beside it and cannot remove them, for want of write access.
-//! Where they weren't before, a writer's connection that changes nothing lets SQLite tidy up under its own locks.
+//! A reader of a WAL database creates `-wal` and `-shm` files beside it and cannot remove them, because it has no write
+//! access. If they did not exist before, a writer's connection that changes nothing lets SQLite remove them under its
+//! own locks.
 
 use super::QueryError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -10,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a reader waits for a lock that somebody else holds on the file.
+/// How long a reader waits for another process's lock on the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A read-only connection to an existing database.
@@ -53,13 +54,13 @@ impl ReadOnly {
         })
     }
 
-    /// Closes it and leaves nothing beside the file that wasn't there.
+    /// Closes it and removes the files that it has created beside the database.
     pub(crate) async fn close(self) {
         if let Err(error) = self.connection.close().await {
             tracing::debug!(%error, "close a reader's connection");
         }
         if self.idle && with_suffix(&self.path, "-wal").exists() {
-            // Somebody who may not write the file leaves what SQLite has made.
+            // Without write access to the file, SQLite's files remain.
             let writer = async {
                 connect(&self.path, options(&self.path).read_only(false))
                     .await?

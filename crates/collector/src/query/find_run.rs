@@ -1,4 +1,4 @@
-//! Which run a person means.
+//! Finds the run that a user names.
 
 use super::questions::which_run;
 use crate::model::RunId;

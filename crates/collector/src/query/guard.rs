@@ -53,7 +53,7 @@ const DENIED_FUNCTIONS: &[&str] = &[
     "edit",
 ];
 
-/// From now on the connection reads and does nothing else.
+/// Restricts the connection to reading from now on.
 pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>, limits: &Limits) {
     let database = connection.as_raw_handle().as_ptr();
     // SAFETY: the handle is open and locked by the caller for as long as these calls last; the authorizer keeps no

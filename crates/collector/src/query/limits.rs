@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Limits {
     /// From the call to the last row.
     pub time: Duration,
-    /// What SQLite holds in the process, page caches too: beyond it, queries end at their next look.
+    /// Maximum memory of SQLite in the process, page caches included: above it, queries end at their next check.
     pub memory_bytes: u64,
     /// Bytes of temporary files (sorting, materialized views).
     pub temp_bytes: u64,
@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a query beside a collector, whose page caches hold 320 MiB at most.
+    /// For a query beside a collector with page caches of up to 320 MiB.
     pub fn shared(time: Duration) -> Self {
         Self {
             time,
@@ -52,7 +52,7 @@ impl Limits {
 pub(crate) const MAX_ROW_BYTES: usize = 7 << 20;
 
 /// SQLite's limits per statement. Functions such as `instr` and `replace` compare in time that grows with the square of
-/// a value's length and look at no clock, so a value is as long as a message from an agent and no longer.
+/// a value's length and check no clock, so a value is at most as long as an agent's message.
 pub(super) const SQLITE_LIMITS: &[(c_int, c_int)] = &[
     (ffi::SQLITE_LIMIT_ATTACHED, 0),
     (ffi::SQLITE_LIMIT_LENGTH, 8 << 20),

@@ -8,12 +8,12 @@ const DOCUMENT: &str = include_str!("../../../../docs/questions.md");
 /// The expression for a question's run, which also works without a value for `:run`.
 const RUN: &str = "coalesce(:run, (SELECT max(id) FROM runs))";
 
-/// One question of the field.
+/// A documented question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// `worst-seconds`
     pub name: &'static str,
-    /// In words.
+    /// The question in words.
     pub asks: &'static str,
     /// With `:run` for the run's id; NULL means the newest run.
     pub sql: &'static str,
@@ -21,7 +21,7 @@ pub struct Question {
 
 static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(DOCUMENT));
 
-/// All of them, in the order of the document.
+/// All questions, in the order of the document.
 pub fn all() -> &'static [Question] {
     &ALL
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// SQLite's instructions between two looks: about a microsecond, and at most as many values of 8 MiB.
+/// SQLite's instructions between two checks: about a microsecond, and at most as many values of 8 MiB.
 pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 100;
 /// How often the thread's temporary files are looked at.
 const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ impl Stop {
             .then_some(QueryError::TimeLimit { limit: limits.time })
     }
 
-    /// Whether the query goes on, to be asked on the query's thread again and again.
+    /// Whether the query may continue; called repeatedly on the query's thread.
     pub(super) fn handler(
         &self,
         limits: &Limits,
@@ -81,7 +81,7 @@ impl Stop {
     }
 }
 
-/// What SQLite holds in this process.
+/// SQLite's memory in this process.
 fn memory_bytes() -> u64 {
     // SAFETY: it takes no pointer and may be called at any time, by any thread.
     unsafe { libsqlite3_sys::sqlite3_memory_used() }.unsigned_abs()
@@ -89,7 +89,7 @@ fn memory_bytes() -> u64 {
 
 /// Bytes written by a thread: the query's thread writes only SQLite's temporary files.
 struct TempUse {
-    /// `/proc/thread-self/io`; `None`: the kernel keeps no such account.
+    /// `/proc/thread-self/io`; `None` if the kernel does not provide it.
     io: Option<File>,
     before: u64,
 }

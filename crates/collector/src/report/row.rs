@@ -14,7 +14,7 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use sqlx::sqlite::{Sqlite, SqliteRow, SqliteValueRef};
 use sqlx::{Column as _, Decode, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
 
-/// Why there is no report.
+/// The reason why a report failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(
@@ -58,7 +58,7 @@ pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
     rows_with(connection, statement, run, |row| value(row)).await
 }
 
-/// As [`rows`], with what makes a value of a row.
+/// As [`rows`], with a function that makes a value of a row.
 pub(super) async fn rows_with<T>(
     connection: &mut SqliteConnection,
     statement: Statement,
@@ -109,7 +109,7 @@ impl<'r> Stored<'r> {
         stored.map_err(sqlx::Error::Decode)
     }
 
-    /// The text as JSON; `None`: it is no text.
+    /// The text as JSON; `None` if it is not a text.
     fn json(self) -> Option<serde_json::Deserializer<serde_json::de::StrRead<'r>>> {
         match self {
             Self::Text(text) => Some(serde_json::Deserializer::from_str(text)),

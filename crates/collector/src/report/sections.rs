@@ -45,7 +45,7 @@ use crate::model::RunId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Changes whenever a field of the JSON document changes its meaning or goes away.
+/// Changes whenever a field of the JSON document changes its meaning or is removed.
 pub const REPORT_FORMAT: u32 = 2;
 
 /// Everything that is said of one run.
@@ -61,34 +61,34 @@ pub struct Report {
     /// The checks of the figures' validity.
     #[serde(default)]
     pub validity: Vec<Check>,
-    /// The targets, each held against the first of the plan; empty where there is one, and while the run goes on.
+    /// The targets, each compared with the first of the plan; empty for a single target, and while the run goes on.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
     /// The results in the shape of the plan's matrix, repeats averaged.
     #[serde(default)]
     pub phases: Vec<PhaseReport>,
-    /// In the order of the plan; of a step with several attempts only the last.
+    /// In the order of the plan; only the last attempt of a step with several.
     pub steps: Vec<StepReport>,
-    /// Loads that were walked up, and where response time left its floor.
+    /// Load curves, and the loads at which response time left its floor.
     #[serde(default)]
     pub curves: Vec<CurveReport>,
     /// The watched processes, over all steps.
     pub daemons: Vec<DaemonReport>,
-    /// What an operation cost the daemons, per step and daemon name.
+    /// Cost of an operation for the daemons, per step and daemon name.
     pub costs: Vec<CostReport>,
-    /// What each sampled host did in each step.
+    /// Usage of each sampled host in each step.
     #[serde(default)]
     pub hosts: Vec<HostReport>,
     pub links: Vec<LinkReport>,
     /// Warnings and errors of the run, oldest first.
     pub events: Vec<EventReport>,
-    /// How many there are in the database; `events` holds the first thousand.
+    /// Their number in the database; `events` holds the first thousand.
     #[serde(default)]
     pub events_total: i64,
     /// The entries of its time line: marks of people and scripts, daemons that started or ended. Oldest first.
     #[serde(default)]
     pub marks: Vec<MarkReport>,
-    /// Samples that agents had to give up during the run.
+    /// Samples that agents had to drop during the run.
     #[serde(default)]
     pub losses: Vec<LossReport>,
     /// Hosts whose samples of the run's end are missing: their usage in the last step ends at their last sample.
@@ -128,10 +128,10 @@ pub struct RunReport {
     pub order_seed: Option<u32>,
     /// The benchmesh that measured.
     pub version: String,
-    /// The tool that measured, with its version; `None`: benchmesh did.
+    /// The measuring tool with its version; `None` for benchmesh.
     #[serde(default)]
     pub imported_from: Option<String>,
-    /// The plan's text, with what `--set` changed.
+    /// The plan's text, with the changes of `--set`.
     #[serde(default)]
     pub plan: String,
 }

@@ -1,4 +1,4 @@
-//! A titled table of ready text with notes beneath, the same for every medium that people read.
+//! A titled table of ready text with notes beneath, the same for every medium for people.
 
 use crate::figures;
 
@@ -25,7 +25,7 @@ pub struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<String>>,
     pub notes: Vec<String>,
-    /// Columns that may be left out where the table is too wide, the least important first.
+    /// Columns that may be dropped if the table is too wide, the least important first.
     pub spare: Vec<&'static str>,
 }
 
@@ -118,7 +118,7 @@ impl<'r, R> TableOf<'r, R> {
         self.column(title, Align::Left, cell)
     }
 
-    /// A column of numbers as they are, or of text that is read as a figure.
+    /// A column of unformatted numbers, or of text aligned like a figure.
     pub fn figure<T: ToString>(self, title: &str, cell: impl Fn(&'r R) -> T) -> Self {
         self.column(title, Align::Right, cell)
     }
@@ -140,7 +140,7 @@ impl<'r, R> TableOf<'r, R> {
         })
     }
 
-    /// Leaves the last column out where it does not hold.
+    /// Removes the last column unless `holds`.
     pub fn only_if(mut self, holds: bool) -> Self {
         if !holds {
             self.table.columns.pop();
@@ -166,13 +166,13 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// Columns that may be left out where the table is too wide, the least important first.
+    /// Columns that may be dropped if the table is too wide, the least important first.
     pub fn spare(mut self, titles: &[&'static str]) -> Self {
         self.table.spare = titles.to_vec();
         self
     }
 
-    /// Adds a line beneath the table where it holds.
+    /// Adds a line beneath the table if `holds`.
     pub fn note_where(self, holds: bool, note: impl FnOnce() -> String) -> Self {
         match holds {
             true => self.note(note()),
@@ -185,7 +185,7 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// The table; `None`: there is no item.
+    /// The table; `None` if there are no items.
     pub fn done(self) -> Option<Table> {
         (!self.items.is_empty()).then_some(self.table)
     }

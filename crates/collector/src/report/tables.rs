@@ -55,7 +55,7 @@ pub fn heading(report: &Report) -> Vec<String> {
 /// How much of a report is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What fits a screen or two: the results first; links, daemons and hosts, summed up, last.
+    /// Fits a screen or two: the results first; links, daemons and hosts, summed up, last.
     Summary,
     /// Each step, client, host and daemon; the results first.
     All,
@@ -66,7 +66,7 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
     tables_within(report, detail, None)
 }
 
-/// As [`tables`], with the results on as many tables as lines of `width` characters need.
+/// As [`tables`], with the results split into as many tables as lines of `width` characters require.
 pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend(findings::table(report));
@@ -115,7 +115,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
     tables
 }
 
-/// The targets held against each other, in words: what every report of a plan with several targets begins with.
+/// The comparison of the targets in words: the beginning of every report of a plan with several targets.
 pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
     let all = report.comparisons.iter().flat_map(|one| &one.sentences);
     let mut lines: Vec<String> = all.cloned().collect();

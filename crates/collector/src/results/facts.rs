@@ -23,7 +23,7 @@ pub enum Arrivals {
     Poisson,
 }
 
-/// A task of a step. Instants are mesh time in microseconds; `None` is what its agent has not said (yet).
+/// A task of a step. Instants are mesh time in microseconds; `None` if its agent has not reported them yet.
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
     pub task: TaskId,
@@ -47,11 +47,11 @@ pub struct TaskFacts {
     pub agent: AgentId,
     /// Upper bound for the reads of its agent; `None` if the target is not behind a known network.
     pub link_bytes_per_s: Option<i64>,
-    /// What its agent's policy lets all its load move; `None`: no limit.
+    /// Limit of its agent's policy for all load of the agent; `None`: no limit.
     pub rate_limit_bytes_per_s: Option<i64>,
     /// The mode of its workload.
     pub mode: String,
-    /// `None`: it does all it can.
+    /// `None` for an unpaced task.
     pub paced: Option<Paced>,
     /// O_DIRECT: no page cache on the client.
     pub direct: bool,

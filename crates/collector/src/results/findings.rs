@@ -5,17 +5,17 @@
 use crate::model::{FindingVerdict, Severity};
 use serde::{Deserialize, Serialize};
 
-/// Everything there is to know of one kind.
+/// The definition of one kind.
 #[derive(Debug)]
 pub struct FindingRow {
     pub kind: FindingKind,
-    /// The word that the database and the commands write.
+    /// The name in the database and the commands.
     pub name: &'static str,
     /// Its meaning, as a clause without its full stop.
     pub meaning: &'static str,
     /// The examined data and the criterion, in sentences.
     pub judged: &'static str,
-    /// What to do about it, in sentences.
+    /// The remedy, in sentences.
     pub remedy: &'static str,
 }
 
@@ -30,7 +30,7 @@ macro_rules! kinds {
         pub enum FindingKind { $($variant),+ }
 
         impl FindingKind {
-            /// The table, in the order in which findings are listed.
+            /// The table, in the order of listing.
             pub const ROWS: &'static [FindingRow] = &[$(FindingRow {
                 kind: Self::$variant,
                 name: $name,
@@ -110,7 +110,7 @@ pub struct Finding {
     pub daemon_id: Option<i64>,
     pub from_us: Option<i64>,
     pub until_us: Option<i64>,
-    /// How much, in `unit`, with its 95 % interval where there is one.
+    /// The size in `unit`, with its 95 % interval if there is one.
     pub size: Option<f64>,
     pub unit: Option<String>,
     pub low: Option<f64>,

@@ -33,9 +33,9 @@ pub enum VerdictEffect {
     Nothing,
     /// The verdict stays, with the flag behind it.
     Caveat,
-    /// Rates are compared per client, of the clients that stayed to the end.
+    /// Rates are compared per client, over the clients that stayed to the end.
     PerClient,
-    /// Rates that sum over clients are not held against another side's.
+    /// Rates that sum over clients are not compared.
     NotComparable,
 }
 
@@ -53,11 +53,11 @@ impl VerdictEffect {
     }
 }
 
-/// Everything there is to know of one flag.
+/// The definition of one flag.
 #[derive(Debug)]
 pub struct FlagRow {
     pub flag: Flag,
-    /// The word that the database and the commands write.
+    /// The name in the database and the commands.
     pub name: &'static str,
     /// The line of a report's validity that lists it.
     pub about: &'static str,
@@ -65,14 +65,14 @@ pub struct FlagRow {
     pub verdict: VerdictEffect,
     /// Its meaning for the figures, as a clause without its full stop.
     pub meaning: &'static str,
-    /// When it is raised, in sentences.
+    /// The condition that raises it, in sentences.
     pub raised: &'static str,
-    /// What to do about it, in sentences.
+    /// The remedy, in sentences.
     pub remedy: &'static str,
 }
 
 impl FlagRow {
-    /// The column of the view `v_results` that has it.
+    /// Its column of the view `v_results`.
     pub fn column(&self) -> String {
         format!("flag_{}", self.name.replace('-', "_"))
     }
@@ -87,12 +87,12 @@ macro_rules! flags {
         raised: $raised:literal,
         remedy: $remedy:literal $(,)?
     })+) => {
-        /// Something that a reader of a step's figures must know.
+        /// A qualification of a step's figures.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Flag { $($variant),+ }
 
         impl Flag {
-            /// The table, in the order in which flags are listed.
+            /// The table, in the order of listing.
             pub const ROWS: &'static [FlagRow] = &[$(FlagRow {
                 flag: Self::$variant,
                 name: $name,
@@ -112,7 +112,7 @@ macro_rules! flags {
 }
 
 impl Flag {
-    /// The row of a word; `None`: another version's.
+    /// The row with this name; `None` for a flag of another version.
     pub fn row_of(name: &str) -> Option<&'static FlagRow> {
         Self::ROWS.iter().find(|row| row.name == name)
     }

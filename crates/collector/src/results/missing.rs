@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
 
-/// One task that did not end as it should.
+/// One task that ended abnormally.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Missing {
     pub agent: String,
     /// `lost`, `failed` or `stopped`.
     pub state: String,
-    /// From the step's start to its last operation that is known; `None`: it never started.
+    /// From the step's start to its last known operation; `None` if it never started.
     pub ran_us: Option<i64>,
     /// Of all kinds, without the ramp.
     pub ops: i64,

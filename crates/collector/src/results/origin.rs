@@ -27,7 +27,7 @@ const NETWORKED: &[&str] = &[
     "juicefs",
     "curvefs",
 ];
-/// Those that commonly move data past the kernel's network: InfiniBand verbs, DPDK.
+/// File systems that commonly bypass the kernel's network: InfiniBand verbs, DPDK.
 const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
 /// File systems on a block device that store data unchanged.
 const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
@@ -40,7 +40,7 @@ const CACHED_SHARE: i64 = 10;
 pub enum Origin {
     Network,
     Disk,
-    /// Nothing that is sampled, and why.
+    /// A source that is not sampled, with the reason.
     Unknown(&'static str),
 }
 
@@ -96,7 +96,7 @@ pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub read_bytes: i64,
-    /// At least as much as came over the network, the loopback included.
+    /// Upper bound of the bytes from the network, the loopback included.
     pub received_bytes: Option<i64>,
     pub disk_read_bytes: Option<i64>,
 }

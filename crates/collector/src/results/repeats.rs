@@ -5,8 +5,8 @@
 
 use benchmesh_workloads::histogram::Histogram;
 
-/// The mean of values with their weights: rates by time, figures of an operation by operations. Where a weight is not
-/// known all weigh alike.
+/// The weighted mean of values: rates by time, figures of an operation by operations. If a weight is unknown, all have
+/// the same weight.
 pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
     let known = parts
         .iter()

@@ -1,7 +1,7 @@
 //! One pass over a step's intervals: its grid, its totals, its all-active window, its flags.
 //!
-//! `new` takes the tasks, `add` every interval in the order of time, `take_before` the grid's finished intervals on the
-//! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
+//! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
+//! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
 
 mod raised;
 
@@ -35,10 +35,10 @@ pub struct StepSum {
     groups: HashMap<String, Together>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
-    /// Of the tasks that the window is of, where these are not all.
+    /// Only the tasks of the window, if these are not all.
     window_grid: Option<Grid>,
     whole_seconds: Option<WholeSeconds>,
-    /// By group and operation, of the intervals that were taken.
+    /// By group and operation, of the intervals already taken from the grid.
     seconds: HashMap<(String, String), SecondsSum>,
     /// By group and operation.
     ops: BTreeMap<String, BTreeMap<String, OpSum>>,
@@ -66,7 +66,7 @@ struct TaskSum {
 }
 
 impl StepSum {
-    /// `start_us`: the instant at which the step was to start.
+    /// `start_us`: the planned start of the step.
     pub fn new(start_us: i64, tasks: Vec<TaskFacts>) -> Self {
         let activities: HashMap<_, _> = tasks
             .iter()
@@ -144,7 +144,7 @@ impl StepSum {
         of_task.service.add(&interval.service);
     }
 
-    /// The step's intervals that end by `before_us`, which must not be later than the next one to be added begins.
+    /// The step's intervals that end by `before_us`, which must not exceed the begin of the next added interval.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let taken = self.grid.take_before(before_us);
         let of_window = match &mut self.window_grid {
@@ -207,7 +207,7 @@ impl StepSum {
         (last, results)
     }
 
-    /// Of one group; the window is the whole step's, in which everything went on at once.
+    /// Times of one group; the window is the whole step's, in which everything ran at once.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
         let last_done_us = self.groups.get(group).map(Together::measured_us);
         let overlap = self.together.is_some_and(|together| together.overlap());
@@ -259,7 +259,7 @@ impl StepSum {
     }
 }
 
-/// Whether the other end of a link counted it: no work of the task's own.
+/// Whether the other end of a link counted it: not work of the task itself.
 fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
@@ -299,7 +299,7 @@ fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: 
     }
 }
 
-/// The times that rates are taken over.
+/// The times for computing rates.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     window_us: Option<i64>,
@@ -353,7 +353,7 @@ fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) 
     }
 }
 
-/// Per second; `None` when no time passed.
+/// Per second; `None` if no time passed.
 fn rate(count: f64, us: i64) -> Option<f64> {
     (us > 0).then(|| count * 1e6 / real(us))
 }

@@ -6,9 +6,10 @@
 
 use super::real;
 
-/// Counters of CPU time and of a disk's busy time go in steps of up to 10 ms: over less time than this a share is NULL.
+/// Counters of CPU time and of a disk's busy time advance in steps of up to 10 ms: over a shorter time than this, a
+/// share is NULL.
 pub const MIN_SPAN_US: i64 = 100_000;
-/// A counter rests when it hardly moved for so long: two samples of the beat lie in it.
+/// A counter rests if it hardly moved for this long: it contains two regular samples.
 const REST_US: i64 = 900_000;
 
 /// One reading: an instant and the counter's value there.
@@ -17,10 +18,10 @@ pub type Point = (i64, i64);
 /// A counter's value at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The instant asked for, or the nearest reading when it lies outside of all readings.
+    /// The requested instant, or the nearest reading if it is outside of all readings.
     pub at_us: i64,
     pub value: i64,
-    /// The value is at most this far from the truth.
+    /// Maximum error of the value.
     pub error: i64,
 }
 
@@ -30,7 +31,7 @@ pub struct Used {
     pub from_us: i64,
     pub until_us: i64,
     pub amount: i64,
-    /// The amount is at most this far from the truth.
+    /// Maximum error of the amount.
     pub error: i64,
 }
 
@@ -80,15 +81,15 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
     })
 }
 
-/// How much of `of` things' time in `span_us` a counter of time moved by, in percent: never above 100. `None`: the time
-/// is too short for the counter.
+/// The movement of a time counter in `span_us` as percent of the time of `of` things: never above 100. `None` if the
+/// time is too short for the counter.
 pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
     let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
     (span_us >= MIN_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
 }
 
-/// The value at `at_us`; `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
-/// (`None`: by anything). `None`: there are no points.
+/// The value at `at_us`. `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
+/// (`None`: unbounded). `None` if there are no points.
 pub fn value_at(points: &[Point], at_us: i64, per_us: Option<i64>) -> Option<Estimate> {
     let next = points.partition_point(|(at, _)| *at < at_us);
     let exact = |&(at_us, value): &Point| Estimate {
@@ -138,7 +139,7 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
     let until = value_at(points, until_us, per_us)?;
     let most = until.at_us.saturating_sub(from.at_us);
     let most = per_us.map_or(i64::MAX, |per_us| most.saturating_mul(per_us));
-    // Two readings of a clock and a counter are not taken in one instant.
+    // Two readings of a clock and a counter are not taken at the same instant.
     let amount = until.value.checked_sub(from.value)?.min(most);
     let backwards = points
         .windows(2)

@@ -1,4 +1,4 @@
-//! The window in which all tasks of a step were active, and how much of an interval's work was made in it.
+//! The window in which all tasks of a step were active, and the part of an interval's work in it.
 
 use super::facts::{IntervalFacts, TaskFacts};
 use super::{PERIOD_US, real};
@@ -10,9 +10,9 @@ pub struct Activity {
     pub start_us: i64,
     /// Its last worker's start.
     pub last_start_us: i64,
-    /// The end of its ramp; the planned start when it has none.
+    /// The end of its ramp, or the planned start without a ramp.
     pub measured_us: i64,
-    /// The first moment that any of its workers had done.
+    /// The end of its first worker.
     pub first_done_us: i64,
     pub ended_us: i64,
 }
@@ -41,13 +41,13 @@ pub struct Together {
     pub first_measured_us: i64,
     pub last_measured_us: i64,
     pub first_done_us: i64,
-    /// When the first task had ended altogether.
+    /// The end of the first task.
     pub first_ended_us: i64,
     pub last_done_us: i64,
 }
 
 impl Together {
-    /// `None` when no task started.
+    /// `None` if no task started.
     pub fn of(activities: impl IntoIterator<Item = Activity>) -> Option<Self> {
         activities
             .into_iter()
@@ -69,13 +69,12 @@ impl Together {
             })
     }
 
-    /// Whether there was a moment at which every task was at work. Otherwise a sum would be of things that never were
-    /// at once.
+    /// Whether all tasks were at work at some moment. Otherwise a sum would add loads that never ran at once.
     pub fn overlap(&self) -> bool {
         self.last_start_us < self.first_ended_us
     }
 
-    /// From the last start, and the end of the last ramp, to the first moment any worker had done.
+    /// From the last start, or the end of the last ramp, to the first end of any worker.
     pub fn all_active(&self) -> Option<(i64, i64)> {
         let from = self.last_start_us.max(self.last_measured_us);
         (self.overlap() && from < self.first_done_us).then_some((from, self.first_done_us))
@@ -177,7 +176,7 @@ pub fn share(
         (true, true) => short_error / short,
         (true, false) => part.max(1.0 - part),
     };
-    // Bytes without a date that were counted at their operations' end are spread over its time like the operations.
+    // Undated bytes that were counted at their operations' end are spread over the operations' time.
     let undated = real(interval.undated_bytes);
     let counted_here = interval.undated_bytes <= interval.bytes && long.count > 0.0;
     let (spread, undated_error) = match counted_here {
@@ -224,7 +223,7 @@ impl LongOps {
         long
     }
 
-    /// The part of their time that lies in the window.
+    /// The part of their time within the window.
     fn part(&self) -> f64 {
         if self.count > 0.0 {
             self.inside / self.count
@@ -244,8 +243,7 @@ impl LongOps {
     }
 }
 
-/// The least and the largest part of an operation's time that lies in the window, over all instants at which it can
-/// have ended.
+/// The minimum and maximum part of an operation's time within the window, over all its possible ends.
 fn part_inside(
     lasted: i64,
     (earliest, latest): (i64, i64),
@@ -258,7 +256,7 @@ fn part_inside(
         let inside = end.min(until) - began.max(from);
         real(inside.max(0)) / real(end - began)
     };
-    // Between the ends of the range it is largest where the operation or the window ends.
+    // Between the ends of the range, the part is largest where the operation or the window ends.
     [until, from.saturating_add(lasted)]
         .into_iter()
         .filter(|end| (earliest..=latest).contains(end))
@@ -269,8 +267,8 @@ fn part_inside(
         })
 }
 
-/// The most operations that can complete within `slice_us`: each of the operations that were under way at once completes
-/// one already begun, and then one per least service time.
+/// Maximum number of operations that can complete within `slice_us`: each of the operations under way at once
+/// completes, and then one per least service time.
 fn capacity(interval: &IntervalFacts, workers: u32, span_us: i64, slice_us: i64) -> f64 {
     let service = &interval.service;
     if service.is_empty() || service.min_ns() == 0 {

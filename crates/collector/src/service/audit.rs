@@ -78,7 +78,7 @@ pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by
     }
 }
 
-/// A run that had not ended was asked to stop.
+/// A run that had not ended received a stop request.
 pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was stopped");
     let message = format!("stopped by {by}");
@@ -90,7 +90,7 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
 pub(super) struct TokenId(Fingerprint);
 
 impl TokenId {
-    /// Of its text.
+    /// Number of digits shown.
     pub const DIGITS: usize = 8;
 
     /// From the hash under which the registry has it.
@@ -121,7 +121,7 @@ pub(super) async fn reconcile(
     let own = Arc::clone(&authority);
     let recorded = known.clone();
     let withdrawn = tokio::task::spawn_blocking(move || own.withdraw(&recorded)).await;
-    // The call holds nothing that could panic.
+    // Nothing in the call can panic.
     if withdrawn
         .unwrap_or(Ok(false))
         .map_err(ReconcileError::Trust)?
@@ -206,7 +206,7 @@ pub(super) enum TrustChange {
     },
     CertificateIssued {
         holder: Holder,
-        /// `None`: the owner asked for it.
+        /// `None`: requested by the owner.
         token: Option<TokenId>,
     },
     CertificateRenewed {
@@ -217,7 +217,7 @@ pub(super) enum TrustChange {
         name: String,
         certificates: Vec<Fingerprint>,
     },
-    /// An agent's uid goes to another name.
+    /// An agent's uid is bound to another name.
     AgentRenamed {
         former: String,
         name: String,

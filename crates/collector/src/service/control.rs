@@ -41,7 +41,7 @@ use watcher::RunWatcher;
 
 /// Longer queries can be run on the database file itself, without a limit.
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Each has a thread and, while it lasts, a snapshot of the database; the memory of all is bounded by their number.
+/// Each has a thread and, while it lasts, a snapshot of the database; their number bounds the memory of all.
 const QUERIES: QuotaLimits = QuotaLimits {
     what: "queries",
     client: "host",
@@ -140,8 +140,8 @@ impl ControlService {
 }
 
 impl ControlService {
-    /// The progress of a run that this collector has seen. One that has not ended is waited for: a collector that has just
-    /// been started takes it up a moment later.
+    /// The progress of a run in this collector. Waits for one that has not ended: a collector that has just been
+    /// started continues it a moment later.
     async fn progress_of(&self, row: &RunRow) -> Option<Arc<RunProgress>> {
         let deadline = Instant::now() + TAKEN_UP_WITHIN;
         loop {
@@ -234,7 +234,7 @@ impl Control for ControlService {
             .await
             .map_err(|error| store_status(&error));
         if !row.state.is_end() {
-            // Where the database cannot be written, the command must not wait for it.
+            // If the database cannot be written, the command must not wait for it.
             let (store, clock, run) = (self.store.clone(), Arc::clone(&self.clock), row.id);
             tokio::spawn(async move { audit::run_stopped(&store, &clock, run, &by).await });
         }

@@ -41,7 +41,7 @@ const ENROL: &str = "/benchmesh.v1.Trust/Enrol";
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An agent has one, and another while it comes back after a broken one.
+/// An agent has one, and a second one while it reconnects after a broken one.
 const AGENT_CONNECTIONS: QuotaLimits = QuotaLimits {
     what: "connections",
     client: "agent",
@@ -63,14 +63,14 @@ const AGENT_STREAMS: QuotaLimits = QuotaLimits {
     per_client: 8,
 };
 
-/// What bytes go over.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Lets connections in.
+/// Admits connections.
 #[derive(Debug)]
 pub(super) struct Gate {
     tls: Option<Tls>,
@@ -174,7 +174,7 @@ impl Gate {
         }
     }
 
-    /// The answer to a call of somebody without a good certificate, to whatever path it is; `None`: the call may go on.
+    /// The answer to a call of a client without a valid certificate, whatever its path; `None` if the call is allowed.
     pub fn refuse_stranger<B>(&self, request: &http::Request<B>) -> Option<Status> {
         let peer = request.extensions().get::<Peer>();
         let refusal = peer
@@ -187,7 +187,7 @@ impl Gate {
         Some(refusal)
     }
 
-    /// Whether a call by a holder of the right role may be made.
+    /// Whether the requester's role allows the call.
     pub fn check<T>(&self, request: &Request<T>, needed: Needed) -> Result<(), Status> {
         let identity = Peer::identity(request);
         let refusal = match (identity.refusal(), &identity) {
@@ -228,7 +228,7 @@ impl Gate {
 }
 
 impl Tls {
-    /// The error is what to log; `None`: nothing came.
+    /// The error is for the log; `None` if no data arrived.
     async fn shake_hands(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, Option<String>> {
         let mut first = [0; 1];
         match stream.peek(&mut first).await {
@@ -267,7 +267,7 @@ async fn refuse_plain_text(mut stream: TcpStream) {
     let _ = timeout(DRAIN_TIMEOUT, answer).await;
 }
 
-/// Who may make a call.
+/// Roles that may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needed {
     Agent,

@@ -9,7 +9,7 @@ const KEPT_BYTES: libc::c_int = 8 << 20;
 /// Larger blocks are mapped on their own, and unmapped when they are freed. Messages of the wire are mostly smaller.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES: libc::c_int = 4 << 20;
-/// A freed block of this size makes glibc look at the end of its arena.
+/// A freed block of this size makes glibc check the end of its arena.
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
@@ -23,7 +23,7 @@ pub(super) fn limit_kept() {
     }
 }
 
-/// Gives freed memory back to the system, also what lies between blocks that are in use.
+/// Returns freed memory to the system, including memory between blocks in use.
 pub(super) fn give_back() {
     #[cfg(target_env = "gnu")]
     {

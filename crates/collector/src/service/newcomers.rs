@@ -15,14 +15,14 @@ pub(super) struct Newcomers {
     waiting: Mutex<Waiting>,
 }
 
-/// By the order in which they came.
+/// Ordered by arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
     pushed_out: BTreeMap<u64, CancellationToken>,
 }
 
-/// One newcomer's place. It is given up when this is dropped.
+/// One place; it is released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     room: Arc<Newcomers>,
@@ -43,7 +43,7 @@ impl Newcomers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more, and whether the oldest had to leave for it.
+    /// Adds a place, and returns whether the oldest connection had to leave for it.
     pub fn enter(self: &Arc<Self>) -> (Place, bool) {
         let mut waiting = self.waiting();
         let is_full = waiting.pushed_out.len() >= self.most;

@@ -24,7 +24,7 @@ pub(super) enum PeerIdentity {
         revoked: Arc<CancellationToken>,
     },
     Revoked(Holder),
-    /// The CA signed the certificate, and the registry has no such.
+    /// The CA signed the certificate, but the registry does not have it.
     Forgotten,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Peer {
     calls: Arc<AtomicUsize>,
 }
 
-/// A call that may be silent for long; its connection does not count as idle.
+/// A call that may be silent for a long time; its connection does not count as idle.
 #[derive(Debug)]
 pub(super) struct OpenCall(Arc<AtomicUsize>);
 
@@ -89,7 +89,7 @@ impl Peer {
         self.address.map(|address| address.ip())
     }
 
-    /// Where a request came from.
+    /// The address of a request's sender.
     pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
         request.extensions().get::<Self>()?.ip()
     }

@@ -25,7 +25,7 @@ use tracing::error;
 
 /// An uncompressed point of P-256.
 const PUBLIC_KEY_BYTES: usize = 65;
-/// A token that is good for longer would be forgotten by those who made it.
+/// Maximum lifetime: a token valid for longer would be forgotten by its creator.
 const MAX_TTL_S: u64 = 365 * 24 * 3600;
 
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl TrustService {
         }
     }
 
-    /// Changes the registry, off the runtime because it writes a file. What changed is recorded, even if the client
-    /// has gone by then.
+    /// Changes the registry, off the runtime because it writes a file. The change is recorded even if the client has
+    /// disconnected by then.
     async fn change<T: Send + 'static>(
         &self,
         by: Requester,
@@ -185,7 +185,7 @@ impl Trust for TrustService {
         let secret = Some(&wanted.token_secret).filter(|secret| !secret.is_empty());
         let token = secret.map(|secret| Fingerprint::of(secret));
         if asker.is_none() {
-            // The cheapest check comes first: strangers may ask.
+            // The cheapest check comes first, because strangers may call this.
             authority
                 .check_token(token)
                 .map_err(|refusal| status(&TrustError::Enrol(refusal)))

@@ -6,7 +6,7 @@
 use crate::model::AgentId;
 use std::collections::BTreeMap;
 
-/// By what an attached agent may be appointed to a place; the least comes first.
+/// The ground for appointing an attached agent to a place; the smallest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// The place is its own.
@@ -27,7 +27,7 @@ pub struct Candidate {
     pub net: (String, Claim),
 }
 
-/// What an agent samples.
+/// The samples of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appointed {
     pub agent: AgentId,
@@ -35,7 +35,7 @@ pub struct Appointed {
     pub interfaces: bool,
 }
 
-/// What each candidate samples: one has each host, and one each namespace.
+/// The appointments of the candidates: one for each host, and one for each namespace.
 pub fn appoint(candidates: &[Candidate]) -> Vec<Appointed> {
     let hosts = chosen(candidates, |candidate| &candidate.host);
     let nets = chosen(candidates, |candidate| &candidate.net);

@@ -37,12 +37,12 @@ impl Period {
     }
 }
 
-/// Who was appointed when.
+/// All appointments with their times.
 #[derive(Debug, Default)]
 pub struct Samplers {
     /// The periods of each place, in their order.
     places: HashMap<Place, Vec<Period>>,
-    /// Since when an agent has had a place of its own.
+    /// Since when an agent has had its own place.
     since: HashMap<AgentId, MeshMicros>,
 }
 
@@ -74,12 +74,12 @@ impl Samplers {
         self.own(place).is_some_and(|own| own.is_of(agent, name))
     }
 
-    /// Who was appointed last.
+    /// The last appointment.
     pub fn current(&self, place: &Place) -> Option<&Period> {
         self.places.get(place)?.last()
     }
 
-    /// Appoints an agent, unless it is; whether anything changed.
+    /// Appoints an agent, unless it already is; returns whether anything changed.
     pub fn appoint(&mut self, place: &Place, agent: AgentId, name: &str, at: MeshMicros) -> bool {
         if let Some(current) = self
             .places
@@ -121,7 +121,7 @@ impl Samplers {
         Appointed { is_own, spans }
     }
 
-    /// Nothing is an agent's own any more.
+    /// Removes an agent's ownership of its places.
     pub fn forget(&mut self, agent: AgentId) {
         for periods in self.places.values_mut() {
             periods.retain(|period| period.agent != agent);

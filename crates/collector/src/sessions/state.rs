@@ -20,11 +20,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Agents that are attached or were. A member that is away takes a kilobyte or two, and `hello::MAX_BYTES` at most.
+/// Maximum number of attached and detached agents. A detached member takes a kilobyte or two, and `hello::MAX_BYTES` at
+/// most.
 const MAX_MEMBERS: usize = 12_000;
 
-/// How often a host is sampled between runs, where one of its agents wants that; the agent's own period takes its
-/// place.
+/// Sampling period of a host between runs, if one of its agents wants it; the agent's own period overrides it.
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
 const MOST_RULES: usize = 1024;
@@ -53,7 +53,7 @@ pub(super) struct State {
     /// Session token -> agent.
     pub tokens: HashMap<String, AgentId>,
     pub period_us: i64,
-    /// After how long without contact the run under way takes an agent for lost.
+    /// Time without contact after which the current run counts an agent as lost.
     pub loss_after: Option<Duration>,
     pub recent: Recent,
     pub budget: Budget,
@@ -67,11 +67,11 @@ pub(super) struct State {
 pub(super) struct SamplerChange {
     pub host: HostId,
     pub host_name: String,
-    /// Of its interfaces; `None`: of all else.
+    /// Appointment for its interfaces; `None`: for everything else.
     pub net_namespace: Option<String>,
     pub agent: AgentId,
     pub name: String,
-    /// `None`: the place had no agent before.
+    /// `None` if the place had no agent before.
     pub former: Option<String>,
     pub at: MeshMicros,
 }
@@ -118,7 +118,7 @@ impl State {
         );
     }
 
-    /// Makes room for one more by forgetting those away for longest. Their rows stay.
+    /// Makes room for one more by forgetting the members that have been detached for longest. Their rows stay.
     fn drop_longest_away(&mut self) {
         while self.members.len() >= MAX_MEMBERS {
             let away = self
@@ -178,7 +178,7 @@ impl State {
         })
     }
 
-    /// By what an attached agent may be appointed.
+    /// The ground for appointing an attached agent.
     fn claim(&self, place: &Place, member: &Member) -> Claim {
         let (Some(own), Some(last)) = (self.samplers.own(place), self.samplers.current(place))
         else {
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Remembers what an agent was appointed to; what changed by it.
+    /// Records an agent's appointments; returns the changes.
     fn note_appointed(
         &mut self,
         appointed: appoint::Appointed,

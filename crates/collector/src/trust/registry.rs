@@ -502,7 +502,7 @@ impl Certificate {
         !self.revoked && !self.has_expired(now_s)
     }
 
-    /// A certificate is good to the end of its last second, as TLS has it.
+    /// A certificate is valid to the end of its last second, as in TLS.
     fn has_expired(&self, now_s: u64) -> bool {
         self.expires_s < now_s
     }

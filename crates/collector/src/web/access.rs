@@ -135,7 +135,7 @@ impl Token {
         &self.0
     }
 
-    /// In a time that does not depend on where they differ.
+    /// Compares in constant time.
     fn is(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -206,7 +206,7 @@ impl Access {
         HeaderValue::from_str(&cookie).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// To the page without the token in its address, where it would stay in the history.
+    /// Redirects to the page without the token in its address, which would stay in the history.
     fn accept(&self) -> Response {
         let to = HeaderValue::from_static("/");
         let headers = [
@@ -226,7 +226,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// With one more token, which is ours or another.
+    /// Adds one more token, which is ours or another.
     fn and(self, is_ours: bool) -> Self {
         match (self, is_ours) {
             (Self::Token, _) | (_, true) => Self::Token,
@@ -235,7 +235,7 @@ impl Shown {
     }
 }
 
-/// Where a request came from, for the log.
+/// The address of a request, for the log.
 fn client(extensions: &Extensions) -> Option<IpAddr> {
     let client = extensions.get::<ConnectInfo<Client>>();
     client.map(|ConnectInfo(Client(address))| *address)
@@ -307,7 +307,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
     let path = request.uri().path();
     if is_open(path) {
-        // The body of a login may come as slowly as its sender likes.
+        // The body of a login may arrive as slowly as its sender likes.
         return match tokio::time::timeout(OPEN_TIMEOUT, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Refusal::new(
@@ -338,7 +338,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
 }
 
-/// By the browser's own word; other programs do not send these.
+/// By the browser's own headers; other programs do not send these.
 fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let site = HeaderName::from_static("sec-fetch-site");

@@ -21,7 +21,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::timeout};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_EVENTS: u32 = 1000;
-/// Points of a timeline, unless asked for otherwise; at most.
+/// Default number of points of a timeline, and the maximum.
 const DEFAULT_POINTS: i64 = 600;
 const MAX_POINTS: i64 = 5000;
 /// How long a report waits for others to be made.
@@ -78,7 +78,7 @@ pub async fn hosts(State(app): State<App>) -> Answer {
     part(&app, "hosts", |snapshot| &snapshot.hosts).await
 }
 
-/// Which events.
+/// Selects events.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventsWanted {
@@ -184,11 +184,11 @@ pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
     })))
 }
 
-/// Which part of a run's load.
+/// Selects a part of a run's load.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineWanted {
-    /// Mesh time; what ended before is left out.
+    /// Mesh time; data that ended before it are left out.
     #[serde(default)]
     from_us: i64,
     points: Option<i64>,
@@ -251,7 +251,7 @@ pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Ans
         .map_err(|error| Refusal::failed(&error))
 }
 
-/// The report as one file, to be kept or sent.
+/// The report as one self-contained file.
 pub async fn report_file(
     State(app): State<App>,
     Path(wanted): Path<String>,

@@ -1,4 +1,4 @@
-//! Comparisons over HTTP: the document of `benchmesh compare --format json`, what its page draws, and the file.
+//! Comparisons over HTTP: the document of `benchmesh compare --format json`, the page's pictures, and the file.
 
 use super::api::{self, attached, report_permit, written};
 use super::{App, error::Refusal};
@@ -13,7 +13,7 @@ use axum::{
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-/// Runs of a plan that the newest is held against, at most: as many as `benchmesh compare --last` takes.
+/// Maximum number of earlier runs of a plan to compare with: the same as for `benchmesh compare --last`.
 const MOST_LAST: u32 = 100;
 
 /// The subject of the comparison: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or
@@ -108,7 +108,7 @@ pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> a
         .map_err(|error| Refusal::failed(&error))
 }
 
-/// The comparison as one file, to be kept or sent.
+/// The comparison as one self-contained file.
 pub async fn file(
     State(app): State<App>,
     Query(wanted): Query<Wanted>,

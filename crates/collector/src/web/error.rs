@@ -1,4 +1,4 @@
-//! Refusals as JSON: one document, `{"error": "..."}`, whatever goes wrong.
+//! Errors as JSON: always one document, `{"error": "..."}`.
 
 use axum::{
     Json,
@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// The longest text of the framework that is passed on.
+/// Maximum length of a text of the framework that is passed on.
 const MAX_TEXT: usize = 64 << 10;
 
 /// A refusal with its status.

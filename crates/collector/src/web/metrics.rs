@@ -44,7 +44,7 @@ impl Text {
         if samples.peek().is_none() {
             return;
         }
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         for (labels, value) in samples {
             self.0.push_str(name);
@@ -330,7 +330,7 @@ fn daemons(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn hosts(text: &mut Text, snapshot: &Snapshot) {
-    // Two kernels or namespaces may have one name; a series must not come twice.
+    // Two kernels or namespaces may have the same name; a series must be unique.
     let mut hosts = BTreeMap::new();
     for host in &snapshot.hosts {
         hosts.insert(host.host.as_str(), host);

@@ -1,4 +1,4 @@
-//! The live state as server-sent events: each part of a snapshot when it has changed.
+//! The live state as server-sent events: each part of a snapshot after its change.
 
 use super::{App, MAX_VIEWERS, error::Refusal};
 use crate::overview::{Published, Viewer};
@@ -18,7 +18,7 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A line is sent at least so often, so that a client that is gone is noticed.
+/// A line is sent at least this often, so that a lost client is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// One open stream.

@@ -15,7 +15,7 @@ const MAX_RESPONSES: i64 = 50_000;
 /// Number of consecutive seconds that are read at a time from a longer step.
 const STRETCH: i64 = 16;
 
-/// The seconds of one operation of a step, from its all-active window where it has one.
+/// The seconds of one operation of a step, from its all-active window if it has one.
 pub(super) async fn series(
     connection: &mut SqliteConnection,
     step: i64,
@@ -69,7 +69,7 @@ pub(super) async fn series(
     Ok((!seconds.is_empty()).then(|| Series::new(&seconds)))
 }
 
-/// Which parts of the intervals between two instants are read: all, or stretches spread over them.
+/// The intervals to read between two instants: all, or stretches spread over them.
 fn stretches(count: i64, first: i64, last: i64) -> Vec<(i64, i64)> {
     if count <= MAX_SECONDS {
         return vec![(first, last)];

@@ -1,7 +1,7 @@
-//! From the wire to our own types: the only place of the ingest that names `proto`.
+//! Conversion from the wire to our own types: the only module of the ingest that names `proto`.
 //!
-//! Every number is checked for its range, every name for its length, the columns of daemon samples for being equally
-//! long, every histogram for being one. Free text (command lines, messages) is cut, names that are too long are refused.
+//! Numbers are checked for their range, names for their length, the columns of daemon samples for equal length,
+//! histograms for validity. Free text (command lines, messages) is cut; names that are too long are refused.
 
 mod checks;
 mod samples;
@@ -80,7 +80,7 @@ fn all<W, T>(wire: Vec<W>, one: impl Fn(W) -> Result<T, BatchError>) -> Result<V
     wire.into_iter().map(one).collect()
 }
 
-/// Refuses what no sound agent sends: each device and each event costs a row, and most of them for ever.
+/// Refuses batches that no correct agent sends: each device and each event costs a row, most of them forever.
 fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     fn different<'n>(names: impl Iterator<Item = &'n str>) -> usize {
         names.collect::<HashSet<_>>().len()
@@ -214,7 +214,7 @@ fn clock_offset(wire: proto::ClockOffset) -> Result<ClockOffset, BatchError> {
 }
 
 fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
-    // A newer agent's word is no reason to refuse the figures that come with it.
+    // An unknown severity of a newer agent must not cause a refusal of the batch's figures.
     let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
     let detail_json = match wire.detail_json {
         detail if detail.is_empty() => None,

@@ -10,7 +10,7 @@ use crate::report::sections::{
 };
 use crate::store::Store;
 
-/// Every statement of a report but those that find the run, those of its steps and those of the listed sections.
+/// Every statement of a report, except those that find the run, those of its steps and those of the listed sections.
 const STATEMENTS: [Statement; 11] = [
     agents::AGENTS,
     daemons::USAGE,
@@ -40,7 +40,7 @@ fn scans(file: &rusqlite::Connection, sql: &str) -> Vec<String> {
         Some(name.to_owned())
     };
     let mut made: Vec<String> = lines.iter().filter_map(|line| named(line)).collect();
-    // A common table may go by other names.
+    // A common table may have an alias.
     let words: Vec<&str> = sql.split_whitespace().collect();
     for three in words.windows(3) {
         if let [name, "AS", alias] = three

@@ -1,4 +1,4 @@
-//! Agents with their hosts, as they were when the run was accepted; hosts of a kind together.
+//! Agents with their hosts, as they were when the run was accepted; equal hosts together.
 
 use crate::figures::{self, plural};
 use crate::report::Table;
@@ -46,7 +46,7 @@ fn yes() -> bool {
     true
 }
 
-/// Those that were attached when the run was accepted, and those that had a task of it.
+/// Agents that were attached when the run was accepted, and those that had a task of it.
 pub(in crate::report) const AGENTS: Statement = Statement {
     what: "agents",
     sql: "WITH clients AS (
@@ -68,7 +68,7 @@ pub(in crate::report) const AGENTS: Statement = Statement {
 /// A heading, and the text of an agent below it.
 type Column = (&'static str, fn(&AgentReport) -> String);
 
-/// The columns of the hosts' table behind the hosts' names.
+/// The columns of the hosts' table after the hosts' names.
 const COLUMNS: [Column; 10] = [
     ("does", |agent| {
         if agent.is_client { "load" } else { "samples" }.to_owned()
@@ -93,7 +93,7 @@ const COLUMNS: [Column; 10] = [
 /// Hosts with equal descriptions, each with the number of its agents.
 type Kind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
 
-/// The agents' hosts, those that are the same in one row.
+/// The agents' hosts, equal ones in one row.
 pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -123,7 +123,7 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
         .done()
 }
 
-/// `node1, node2, node3 and 5 more`; with the agents where a host has several.
+/// `node1, node2, node3 and 5 more`; with the agents if a host has several.
 fn names(hosts: &BTreeMap<&str, usize>) -> String {
     let named: Vec<String> = hosts
         .iter()

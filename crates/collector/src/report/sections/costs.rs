@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Below this, in either unit, a daemon had no part in a step.
+/// Below this, in either unit, a daemon counts as not involved in a step.
 const LEAST_COST: f64 = 0.0005;
 /// Names that used less of a CPU in every mode have no column.
 const LEAST_PERCENT: f64 = 0.5;
 /// Names that have a column; more are in `--all`.
 const NAMES_ACROSS: usize = 5;
 
-/// What all daemons of one name spent on one step.
+/// Cost of one step for all daemons of one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostReport {
     pub step_id: StepId,
@@ -33,7 +33,7 @@ pub struct CostReport {
     /// Percent of one CPU, all of them together, before the run; `None` if it was not sampled.
     #[serde(default)]
     pub idle_percent: Option<f64>,
-    /// CPU time after the step, for how long at most, and whether all of them were idle then.
+    /// CPU time after the step, the longest duration, and whether all of them were idle then.
     #[serde(default)]
     pub after_cpu_s: Option<f64>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct CostReport {
     pub read_mib: Option<f64>,
     #[serde(default)]
     pub written_mib: Option<f64>,
-    /// The one that used most CPU: host and instance or pid.
+    /// The daemon with the most CPU time: host and instance or pid.
     #[serde(default)]
     pub busiest: String,
     /// Its share of one CPU.
@@ -82,7 +82,7 @@ struct Usage {
     idle_percent: Option<f64>,
 }
 
-/// What all daemons of one name did in one step.
+/// Work of all daemons of one name in one step.
 #[derive(Debug, Default)]
 struct DaemonsOfName {
     cpu_percent: Option<f64>,

@@ -35,7 +35,7 @@ pub struct CurveReport {
     pub loads: Vec<LoadReport>,
     /// The response time (p99) at low load.
     pub floor_ms: f64,
-    /// The place in `loads` of the highest load at the floor; `None`: no load was.
+    /// The index in `loads` of the highest load at the floor; `None` if there is none.
     pub knee: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ pub struct CurveReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     pub ordinal: i64,
-    /// As the plan gives it: per worker, task or step.
+    /// The plan's value: per worker, task or step.
     pub rate: i64,
     pub ops_per_s: Option<f64>,
     pub response_p50_ms: Option<f64>,
@@ -59,13 +59,13 @@ impl CurveReport {
         self.loads.get(self.knee?)
     }
 
-    /// The lowest load that has left it for good; `None`: none did.
+    /// The lowest load that has left it for good; `None` if there is none.
     pub fn after(&self) -> Option<&LoadReport> {
         self.loads.get(self.knee.map_or(0, |knee| knee + 1))
     }
 }
 
-/// The curves among the steps of a run, in the order of their first steps.
+/// The curves of a run's steps, in the order of their first steps.
 pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
     for line in steps.iter().flat_map(StepReport::lines) {
@@ -117,8 +117,8 @@ fn is_same(a: &CurveReport, b: &CurveReport) -> bool {
     place(a) == place(b) && names(a) == names(b) && a.params == b.params
 }
 
-/// A curve with no loads yet, and the load that this line is of it. Tasks that did not run at the same time were no load
-/// of that rate.
+/// A curve without loads, and this line's load for it. Tasks that did not run at the same time do not form a load of
+/// that rate.
 fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     let op = line.op.filter(|op| op.headline != "none")?;
     let mut params = line.params().clone();

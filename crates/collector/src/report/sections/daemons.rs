@@ -24,7 +24,7 @@ pub struct DaemonReport {
     pub cpu_s: Option<f64>,
     /// Mean over the steps, weighted by their time; 100 is one CPU.
     pub cpu_percent: Option<f64>,
-    /// Of the step in which it was highest.
+    /// Value of the step in which it was highest.
     pub cpu_percent_max: Option<f64>,
     pub rss_first_mib: Option<f64>,
     pub rss_max_mib: Option<f64>,
@@ -37,7 +37,7 @@ pub struct DaemonReport {
     /// Whether it serves a target of the run; `None` if no rule covers it.
     #[serde(default)]
     pub serves: Option<bool>,
-    /// When the process was started and when it was seen to end, where that was during the run.
+    /// Times of the process's start and observed end, if they were during the run.
     #[serde(default)]
     pub born_us: Option<i64>,
     #[serde(default)]
@@ -185,7 +185,7 @@ fn by_name<'r>(
     names
 }
 
-/// The daemons that serve the targets, and what else was busy beside them.
+/// The daemons that serve the targets, and other busy ones beside them.
 pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let serving = by_name(daemons.iter().filter(|one| one.serves != Some(false)));
     let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));

@@ -27,7 +27,7 @@ pub struct EventReport {
     pub detail: Option<Map<String, Value>>,
 }
 
-/// The `-over` events come along: each ends the message of the event that it ends.
+/// Includes the `-over` events: each completes the message of the event that it ends.
 pub(in crate::report) const EVENTS: Statement = Statement {
     what: "events",
     sql: "SELECT e.at_us, e.severity, e.kind, e.step_id, e.agent_id, e.message,
@@ -39,7 +39,7 @@ pub(in crate::report) const EVENTS: Statement = Statement {
 
 const TOTAL: &str = "SELECT count(*) FROM events WHERE run_id = ? AND severity <> 'info' AND kind NOT LIKE '%-over'";
 
-/// What ties a hang to its end: kind, step, agent, beginning and worker.
+/// The key that links a hang to its end: kind, step, agent, beginning and worker.
 type Hang = (String, Option<i64>, Option<i64>, Value, Value);
 
 /// The first warnings and errors, oldest first, and how many there are.

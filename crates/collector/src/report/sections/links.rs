@@ -6,11 +6,11 @@ use crate::report::row::Statement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Of a figure of a link there is one per phase, cell and repeat.
+/// A figure of a link exists once per phase, cell and repeat.
 const BEST_OF_ALL: &str =
     "The best of all phases, cells and repeats; SELECT * FROM v_links has each.";
 
-/// Agents up to which links are shown as a matrix; beyond, as a list.
+/// Maximum number of agents for a matrix of links; more are shown as a list.
 const MATRIX_AGENTS: usize = 10;
 
 /// A network path from one agent to another.

@@ -62,7 +62,7 @@ pub struct MarkedOp {
     pub outage: Option<Outage>,
 }
 
-/// Some seconds of one operation; `None`: the step has no such seconds, or nothing completed in them.
+/// Some seconds of one operation; `None` if the step has no such seconds, or nothing completed in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MarkedSpan {
     pub seconds: f64,
@@ -214,7 +214,7 @@ impl Sum {
         }
     }
 
-    /// Operations per second; `None`: there were none.
+    /// Operations per second; `None` if there were none.
     fn rate(&self) -> Option<f64> {
         (self.ops > 0 && self.span_us > 0).then(|| real(self.ops) * 1e6 / real(self.span_us))
     }
@@ -237,7 +237,7 @@ fn nanos(value: u64) -> f64 {
 }
 
 type SpanOf = fn(&MarkedOp) -> &MarkedSpan;
-/// A mark, an operation of the step that was under way, and whether it is the first of its mark.
+/// A mark, an operation of the step under way, and whether it is the first row of its mark.
 struct MarkRow<'r> {
     mark: &'r MarkReport,
     op: Option<&'r MarkedOp>,
@@ -247,7 +247,7 @@ struct MarkRow<'r> {
 /// Title of the band with an outage's figures.
 const FROM_THE_MARK: &str = "from the mark on";
 
-/// A row per mark and operation of the step that was under way; `None`: there is no mark.
+/// A row per mark and operation of the step under way; `None` if there is no mark.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let shown = report.marks.get(..MARKS_SHOWN).unwrap_or(&report.marks);
     let rows: Vec<MarkRow<'_>> = shown
@@ -344,7 +344,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// The text as far as a table has room for it; JSON and `v_marks` have all of it.
+/// The text, shortened for the table; JSON and `v_marks` have all of it.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(TEXT_SHOWN) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),

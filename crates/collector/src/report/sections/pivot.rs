@@ -20,7 +20,7 @@ pub use title::{scale_notes, title};
 use super::{Line, Report};
 use std::collections::BTreeMap;
 
-/// Keys that a reader wants as rows and columns; empty: chosen by what differs.
+/// Keys that a reader wants as rows and columns; empty: chosen by the differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     pub rows: Vec<String>,

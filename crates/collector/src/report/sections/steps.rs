@@ -69,16 +69,16 @@ pub struct StepReport {
     pub skew_error_us: Option<i64>,
     #[serde(default)]
     pub judged: Judged,
-    /// network: which links it measures, in a few words.
+    /// network: the measured links, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub links: String,
     /// The agents at both ends, when the step measures one link.
     pub from_agent: Option<String>,
     pub to_agent: Option<String>,
-    /// What went wrong first in each task that failed: agent and error.
+    /// The first error of each task that failed: agent and error.
     #[serde(default)]
     pub failures: Vec<TaskFailure>,
-    /// Different loads at the same time; empty: the step is one.
+    /// Different loads at the same time; empty if the step is a single load.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
     /// The clients that were not in it to the end.
@@ -91,18 +91,18 @@ pub struct StepReport {
     pub ops: Vec<OpReport>,
 }
 
-/// What could be judged of a step: without it, that no flag was raised means nothing.
+/// Which flags could be judged for a step: without this, a missing flag means nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// The harness's cost is known of some task.
+    /// The harness's cost is known for some task.
     pub harness: bool,
-    /// The time that workers waited for a CPU is known of some task.
+    /// The time that workers waited for a CPU is known for some task.
     pub cpu: bool,
-    /// How fast the way to the storage is, is known of some task.
+    /// The speed of the network to the storage is known for some task.
     pub network: bool,
 }
 
-/// One group of a step: a load of its own, counted apart.
+/// One group of a step: a load of its own, counted separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
     pub name: String,
@@ -197,7 +197,7 @@ pub struct OpReport {
     pub ops: i64,
     pub bytes: i64,
     pub errors: i64,
-    /// `window`, `last-done` or `none`: which of the two rates the headline is.
+    /// `window`, `last-done` or `none`: the source of the headline rate.
     pub headline: String,
     /// The time that the headline is of.
     #[serde(default)]
@@ -212,7 +212,7 @@ pub struct OpReport {
     /// How even it was from second to second.
     #[serde(default)]
     pub seconds: Option<SecondsReport>,
-    /// Who did it; `None` for links, and where no client has a result.
+    /// Shares of the clients; `None` for links, and if no client has a result.
     #[serde(default)]
     pub clients: Option<ClientsReport>,
     pub mean_ms: Option<f64>,
@@ -395,7 +395,7 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-/// The flags that every one of several steps has: they are lines once, beneath the table.
+/// The flags that all of several steps have: they are listed once beneath the table.
 fn common(steps: &[StepReport]) -> BTreeSet<&str> {
     let [first, others @ ..] = steps else {
         return BTreeSet::new();
@@ -468,7 +468,7 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     notes
 }
 
-/// Who was missing in which step, and what failed.
+/// The missing clients of each step, and the failures.
 fn partial_notes(report: &Report) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();

@@ -22,7 +22,7 @@ use crate::results::{Flag, FlagSeverity, real};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// One thing that was checked before the figures are shown.
+/// One check of the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// `starts`, `caches`, `complete`, ...
@@ -230,7 +230,7 @@ fn seconds_in_words(steps: &[StepReport]) -> Option<String> {
     ))
 }
 
-/// Of the operation with the fewest, because in a mix the others went on.
+/// Of the operation with the fewest, because in a mix the other operations continued.
 fn seconds_at_zero(steps: &[StepReport]) -> i64 {
     let of_step = |step: &StepReport| {
         let zero = step

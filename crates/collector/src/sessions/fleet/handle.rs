@@ -67,7 +67,7 @@ impl SessionHandle {
         }
     }
 
-    /// Records that the agent's disk takes nothing, once for each time that it does.
+    /// Records that the agent's disk refuses writes, once for each such time.
     pub fn note_spool_blocked(&self, since_ns: i64, for_ns: i64) {
         if self.with_session(|_| ()).is_none() {
             return;

@@ -56,7 +56,7 @@ impl Fleet {
         Err(flood)
     }
 
-    /// Takes rows of a host and of interfaces out of a batch that are not its agent's: one event a minute.
+    /// Removes rows of hosts and interfaces that the agent must not describe from a batch: one event a minute.
     pub(crate) fn take_out_of_others(&self, agent: AgentId, batch: &mut Batch) {
         let Some((hello, host, interfaces)) = self.appointed(agent) else {
             return;
@@ -96,8 +96,8 @@ impl Fleet {
         Some((Arc::clone(&member.hello), host, interfaces))
     }
 
-    /// Looks at the free space of the database's disk: that it gets low is an event, and that it has room again, even if
-    /// it was low for a moment. Whether it is low now.
+    /// Checks the free space of the database's disk: low space is an event, and so is its recovery, even after a short
+    /// time. Returns whether it is low now.
     pub(super) fn note_room(&self, was_low: bool) -> bool {
         let store = &self.0.store;
         let is_low = store.is_low_on_space();

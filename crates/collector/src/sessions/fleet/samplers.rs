@@ -1,4 +1,4 @@
-//! Who samples which host, beyond one session: loaded at the start, stored with each change, and events of it.
+//! Appointments of samplers beyond one session: loaded at the start, stored with each change, with events.
 
 use super::Fleet;
 use crate::{
@@ -38,11 +38,11 @@ impl Fleet {
         }
     }
 
-    /// Stores who was appointed. That another agent took a sampler's place is an event.
+    /// Stores appointments. A replaced sampler is an event.
     pub(super) fn store_samplers(&self, changes: Vec<SamplerChange>) {
         let mut sampled = None;
         for change in changes {
-            // Most agents have both parts: that is one event.
+            // Most agents have both parts: those share one event.
             let is_said = sampled == Some(change.agent);
             sampled = Some(change.agent);
             if let Some(former) = change

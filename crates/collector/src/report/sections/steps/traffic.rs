@@ -22,7 +22,7 @@ pub struct TrafficReport {
     pub sent_bytes_per_op: Option<f64>,
     /// Percentage of the read bytes.
     pub cached_percent: Option<f64>,
-    /// Why it is not known whether a cache answered.
+    /// The reason why it is unknown whether a cache answered.
     pub not_judged: Option<String>,
 }
 
@@ -44,7 +44,7 @@ struct Sum<'r> {
     cached: Option<f64>,
 }
 
-/// A row per phase, target and mode; `None`: nothing moved.
+/// A row per phase, target and mode; `None` if nothing moved.
 pub(in crate::report) fn by_mode(report: &Report) -> Option<Table> {
     let mut sums: Vec<Sum<'_>> = Vec::new();
     for step in report.steps.iter().filter(|step| !step.traffic.is_empty()) {

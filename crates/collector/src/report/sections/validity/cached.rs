@@ -5,7 +5,7 @@ use super::{Check, Verdict};
 use crate::figures;
 use crate::report::StepReport;
 
-/// `None`: no step moved data to or from a target.
+/// `None` if no step moved data to or from a target.
 pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     if let Some(mut raised) = raised(steps, "cached") {
         if let Some(share) = most_cached(steps) {

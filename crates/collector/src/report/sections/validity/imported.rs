@@ -1,4 +1,4 @@
-//! The lines of a run that another tool measured: which tool, and what its log shows.
+//! The checks of a run that another tool measured: the tool, and the findings in its log.
 
 use super::{check, complete, errors, repeats, seconds_in_words};
 use crate::report::{Check, Report, Verdict};

@@ -1,4 +1,4 @@
-//! Agents that were lost, and measurements that will not come.
+//! Lost agents, and measurements that will never arrive.
 
 use super::check;
 use super::flagged::raised;
