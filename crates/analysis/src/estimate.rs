@@ -22,7 +22,7 @@ pub struct Error {
     pub degrees: f64,
 }
 
-/// The noise of one run, by a circular block bootstrap of its seconds. `None`: it has too few.
+/// The noise of one run, by a circular block bootstrap of its seconds. `None` if it has too few.
 pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
     let n = series.len();
     if n < MIN_UNITS {

@@ -143,7 +143,7 @@ pub fn instant(text: &str) -> Result<i64, String> {
     i64::try_from(since.as_micros()).map_err(|_| wrong())
 }
 
-/// The wall clock, which a user means by "five minutes ago"; mesh time was set from it.
+/// The wall clock, to which a user's "five minutes ago" refers; mesh time was set from it.
 #[expect(
     clippy::disallowed_methods,
     reason = "no collector is asked, so there is no mesh time at hand"

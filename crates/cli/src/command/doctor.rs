@@ -1,4 +1,4 @@
-//! `benchmesh doctor`: what this host offers an agent, and what prevents one from working.
+//! `benchmesh doctor`: checks whether this host can run an agent.
 
 use super::agent;
 use crate::args::ListFormat;
