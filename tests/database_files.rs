@@ -1,5 +1,5 @@
-//! `import` over the wire, and `db` with wrong input and killed in the middle: a database is whole whatever happens, and an
-//! answer in JSON is one document.
+//! `import` over the wire, and `db` with wrong input and killed in the middle: a database is whole whatever happens,
+//! and an answer in JSON is one document.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use crate::support::database::Database;

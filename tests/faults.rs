@@ -1,6 +1,6 @@
-//! What breaks while a run goes on: processes killed, links cut, disks full. Afterwards the database is asked whether
-//! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
-//! operations has exactly that number.
+//! Failures while a run goes on: processes killed, links cut, disks full. Afterwards the database must be complete: no
+//! stored row is gone or changed, nothing is stored twice, and a load of a fixed number of operations has exactly that
+//! number.
 
 mod agent_disk;
 mod frozen;

@@ -1,5 +1,4 @@
-//! What lies under packaging, as far as it can be held against something without building a package: `packaging/test` does
-//! the rest.
+//! The files under packaging, as far as they can be checked without building a package: `packaging/test` does the rest.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! What an agent's policy refuses, seen by who starts runs: with the agent, the key and the line, before anything runs, and
-//! without loss to a step that runs meanwhile.
+//! Refusals by an agent's policy, as the user who starts a run sees them: with the agent, the key and the line, before
+//! anything runs, and without loss to a step that runs meanwhile.
 
 use crate::needs;
 use crate::support::loop_device::Mounted;

@@ -1,5 +1,5 @@
-//! Attacks with good certificates and from within the host: each is refused, and said once, while a step goes on that loses
-//! no operation.
+//! Attacks with good certificates and from within the host: each is refused, and said once, while a step goes on that
+//! loses no operation.
 
 use super::{LIMIT, peak_rss_kib};
 use crate::needs;

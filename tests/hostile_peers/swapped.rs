@@ -1,5 +1,6 @@
 //! Somebody with the agent's rights puts links in the place of a target's directories while loads work there. Nothing
-//! outside of the target is made, changed or removed, no load loses an operation, and the step that meets a link is refused.
+//! outside of the target is made, changed or removed, no load loses an operation, and the step that meets a link is
+//! refused.
 
 use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};

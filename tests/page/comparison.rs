@@ -1,5 +1,5 @@
-//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held against
-//! the JSON, ratios against the database.
+//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held
+//! against the JSON, ratios against the database.
 
 use super::{START, assert_no_complaints, assert_presentable, axe, cells, picture};
 use crate::support::browser::Browser;

@@ -1,5 +1,5 @@
-//! A real browser without a window, driven over its debugging protocol: pages are opened, elements found by role, errors
-//! of the console kept.
+//! A real browser without a window, driven over its debugging protocol: pages are opened, elements found by role,
+//! errors of the console kept.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;

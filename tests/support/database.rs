@@ -79,9 +79,9 @@ impl Database {
     }
 }
 
-/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may only
-/// be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine threads without
-/// real-time priority begin some 100 ms late.
+/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may
+/// only be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine
+/// threads without real-time priority begin some 100 ms late.
 pub fn assert_believable(row: &Row) {
     assert_eq!(row.integer("errors"), 0, "{row:?}");
     let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));

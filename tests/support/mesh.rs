@@ -1,7 +1,7 @@
 //! A mesh of real processes: one collector, any number of agents, and the commands that a user types.
 //!
-//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside each
-//! other is up to the test binary, see [`permit`](super::permit).
+//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside
+//! each other is up to the test binary, see [`permit`](super::permit).
 
 use super::command::{CommandOutput, benchmesh};
 use super::database::Database;

@@ -90,7 +90,8 @@ impl Process {
 
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.pid()).unwrap();
-        // SAFETY: kill takes no pointers; the pid is our own child, which has not been waited for unless `ended` is set.
+        // SAFETY: kill takes no pointers; the pid is our own child, which has not been waited for unless `ended` is
+        // set.
         unsafe {
             if self.ended.is_none() {
                 libc::kill(pid, signal);

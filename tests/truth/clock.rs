@@ -1,4 +1,5 @@
-//! A collector's clock that runs fast beside an agent's, or slow: the seconds of a task are those of mesh time to its end.
+//! A collector's clock that runs fast beside an agent's, or slow: the seconds of a task are those of mesh time to its
+//! end.
 
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_testing::{TimingError, measured, scheduled, timing};

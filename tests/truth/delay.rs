@@ -1,4 +1,5 @@
-//! A file system that delays each call by 2 ms, and every workload on it: the time of an operation is that of its calls.
+//! A file system that delays each call by 2 ms, and every workload on it: the time of an operation is that of its
+//! calls.
 //!
 //! An operation takes the time of its calls in the file system, by its log, plus the kernel's transport of the calls,
 //! measured by a bare loop of the test on the same mount. The medians are compared, and on a busy machine the quickest
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 
 const DELAY: Duration = Duration::from_millis(2);
 const DELAY_NS: f64 = 2e6;
-/// Where the middle of the ways there and back takes no longer than this beyond the quickest tenth, a machine is calm enough
-/// for medians.
+/// Where the middle of the ways there and back takes no longer than this beyond the quickest tenth, a machine is calm
+/// enough for medians.
 const CALM_NS: f64 = 0.01 * DELAY_NS;
 /// The agent's idea of mesh time, by which it dates a step, and the clock of the log are no further apart.
 const APART_US: i64 = 2000;

@@ -1,5 +1,5 @@
-//! A link of known speed: a veth shaped by tbf to 100 Mbit/s. Tolerance: 3 % of its payload share, which is 1448 of 1514
-//! bytes at an MTU of 1500 (20 bytes IP, 20 TCP, 12 time stamp; 14 Ethernet).
+//! A link of known speed: a veth shaped by tbf to 100 Mbit/s. Tolerance: 3 % of its payload share, which is 1448 of
+//! 1514 bytes at an MTU of 1500 (20 bytes IP, 20 TCP, 12 time stamp; 14 Ethernet).
 
 use crate::needs;
 use crate::support::mesh::{Agent, Mesh};
@@ -166,8 +166,8 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     });
 }
 
-/// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by us, one after the other. Tolerance: 1 point of
-/// loss. The jitter depends on how evenly each sends: of a full queue it is below 1 ms of both.
+/// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by us, one after the other. Tolerance: 1
+/// point of loss. The jitter depends on how evenly each sends: of a full queue it is below 1 ms of both.
 #[test]
 #[expect(
     clippy::print_stderr,

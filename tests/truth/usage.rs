@@ -249,8 +249,8 @@ fn cpu_ns(process: &Process) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Bytes of the load's files beneath a directory: at least a block each, unlike the marks of the run's directory. One that is
-/// removed meanwhile has none.
+/// Bytes of the load's files beneath a directory: at least a block each, unlike the marks of the run's directory. One
+/// that is removed meanwhile has none.
 fn bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries

@@ -1,7 +1,7 @@
 //! A target that goes away under the load: somebody removes the run's directory, or the file system's server is gone.
 //!
-//! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the agent
-//! goes on: the next plan runs.
+//! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the
+//! agent goes on: the next plan runs.
 
 use crate::needs;
 use crate::support::fuse_fs::FuseFs;

@@ -10,8 +10,8 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time priority at the
-/// start, births of processes and their accounting, and pinned buffers of io_uring.
+/// Files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time priority at
+/// the start, births of processes and their accounting, and pinned buffers of io_uring.
 pub const USED: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)

@@ -1,12 +1,12 @@
 //! The slope of a series over time, robust against outliers, with an interval that allows for autocorrelation.
 //!
-//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has a level of its own, so
-//! that points of different loads are never held against each other. Two tests share the significance level:
+//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has a level of its own,
+//! so that points of different loads are never held against each other. Two tests share the significance level:
 //!
 //! * The slope against the scatter around it, with as many independent values as an autoregression of first order
 //!   leaves; its correlation is taken at the upper end of its interval. This is the test for stationary noise.
-//! * The growth from each of [`SEGMENTS`] parts of the time to the next, by Student's t. This holds for random walks too,
-//!   such as memory that is allocated and given back, and sees growth that is even but not quite straight.
+//! * The growth from each of [`SEGMENTS`] parts of the time to the next, by Student's t. This holds for random walks
+//!   too, such as memory that is allocated and given back, and sees growth that is even but not quite straight.
 
 use super::blocks::dependence;
 use super::{real, start, student};

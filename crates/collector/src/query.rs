@@ -218,8 +218,8 @@ impl Rows {
     }
 }
 
-/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended and
-/// its file is closed.
+/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended
+/// and its file is closed.
 ///
 /// The file is never created or changed. Works beside a collector that writes to the same file.
 pub async fn run(

@@ -4,8 +4,8 @@
 //! could make the collector take a gigabyte. Counting allocates nothing and follows the messages' own fields alone
 //! (`shapes.rs`, which the build writes).
 //!
-//! A message is decoded where its stream is read, on a thread of the runtime. While that takes a large one long, another
-//! thread takes that place, so that clocks are answered meanwhile.
+//! A message is decoded where its stream is read, on a thread of the runtime. While that takes a large one long,
+//! another thread takes that place, so that clocks are answered meanwhile.
 
 use prost::Message;
 use prost::bytes::Buf;
@@ -20,7 +20,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// batch has at most 1 MiB, and its smallest rows take some 10 bytes.
 pub const MAX_ENTRIES: usize = 1 << 17;
 
-/// Messages from here on are decoded beside the runtime; to change places wakes a thread, which smaller ones are not worth.
+/// Messages from here on are decoded beside the runtime; to change places wakes a thread, which smaller ones are not
+/// worth.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// Fields of a message that are messages, or repeated texts (`None`).

@@ -36,8 +36,8 @@ pub fn operations() -> String {
     format!("- open old\n{}- close old\n", each.collect::<String>())
 }
 
-/// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout makes
-/// the same calls, there are too few of them to be struck.
+/// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout
+/// makes the same calls, there are too few of them to be struck.
 pub const GROUPS: &[Group<Case>] = &[
     Group {
         scratch: Scratch::Apart,

@@ -92,8 +92,8 @@ impl Bed {
         });
     }
 
-    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up others for
-    /// a second too, and they go on.
+    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up
+    /// others for a second too, and they go on.
     pub fn until_told(&self, op: &str, what: &str) -> Row {
         until_true(&format!("a call hangs: {what}"), LIMIT, || {
             self.fs.hanging() == 1

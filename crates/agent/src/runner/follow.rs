@@ -1,8 +1,8 @@
 //! A running task's seconds, which follow mesh time as the session's estimate of it moves.
 //!
 //! A task begins on the mapping that it was armed with. Two clocks drift apart by up to 100 ppm, which is 9 s a day. So
-//! after its ramp the task's periods move on its own clock, each by at most [`MOST`], towards the newest estimate, and
-//! only by the part of the difference that the errors of both mappings cannot explain: an estimate over a busy path
+//! after its ramp the task's periods move on its own clock, each by at most [`MOST`], towards the newest estimate,
+//! and only by the part of the difference that the errors of both mappings cannot explain: an estimate over a busy path
 //! moves nothing within its error. After a gap (a machine that was paused or slept) the rest of the task moves to the
 //! new mapping at once. The instants of the seconds in mesh time stay whole seconds from the start: no second has two
 //! rows, and none is left out. The seconds of a pause are rows without an operation; where mesh time fell behind, one

@@ -366,8 +366,8 @@ mod tests {
     fn an_end_is_told_in_the_second_that_its_rows_are_in() {
         let map = map();
         let start = map.to_mesh(MonoNanos(10 * SECOND));
-        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second, and
-        // by 1 ms when all were.
+        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second,
+        // and by 1 ms when all were.
         let first_done = 13 * SECOND + 400_000 - 1_000;
         let ended = 20 * SECOND + 1_000_000 - 1_000;
         let maps = Maps {
@@ -389,8 +389,8 @@ mod tests {
         assert_eq!(row.skew_us, 5);
     }
 
-    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where the
-    /// period does, whatever the periods have moved by.
+    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where
+    /// the period does, whatever the periods have moved by.
     #[test]
     fn rows_are_whole_seconds_from_the_start_but_at_the_ramp() {
         let start = MeshMicros(1_700_000_000_123_456);

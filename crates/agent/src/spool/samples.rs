@@ -1,4 +1,5 @@
-//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
+//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and
+//! counted.
 //!
 //! A sample is dated when it arrives, by the mapping that dates the intervals of the running task ([`Dating`]), or when
 //! it leaves if mesh time is not known yet. A dropped sample leaves its counts as losses, and its daemons'

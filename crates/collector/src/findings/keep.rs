@@ -1,7 +1,7 @@
 //! Stores the findings of runs that have ended.
 //!
-//! A run without stored findings is due for computation. Late data, a merge and a database of an older version delete
-//! or lack the findings, so they take the same path as a run that has just ended.
+//! A run without stored findings is due for computation. Late data delete the findings of a run, and merged runs and
+//! those of an older version have none: they take the same path as a run that has just ended.
 
 use super::{FindingsError, of_run};
 use crate::model::RunId;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often is looked for runs without findings.
+/// Interval between two checks for runs without findings.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the findings of a run are not stored.

@@ -91,10 +91,11 @@ pub struct Report {
     /// Samples that agents had to drop during the run.
     #[serde(default)]
     pub losses: Vec<LossReport>,
-    /// Hosts whose samples of the run's end are missing: their usage in the last step ends at their last sample.
+    /// Hosts with missing samples of the run's end: their usage in the last step ends at their last sample.
     #[serde(default)]
     pub awaited: Vec<String>,
-    /// Other processes with much CPU time on the clients of steps whose workers lacked it, or whose tool was the limit.
+    /// Other processes with much CPU time on the clients of steps in which the workers lacked it, or the tool was the
+    /// limit.
     #[serde(default)]
     pub busy_others: Vec<BusyOther>,
     /// The rows of the sections that consist of a query only ([`queried`]), by their keys: fields of the document like

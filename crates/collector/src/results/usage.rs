@@ -236,7 +236,8 @@ mod tests {
         }
     }
 
-    /// A counter cannot move faster than all CPUs together: close to a reading the error is small, however much it moved.
+    /// A counter cannot move faster than all CPUs together: close to a reading the error is small, however much it
+    /// moved.
     #[test]
     fn the_error_is_bounded_by_the_distance_to_a_reading() {
         let points = [(0, 0), (1_000_000, 600_000)];

@@ -1,7 +1,8 @@
 //! The last sequence that was appended to a spool, beside its file.
 //!
-//! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after each
-//! append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is claimed.
+//! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after
+//! each append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is
+//! claimed.
 
 use crate::envelope::Sequence;
 use std::fs::{File, OpenOptions};

@@ -107,8 +107,8 @@ impl SpoolFile {
     }
 }
 
-/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is the
-/// first.
+/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is
+/// the first.
 fn merge(group: &mut Vec<Envelope>) -> Option<Vec<u8>> {
     let mut opened = Vec::with_capacity(group.len());
     for (place, envelope) in group.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The results in the reader's shape: per phase a few small tables whose rows and columns are matrix keys, modes, targets
-//! or numbers of clients, with repeats merged.
+//! The results in the reader's shape: per phase a few small tables whose rows and columns are matrix keys, modes,
+//! targets or numbers of clients, with repeats merged.
 //!
 //! Pure. [`phases`] chooses the shape from the differences between the steps, as iozone, bonnie++ or `time cp` would
 //! print it; [`Axes`] overrides it. A cell holds every figure of its steps; `lead` and `beside` select the ones that
