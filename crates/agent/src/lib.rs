@@ -55,7 +55,7 @@ use wire::reply::Hello;
 /// Time limit for the tasks to end when the agent is stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Poll interval of an agent that stops as soon as it has no task.
-const IDLE_LOOK: Duration = Duration::from_millis(200);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Poll interval for free space of an agent that starts on a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// Time limit for the collector to take the rest of the spool.
@@ -65,7 +65,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The configuration is invalid, whatever the mesh does.
-    #[error("the agent's configuration cannot work")]
+    #[error("invalid agent configuration")]
     Config {
         /// The first mistake.
         #[source]
@@ -88,7 +88,7 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// The kernel does not report a fact about this host that the mesh needs.
-    #[error("look at this host")]
+    #[error("read facts about this host")]
     Host {
         /// The missing fact.
         #[source]
@@ -116,7 +116,7 @@ pub enum AgentError {
         source: SessionError,
     },
     /// A defect: a part of the agent panicked. The log names the place.
-    #[error("a part of the agent has died; this is a defect, and the log says where")]
+    #[error("a part of the agent panicked; this is a defect, and the log shows where")]
     Died,
 }
 
@@ -286,7 +286,7 @@ async fn open_state(
 async fn idle(runner: &Runner, shutdown: &CancellationToken) {
     shutdown.cancelled().await;
     while !runner.held().await.is_empty() {
-        tokio::time::sleep(IDLE_LOOK).await;
+        tokio::time::sleep(IDLE_POLL_INTERVAL).await;
     }
 }
 
@@ -347,7 +347,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         pid: i32::try_from(std::process::id()).unwrap_or(0),
         daemon_rules: config.daemon_rules.clone(),
         sample_always: config.sample_always,
-        state_directory: state.place().to_owned(),
+        state_directory: state.device_and_inode().to_owned(),
         started: state.locked_at(),
     }
 }

@@ -167,7 +167,7 @@ impl Runner {
 
 async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
     loop {
-        let next = [slots.next_lease(), slots.next_look()]
+        let next = [slots.next_lease(), slots.next_poll()]
             .into_iter()
             .flatten()
             .min();
@@ -176,7 +176,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             () = until(next) => None,
         };
         // First of all: the requests below may end the task that was frozen.
-        slots.look(MonoNanos::now());
+        slots.poll(MonoNanos::now());
         slots.end_hours();
         slots.date_events();
         let Some(request) = request else {

@@ -42,7 +42,7 @@ pub enum SessionError {
     AlreadyThere { collector: String, message: String },
     #[error("the collector at {collector} does not take this agent: {message}")]
     Refused { collector: String, message: String },
-    #[error("the agent cannot show the collector at {collector} who it is")]
+    #[error("the agent cannot authenticate itself to the collector at {collector}")]
     Identity {
         collector: String,
         #[source]

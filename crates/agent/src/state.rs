@@ -98,7 +98,7 @@ impl StateDir {
         let lock = lock(&path)?;
         let locked_at = MonoNanos::now();
         let uid = uid(&path)?;
-        let facts = fs::metadata(&path).map_err(io_error("look at", &path))?;
+        let facts = fs::metadata(&path).map_err(io_error("examine", &path))?;
         Ok(Self {
             path,
             uid,
@@ -110,7 +110,7 @@ impl StateDir {
 
     /// Its device and inode, which differ from those of a copy.
     #[must_use]
-    pub fn place(&self) -> &str {
+    pub fn device_and_inode(&self) -> &str {
         &self.place
     }
 
@@ -218,7 +218,7 @@ fn make(path: &Path) -> Result<(), StateError> {
 /// Checks that the directory belongs to this user and that it is empty or an agent's, then removes other users' access.
 /// Other directories keep their permissions. A directory that others could write to may contain their files.
 fn own(path: &Path) -> Result<(), StateError> {
-    let found = fs::metadata(path).map_err(io_error("look at", path))?;
+    let found = fs::metadata(path).map_err(io_error("examine", path))?;
     let own = rustix::process::geteuid().as_raw();
     if found.uid() != own {
         return Err(StateError::OfAnother {

@@ -15,13 +15,13 @@ use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures,
 use benchmesh_workloads::histogram::Blob;
 
 /// The longest text that a record carries, in bytes; the rest is cut.
-pub const MOST_TEXT_BYTES: usize = 4096;
+pub const MAX_TEXT_BYTES: usize = 4096;
 
 /// Cuts a text to the length limit of a record, at a character boundary.
 #[must_use]
 pub fn clipped(mut text: String) -> String {
-    if text.len() > MOST_TEXT_BYTES {
-        let end = (0..=MOST_TEXT_BYTES)
+    if text.len() > MAX_TEXT_BYTES {
+        let end = (0..=MAX_TEXT_BYTES)
             .rev()
             .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn texts_are_cut_at_a_characters_end() {
         assert_eq!(clipped("short".to_owned()), "short");
-        let long = clipped(format!("{}\u{e9}tail", "x".repeat(MOST_TEXT_BYTES - 1)));
-        assert_eq!(long.len(), MOST_TEXT_BYTES - 1);
+        let long = clipped(format!("{}\u{e9}tail", "x".repeat(MAX_TEXT_BYTES - 1)));
+        assert_eq!(long.len(), MAX_TEXT_BYTES - 1);
     }
 }

@@ -71,7 +71,7 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    #[error("a stored histogram stands in the way: cannot {doing}")]
+    #[error("a stored histogram is invalid: cannot {doing}")]
     Histogram {
         doing: &'static str,
         #[source]
@@ -117,7 +117,7 @@ impl StoreError {
     fn kind(&self) -> SqliteErrorKind {
         match self {
             Self::Sql { source, .. } => SqliteErrorKind::of(source),
-            Self::Row { source, .. } => SqliteErrorKind::of_row(source),
+            Self::Row { source, .. } => SqliteErrorKind::from_row(source),
             Self::Full { .. } => SqliteErrorKind::Full,
             _ => SqliteErrorKind::Rows,
         }
@@ -143,7 +143,7 @@ impl StoreError {
             SqliteErrorKind::ReadOnly | SqliteErrorKind::CannotOpen => {
                 "make its file and directory writable again"
             }
-            _ => "look at its disk and the kernel's log",
+            _ => "check its disk and the kernel's log",
         }
     }
 
@@ -204,7 +204,7 @@ impl SqliteErrorKind {
         Self::of_code(code)
     }
 
-    fn of_row(error: &rusqlite::Error) -> Self {
+    fn from_row(error: &rusqlite::Error) -> Self {
         match error {
             rusqlite::Error::SqliteFailure(failure, _) => Self::of_code(failure.extended_code),
             _ => Self::Rows,

@@ -236,7 +236,7 @@ pub async fn run(
     let (columns_out, columns) = oneshot::channel();
     let (rows_out, batches) = mpsc::channel(BUFFERED_BATCHES);
     let (error_out, mut error) = oneshot::channel();
-    let job = execute::Job {
+    let job = execute::QueryJob {
         path: path.to_owned(),
         sql: sql.to_owned(),
         limits,

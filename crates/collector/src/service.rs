@@ -106,11 +106,11 @@ pub enum CollectorError {
     #[error("cannot tell mesh time")]
     Clock { source: ClockError },
     #[error(
-        "the database's writer died, and nothing more could be stored; look at the log, and start the collector again"
+        "the database's writer died, and nothing more could be stored; read the log, and start the collector again"
     )]
     Writer,
     #[error(
-        "the scheduler died; look at the log, and start the collector again: it goes on with the run"
+        "the scheduler died; read the log, and start the collector again: it continues the run"
     )]
     Scheduler,
     #[error("the server ended")]

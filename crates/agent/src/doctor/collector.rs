@@ -20,7 +20,7 @@ const DAY_S: u64 = 86_400;
 /// Looks at the certificate and at the collector.
 pub async fn examine_collector(config: &AgentConfig) -> Vec<Finding> {
     let (certificate, own) = certificate(config);
-    vec![certificate, way(config, own.as_ref()).await]
+    vec![certificate, connection(config, own.as_ref()).await]
 }
 
 /// The agent's own credentials, else those that a collector of the same user has left.
@@ -95,7 +95,7 @@ fn judge(own: &Credentials, name: &str, join: &str) -> Finding {
     )
 }
 
-async fn way(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
+async fn connection(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
     const CHECK: &str = "collector";
     let address = &config.collector;
     let remedy = "start the collector, correct --collector, or open the port on the way";

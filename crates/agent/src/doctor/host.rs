@@ -154,7 +154,7 @@ pub(super) fn cpu_counter(source: &str) -> Finding {
             "clock-source",
             "tsc: a worker reads its clock without the kernel",
         ),
-        "" => Finding::ok("clock-source", "not told by this kernel"),
+        "" => Finding::ok("clock-source", "not reported by this kernel"),
         other if cfg!(target_arch = "x86_64") => Finding::warn(
             "clock-source",
             format!("{other}: each reading of a worker's clock asks the kernel"),

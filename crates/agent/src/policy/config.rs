@@ -129,7 +129,9 @@ impl FromStr for Memory {
         match text.parse::<Bytes>() {
             Ok(Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
             Ok(_) => Err("without memory there is no load; write a size such as 4g".to_owned()),
-            Err(error) => Err(format!("{error}, or a share of what is free, such as 50%")),
+            Err(error) => Err(format!(
+                "{error}, or a share of the free memory, such as 50%"
+            )),
         }
     }
 }

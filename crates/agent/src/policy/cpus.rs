@@ -6,7 +6,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const THREADS_PER_CPU: u32 = 16;
-const LEAST_THREADS: u32 = 64;
+const MIN_THREADS: u32 = 64;
 
 /// Enough to keep a storage system busy, and not enough to bring a host down.
 pub(super) fn default_threads() -> u32 {
@@ -14,7 +14,7 @@ pub(super) fn default_threads() -> u32 {
     u32::try_from(cpus)
         .unwrap_or(u32::MAX)
         .saturating_mul(THREADS_PER_CPU)
-        .max(LEAST_THREADS)
+        .max(MIN_THREADS)
 }
 
 /// Confines the calling thread to the last `count` of its CPUs: the first ones serve most interrupts.
@@ -51,7 +51,7 @@ mod tests {
             inherits.join().unwrap()
         });
         assert_eq!(count.join().unwrap(), 1);
-        assert!(default_threads() >= LEAST_THREADS);
+        assert!(default_threads() >= MIN_THREADS);
     }
 
     #[test]

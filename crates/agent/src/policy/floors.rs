@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// Poll interval: long enough to be no load for a network file system.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An amount, or a share of the file system's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Floors {
         let floors = *self;
         let (stop, stopped) = sync_channel::<()>(0);
         let work = move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if let Err(denial) = floors.check(free()) {
                     return breached(denial);
                 }
@@ -268,18 +268,18 @@ mod tests {
             space: Floor::Amount(space),
             inodes: Floor::Amount(0),
         };
-        let (sender, news) = sync_channel(1);
+        let (sender, messages) = sync_channel(1);
         let watch = floors(u64::MAX)
             .watch(free.clone(), move |denial| sender.send(denial.key).unwrap())
             .unwrap();
-        assert_eq!(news.recv(), Ok("free-space"));
+        assert_eq!(messages.recv(), Ok("free-space"));
         drop(watch);
-        let (sender, news) = sync_channel::<&str>(1);
+        let (sender, messages) = sync_channel::<&str>(1);
         let watch = floors(0)
             .watch(free, move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         drop(watch);
         // The thread has ended without a message.
-        assert!(news.recv().is_err());
+        assert!(messages.recv().is_err());
     }
 }

@@ -15,7 +15,7 @@ const CONTROL: &str = "/proc/sys/vm/drop_caches";
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
 /// The shortest steps drop caches at each start; no plan does so twice a second.
-pub(super) const MOST_DROPS: usize = 120;
+pub(super) const MAX_DROPS: usize = 120;
 
 /// The answer of an agent that was not started with `--allow-drop-caches`.
 #[must_use]

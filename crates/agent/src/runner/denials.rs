@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const MOST_PER_MINUTE: usize = 32;
+const MAX_PER_MINUTE: usize = 32;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Of a text, in bytes.
-const MOST_TEXT: usize = 400;
+const MAX_TEXT: usize = 400;
 
 /// Texts logged within the last minute.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl DenialLog {
             return;
         }
         let clean = refusal.message.replace(|char: char| char.is_control(), " ");
-        let denial = cut(clean, MOST_TEXT);
+        let denial = cut(clean, MAX_TEXT);
         match self.line(&denial, Instant::now()) {
             Line::Log => tracing::warn!("a command of the collector was refused: {denial}"),
             Line::LogAsLast => tracing::warn!(
@@ -47,12 +47,12 @@ impl DenialLog {
     fn line(&self, denial: &str, now: Instant) -> Line {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|_, at| now.saturating_duration_since(*at) < MINUTE);
-        if logged.len() >= MOST_PER_MINUTE || logged.contains_key(denial) {
+        if logged.len() >= MAX_PER_MINUTE || logged.contains_key(denial) {
             return Line::Omit;
         }
         logged.insert(denial.to_owned(), now);
         match logged.len() {
-            MOST_PER_MINUTE => Line::LogAsLast,
+            MAX_PER_MINUTE => Line::LogAsLast,
             _ => Line::Log,
         }
     }

@@ -1,7 +1,7 @@
 //! A running task's seconds, which follow mesh time as the session's estimate of it moves.
 //!
 //! A task begins on the mapping that it was armed with. Two clocks drift apart by up to 100 ppm, which is 9 s a day. So
-//! after its ramp the task's periods move on its own clock, each by at most [`MOST`], towards the newest estimate,
+//! after its ramp the task's periods move on its own clock, each by at most [`MAX_STEP`], towards the newest estimate,
 //! and only by the part of the difference that the errors of both mappings cannot explain: an estimate over a busy path
 //! moves nothing within its error. After a gap (a machine that was paused or slept) the rest of the task moves to the
 //! new mapping at once. The instants of the seconds in mesh time stay whole seconds from the start: no second has two
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum correction per second: five times a poor crystal's drift, and too little to be seen in the second's counts.
-const MOST: Duration = Duration::from_micros(500);
+const MAX_STEP: Duration = Duration::from_micros(500);
 
 /// After seconds without an interval, apply the correction of up to this many at once (at most 50 ms): a load of one
 /// operation in some minutes keeps up with the drift, and each second stays one row.
-const MOST_SECONDS: u64 = 100;
+const MAX_SECONDS: u64 = 100;
 
 /// Moves the seconds of a task.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl Follow {
     }
 
     fn slew(&self, newest: MeshMap, seconds: u64, now: MonoNanos) {
-        let seconds = i64::try_from(seconds.min(MOST_SECONDS)).unwrap_or(1);
-        let most = i64::try_from(MOST.as_nanos()).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(seconds.min(MAX_SECONDS)).unwrap_or(1);
+        let most = i64::try_from(MAX_STEP.as_nanos()).unwrap_or(i64::MAX);
         let most = most.saturating_mul(seconds);
         let off = self.map().later_by_ns(newest);
         let errors = newest.error_ns(now);
@@ -304,7 +304,7 @@ mod tests {
         for second in 10..13 {
             follow.ended(second, MonoNanos(second * SECOND));
         }
-        let moved = 3 * i64::try_from(MOST.as_nanos()).unwrap();
+        let moved = 3 * i64::try_from(MAX_STEP.as_nanos()).unwrap();
         assert_eq!(shift.get().abs(), moved);
     }
 }

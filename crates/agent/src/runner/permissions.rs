@@ -24,7 +24,7 @@ pub struct Permissions {
 }
 
 /// Receiving ends take ports of the kernel's choice; lower ports belong to services, which no link should reach.
-const LEAST_PEER_PORT: u16 = 1024;
+const MIN_PEER_PORT: u16 = 1024;
 
 /// Tasks that were dropped end their threads within this, unless these hang.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
@@ -97,11 +97,11 @@ impl Permissions {
         self.policy.check_workload(&prepare.workload)?;
         if let Some((address, _)) = &prepare.peer {
             self.policy.check_peer(address.ip())?;
-            if address.port() < LEAST_PEER_PORT {
+            if address.port() < MIN_PEER_PORT {
                 return Err(Refusal::new(
                     RefusalKind::NotAllowed,
                     format!(
-                        "{address} is no receiving end of a link: those have ports from {LEAST_PEER_PORT} on"
+                        "{address} is no receiving end of a link: those have ports from {MIN_PEER_PORT} on"
                     ),
                 ));
             }

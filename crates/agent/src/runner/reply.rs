@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Progress is reported at most this often.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Destination of the reply to one command.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl ProgressReporter {
         let now = Instant::now();
         if state
             .1
-            .is_some_and(|last| now.duration_since(last) < PROGRESS_EVERY)
+            .is_some_and(|last| now.duration_since(last) < PROGRESS_INTERVAL)
         {
             return;
         }

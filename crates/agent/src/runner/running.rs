@@ -123,7 +123,7 @@ impl Running {
                     TaskEvent::Interval(interval) => {
                         Row::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
-                    TaskEvent::Stall(news) => Row::Event(events.stall(&news)),
+                    TaskEvent::Stall(stall) => Row::Event(events.stall(&stall)),
                     TaskEvent::LoadOver => return,
                 };
                 // A closed spool takes nothing: the agent is shutting down.
@@ -179,7 +179,7 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
         cpu_system_us: None,
         harness_ns_per_op: 0,
         wait_cpu_us: None,
-        error: "the task's own thread panicked; the agent's log says where".to_owned(),
+        error: "the task's own thread panicked; the agent's log shows where".to_owned(),
         errors: Vec::new(),
     };
     Ended {

@@ -17,7 +17,7 @@ mod run;
 mod stuck;
 mod threads;
 
-use super::caches::MOST_DROPS;
+use super::caches::MAX_DROPS;
 use super::claimed_task::ClaimedTask;
 use super::denials::DenialLog;
 use super::per_minute::PerMinute;
@@ -44,7 +44,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 /// Upper limit of marks: the shortest steps ask for two each, and each is a sample of the whole host.
-const MOST_MARKS: usize = 3000;
+const MAX_MARKS: usize = 3000;
 
 /// One task.
 struct Slot {
@@ -107,8 +107,8 @@ pub(super) struct Slots {
     surveys: Arc<AtomicUsize>,
     denials: Arc<DenialLog>,
     stopping: Vec<oneshot::Sender<()>>,
-    /// When the clock was last looked at, while a load runs.
-    looked: Option<MonoNanos>,
+    /// When the clock was last polled at, while a load runs.
+    polled: Option<MonoNanos>,
     reported_conflicts: BTreeSet<String>,
     /// Directories that this agent has made for runs, with the position that was acked before.
     made: BTreeMap<RunPath, Sequence>,
@@ -127,12 +127,12 @@ impl Slots {
             receivers: Receivers::default(),
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
-            recent_drops: Arc::new(PerMinute::new(MOST_DROPS)),
-            recent_marks: PerMinute::new(MOST_MARKS),
+            recent_drops: Arc::new(PerMinute::new(MAX_DROPS)),
+            recent_marks: PerMinute::new(MAX_MARKS),
             surveys: Arc::default(),
             denials: Arc::default(),
             stopping: Vec::new(),
-            looked: None,
+            polled: None,
             reported_conflicts: BTreeSet::new(),
             made: BTreeMap::new(),
             undated: Vec::new(),
@@ -242,7 +242,7 @@ impl Slots {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
                 RefusalKind::NotAllowed,
-                format!("this agent takes samples on demand at most {MOST_MARKS} times a minute"),
+                format!("this agent takes samples on demand at most {MAX_MARKS} times a minute"),
             ));
         }
         let now = MonoNanos::now();

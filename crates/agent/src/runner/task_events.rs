@@ -15,8 +15,8 @@ pub(super) struct TaskEvents {
 
 impl TaskEvents {
     /// The event of an operation without progress, or of its later progress or end.
-    pub(super) fn stall(&self, news: &StallEvent) -> Event {
-        match news {
+    pub(super) fn stall(&self, stall: &StallEvent) -> Event {
+        match stall {
             StallEvent::Begun(stall) => self.event(
                 stall,
                 Severity::Warning,

@@ -23,13 +23,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// How long a row waits for others.
-const FLUSH_EVERY: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after an error of the disk.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Batches in one transaction: some 4 MiB of memory.
 const AT_ONCE: usize = 8;
 /// A batch is set aside after this many consecutive refusals.
-const MOST_REFUSALS: u32 = 3;
+const MAX_REFUSALS: u32 = 3;
 /// Kind of the events about a database that was restored from an older copy.
 const RESTORED: &str = "database-restored";
 
@@ -226,7 +226,7 @@ impl SpoolActor {
         let vanished = self.set.vanished(&mesh, &stored, &self.acked_of);
         if vanished > 0 {
             self.take_all(entries);
-            let undelivered = self.set.give_up(&mesh, &self.acked_of).await?;
+            let undelivered = self.set.retire_mesh(&mesh, &self.acked_of).await?;
             for batch in self.pending.batches() {
                 self.ledger
                     .add(self.set.current(), Sequence(u64::MAX), batch);
@@ -344,7 +344,7 @@ impl SpoolActor {
             RunUid::default(),
             "spool-writable",
             format!(
-                "the disk of this agent's state directory takes what is measured again; it took nothing for {} s",
+                "the disk of this agent's state directory accepts writes again; it refused them for {} s",
                 blocked.as_secs()
             ),
             json!({"blocked_us": u64::try_from(blocked.as_micros()).unwrap_or(u64::MAX)}).to_string(),
@@ -435,7 +435,7 @@ impl SpoolActor {
             return;
         };
         self.refusals += 1;
-        if self.refusals < MOST_REFUSALS {
+        if self.refusals < MAX_REFUSALS {
             return;
         }
         self.refusals = 0;
@@ -450,7 +450,7 @@ impl SpoolActor {
     fn flush_soon(&mut self) {
         if self.flush_at.is_none() {
             let now = Instant::now();
-            let due = self.flushed.map_or(now, |flushed| flushed + FLUSH_EVERY);
+            let due = self.flushed.map_or(now, |flushed| flushed + FLUSH_INTERVAL);
             self.flush_at = Some(due.max(now));
         }
     }
@@ -487,11 +487,11 @@ impl SpoolActor {
                     self.blocked_now.send_replace(Some(MonoNanos::now()));
                     tracing::warn!(
                         error = %error_chain(&error),
-                        "the spool cannot be written: what is measured stays in memory, and samples are lost when that \
+                        "the spool cannot be written: measurements stay in memory, and samples are lost when that \
                          is full; make room in the state directory"
                     );
                 }
-                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+                self.flush_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -509,7 +509,7 @@ impl SpoolActor {
             }
             Err(error) => {
                 tracing::error!(error = %error_chain(&error), "no new spool can be made");
-                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+                self.flush_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -603,7 +603,7 @@ impl SpoolActor {
         {
             let rows = self
                 .wall
-                .look(&window.mesh, &estimate, MonoNanos::now(), reading);
+                .check(&window.mesh, &estimate, MonoNanos::now(), reading);
             if !rows.is_empty() {
                 for row in rows {
                     self.pending.push(row, None);

@@ -70,7 +70,7 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
 }
 
 /// The rest of a batch that is given up. The batch covers `batches` sequences.
-pub(super) fn give_up(batch: Batch, batches: u64) -> Batch {
+pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
     let mut left = Batch::default();
     let span = batch.span();
     let operations = batch

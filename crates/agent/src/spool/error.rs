@@ -14,7 +14,7 @@ pub enum SpoolError {
     },
     #[error("{} is not a spool of this agent's version: {why}", path.display())]
     NotASpool { path: PathBuf, why: String },
-    #[error("{}: what it says about itself was damaged on the disk", path.display())]
+    #[error("{}: its header was damaged on the disk", path.display())]
     DamagedHeader { path: PathBuf },
     #[error("remove the drained spool {}", path.display())]
     Remove {

@@ -29,7 +29,7 @@ use std::time::Duration;
 use transaction::transaction;
 
 /// Bytes of refused batches that a spool keeps for inspection. The oldest are removed beyond it.
-const MOST_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+const MAX_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 
 /// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, so that merging
 /// and sending meet.
@@ -310,7 +310,7 @@ impl SpoolFile {
                        SELECT sequence FROM (SELECT sequence, sum(length(body)) OVER (ORDER BY sequence DESC) AS kept \
                        FROM refused) WHERE kept > ?)";
             sqlx::query(sql)
-                .bind(MOST_REFUSED_BYTES)
+                .bind(MAX_REFUSED_BYTES)
                 .execute(&mut *connection)
                 .await?;
             Ok(freed)

@@ -7,9 +7,9 @@ use crate::telemetry::{Batch, RunUid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Runs that are remembered, of each spool.
-const MOST_RUNS: usize = 32;
+const MAX_RUNS: usize = 32;
 /// Stretches of a run; one batch each, until there are more.
-const MOST_STRETCHES: usize = 512;
+const MAX_STRETCHES: usize = 512;
 
 /// Batches with rows of a run, and the operations in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Ledger {
         if let Some(run) = self.runs.iter_mut().find(known) {
             return run.add(sequence, operations);
         }
-        if self.runs.len() >= MOST_RUNS {
+        if self.runs.len() >= MAX_RUNS {
             self.runs.pop_front();
         }
         let mut run = OfRun {
@@ -162,7 +162,7 @@ impl OfRun {
                 counts,
             }),
         }
-        if self.stretches.len() > MOST_STRETCHES {
+        if self.stretches.len() > MAX_STRETCHES {
             self.width *= 2;
             let pairs = self.stretches.chunks(2).filter_map(|pair| {
                 let (first, rest) = pair.split_first()?;
@@ -249,7 +249,7 @@ mod tests {
         for sequence in 1..=100_000 {
             ledger.add(spool, Sequence(sequence), &batch("long", 1));
         }
-        assert!(ledger.runs[0].stretches.len() <= MOST_STRETCHES);
+        assert!(ledger.runs[0].stretches.len() <= MAX_STRETCHES);
         let stored = HashMap::from([(spool, Sequence(50_000))]);
         let acked = HashMap::from([(spool, Sequence(u64::MAX))]);
         let lost = ledger.take_lost(&stored, &acked)[0].1;
@@ -258,6 +258,6 @@ mod tests {
         for run in 0..100 {
             ledger.add(spool, Sequence(run + 1), &batch(&format!("run {run}"), 1));
         }
-        assert_eq!(ledger.runs.len(), MOST_RUNS);
+        assert_eq!(ledger.runs.len(), MAX_RUNS);
     }
 }

@@ -28,11 +28,11 @@ pub(super) struct Found {
 }
 
 /// Maximum number of files that hold only refused batches, kept for inspection. Further ones are removed.
-const MOST_REFUSED_FILES: usize = 8;
+const MAX_REFUSED_FILES: usize = 8;
 
 /// Merges batches, then gives some up, until the file has at most `most` bytes. Returns its size and the number of
 /// batches given up.
-pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
+pub(super) async fn shrink_file(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
     let mut file = SpoolFile::open(path).await?;
     while file.used_bytes().await? > most && file.compact().await?.is_some() {}
     let mut given_up = 0;
@@ -58,10 +58,10 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let mut found = Found::default();
     let mut refused = Vec::new();
     for id in ids {
-        match look(state, id).await {
-            Ok(Looked::Old(old)) => found.old.push(*old),
-            Ok(Looked::OnlyRefused { ordinal, path }) => refused.push((ordinal, path)),
-            Ok(Looked::Nothing) => {}
+        match examine(state, id).await {
+            Ok(Examined::Old(old)) => found.old.push(*old),
+            Ok(Examined::OnlyRefused { ordinal, path }) => refused.push((ordinal, path)),
+            Ok(Examined::Nothing) => {}
             Err(error) => {
                 tracing::error!(error = %error_chain(&error), "an old spool cannot be read and is left alone");
                 found.unreadable.push(id);
@@ -73,7 +73,7 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let mut bytes: u64 = refused.iter().map(|(_, path)| size(path)).sum();
     let mut files = refused.len();
     for (_, path) in refused {
-        if files <= MOST_REFUSED_FILES && bytes <= most_refused {
+        if files <= MAX_REFUSED_FILES && bytes <= most_refused {
             break;
         }
         (files, bytes) = (files - 1, bytes.saturating_sub(size(&path)));
@@ -84,7 +84,7 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     found
 }
 
-enum Looked {
+enum Examined {
     Old(Box<Old>),
     OnlyRefused {
         ordinal: i64,
@@ -94,10 +94,10 @@ enum Looked {
     Nothing,
 }
 
-async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
+async fn examine(state: &StateDir, id: Uuid) -> Result<Examined, SpoolError> {
     let path = state.spool_path(id);
     if is_stub(&path) {
-        return remove_files(&path).map(|()| Looked::Nothing);
+        return remove_files(&path).map(|()| Examined::Nothing);
     }
     let mut file = SpoolFile::open(&path).await?;
     let lost_tail = file.last() > file.acked();
@@ -105,9 +105,9 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         if file.has_refused().await? {
             let ordinal = file.ordinal();
             file.close().await?;
-            return Ok(Looked::OnlyRefused { ordinal, path });
+            return Ok(Examined::OnlyRefused { ordinal, path });
         }
-        return file.remove().await.map(|()| Looked::Nothing);
+        return file.remove().await.map(|()| Examined::Nothing);
     }
     if file.mesh().is_none() {
         // Nothing is appended before the agent has attached. Without a mesh in the header, the record of it was lost,
@@ -127,7 +127,7 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         acked: file.acked(),
     };
     file.close().await?;
-    Ok(Looked::Old(Box::new(old)))
+    Ok(Examined::Old(Box::new(old)))
 }
 
 /// Left by a start that ended before its spool was complete: it has no table, and nothing was appended. A write-ahead

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 /// A batch is sealed at this many bytes: half of the wire's limit, so that a row of any size still fits.
-const SEAL_BYTES: usize = crate::wire::batch::MOST_BYTES / 2;
+const SEAL_BYTES: usize = crate::wire::batch::MAX_BYTES / 2;
 
 /// Upper bound of rows in memory, in bytes, while the disk takes nothing.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// One batch, and the callers that wait for it.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Pending {
 
     /// Whether more rows are accepted.
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < MOST_BYTES
+        self.bytes < MAX_BYTES
     }
 
     /// The batches to append, oldest first.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// A minute of 300 daemons at 1 Hz, or a few MiB.
-const MOST_ROWS: usize = 20_000;
+const MAX_ROWS: usize = 20_000;
 
 /// A handle on the queue; both ends use the same.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ impl Samples {
         queue.rows += rows(&sampled);
         queue.awaited |= sampled.awaited;
         queue.waiting.push_back(Waiting { sampled, map });
-        while queue.rows > MOST_ROWS && queue.waiting.len() > 1 {
+        while queue.rows > MAX_ROWS && queue.waiting.len() > 1 {
             queue.give_up_oldest();
         }
         drop(queue);
@@ -455,7 +455,7 @@ mod tests {
     fn the_oldest_are_given_up_and_counted() {
         let samples = Samples::default();
         for second in 0..10 {
-            samples.push(sampled(second, MOST_ROWS / 5));
+            samples.push(sampled(second, MAX_ROWS / 5));
         }
         let (mut kept, mut lost, mut seen) = (0, 0, 0);
         for row in samples.take(map()) {
@@ -470,7 +470,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(kept + lost, 10 * MOST_ROWS as u64 / 5);
+        assert_eq!(kept + lost, 10 * MAX_ROWS as u64 / 5);
         assert!(lost > 0 && kept > 0 && seen > 0);
         assert!(samples.take(map()).is_empty());
     }

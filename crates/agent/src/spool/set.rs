@@ -66,7 +66,7 @@ impl SpoolSet {
             limited_to: 0,
             appends: 0,
         };
-        set.shorten_old().await;
+        set.shrink_old().await;
         set.limit_current().await?;
         Ok(set)
     }
@@ -119,7 +119,7 @@ impl SpoolSet {
 
     /// Keeps all spools of this mesh aside and begins a new one, because their database is gone. Returns the
     /// undelivered part.
-    pub(super) async fn give_up(
+    pub(super) async fn retire_mesh(
         &mut self,
         mesh: &str,
         acked: &HashMap<SpoolId, Sequence>,
@@ -259,7 +259,7 @@ impl SpoolSet {
         let id = file.id();
         match file.after(self.read).await {
             Ok(None) => {
-                if let Err(error) = put_away(file).await {
+                if let Err(error) = retire(file).await {
                     tracing::warn!(spool = %id, error = %error_chain(&error), "a drained spool cannot be removed");
                 }
                 self.old.retain(|old| old.id != id);
@@ -401,14 +401,14 @@ impl SpoolSet {
         }
         self.limited_to = 0;
         if self.draining.is_none() {
-            self.shorten_old().await;
+            self.shrink_old().await;
         }
         self.limit_current().await
     }
 }
 
 /// Removes a drained spool, unless it holds refused batches that a person may want to inspect.
-async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
+async fn retire(mut file: SpoolFile) -> Result<(), SpoolError> {
     if file.has_refused().await? {
         tracing::warn!(spool = %file.id(), "a drained spool is kept: the collector has refused some of its batches");
         return file.close().await;

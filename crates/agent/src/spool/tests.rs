@@ -463,7 +463,7 @@ fn of_a_daemon_two_descriptions_stay() {
     assert_eq!(seconds(&merged, 7), [0, 9]);
     assert_eq!(seconds(&merged, 8), [0, 9]);
     // Later samples may be of a daemon that has not ended.
-    let left = super::compact::give_up(merged, 10);
+    let left = super::compact::reduce_to_losses(merged, 10);
     assert_eq!(seconds(&left, 7), [0]);
     assert_eq!(seconds(&left, 8), [0, 9]);
     assert_eq!(left.losses[0].rows, 10);

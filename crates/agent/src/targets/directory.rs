@@ -134,7 +134,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.allowed = true;
             facts.problem = match source.kind() {
                 std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-                _ => format!("cannot be looked at: {source}"),
+                _ => format!("cannot be examined: {source}"),
             };
             return facts;
         }
@@ -188,7 +188,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
 fn problem(path: &Path, wanted: Use) -> Option<String> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) => return Some(format!("cannot be looked at: {error}")),
+        Err(error) => return Some(format!("cannot be examined: {error}")),
     };
     let (rights, what) = match (wanted, metadata.is_dir()) {
         (Use::Target, false) => return Some("is not a directory".to_owned()),

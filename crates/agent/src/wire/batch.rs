@@ -16,7 +16,7 @@ use prost::Message;
 use samples::{daemon_samples, daemon_seen, disk_sample, host_sample, net_sample};
 
 /// Size limit of a batch, which leaves room for its spool and sequences.
-pub const MOST_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
+pub const MAX_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
 
 /// Bytes or a message of the wrong form.
 #[derive(Debug, thiserror::Error)]

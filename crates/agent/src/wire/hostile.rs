@@ -30,11 +30,11 @@ fn messages() -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn heard(body: v1::collector_message::Body) -> Result<Incoming, String> {
+fn parsed(body: v1::collector_message::Body) -> Result<Incoming, String> {
     let message = v1::CollectorMessage { body: Some(body) };
     match Incoming::try_from(message) {
         Ok(Incoming::BadCommand { error, .. }) | Err(error) => Err(error.to_string()),
-        Ok(heard) => Ok(heard),
+        Ok(parsed) => Ok(parsed),
     }
 }
 
@@ -86,7 +86,7 @@ fn texts_and_times_without_a_bound_are_refused() {
         }))
     };
     for sound in [welcome(&|_| ()), rule(&|_| ()), lease(7)] {
-        heard(sound).unwrap();
+        parsed(sound).unwrap();
     }
     for (refused, field) in [
         (
@@ -109,7 +109,7 @@ fn texts_and_times_without_a_bound_are_refused() {
         (rule(&|it| it.comm = "a\nb".to_owned()), "daemon_rules"),
         (lease(8), "lease_us"),
     ] {
-        let why = heard(refused).unwrap_err();
+        let why = parsed(refused).unwrap_err();
         assert!(why.contains(field), "{why} does not name {field}");
     }
 }
@@ -120,8 +120,8 @@ fn damaged_commands_are_understood_or_refused() {
     assert!(messages.len() > 8);
     for bytes in &messages {
         let message = v1::CollectorMessage::decode(bytes.as_slice()).unwrap();
-        let heard = Incoming::try_from(message).unwrap();
-        assert!(!matches!(heard, Incoming::BadCommand { .. }), "{heard:?}");
+        let parsed = Incoming::try_from(message).unwrap();
+        assert!(!matches!(parsed, Incoming::BadCommand { .. }), "{parsed:?}");
     }
     withstands(damaged(messages, 64 << 10), 32 << 20, |bytes| {
         let Ok(message) = v1::CollectorMessage::decode(bytes.as_slice()) else {

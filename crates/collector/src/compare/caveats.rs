@@ -7,7 +7,7 @@ use crate::results::{Flag, FlagRow, VerdictEffect};
 use std::collections::BTreeSet;
 
 /// Events of one side that are named; the rest is counted.
-const EVENTS_SAID: usize = 2;
+const MAX_EVENTS_LISTED: usize = 2;
 /// Characters of an event's message.
 const MESSAGE: usize = 90;
 
@@ -124,16 +124,16 @@ fn weakening(group: &Group) -> Vec<&'static str> {
 
 /// `while cephfs ran: ceph-fuse on e2 has ended`.
 fn events(group: &Group, side: &Side) -> Option<String> {
-    let mut said: Vec<&str> = Vec::new();
+    let mut distinct: Vec<&str> = Vec::new();
     let all = group.repeats.iter().flat_map(|cell| &cell.events);
     let mut count = 0;
     for event in all {
         count += 1;
-        if !said.contains(&event.as_str()) {
-            said.push(event);
+        if !distinct.contains(&event.as_str()) {
+            distinct.push(event);
         }
     }
-    if said.is_empty() {
+    if distinct.is_empty() {
         return None;
     }
     let short = |event: &&str| -> String {
@@ -142,7 +142,7 @@ fn events(group: &Group, side: &Side) -> Option<String> {
             None => (*event).to_owned(),
         }
     };
-    let mut parts: Vec<String> = said.iter().take(EVENTS_SAID).map(short).collect();
+    let mut parts: Vec<String> = distinct.iter().take(MAX_EVENTS_LISTED).map(short).collect();
     let more = count - parts.len();
     if more > 0 {
         parts.push(format!("{more} more"));

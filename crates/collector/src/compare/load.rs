@@ -23,7 +23,7 @@ use std::path::Path;
 use tokio::task::spawn_blocking;
 
 /// Runs of one plan that a trend looks at, the newest.
-const MOST_RUNS: u32 = 500;
+const MAX_RUNS: u32 = 500;
 
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ async fn history(
     connection: &mut SqliteConnection,
     plan: &str,
 ) -> Result<LoadedRequest, CompareError> {
-    let found = runs::ended_runs(connection, plan, MOST_RUNS).await?;
+    let found = runs::ended_runs(connection, plan, MAX_RUNS).await?;
     if found.is_empty() {
         return Err(CompareError::TooFewRuns {
             plan: plan.to_owned(),

@@ -4,7 +4,7 @@ use super::model::{Comparison, FigureName, Row, Verdict};
 use crate::figures;
 
 /// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
-const MOST_CELLS: usize = 3;
+const MAX_CELLS: usize = 3;
 
 /// One sentence per cell, or per operation where there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -26,7 +26,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         last = Some(place);
     }
     for cells in &loads {
-        match cells.len() > MOST_CELLS {
+        match cells.len() > MAX_CELLS {
             true => sentences.extend(of_many(comparison, cells)),
             false => sentences.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
         }

@@ -11,8 +11,8 @@
 use super::batch::{AgentEvent, Batch, DaemonSample};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
-use super::lasting::{LeftOut, MOST_ROWS};
-use super::pending::{PendingBatch, Verdict};
+use super::lasting::{LeftOut, MAX_ROWS};
+use super::pending::{Admission, PendingBatch};
 use super::receipt::IngestError;
 use super::reserve::{self, Reserve};
 use super::source::Source;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
-const SEEN_EVERY_US: i64 = 60_000_000;
+const SEEN_INTERVAL_US: i64 = 60_000_000;
 
 /// The ingest within the writer.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Ingest {
         }
         self.store_daemon_samples(connection, batches)?;
         self.store_positions(connection, batches)?;
-        self.late |= tasks::note_late(connection, &steps)?;
+        self.late |= tasks::mark_results_stale(connection, &steps)?;
         Ok(())
     }
 
@@ -163,10 +163,10 @@ impl Ingest {
         &mut self,
         connection: &Connection,
         pending: &mut PendingBatch,
-    ) -> Result<Result<Verdict, IngestError>, StoreError> {
+    ) -> Result<Result<Admission, IngestError>, StoreError> {
         let last = self.position(connection, pending)?;
         match verdict(&pending.batch, last) {
-            Ok(Verdict::Fresh) => {}
+            Ok(Admission::Fresh) => {}
             other => return Ok(other),
         }
         pending.unknown.take_out(
@@ -175,7 +175,7 @@ impl Ingest {
             pending.source.agent,
             &mut pending.batch,
         )?;
-        Ok(Ok(Verdict::Fresh))
+        Ok(Ok(Admission::Fresh))
     }
 
     fn position(
@@ -230,7 +230,7 @@ impl Ingest {
         for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
             devices::name_child(connection, source, parent)?;
         }
-        self.late |= tasks::note_late_losses(connection, source.agent, &batch.losses)?;
+        self.late |= tasks::mark_stale_by_losses(connection, source.agent, &batch.losses)?;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;
@@ -270,7 +270,8 @@ impl Ingest {
                 "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or not described): they were left out"
             ),
             (..) => format!(
-                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
+                "agent `{name}` reports more than {MAX_ROWS} new daemons, disks and interfaces within an hour: \
+                {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
             ),
         };
         tracing::warn!("{message}");
@@ -319,7 +320,7 @@ impl Ingest {
             Some((at.min(oldest), at.max(newest)))
         });
         if let Some(ends) = ends {
-            self.late |= tasks::note_late_samples(connection, ends)?;
+            self.late |= tasks::mark_stale_by_samples(connection, ends)?;
         }
         if rows.is_empty() {
             return Ok(());
@@ -330,7 +331,7 @@ impl Ingest {
         for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
             if let Some((daemon, newest)) = of_one.last() {
                 let stored = self.caches.last_seen.get(daemon).copied();
-                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_EVERY_US) {
+                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_INTERVAL_US) {
                     devices::daemon_seen(&mut self.caches, connection, *daemon, newest.at)?;
                 }
             }
@@ -365,13 +366,13 @@ impl Ingest {
 }
 
 /// Whether `batch` is the next after `last`, a repeat, or neither.
-fn verdict(batch: &Batch, last: u64) -> Result<Verdict, IngestError> {
+fn verdict(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
     if batch.sequence <= last {
-        return Ok(Verdict::Repeat);
+        return Ok(Admission::Repeat);
     }
     let expected = last + 1;
     if batch.first_sequence == expected {
-        return Ok(Verdict::Fresh);
+        return Ok(Admission::Fresh);
     }
     if batch.first_sequence > expected {
         return Err(IngestError::Hole {

@@ -306,7 +306,7 @@ pub(super) fn disk(
         Some((id, _)) => {
             execute(
                 connection,
-                "note what a disk stands on",
+                "store the disks beneath a disk",
                 "UPDATE disks SET stacked = ? WHERE id = ?",
                 (stacked, id),
             )?;

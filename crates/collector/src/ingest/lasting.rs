@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Number of rows that an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of
 /// daemons; a server that forks for each client adds some thousands an hour.
 /// forks for each client adds some thousands an hour.
-pub(super) const MOST_ROWS: u32 = 65_536;
+pub(super) const MAX_ROWS: u32 = 65_536;
 const REFILL: Duration = Duration::from_secs(3600);
 /// Minimum time between two events of one agent.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl LastingRows {
     /// Takes room for one more row; `false` if there is none: the row has to be left out and is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
         let account = self.change(name, now);
-        if account.spent >= MOST_ROWS {
+        if account.spent >= MAX_ROWS {
             account.left_out.rows = account.left_out.rows.saturating_add(1);
             self.is_anything_left_out = true;
             return false;
@@ -140,7 +140,7 @@ impl Account {
 
     fn refill(&mut self, now: Instant) {
         let passed = now.duration_since(self.refilled).as_millis();
-        let rows = passed * u128::from(MOST_ROWS) / REFILL.as_millis();
+        let rows = passed * u128::from(MAX_ROWS) / REFILL.as_millis();
         if rows > 0 {
             let rows = u32::try_from(rows).unwrap_or(u32::MAX);
             self.spent = self.spent.saturating_sub(rows);
@@ -162,18 +162,18 @@ mod tests {
     #[test]
     fn an_agent_adds_so_many_at_once_and_again_within_an_hour() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS + 10, start), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS + 10, start), MAX_ROWS);
         assert_eq!(taken(&mut rows, "b", 10, start), 10);
         assert_eq!(rows.take_left_out("b", start), None);
         let later = start + REFILL / 2;
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, later), MOST_ROWS / 2);
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, later + REFILL), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, later), MAX_ROWS / 2);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, later + REFILL), MAX_ROWS);
     }
 
     #[test]
     fn one_event_a_minute() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        taken(&mut rows, "a", MOST_ROWS, start);
+        taken(&mut rows, "a", MAX_ROWS, start);
         assert_eq!(rows.take_left_out("a", start), None);
         taken(&mut rows, "a", 7, start);
         rows.leave_out_samples("a", 2, start);
@@ -201,16 +201,16 @@ mod tests {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
         for _ in 0..5 {
             let mark = rows.mark();
-            assert!((0..MOST_ROWS).all(|_| rows.take("a", start)));
+            assert!((0..MAX_ROWS).all(|_| rows.take("a", start)));
             rows.undo_to(mark);
         }
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, start), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, start), MAX_ROWS);
     }
 
     #[test]
     fn a_rolled_back_transaction_counts_nothing_and_records_no_event() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        taken(&mut rows, "a", MOST_ROWS, start);
+        taken(&mut rows, "a", MAX_ROWS, start);
         let expected = Some(LeftOut {
             rows: 1,
             samples: 3,

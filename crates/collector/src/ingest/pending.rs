@@ -16,7 +16,7 @@ const BACKLOG_US: i64 = 10_000_000;
 pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
-    pub(super) verdict: Result<Verdict, IngestError>,
+    pub(super) verdict: Result<Admission, IngestError>,
     /// Rows that were taken out of the batch.
     pub(super) unknown: UnknownRows,
     /// Samples that were removed because the database's disk is almost full.
@@ -31,7 +31,7 @@ pub(crate) struct PendingBatch {
 
 /// The result of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     Waiting,
     Fresh,
     Repeat,
@@ -47,7 +47,7 @@ impl PendingBatch {
         Self {
             source,
             batch,
-            verdict: Ok(Verdict::Waiting),
+            verdict: Ok(Admission::Waiting),
             unknown: UnknownRows::default(),
             withheld: Vec::new(),
             daemon_ids: Vec::new(),
@@ -93,11 +93,11 @@ impl PendingBatch {
 
     pub(crate) fn answer(self) {
         let answer = match self.verdict {
-            Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {
+            Ok(Admission::Fresh | Admission::Repeat) => Ok(Stored {
                 spool_id: self.batch.spool_id,
                 sequence: self.batch.sequence,
             }),
-            Ok(Verdict::Waiting) => Err(IngestError::Closed),
+            Ok(Admission::Waiting) => Err(IngestError::Closed),
             Err(error) => Err(error),
         };
         // The session may have ended; the rows are stored all the same.
@@ -105,7 +105,7 @@ impl PendingBatch {
     }
 
     pub(super) fn is_fresh(&self) -> bool {
-        self.verdict == Ok(Verdict::Fresh)
+        self.verdict == Ok(Admission::Fresh)
     }
 
     pub(super) fn spool(&self) -> (AgentId, String) {

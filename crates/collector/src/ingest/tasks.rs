@@ -227,7 +227,7 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
 
 /// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
 /// were any.
-pub(super) fn note_late(
+pub(super) fn mark_results_stale(
     connection: &Connection,
     steps: &BTreeSet<StepId>,
 ) -> Result<bool, StoreError> {
@@ -247,7 +247,7 @@ pub(super) fn note_late(
 
 /// Marks steps that have ended and overlap batches that an agent has lost, so that their results are computed again;
 /// returns whether there were any.
-pub(super) fn note_late_losses(
+pub(super) fn mark_stale_by_losses(
     connection: &Connection,
     agent: AgentId,
     losses: &[Loss],
@@ -275,7 +275,7 @@ const AFTER_US: i64 = 5_000_000;
 
 /// Marks steps that have ended and received samples of their time, so that the daemons' usage is computed again;
 /// returns whether there were any. Imported steps are skipped: they ran elsewhere.
-pub(super) fn note_late_samples(
+pub(super) fn mark_stale_by_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),
 ) -> Result<bool, StoreError> {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 const KIND: &str = "rows-left-out";
 /// Events of one agent; the rows of further runs are counted in one more.
-const MOST_RUNS: i64 = 64;
+const MAX_RUNS: i64 = 64;
 
 /// Rows left out of a batch, by the uid of their run; empty if the agent sent none.
 #[derive(Debug, Default)]
@@ -194,7 +194,7 @@ fn add_to_event(
             (agent.0, KIND),
             |row| row.get(0),
         )?;
-        if runs >= MOST_RUNS {
+        if runs >= MAX_RUNS {
             run_uid = "";
             there = recorded(connection, agent, run_uid)?;
         }

@@ -19,7 +19,7 @@ const RUN_POINTS: i64 = 1200;
 const STEP_POINTS: i64 = 240;
 const ALL_STEP_POINTS: i64 = 30_000;
 /// A step with fewer is better read in the table.
-const LEAST_STEP_POINTS: i64 = 20;
+const MIN_STEP_POINTS: i64 = 20;
 /// Maximum number of steps with pictures of their own.
 const MAX_STEPS: usize = 2000;
 const HEAT_COLUMNS: i64 = 240;
@@ -281,7 +281,7 @@ fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlit
         order: Vec::new(),
     };
     let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
-    let step_points = (ALL_STEP_POINTS / count).clamp(LEAST_STEP_POINTS, STEP_POINTS);
+    let step_points = (ALL_STEP_POINTS / count).clamp(MIN_STEP_POINTS, STEP_POINTS);
     let mut statement = connection.prepare(SECONDS)?;
     let mut pictures = Vec::with_capacity(steps.len());
     for step in steps {

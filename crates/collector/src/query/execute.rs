@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 /// Input of a query's thread.
-pub(super) struct Job {
+pub(super) struct QueryJob {
     pub path: PathBuf,
     pub sql: String,
     pub limits: Limits,
@@ -28,7 +28,7 @@ pub(super) struct Job {
     pub rows_out: mpsc::Sender<Vec<Row>>,
 }
 
-impl Job {
+impl QueryJob {
     /// Answers the query. The file is closed when this returns.
     pub(super) fn run(self) -> Result<(), QueryError> {
         let mut file = self.runtime.block_on(ReadOnly::open(&self.path))?;

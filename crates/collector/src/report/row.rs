@@ -27,7 +27,7 @@ pub enum ReportError {
     Open(QueryError),
     #[error("cannot compare the targets of the run")]
     Compare(#[source] CompareError),
-    #[error("cannot judge what stands out in the run")]
+    #[error("cannot compute the findings of the run")]
     Findings(#[source] FindingsError),
     #[error("this file is no benchmesh database of this version: {what} cannot be read")]
     Read {

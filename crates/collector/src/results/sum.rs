@@ -10,7 +10,7 @@ use super::figures::{Headline, OpResult, StepResults, TaskResult};
 use super::grid::Grid;
 use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};
-use super::window::{Activity, Share, Together, share};
+use super::window::{Activity, TaskOverlap, WindowShare, share};
 use super::{PERIOD_US, real};
 use crate::model::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
@@ -27,12 +27,12 @@ const MAX_UNKNOWN_PART: f64 = 0.1;
 pub struct StepSum {
     tasks: Vec<TaskFacts>,
     activities: HashMap<TaskId, Activity>,
-    together: Option<Together>,
+    together: Option<TaskOverlap>,
     /// Tasks that were lost or failed while others went on: the window is the others'.
     left_early: HashSet<TaskId>,
     all_active: Option<(i64, i64)>,
     /// By group: its tasks together.
-    groups: HashMap<String, Together>,
+    groups: HashMap<String, TaskOverlap>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
     /// Only the tasks of the window, if these are not all.
@@ -52,7 +52,7 @@ struct OpSum {
     ops: i64,
     bytes: i64,
     errors: i64,
-    inside: Share,
+    inside: WindowShare,
     service: Histogram,
     response: Option<Histogram>,
 }
@@ -74,13 +74,13 @@ impl StepSum {
             .collect();
         let together = |group: &str| {
             let own = tasks.iter().filter(|task| task.group == group);
-            Together::of(own.filter_map(|task| activities.get(&task.task).copied()))
+            TaskOverlap::of(own.filter_map(|task| activities.get(&task.task).copied()))
         };
         let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
-        let all = Together::of(activities.values().copied());
+        let all = TaskOverlap::of(activities.values().copied());
         let left_early = left_early(&tasks);
         let staying = activities.iter().filter(|(id, _)| !left_early.contains(id));
-        let staying = Together::of(staying.map(|(_, one)| *one));
+        let staying = TaskOverlap::of(staying.map(|(_, one)| *one));
         let window = staying
             .filter(|_| all.is_some_and(|all| all.overlap()))
             .and_then(|staying| staying.all_active());
@@ -209,7 +209,7 @@ impl StepSum {
 
     /// Times of one group; the window is the whole step's, in which everything ran at once.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
-        let last_done_us = self.groups.get(group).map(Together::measured_us);
+        let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
         let overlap = self.together.is_some_and(|together| together.overlap());
         Times {
             window_us: all_active.map(|(from, until)| until - from),

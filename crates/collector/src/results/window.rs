@@ -35,7 +35,7 @@ impl Activity {
 
 /// A step's tasks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Together {
+pub struct TaskOverlap {
     pub last_start_us: i64,
     /// When the first and the last task began to be measured.
     pub first_measured_us: i64,
@@ -46,7 +46,7 @@ pub struct Together {
     pub last_done_us: i64,
 }
 
-impl Together {
+impl TaskOverlap {
     /// `None` if no task started.
     pub fn of(activities: impl IntoIterator<Item = Activity>) -> Option<Self> {
         activities
@@ -90,7 +90,7 @@ impl Together {
 
 /// The part of an interval within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Share {
+pub struct WindowShare {
     pub ops: f64,
     /// How far `ops` can be from the truth.
     pub ops_error: f64,
@@ -101,7 +101,7 @@ pub struct Share {
     pub undated_error: f64,
 }
 
-impl Share {
+impl WindowShare {
     pub fn add(&mut self, other: Self) {
         self.ops += other.ops;
         self.ops_error += other.ops_error;
@@ -139,7 +139,7 @@ pub fn share(
     workers: u32,
     activity: Option<&Activity>,
     window: (i64, i64),
-) -> Share {
+) -> WindowShare {
     let (from, until) = window;
     let nominal = interval.at_us.saturating_add(interval.span_us);
     let begin = activity
@@ -152,7 +152,7 @@ pub fn share(
         .map_or(nominal, |ended| ended.min(nominal));
     let span = end - begin;
     if span <= 0 {
-        return Share::default();
+        return WindowShare::default();
     }
     let inside = until.min(end).saturating_sub(from.max(begin)).max(0);
     let part = real(inside) / real(span);
@@ -184,7 +184,7 @@ pub fn share(
         false => (0.0, undated * long.displaced()),
     };
     let linear = real(interval.bytes) - spread;
-    Share {
+    WindowShare {
         ops: short_inside + long.inside,
         ops_error: short_error + long.error,
         bytes: linear * part + spread * long.part(),

@@ -383,7 +383,7 @@ async fn keep(
 ) {
     let event = event(clock, Some(run), kind, message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {
-        warn!(%error, %run, %by, kind, "cannot store who asked");
+        warn!(%error, %run, %by, kind, "cannot store the requester");
     }
 }
 

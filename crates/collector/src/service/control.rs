@@ -97,7 +97,7 @@ pub(super) struct ControlService {
 impl ControlService {
     async fn compared(&self, request: v1::CompareRequest) -> Result<compare::Answer, Status> {
         let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
-            Status::invalid_argument(format!("what is to be compared: {error}"))
+            Status::invalid_argument(format!("invalid comparison request: {error}"))
         })?;
         self.store.refresh().await;
         compare::compare(self.store.reader(), &wanted)

@@ -378,7 +378,8 @@ impl BatchReader {
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
-                    "batch: spool_id `{}` is none of those that the hello announced: attach again with it in hello.spool_ids",
+                    "batch: spool_id `{}` is not one of those that the hello announced: attach again with it in \
+                    hello.spool_ids",
                     batch.spool_id.escape_debug()
                 ));
             }

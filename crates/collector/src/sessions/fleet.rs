@@ -235,7 +235,7 @@ impl Fleet {
                 stored.await.map_err(|error| {
                     if is_change {
                         // Nothing was stored.
-                        self.state().recent.take_back_change(&hello.name);
+                        self.state().recent.undo_change(&hello.name);
                     }
                     match error {
                         StoreError::UidBound { known_as } => {

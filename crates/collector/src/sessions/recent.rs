@@ -85,7 +85,7 @@ impl Recent {
     }
 
     /// Counts a change no longer: it was refused or could not be stored.
-    pub fn take_back_change(&mut self, name: &str) {
+    pub fn undo_change(&mut self, name: &str) {
         if let Some(hour) = self.hours.get_mut(name) {
             hour.changes = hour.changes.saturating_sub(1);
         }

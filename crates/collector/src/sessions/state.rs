@@ -27,7 +27,7 @@ const MAX_MEMBERS: usize = 12_000;
 /// Sampling period of a host between runs, if one of its agents wants it; the agent's own period overrides it.
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
-const MOST_RULES: usize = 1024;
+const MAX_RULES: usize = 1024;
 /// Time that a host goes without a sampler before another agent stands in: an agent without a connection tries again
 /// within this time.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
@@ -157,7 +157,7 @@ impl State {
                 host.mesh_pids.insert(hello.pid);
             }
             for rule in &hello.daemon_rules {
-                if !host.daemon_rules.contains(rule) && host.daemon_rules.len() < MOST_RULES {
+                if !host.daemon_rules.contains(rule) && host.daemon_rules.len() < MAX_RULES {
                     host.daemon_rules.push(rule.clone());
                 }
             }

@@ -26,8 +26,8 @@ use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 /// Shorter ones could be guessed.
-const LEAST_CHARACTERS: usize = 32;
-const MOST_CHARACTERS: usize = 256;
+const MIN_CHARACTERS: usize = 32;
+const MAX_CHARACTERS: usize = 256;
 
 /// For a request without the token.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +64,8 @@ pub enum TokenError {
     )]
     OfAnother { path: PathBuf, user: u32 },
     #[error(
-        "{} holds no token: it must be {LEAST_CHARACTERS} to {MOST_CHARACTERS} letters, digits, - or _ on one line; remove the file, and the collector makes one",
+        "{} holds no token: it must be {MIN_CHARACTERS} to {MAX_CHARACTERS} letters, digits, - or _ on one line; \
+        remove the file, and the collector makes one",
         path.display()
     )]
     NotAToken { path: PathBuf },
@@ -116,7 +117,7 @@ impl Token {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(failed)?;
                 let text = text.trim();
-                let is_token = (LEAST_CHARACTERS..=MOST_CHARACTERS).contains(&text.len())
+                let is_token = (MIN_CHARACTERS..=MAX_CHARACTERS).contains(&text.len())
                     && text
                         .chars()
                         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');

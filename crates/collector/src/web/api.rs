@@ -29,7 +29,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) type Answer = Result<Json<Value>, Refusal>;
 
-async fn look(app: &App) -> Result<Published, Refusal> {
+async fn published(app: &App) -> Result<Published, Refusal> {
     app.overview.look().await.ok_or_else(|| {
         Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -46,7 +46,7 @@ pub(super) fn written(part: &impl serde::Serialize) -> Answer {
 
 /// All topics of the live state in one object.
 pub async fn overview(State(app): State<App>) -> Result<Response, Refusal> {
-    let published = look(&app).await?;
+    let published = published(&app).await?;
     let parts: Vec<String> = published
         .topics
         .iter()
@@ -61,7 +61,7 @@ async fn part<T: serde::Serialize>(
     name: &str,
     part: impl FnOnce(&Snapshot) -> &T,
 ) -> Answer {
-    let published = look(app).await?;
+    let published = published(app).await?;
     let value = written(part(&published.snapshot))?;
     Ok(Json(json!({ name: value.0 })))
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 /// Maximum number of earlier runs of a plan to compare with: the same as for `benchmesh compare --last`.
-const MOST_LAST: u32 = 100;
+const MAX_LAST: u32 = 100;
 
 /// The subject of the comparison: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or
 /// without `run`, `trend`.
@@ -50,7 +50,7 @@ impl TryFrom<Wanted> for Request {
             ((None, None), Some(run), (None, None), (None, None), None) => {
                 Ok(Self::Targets { run })
             }
-            ((None, None), None, (Some(plan), Some(runs @ 1..=MOST_LAST)), (None, None), None) => {
+            ((None, None), None, (Some(plan), Some(runs @ 1..=MAX_LAST)), (None, None), None) => {
                 Ok(Self::Last { plan, runs })
             }
             ((None, None), None, (None, None), (Some(name), run), None) => Ok(Self::Baseline {
@@ -63,7 +63,7 @@ impl TryFrom<Wanted> for Request {
             _ => Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 format!(
-                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MOST_LAST}), \
+                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
                      baseline=NAME&run=RUN, or trend=PLAN"
                 ),
             )),

@@ -185,7 +185,7 @@ async fn what_cannot_be_compared_is_refused_with_a_reason() {
     let stage = stage().await;
     let (wrong, none) = (Code::InvalidArgument, Code::NotFound);
     for (request, code, word) in [
-        ("", wrong, "what is to be compared"),
+        ("", wrong, "invalid comparison request"),
         ("{}", wrong, "kind"),
         (r#"{"kind":"guess"}"#, wrong, "guess"),
         (r#"{"kind":"runs","a":"1","b":"77"}"#, none, "\"77\""),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 /// Each dry run and each start asks for one.
-const MOST_SURVEYS: usize = 16;
+const MAX_SURVEYS: usize = 16;
 /// One dead mount blocks a few, and plans on others continue.
 const MIN_SURVEYS: usize = 4;
 
@@ -89,7 +89,7 @@ impl Slots {
         let threads = self.deps.permissions.policy.budget.limits().threads;
         let most = usize::try_from(threads)
             .unwrap_or(usize::MAX)
-            .clamp(MIN_SURVEYS, MOST_SURVEYS);
+            .clamp(MIN_SURVEYS, MAX_SURVEYS);
         let before = self.surveys.fetch_add(1, Ordering::Relaxed);
         let survey = UnderWay(Arc::clone(&self.surveys));
         if before < most {

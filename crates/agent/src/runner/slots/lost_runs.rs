@@ -14,7 +14,7 @@ use std::time::Duration;
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 /// Directories that are remembered; a run makes one for each target and file system.
-const MOST_MADE: usize = 4096;
+const MAX_MADE: usize = 4096;
 
 /// A run's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ impl RunPath {
 impl Slots {
     /// Notes that this agent has made a run's directory, and the position of the written spool that was acked before.
     pub(in crate::runner) fn made(&mut self, path: RunPath, acked: Sequence) {
-        if self.made.len() < MOST_MADE {
+        if self.made.len() < MAX_MADE {
             self.made.insert(path, acked);
         }
     }

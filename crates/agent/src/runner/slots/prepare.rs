@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
 /// Maximum number of tasks, ended ones included; beyond it, the oldest ended one is dropped.
-const MOST_TASKS: usize = 1024;
+const MAX_TASKS: usize = 1024;
 
 impl Slots {
     pub(super) fn prepare(&mut self, asked: Prepare, reply_to: ReplyHandle) {
@@ -130,15 +130,15 @@ impl Slots {
         let (id, scope, on_stall) = (asked.task, asked.scope.clone(), asked.on_stall);
         let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
         let requests = self.requests.clone();
-        move |news| {
+        move |stall| {
             if let Some(map) = dating.map() {
                 let scope = scope.clone();
-                let event = TaskEvents { scope, map }.stall(&news);
+                let event = TaskEvents { scope, map }.stall(&stall);
                 // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
             if let (Some(why), Some(requests)) = (
-                news.why_ended(on_stall, MonoNanos::now()),
+                stall.why_ended(on_stall, MonoNanos::now()),
                 requests.upgrade(),
             ) {
                 let refusal = Refusal::new(RefusalKind::Stalled, why);
@@ -180,7 +180,7 @@ impl Slots {
 
     /// An ended task that was not forgotten is replaced by the new one.
     fn make_room(&mut self) -> Result<(), Refusal> {
-        if self.tasks.len() < MOST_TASKS {
+        if self.tasks.len() < MAX_TASKS {
             return Ok(());
         }
         let ended = self
@@ -193,7 +193,7 @@ impl Slots {
                 Ok(())
             }
             None => Err(Refusal::failed(format!(
-                "the agent holds {MOST_TASKS} tasks already"
+                "the agent holds {MAX_TASKS} tasks already"
             ))),
         }
     }

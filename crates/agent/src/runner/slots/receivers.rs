@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 /// Maximum number of open ports.
-const MOST: usize = 1024;
+const MAX_OPEN: usize = 1024;
 /// A receiving end is closed after this time without its collector. The lease of its sender is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
 /// Of addresses that no port is needed of.
@@ -98,9 +98,9 @@ impl Slots {
         if let Some(from) = listen.from {
             permissions.policy.check_peer(from)?;
         }
-        if self.receivers.open.len() >= MOST {
+        if self.receivers.open.len() >= MAX_OPEN {
             return Err(Refusal::failed(format!(
-                "the agent has {MOST} receiving ends open already"
+                "the agent has {MAX_OPEN} receiving ends open already"
             )));
         }
         let workload = registry::find(&listen.workload).ok_or_else(|| {
@@ -167,7 +167,7 @@ fn on_load_cpus(
         match opening.join() {
             Ok(opened) => opened,
             Err(_) => Err(Refusal::failed(
-                "the agent panicked over this command; its log says where",
+                "the agent panicked over this command; its log shows where",
             )),
         }
     })

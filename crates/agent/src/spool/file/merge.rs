@@ -27,7 +27,7 @@ impl SpoolFile {
             .unwrap_or_default();
             group = cut;
             match merged {
-                Some(merged) if merged.len() <= wire::batch::MOST_BYTES => {
+                Some(merged) if merged.len() <= wire::batch::MAX_BYTES => {
                     return self.replace(&group, merged).await.map(Some);
                 }
                 // Too much for one batch: fewer of them.

@@ -19,7 +19,7 @@ impl SpoolFile {
             .fetch_one(&mut self.connection)
             .await
             .and_then(|row| row.try_get(0))
-            .map_err(SpoolError::sql("look at the spool", &self.path))?;
+            .map_err(SpoolError::sql("read the spool's size", &self.path))?;
         Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE_BYTES))
     }
 
@@ -122,7 +122,7 @@ impl SpoolFile {
 /// The bytes of a batch, and its rest. `None` if it cannot be decoded.
 fn left_of(envelope: &Envelope, batches: u64) -> Option<(usize, Vec<u8>)> {
     let batch = wire::batch::open(&envelope.body).ok()?;
-    let left = compact::give_up(batch, batches);
+    let left = compact::reduce_to_losses(batch, batches);
     Some((envelope.body.len(), wire::batch::encode(&left)))
 }
 

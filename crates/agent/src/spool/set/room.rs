@@ -2,14 +2,14 @@
 
 use super::SpoolSet;
 use crate::spool::SpoolError;
-use crate::spool::old::shorten;
+use crate::spool::old::shrink_file;
 use benchmesh_workloads::error_chain;
 use std::time::{Duration, Instant};
 
 /// Number of appends between two checks of the file's size.
-const SHRINK_EVERY: u32 = 32;
+const SHRINK_INTERVAL: u32 = 32;
 /// Minimum size of the written spool, whatever the older ones take: more than one transaction writes.
-const LEAST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
+const MIN_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
 /// Upper bound of a spool's write-ahead log: one transaction plus the part that was not checkpointed yet.
 const LOG_BYTES: u64 = 6 << 20;
 /// Upper bound for one round of merging, during which no rows are appended.
@@ -104,7 +104,7 @@ impl SpoolSet {
     pub(super) async fn limit_current(&mut self) -> Result<(), SpoolError> {
         let older: u64 = self.old.iter().map(|old| old.bytes).sum();
         let taken = older.saturating_add(LOG_BYTES);
-        let limit = self.limit_bytes.saturating_sub(taken).max(LEAST_BYTES);
+        let limit = self.limit_bytes.saturating_sub(taken).max(MIN_BYTES);
         if limit != self.limited_to {
             self.current.limit_to(limit).await?;
             self.limited_to = limit;
@@ -115,15 +115,15 @@ impl SpoolSet {
     /// Returns disk space after a long outage; checks only now and then.
     async fn shrink(&mut self) -> Result<(), SpoolError> {
         self.appends = self.appends.wrapping_add(1);
-        match self.appends % SHRINK_EVERY {
+        match self.appends % SHRINK_INTERVAL {
             0 => self.current.shrink().await,
             _ => Ok(()),
         }
     }
 
     /// Keeps the old spools of many short starts within the limit, too.
-    pub(super) async fn shorten_old(&mut self) {
-        let most = self.limit_bytes.saturating_sub(LOG_BYTES + LEAST_BYTES);
+    pub(super) async fn shrink_old(&mut self) {
+        let most = self.limit_bytes.saturating_sub(LOG_BYTES + MIN_BYTES);
         let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();
         let mut given_up = 0;
         for old in &mut self.old {
@@ -131,7 +131,7 @@ impl SpoolSet {
                 break;
             }
             let surplus = total - most;
-            match shorten(&old.path, old.bytes.saturating_sub(surplus)).await {
+            match shrink_file(&old.path, old.bytes.saturating_sub(surplus)).await {
                 Ok((left, batches)) => {
                     total = total.saturating_sub(old.bytes.saturating_sub(left));
                     old.bytes = left;

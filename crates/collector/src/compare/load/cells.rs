@@ -247,10 +247,10 @@ async fn add_events(
             .fetch_all(&mut *connection)
             .await
             .map_err(reading("marks"))?;
-    let said = marks
+    let marked = marks
         .into_iter()
         .map(|(at, text)| (at, String::from(MARK), format!("mark `{text}`")));
-    rows.extend(said);
+    rows.extend(marked);
     rows.sort_by_key(|(at, ..)| *at);
     let disturbs =
         |kind: &str| kind == MARK || DISTURBING.iter().any(|begin| kind.starts_with(begin));

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 pub use checks::BatchError;
 use checks::{
-    LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, NAME_BYTES,
+    LARGEST_SUM, LATEST_US, LONGEST_US, MAX_DAEMONS, MAX_DEVICES, MAX_EVENTS, NAME_BYTES,
     PACKED_BYTES, TEXT_BYTES, count, counter, cut_to, filled, instant, known_counter,
     known_instant, name, range, row_id, sequence, text, unsigned,
 };
@@ -88,10 +88,10 @@ fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     let disks = different(wire.disk_samples.iter().map(|sample| sample.disk.as_str()));
     let interfaces = different(wire.net_samples.iter().map(|it| it.interface.as_str()));
     for (field, found, most) in [
-        ("disk_samples.disk", disks, MOST_DEVICES),
-        ("net_samples.interface", interfaces, MOST_DEVICES),
-        ("daemons", wire.daemons.len(), MOST_DAEMONS),
-        ("events", wire.events.len(), MOST_EVENTS),
+        ("disk_samples.disk", disks, MAX_DEVICES),
+        ("net_samples.interface", interfaces, MAX_DEVICES),
+        ("daemons", wire.daemons.len(), MAX_DAEMONS),
+        ("events", wire.events.len(), MAX_EVENTS),
     ] {
         if found > most {
             return Err(BatchError::TooMany { field, found, most });

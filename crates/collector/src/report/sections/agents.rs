@@ -102,7 +102,9 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
             continue;
         }
         let of_host: Vec<&AgentReport> = agents.iter().filter(|one| one.host == host).collect();
-        let cells = COLUMNS.map(|(_, cell)| all_said(&of_host, cell)).to_vec();
+        let cells = COLUMNS
+            .map(|(_, cell)| distinct_cells(&of_host, cell))
+            .to_vec();
         match kinds.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, hosts)) => {
                 hosts.insert(host, of_host.len());
@@ -140,14 +142,14 @@ fn names(hosts: &BTreeMap<&str, usize>) -> String {
 }
 
 /// The description of a host by its agents; if they differ, all variants.
-fn all_said(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
-    let mut said: Vec<String> = Vec::new();
+fn distinct_cells(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
+    let mut distinct: Vec<String> = Vec::new();
     for text in agents.iter().map(|agent| cell(agent)) {
-        if !text.is_empty() && !said.contains(&text) {
-            said.push(text);
+        if !text.is_empty() && !distinct.contains(&text) {
+            distinct.push(text);
         }
     }
-    said.join("; ")
+    distinct.join("; ")
 }
 
 /// The speeds of the interfaces that have one: `10 Gbit/s`, `2 x 25 Gbit/s`.

@@ -13,9 +13,9 @@ use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this, in either unit, a daemon counts as not involved in a step.
-const LEAST_COST: f64 = 0.0005;
+const MIN_COST: f64 = 0.0005;
 /// Names that used less of a CPU in every mode have no column.
-const LEAST_PERCENT: f64 = 0.5;
+const MIN_PERCENT: f64 = 0.5;
 /// Names that have a column; more are in `--all`.
 const NAMES_ACROSS: usize = 5;
 
@@ -311,7 +311,7 @@ fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), Sum>) -> Vec<&'r str> 
     }
     let mut names: Vec<(&str, f64)> = most
         .into_iter()
-        .filter(|(_, percent)| *percent >= LEAST_PERCENT)
+        .filter(|(_, percent)| *percent >= MIN_PERCENT)
         .collect();
     names.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     names.truncate(NAMES_ACROSS);
@@ -333,7 +333,7 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         .iter()
         .filter(|cost| is_shown(cost))
         .filter(|cost| {
-            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= LEAST_COST);
+            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= MIN_COST);
             shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib) || shown(cost.cpu_percent)
         })
         .filter_map(|cost| Some((cost, *of_id.get(&cost.step_id)?)))

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Fewer loads than this are no curve.
-const LEAST_LOADS: usize = 4;
+const MIN_LOADS: usize = 4;
 /// A response time above this multiple of the floor has left it. Below a knee it varies by less, past one a backlog
 /// grows with every second.
 const LEAVES: f64 = 3.0;
@@ -86,7 +86,7 @@ pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
             .loads
             .windows(2)
             .all(|two| matches!(two, [a, b] if a.rate < b.rate));
-        rising && curve.loads.len() >= LEAST_LOADS
+        rising && curve.loads.len() >= MIN_LOADS
     });
     for curve in &mut curves {
         let response: Vec<f64> = curve

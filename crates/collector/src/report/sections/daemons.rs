@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Daemons that serve no target are worth a row from this share of a CPU on.
-const LEAST_PERCENT: f64 = 1.0;
+const MIN_PERCENT: f64 = 1.0;
 /// Rows of them.
 const OTHERS_SHOWN: usize = 8;
 
@@ -191,7 +191,7 @@ pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));
     let mut others: Vec<(&str, DaemonsOfName<'_>)> = others
         .into_iter()
-        .filter(|(_, all)| all.cpu_percent >= LEAST_PERCENT)
+        .filter(|(_, all)| all.cpu_percent >= MIN_PERCENT)
         .collect();
     others.sort_by(|(_, a), (_, b)| b.cpu_s.total_cmp(&a.cpu_s));
     others.truncate(OTHERS_SHOWN);

@@ -211,7 +211,7 @@ fn stalls(report: &Report) -> Check {
     let unseen = steps_of(&report.steps, |step| {
         !step.ops.iter().any(|op| op.seconds.is_some())
     });
-    let unseen = unseen.map(|steps| format!("{steps}: no whole second to look at"));
+    let unseen = unseen.map(|steps| format!("{steps}: no whole second to judge"));
     match (parts.is_empty(), unseen) {
         (true, None) => check("stalls", Verdict::Ok, "no second without an operation"),
         (true, Some(unseen)) => check("stalls", Verdict::NotChecked, unseen),

@@ -10,7 +10,7 @@ use crate::results::facts::{Arrivals, PacedUnit, TaskFacts};
 use crate::results::figures::{Headline, OpResult, TaskResult};
 use crate::results::flags::Flag;
 use crate::results::real;
-use crate::results::window::Together;
+use crate::results::window::TaskOverlap;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{HashMap, HashSet};
 
@@ -157,7 +157,7 @@ impl StepSum {
     /// Whether the errors of the agents' clocks are too large for a step this short.
     fn is_start_unsure(&self) -> bool {
         let agents: HashSet<AgentId> = self.tasks.iter().map(|task| task.agent).collect();
-        let measured = self.together.as_ref().map(Together::measured_us);
+        let measured = self.together.as_ref().map(TaskOverlap::measured_us);
         let worst = self
             .tasks
             .iter()

@@ -127,7 +127,8 @@ impl ControlService {
         match self.store.find_run(uid).await {
             Ok(row) if row.uid == uid => Ok(()),
             _ if is_low => Err(Status::resource_exhausted(
-                "the disk of the collector's database is almost full, and what is left is kept for results of runs that are going: free space on it, and start this run again",
+                "the disk of the collector's database is almost full, and the rest is reserved for results of \
+                current runs: free space on it, and start this run again",
             )),
             _ => Err(Status::resource_exhausted(format!(
                 "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"

@@ -89,7 +89,7 @@ impl SessionHandle {
         };
         let since = MeshMicros(now.0.saturating_sub(for_ns / 1000));
         let message = format!(
-            "the disk of agent `{name}`'s state directory takes nothing: what it measures waits in its memory, and \
+            "the disk of agent `{name}`'s state directory refuses writes: its measurements wait in its memory, and \
              samples are lost when that is full; make room there"
         );
         warn!("{message}");

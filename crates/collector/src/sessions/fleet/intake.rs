@@ -68,7 +68,7 @@ impl Fleet {
         }
         let why = match host.is_own {
             true => "from before it was its sampler",
-            false => "whose sampler is another agent at that time",
+            false => "which another agent sampled at that time",
         };
         let message = format!(
             "agent `{name}` sent rows about host `{}`, {why}: these {rows} are left out, and those that follow",
@@ -106,7 +106,8 @@ impl Fleet {
             self.store_room(
                 "database-low",
                 Severity::Warning,
-                "the database's disk is almost full: samples are left out and no new run is taken, what is left is kept for \
+                "the database's disk is almost full: samples are left out and no new run is accepted, the rest is \
+                reserved for \
                  results; free space on it",
             );
         }

@@ -81,7 +81,7 @@ impl Fleet {
                     from: change.at,
                 };
                 if let Err(error) = store.appoint_sampler(sampler).await {
-                    warn!(agent = %change.name, %error, "cannot store who samples a host");
+                    warn!(agent = %change.name, %error, "cannot store the sampler of a host");
                 }
             });
         }

@@ -261,7 +261,7 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
 }
 
 /// Messages of agents, as whole byte strings.
-fn said() -> Vec<Vec<u8>> {
+fn fixture_messages() -> Vec<Vec<u8>> {
     let hello = v1::Hello {
         wire_version: WIRE_VERSION,
         agent_uid: "uid".to_owned(),
@@ -345,14 +345,12 @@ fn said() -> Vec<Vec<u8>> {
 #[test]
 fn damaged_messages_are_converted_or_their_field_named() {
     let shape = <v1::AgentMessage as Bounded>::SHAPE.unwrap();
-    withstands(
-        damaged(said(), 64 << 10),
-        32 << 20,
-        |bytes| match v1::AgentMessage::decode(bytes.as_slice()) {
+    withstands(damaged(fixture_messages(), 64 << 10), 32 << 20, |bytes| {
+        match v1::AgentMessage::decode(bytes.as_slice()) {
             Ok(message) if holds_at_most(MAX_ENTRIES, shape, &bytes) => check(message),
             _ => Ok(()),
-        },
-    );
+        }
+    });
 }
 
 proptest! {

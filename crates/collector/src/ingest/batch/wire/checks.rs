@@ -23,11 +23,11 @@ pub(super) const LARGEST_SUM: f64 = 1e37;
 pub(super) const LARGEST_COUNT: i64 = 1 << 50;
 
 /// Maximum number of disks or interfaces of one host; real hosts have fewer.
-pub(super) const MOST_DEVICES: usize = 4096;
+pub(super) const MAX_DEVICES: usize = 4096;
 /// Processes that are found or end within one batch.
-pub(super) const MOST_DAEMONS: usize = 65_536;
+pub(super) const MAX_DAEMONS: usize = 65_536;
 /// Events of one batch.
-pub(super) const MOST_EVENTS: usize = 10_000;
+pub(super) const MAX_EVENTS: usize = 10_000;
 
 /// Why a batch is invalid.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

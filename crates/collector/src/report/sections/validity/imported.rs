@@ -10,8 +10,8 @@ pub(super) fn checks(report: &Report, tool: &str) -> Vec<Check> {
         report.run.version
     );
     let mut checks = vec![check("imported", Verdict::NotChecked, text)];
-    let said = [complete(report), errors(&report.steps)];
-    checks.extend(said.into_iter().filter(|one| one.verdict > Verdict::Ok));
+    let logged = [complete(report), errors(&report.steps)];
+    checks.extend(logged.into_iter().filter(|one| one.verdict > Verdict::Ok));
     if let Some(zero) = seconds_in_words(&report.steps) {
         let text = format!("{zero}, as the log shows");
         checks.push(check("stalls", Verdict::Note, text));

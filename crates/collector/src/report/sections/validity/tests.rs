@@ -62,7 +62,7 @@ fn what_nobody_looked_at_is_never_fine() {
         &run,
         "stalls",
         Verdict::NotChecked,
-        "all 2 steps: no whole second to look at",
+        "all 2 steps: no whole second to judge",
     );
     run.steps.truncate(1);
     check(&run, "starts", Verdict::NotChecked, "no start was reported");
