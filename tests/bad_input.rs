@@ -1,4 +1,4 @@
-//! What people get wrong: each mistake is refused before anything runs, and told with its place and its remedy.
+//! User mistakes: each is refused before anything runs, with its place and its remedy.
 
 mod databases;
 mod plans;

@@ -1,4 +1,4 @@
-//! A mesh while no run is under way: what it samples, and what a request leaves in the collector's memory.
+//! A mesh while no run is under way: its samples, and the collector's memory after a request.
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
@@ -35,7 +35,7 @@ fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
     without.assert_no_complaints();
 }
 
-/// 50,000 steps, whose memory the collector kept once. Some 4 s of CPU.
+/// 50,000 steps. The collector once kept their memory. Some 4 s of CPU.
 #[test]
 #[cfg(target_env = "gnu")]
 fn a_dry_run_of_many_steps_keeps_no_memory() {
@@ -63,7 +63,7 @@ fn a_dry_run_of_many_steps_keeps_no_memory() {
     assert!(kept < 80, "{kept} MiB are kept");
 }
 
-/// Memory of the collector that no file stands behind.
+/// Anonymous memory of the collector.
 fn anonymous_mib(mesh: &Mesh) -> u64 {
     let status = format!("/proc/{}/status", mesh.collector().pid());
     let status = std::fs::read_to_string(status).unwrap();

@@ -124,7 +124,7 @@ fn what_cannot_be_compared_says_why_and_json_stays_one_document() {
         "not within the run",
     );
     let file = history.file();
-    // Other keys on both sides: told, and not compared.
+    // Different keys on the two sides: reported, and not compared.
     file.execute_batch(
         "UPDATE steps SET params = json_set(params, '$.iodepth', 32) WHERE run_id = 2 AND mode = 'write'",
     )

@@ -1,5 +1,5 @@
-//! `import` over the wire, and `db` with wrong input and killed in the middle: a database is whole whatever happens, and an
-//! answer in JSON is one document.
+//! `import` over the wire, and `db` with wrong input and killed in the middle: a database is whole whatever happens,
+//! and an answer in JSON is one document.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use crate::support::database::Database;
@@ -78,7 +78,7 @@ fn imports_over_the_wire_are_whole_or_refused() {
     let twice = import(&[&other, &other]);
     assert_eq!(twice.code, 2, "{}", twice.all());
     assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM runs"), 1);
-    // Of several, the error says which are stored.
+    // With several logs, the error names the stored ones.
     let known = import(&[&other, &log]);
     assert_eq!(known.code, 2, "{}", known.all());
     let error = document(&known)["error"].clone();
@@ -248,7 +248,7 @@ fn killed(command: &mut Command, signal: i32, after: Duration) -> bool {
     child.wait().unwrap().success()
 }
 
-/// Kills `command` ever later until it ends well; after each time the database is sound and has what it had.
+/// Kills `command` ever later until it ends well. Each time the database is sound and keeps its rows.
 fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
     let before = rows(path);
     let mut after = Duration::from_millis(4);
@@ -337,7 +337,7 @@ fn a_merge_of_the_same_run_or_of_a_newer_schema_is_refused() {
     assert_eq!(rows(&a), merged, "a refused merge changes nothing");
 }
 
-/// The log of a `rados bench` of so many seconds.
+/// The log of a `rados bench` of this many seconds.
 fn rados_log(seconds: u32) -> String {
     use std::fmt::Write;
     let mut log = String::from(

@@ -1,6 +1,6 @@
-//! Checks what is built in against deny.toml with nothing but cargo: licences, banned crates, registries.
+//! Checks the dependencies against deny.toml with cargo alone: licences, banned crates, registries.
 //!
-//! cargo-deny reads the same file. Building it takes longer than all of benchmesh's tests, so that CI does without.
+//! cargo-deny reads the same file. Building it takes longer than all of benchmesh's tests, so CI does without.
 
 use crate::support::command::must;
 use serde_json::Value;

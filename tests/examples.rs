@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// An example, what is made smaller in it, and how many steps it has.
+/// An example, the reductions for the test, and its number of steps.
 struct Example {
     name: &'static str,
     smaller: &'static [(&'static str, &'static str)],

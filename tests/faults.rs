@@ -1,6 +1,6 @@
-//! What breaks while a run goes on: processes killed, links cut, disks full. Afterwards the database is asked whether
-//! the truth is in it: nothing that was stored is gone or changed, nothing is there twice, and a load of a fixed number of
-//! operations has exactly that number.
+//! Failures while a run goes on: processes killed, links cut, disks full. Afterwards the database must be complete: no
+//! stored row is gone or changed, nothing is stored twice, and a load of a fixed number of operations has exactly that
+//! number.
 
 mod agent_disk;
 mod frozen;
@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Operations of each agent in [`paced_plan`].
 const FILES: i64 = 1500;
 
-/// Each agent deletes `FILES` files, each call takes 5 ms: some 8 s of load whose count is known beforehand.
+/// Each agent deletes `FILES` files, and each call takes 5 ms: some 8 s of load with a known count.
 fn paced_plan(fs: &FuseFs, extra: &str) -> String {
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),
@@ -46,7 +46,7 @@ fn mesh_on(fs: &FuseFs) -> Mesh {
     Mesh::of(&["a", "b"], fs.path())
 }
 
-/// Waits until some seconds of the step are in the database, and returns what is stored.
+/// Waits until some seconds of the step are in the database, and returns its rows.
 fn until_stored(mesh: &Mesh, intervals: usize) -> Stored {
     until_true("intervals are stored", LIMIT, || {
         let db = mesh.db();
@@ -55,7 +55,7 @@ fn until_stored(mesh: &Mesh, intervals: usize) -> Stored {
     Stored::of(&mesh.db())
 }
 
-/// What the database holds at one moment: all of it has to be there later.
+/// The rows of the database at one moment: all of them have to be there later.
 struct Stored {
     intervals: BTreeMap<(i64, i64, String), Row>,
     samples: i64,
@@ -78,7 +78,7 @@ impl Stored {
         }
     }
 
-    /// Nothing of it is gone, and no row of operations changed.
+    /// No row is gone, and no row of operations changed.
     fn assert_still_in(&self, db: &Database) {
         let now = Self::of(db);
         for (key, row) in &self.intervals {
@@ -127,7 +127,7 @@ fn assert_exact(db: &Database, fs: &FuseFs) {
     assert_no_holes(db);
 }
 
-/// Whether a path is a file of the load, and not what benchmesh keeps beside it: a marker, a note of what is laid out.
+/// Whether a path is a file of the load, and not one of benchmesh's own: a marker, a note on the layout.
 fn is_data(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     !name.starts_with('.') && !name.starts_with("state")
@@ -251,7 +251,7 @@ fn a_hung_call_is_found_and_the_others_go_on() {
         ..Rule::every(Op::Unlink, Fault::Hang)
     });
     until_true("a call hangs", LIMIT, || fs.hanging() == 1);
-    // The agent with the free worker ends its files; the database says that one operation is still in flight.
+    // The agent with the free worker ends its files; in the database one operation is still in flight.
     until_true("the other agent's task is through", LIMIT, || {
         mesh.db()
             .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")

@@ -1,6 +1,6 @@
 //! `files` and `io` on real file systems: ext4, xfs, btrfs on loop devices, and tmpfs.
 //!
-//! Each run must count what it was told to do, go without errors, and leave the target as it found it.
+//! Each run must have the planned counts, no errors, and leave the target unchanged.
 
 use crate::needs;
 use crate::support::database::assert_believable;

@@ -1,4 +1,4 @@
-//! A real GlusterFS, three copies over three nodes: load from two clients, and what it costs each brick.
+//! A real GlusterFS, three copies over three nodes: load from two clients, and its cost for each brick.
 
 use crate::needs;
 use crate::support::command::{must, succeeds};

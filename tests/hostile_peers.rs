@@ -1,5 +1,5 @@
-//! Whoever speaks to the collector's port: noise, other protocols, messages that lie. Each gets an answer or is cut off;
-//! the collector lives on, no other session is disturbed, and nothing of theirs is in the database.
+//! Hostile peers at the collector's port: noise, other protocols, false messages. Each gets an answer or is cut off;
+//! the collector survives, no other session is disturbed, and none of their data are in the database.
 
 mod batches;
 mod borrowed_uid;
@@ -56,7 +56,7 @@ fn peak_rss_kib(pid: u32) -> u64 {
     status_kib(pid, "VmHWM:")
 }
 
-/// What it has now.
+/// Current resident memory.
 fn resident_kib(pid: u32) -> u64 {
     status_kib(pid, "VmRSS:")
 }

@@ -1,4 +1,4 @@
-//! The tests' own instruments, held against plain system calls: what the truth tests lean on has to be true itself.
+//! The tests' own instruments against plain system calls: the truth tests depend on them.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;

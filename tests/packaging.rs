@@ -1,5 +1,4 @@
-//! What lies under packaging, as far as it can be held against something without building a package: `packaging/test` does
-//! the rest.
+//! The files under packaging, as far as they can be checked without building a package: `packaging/test` does the rest.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +33,7 @@ fn scripts_are_sound_shell() {
     assert!(without_arguments.err.contains("--collector HOST:PORT"));
 }
 
-/// The directory that the tar unpacks to, with a stand-in for the binary.
+/// The directory that the tar unpacks to, with a substitute for the binary.
 fn unpacked() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     for name in ["install", "deploy-agents", "agent.toml", "collector.toml"] {
@@ -125,7 +124,7 @@ fn units_start_what_there_is() {
     }
 }
 
-/// Who has one host's token can do nothing with it on the next one, and a host that has joined gets none.
+/// One host's token is useless on the next host, and a host that has joined gets none.
 #[test]
 fn each_host_gets_a_join_token_of_its_own() {
     let place = tempfile::tempdir().unwrap();
@@ -135,7 +134,7 @@ fn each_host_gets_a_join_token_of_its_own() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
         path
     };
-    // Each call makes another token; hosts only keep what they are told to run.
+    // Each call makes another token; hosts only record their commands.
     write(
         "benchmesh",
         "#!/bin/sh\necho \"$*\" >> \"$0.calls\"\necho \"token-$$\"\n",

@@ -1,5 +1,5 @@
-//! The live page and the report file in a real browser: what they show is held against the database, at a desk's and a
-//! phone's width, and axe finds nothing serious.
+//! The live page and the report file in a real browser: their figures against the database, at the widths of a desktop
+//! and a phone, and axe finds no serious problem.
 
 mod comparison;
 mod metrics;
@@ -235,7 +235,7 @@ fn the_page_shows_what_the_database_holds() {
     );
     the_report_agrees(&mut browser, &shown);
     a_query_agrees(&mut browser, &shown);
-    // A name is text wherever it stands.
+    // A name is shown as text everywhere.
     assert_eq!(
         browser.evaluate("document.querySelectorAll('img').length"),
         0
@@ -244,8 +244,8 @@ fn the_page_shows_what_the_database_holds() {
     the_file_agrees(&mut browser, &shown, axe.as_deref());
 }
 
-/// A page that is opened in mid-step: its line begins with the run and has no hole, because what was stored after the
-/// page had been opened is read too.
+/// A page that is opened in mid-step: its line starts with the run and has no hole, because rows stored after the
+/// opening are read too.
 #[test]
 fn a_page_that_is_opened_late_shows_no_hole() {
     let Some(mut browser) = Browser::open() else {
@@ -281,7 +281,7 @@ fn a_page_that_is_opened_late_shows_no_hole() {
     run.kill();
 }
 
-/// A mesh without TLS says so on each of its pages.
+/// Every page of a mesh without TLS shows a warning.
 #[test]
 fn the_page_warns_of_a_mesh_without_tls() {
     let Some(mut browser) = Browser::open() else {
@@ -311,7 +311,7 @@ fn the_page_warns_of_a_mesh_without_tls() {
     assert_no_complaints(&mut browser);
 }
 
-/// What the mesh page says of an agent's policy.
+/// The policy of an agent on the mesh page.
 fn a_policy_is_shown(browser: &mut Browser) {
     browser.go("#/mesh");
     browser.until(
@@ -374,7 +374,7 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
             );
         }
     }
-    // Each point of the pictures is what the database has for its second.
+    // Each point of the pictures equals the database's value for its second.
     let pictures = browser.evaluate(
         "fetch('/api/v1/runs/1/pictures').then((answer) => answer.json()).then((answer) => answer.pictures)",
     );
@@ -441,7 +441,7 @@ fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
         "the refusal is told",
         "/only reading/.test(document.querySelector('[role=alert]')?.textContent)",
     );
-    // The browser tells of the status itself.
+    // The browser itself reports the status.
     let complaints = browser.complaints();
     assert!(
         complaints.iter().all(|one| one.contains("400")),
@@ -492,7 +492,7 @@ fn the_file_agrees(browser: &mut Browser, shown: &Shown, axe: Option<&str>) {
     assert_no_complaints(browser);
 }
 
-/// The time axis of the load: places of its ticks on the plot, and the seconds that stand there.
+/// The time axis of the load: positions of its ticks on the plot, and the seconds of their labels.
 fn time_axis(browser: &mut Browser) -> Vec<(f64, f64)> {
     let ticks = browser.evaluate(
         "{ const ticks = [...document.querySelectorAll('#load .plot text.tick')];

@@ -1,5 +1,5 @@
-//! What an agent's policy refuses, seen by who starts runs: with the agent, the key and the line, before anything runs, and
-//! without loss to a step that runs meanwhile.
+//! Refusals by an agent's policy, as the user who starts a run sees them: with the agent, the key and the line, before
+//! anything runs, and without loss to a step that runs meanwhile.
 
 use crate::needs;
 use crate::support::loop_device::Mounted;
@@ -15,7 +15,7 @@ fn plan(path: &str, phase: &str) -> String {
     format!("[targets.t]\nsystem = \"local\"\npath = \"{path}\"\n[[phase]]\n{phase}\n")
 }
 
-/// A dry run refuses the plan, as wrong, and says all of this.
+/// A dry run refuses the plan as wrong, with all of these texts.
 fn assert_refused(mesh: &Mesh, plan: &str, parts: &[&str]) {
     let file = mesh.plan(plan);
     let output = mesh.command(&["run", file.to_str().unwrap(), "--dry-run", "--new-agents"]);
@@ -49,7 +49,7 @@ fn a_load_that_a_policy_holds_back_says_so() {
     );
 }
 
-/// Takes about 10 s, most of which is the step beside it.
+/// Takes about 10 s, mostly for the step beside it.
 #[test]
 fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing() {
     let target = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     mesh.assert_no_complaints();
 }
 
-/// An agent that has given up what it does not use measures as before.
+/// An agent that has dropped unused privileges measures as before.
 #[test]
 fn an_agent_without_unused_privileges_takes_load() {
     needs!("root");
@@ -164,7 +164,7 @@ fn an_agent_without_unused_privileges_takes_load() {
     mesh.assert_no_complaints();
 }
 
-/// What a killed agent leaves of a run whose collector is gone.
+/// Leftovers of a killed agent from a run without its collector.
 #[test]
 fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
     let target = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
         .args([path, "-exec", "touch", "-d", "2 hours ago", "{}", "+"])
         .status();
     assert!(aged.unwrap().success());
-    // Nobody can be asked.
+    // There is no terminal to ask on.
     let asked = clean(&[]);
     assert_eq!(asked.code, 2, "{}", asked.all());
     assert!(asked.err.contains("--yes"), "{}", asked.all());
@@ -216,15 +216,15 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
 /// Writes for ten minutes unless it is stopped.
 const LONG_WRITE: &str = "workload = \"io\"\nsize = \"1m\"\nbs = \"64k\"\nmodes = [\"write\"]\nruntime = \"10m\"\nrate_iops = 20";
 
-/// What the newest task says of its end, once its run is over.
+/// The reason of the newest task's end, once its run is over.
 fn how_it_ended(mesh: &Mesh, run: &mut Process) -> String {
     assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
     mesh.db()
         .one("SELECT error FROM tasks ORDER BY id DESC LIMIT 1")
 }
 
-/// A plan that needs more than its agents' floors leave is refused before it runs. A task whose target falls below a floor,
-/// whoever fills it, is stopped, with the key; the space is given back.
+/// A plan that needs more space than its agents' floors leave is refused before it runs. A task is stopped with the key
+/// when its target falls below a floor, for whatever reason; the space is given back.
 #[test]
 fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
     needs!("root");
@@ -340,6 +340,6 @@ fn the_end_of_the_hours_stops_a_task() {
     );
     assert!(db.one::<i64>("SELECT ops FROM step_results") > 0);
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
-    // And what comes after them is refused.
+    // Later plans are refused.
     assert_refused(&mesh, &plan(path, LONG_WRITE), &["takes no load now"]);
 }

@@ -1,4 +1,4 @@
-//! `benchmesh quickstart` where something is in its way: another one, an interruption, a directory that is not there.
+//! `benchmesh quickstart` under difficulties: another instance, an interruption, a missing directory.
 
 use crate::support::command::CommandOutput;
 use crate::support::database::Database;

@@ -1,7 +1,8 @@
-//! Truth tests of rates that a device of known speed or the plan sets: a slow file system, a throttled disk,
-//! a shaped link, a paced load.
-//! They keep a processor busy for a tenth of their time, so a few run beside each other. A test whose own load is the
-//! figure belongs in `truth.rs`, whose tests run alone.
+//! Truth tests of rates that a device of known speed or the plan sets: a slow file system, a throttled disk, a shaped
+//! link, a paced load.
+//!
+//! They keep a processor busy for a tenth of their time, so a few run beside each other. Tests of the load's own speed
+//! belong in `truth.rs`, where tests run alone.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Agent and collector as services: configuration files, SIGHUP, what systemd and its journal are told, SIGTERM.
+//! Agent and collector as services: configuration files, SIGHUP, messages to systemd and its journal, SIGTERM.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use crate::support::mesh::Mesh;
@@ -82,7 +82,7 @@ fn ended_cleanly(mut process: Process, manager: &mut Manager) {
 fn assert_is_for_the_journal(log: &str) {
     assert!(!log.is_empty());
     for line in log.lines() {
-        // What is said once at the start goes to a terminal too.
+        // Messages at the start go to a terminal too.
         let is_logged = !line.starts_with("live page:");
         assert!(!is_logged || line.starts_with("<6>benchmesh_"), "{line:?}");
     }
@@ -154,7 +154,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     ended_cleanly(agent, &mut manager);
 }
 
-/// What is read while a task runs is taken over when it has ended.
+/// A configuration read while a task runs takes effect when the task has ended.
 #[test]
 fn a_reload_waits_for_the_task_that_runs() {
     let mesh = Mesh::start();

@@ -1,5 +1,6 @@
-//! The end of a load: nothing begins after a stop, what the kernel still holds is named, and nothing stays behind.
-//! And what stands in the way of a load: caches that are really dropped before it, and a tool that is told from storage.
+//! The end of a load: nothing begins after a stop, operations stuck in the kernel are named, and nothing is left
+//! behind. Also caches that are really dropped before a load, and distinguishing a limit of the tool from one of the
+//! storage.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -62,7 +63,7 @@ fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
     });
 }
 
-/// Whoever waits for a run that is to be stopped is not held up for ever by a collector that is gone.
+/// A client that waits for a run to stop ends even when the collector is gone.
 #[test]
 fn a_stop_that_nobody_hears_ends_the_command() {
     let mut mesh = Mesh::start();
@@ -77,7 +78,7 @@ fn a_stop_that_nobody_hears_ends_the_command() {
     let ended = ended.unwrap_or_else(|| panic!("it waits: {}", run.log()));
     assert!(!ended.success(), "{}", run.log());
     assert!(run.log().contains("may not have heard"), "{}", run.log());
-    // What it advises.
+    // Follow the message's advice.
     mesh.restart_collector();
     mesh.until_attached(&["a"]);
     let output = mesh.command(&["stop", "1"]);
@@ -156,7 +157,7 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
             "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\n{phase}"
         ));
         mesh.until_step_is(mode, "running", LIMIT);
-        // The test sees what it looks for while it is there.
+        // Check that the test can see them while they are there.
         until_true("threads work", LIMIT, || {
             held().iter().any(|held| held.0 > 0)
         });
@@ -170,14 +171,14 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
         }
         mesh.command(&["stop", "last"]);
         mesh.until_run_is(&["stopped"], LIMIT);
-        // What is left is nothing, at once.
+        // Nothing is left, at once.
         assert_eq!(left(target.path()), [] as [PathBuf; 0], "{mode}");
         assert_eq!(held(), idle, "{mode}");
         run.exit_within(LIMIT).unwrap();
     }
 }
 
-/// Whoever lays out data when the stop comes has left before they are removed.
+/// Threads that lay out data when the stop comes have ended before the data are removed.
 #[test]
 fn a_stop_in_mid_preparation_leaves_nothing() {
     let target = tempfile::tempdir().unwrap();
@@ -275,7 +276,7 @@ fn clients_that_read_each_others_data_drop_what_they_may() {
 }
 
 fn dropped_before(cache: &str) {
-    // Each drops what the other has read.
+    // Each drops the caches of the other.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // On a disk's file system: pages of a tmpfs cannot be dropped.

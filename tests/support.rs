@@ -1,9 +1,9 @@
-//! What the tests from outside share: a mesh of real processes, the machine's parts they need, and the gate that says
-//! when a test is skipped.
+//! Shared support of the tests from outside: a mesh of real processes, the machine's features that they need, and the
+//! gate that skips a test.
 //!
-//! It knows the commands, the plan file, the database and the wire, and nothing of the crates behind them. Whatever it
-//! starts, mounts or makes, it ends and removes when the value that stands for it is dropped. Nothing here sleeps for a
-//! guessed time: [`wait`] waits on conditions.
+//! It uses the commands, the plan file, the database and the wire, and not the crates behind them. Everything that it
+//! starts, mounts or creates ends and is removed when the value for it is dropped. Nothing here sleeps for a guessed
+//! time: [`wait`] waits on conditions.
 
 #![allow(
     dead_code,

@@ -1,5 +1,5 @@
-//! Who is let in: certificates, tokens, roles, revocation. Whoever is not is refused with a reason, once in the log,
-//! and a step that goes on beside it loses nothing.
+//! Admission: certificates, tokens, roles, revocation. A refused client gets a reason, once in the log, and a step
+//! beside it loses nothing.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use crate::support::fake_agent::{certified, converse, dial_as, hello, owner, say};
@@ -40,7 +40,7 @@ fn token(mesh: &Mesh, arguments: &[&str]) -> String {
     token
 }
 
-/// An agent of another user, who has nothing but a token.
+/// An agent of another user with only a token.
 fn joining(name: &str, token: &str, user: &Path) -> Agent {
     Agent::named(name)
         .credentials(user)
@@ -48,7 +48,7 @@ fn joining(name: &str, token: &str, user: &Path) -> Agent {
         .argument(token)
 }
 
-/// What an agent says that gives up.
+/// The message of an agent that gives up.
 fn refusal(mut agent: Process) -> String {
     let ended = agent.exit_within(LIMIT).expect("the agent gives up");
     assert!(!ended.success());
@@ -72,7 +72,7 @@ fn is_attached(mesh: &Mesh, name: &str) -> bool {
         .any(|agent| agent["name"] == name && agent["attached"] == true)
 }
 
-/// Takes about 12 s, most of which is the step beside it.
+/// Takes about 12 s, mostly for the step beside it.
 #[test]
 fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     let mut mesh = Mesh::start();
@@ -261,8 +261,8 @@ fn tokens(mesh: &Mesh) {
     assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 2);
 }
 
-/// The agent of a state directory gets another name: by its user's credentials, or by a token that says whose place it
-/// is.
+/// The agent of a state directory gets another name: by its user's credentials, or by a token that names the agent to
+/// replace.
 #[test]
 fn an_agent_is_renamed_with_all_that_it_measured() {
     let mesh = Mesh::start();
@@ -400,8 +400,8 @@ fn joined_operator(mesh: &Mesh, user: &Path) -> Credentials {
     Credentials::load(&file).unwrap().unwrap()
 }
 
-/// Commands of an operator do it in passing, once two thirds of a certificate's time are over: what is stored of that
-/// time is moved, so that nothing is waited for.
+/// Commands of an operator renew the certificate in passing, once two thirds of its time are over. The test shifts the
+/// stored times instead of waiting.
 #[test]
 fn operators_renew_their_certificates_in_passing() {
     let mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
@@ -416,7 +416,7 @@ fn operators_renew_their_certificates_in_passing() {
     let first = joined_operator(&mesh, user.path());
     let file = credentials::file_for(user.path(), &mesh.address().to_string());
     let own = || Credentials::load(&file).unwrap().unwrap();
-    // The same certificate, so many seconds later.
+    // The same certificate, aged by this many seconds.
     let age = |by_s: i64| {
         let mut aged = serde_json::to_value(own()).unwrap();
         for field in ["issued_s", "expires_s"] {
@@ -449,7 +449,7 @@ fn operators_renew_their_certificates_in_passing() {
     assert_eq!(own().key, renewed.key);
 }
 
-/// Each change of who is trusted is an event with who made it, from where, and no secret.
+/// Each change of trust is an event with its requester and the requester's address, and without a secret.
 #[test]
 fn changes_of_trust_are_events_that_a_query_shows() {
     let mut mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
@@ -466,7 +466,7 @@ fn changes_of_trust_are_events_that_a_query_shows() {
     let _b = joined("b", &for_two);
     let c = joined("c", &for_two);
     drop(c);
-    // Its certificate is as old as its file says.
+    // The certificate's age comes from its file.
     let file = users.path().join("c/state/credentials.json");
     let aged = Credentials {
         issued_s: 0,
@@ -557,7 +557,7 @@ fn without_tls_both_sides_say_so() {
     let output = mesh.command(&["collector", "token"]);
     assert!(output.err.contains("--insecure"), "{}", output.all());
     assert!(!mesh.db_path().with_extension("db.tls").exists());
-    // Who does not agree to it is told so.
+    // A client with a different setting gets an error.
     let output = benchmesh()
         .arg("agents")
         .env("BENCHMESH_COLLECTOR", mesh.address().to_string())

@@ -1,6 +1,6 @@
-//! Truth tests that measure time, rates or CPU of a load that keeps the machine busy: what benchmesh reports, held against
-//! something independent, each with its tolerance. One mesh at a time. Truths that are counts are in `mesh.rs`, rates that
-//! a slow device sets in `rates.rs`.
+//! Truth tests that measure time, rates or CPU of a load that keeps the machine busy: benchmesh's report against
+//! something independent, each with its tolerance. One mesh at a time. Truth tests of counts are in `mesh.rs`, those of
+//! rates that a slow device sets in `rates.rs`.
 
 #![allow(
     clippy::unwrap_used,

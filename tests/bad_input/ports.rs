@@ -1,4 +1,5 @@
-//! Addresses and directories that cannot be: a port in use, nobody there, a state on its own target.
+//! Unusable addresses and directories: a port in use, an address without a listener, a state directory on its own
+//! target.
 
 use super::{LIMIT, directory, refused};
 use crate::support::command::benchmesh;

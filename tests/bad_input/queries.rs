@@ -35,7 +35,7 @@ fn runs_that_are_not_there() {
     assert!(document.to_string().contains("4711"), "{document}");
 }
 
-/// It comes of a variable that is not set, and is not the newest run, although there is one.
+/// An empty name comes from an unset variable. It does not mean the newest run, although there is one.
 #[test]
 fn a_run_without_a_name_is_not_the_newest() {
     let mut mesh = Mesh::start();

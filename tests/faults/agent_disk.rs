@@ -1,5 +1,5 @@
-//! The disk of an agent's state directory is full while its load runs: the agent stays, keeps what it measures, and
-//! delivers all of it when there is room again.
+//! The disk of an agent's state directory is full while its load runs: the agent stays, keeps its data, and delivers
+//! all of them when there is room again.
 
 use super::{LIMIT, assert_exact, fill, needs, paced_plan, until_stored};
 use crate::support::fuse_fs::FuseFs;

@@ -1,4 +1,4 @@
-//! An agent that is stopped in mid-step and goes on: its workers stood still, and the database says so.
+//! An agent that is stopped in mid-step and continued: its workers were frozen, and the database shows it.
 
 use super::{LIMIT, mesh_on, paced_plan, until_stored};
 use crate::needs;
@@ -16,7 +16,7 @@ fn a_frozen_agent_leaves_an_event() {
     until_stored(&mesh, 2);
     let frozen = Instant::now();
     mesh.agent("b").signal(libc::SIGSTOP);
-    // What is waited for is time itself, and what the other agent measures in it.
+    // Waits for time to pass, and for the other agent's seconds in it.
     let most: i64 = mesh.db().one("SELECT max(at_us) FROM op_intervals");
     until_true("three seconds of the other agent", LIMIT, || {
         // Rows that were late when the agent was stopped do not count.
@@ -24,7 +24,7 @@ fn a_frozen_agent_leaves_an_event() {
             && mesh.db().one::<i64>("SELECT max(at_us) FROM op_intervals") >= most + 3_000_000
     });
     mesh.agent("b").signal(libc::SIGCONT);
-    // It stands still until the kernel runs it again, and no longer than until it says so.
+    // It is frozen until the kernel runs it again, at the latest until its event is stored.
     until_true("the event is stored", LIMIT, || {
         let sql = "SELECT count(*) FROM events WHERE kind = 'client-frozen'";
         mesh.db().one::<i64>(sql) > 0

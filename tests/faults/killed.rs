@@ -1,5 +1,5 @@
-//! Processes killed while a run goes on: who lives is waited for, who does not is lost with what it sent, and only a step
-//! that nobody holds any more is begun anew.
+//! Processes killed while a run goes on: the survivors are waited for, a killed one is lost with the data that it sent,
+//! and only a step that no agent holds any more is begun anew.
 
 use super::{
     FILES, LIMIT, Stored, assert_exact, assert_no_holes, mesh_on, needs, paced_plan, until_stored,
@@ -107,8 +107,8 @@ fn attempts(db: &Database) -> Vec<(i64, String, i64, String, String, i64)> {
     rows.iter().map(of).collect()
 }
 
-/// The survivor's task is waited for and whole; the dead agent's is lost with what it sent; the step is partial and never
-/// begun anew.
+/// The survivor's task is waited for and whole; the dead agent's is lost, with its data up to then; the step is partial
+/// and never begun anew.
 fn assert_one_partial_attempt(db: &Database, lost_why: &str) {
     let tasks = attempts(db);
     assert_eq!(tasks.len(), 2, "{tasks:#?}");

@@ -1,5 +1,5 @@
-//! A database that is put back from an older copy while a run goes on: what it does not know is one loss, and the mesh
-//! is ready at once.
+//! A database that is restored from an older copy while a run goes on: the missing data are one loss, and the mesh is
+//! ready at once.
 
 use super::{FILES, LIMIT, Stored, mesh_on, paced_plan, until_stored};
 use crate::needs;
@@ -25,7 +25,7 @@ fn copied(mesh: &Mesh) -> PathBuf {
     // Of each agent: one may have sent more than the other.
     let copied = Stored::of(&mesh.db()).spools;
     until_true("more is acked than the copy has", LIMIT, || {
-        // A collector that is asked stores what it has gathered.
+        // A query makes the collector store its buffered rows.
         let asked = mesh.command(&["query", "SELECT 1"]);
         assert_eq!(asked.code, 0, "{}", asked.all());
         let mut spools = Stored::of(&mesh.db()).spools.into_iter();
@@ -34,7 +34,7 @@ fn copied(mesh: &Mesh) -> PathBuf {
     copy
 }
 
-/// Puts the copy in the place of the database of a collector that is not running. Returns where the lost one is.
+/// Replaces the database of a stopped collector by the copy. Returns the path of the lost one.
 fn put_back(mesh: &Mesh, copy: &Path) -> PathBuf {
     let lost = mesh.directory().join("lost.db");
     let beside = |path: &Path, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
@@ -99,8 +99,8 @@ fn a_restored_database_costs_one_loss_and_the_next_run_starts_at_once() {
     });
 }
 
-/// The copy is of the middle of a step that still runs when it is put back: the step is repeated, no agent is said to
-/// have been lost or started again, and each says of the run what the copy does not have.
+/// The copy is from the middle of a step that still runs when it is restored: the step is repeated, no agent is
+/// reported as lost or restarted, and each reports the part of the run that the copy lacks.
 #[test]
 fn a_step_that_a_restored_database_has_is_repeated_and_its_loss_is_counted() {
     needs!("fuse");

@@ -33,7 +33,7 @@ fn an_agent_that_starts_on_a_full_disk_waits_for_room() {
     });
 }
 
-/// While the run's directory is made: an event of the run with the call, and nobody is lost.
+/// While the run's directory is made: an event of the run with the call, and no agent is lost.
 #[test]
 fn a_target_that_freezes_while_the_runs_directory_is_made_is_a_stall() {
     needs!("fuse");

@@ -6,7 +6,7 @@ use crate::support::mesh::Mesh;
 use benchmesh_proto::v1 as wire;
 use std::io::Write;
 
-/// What a liar does to an honest batch.
+/// Falsifies an honest batch.
 type Lie = Box<dyn Fn(&mut wire::Batch)>;
 
 /// One operation of a task.
@@ -217,7 +217,7 @@ fn lying_batches_are_refused_whole() {
     assert_eq!(honest, result);
 }
 
-/// Rows of tasks that are not the agent's change no figure, and what is good beside them is stored.
+/// Rows of other agents' tasks change no figure, and valid rows beside them are stored.
 #[test]
 fn rows_of_tasks_of_others_are_left_out_and_counted() {
     let mesh = while_a_run_goes_on(|mesh| {
@@ -291,7 +291,7 @@ fn what_is_sent_twice_is_stored_once() {
             agent.publish(batch.clone()).await.unwrap();
         }
         drop(agent);
-        // A new session of the same agent is told where the spool stands, and may repeat too.
+        // A new session of the same agent receives the spool's position, and may repeat too.
         let mut again = FakeAgent::attach(mesh.address(), hello("twice"))
             .await
             .unwrap();

@@ -1,5 +1,6 @@
 //! A uid belongs to the name that it came with first. An agent that knows another's uid does not get that agent's rows,
-//! spools and tasks by it, neither while the other is away nor over a restart of the collector; a person renames an agent.
+//! spools and tasks by it, neither while the other is away nor over a restart of the collector; only a person renames
+//! an agent.
 
 use super::LIMIT;
 use crate::support::fake_agent::{FakeAgent, certified, converse, dial_as, hello, joined};
@@ -19,7 +20,7 @@ async fn attach(mesh: &Mesh, own: &Credentials, of: &str) -> Result<FakeAgent, S
     let channel = dial_as(mesh.address(), own).await.unwrap();
     let mut message = hello(&own.name);
     message.agent_uid = hello(of).agent_uid;
-    // As one that knows all of it would.
+    // A well-informed impostor would send the same host.
     message.host = hello(of).host;
     FakeAgent::attach_on(channel, message).await
 }
@@ -79,7 +80,7 @@ fn a_uid_stays_with_its_name() {
     until_true("the refusal is an event", LIMIT, || {
         mesh.db().column::<String>(events) == ["rogue as victim"]
     });
-    // What the collector knows after a restart is in its database alone.
+    // After a restart the collector has only its database.
     mesh.restart_collector();
     converse(LIMIT, assert_turned_away(&mesh, &rogue));
     assert_eq!(names(&mesh), ["victim"]);

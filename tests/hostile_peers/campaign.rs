@@ -1,5 +1,5 @@
-//! Attacks with good certificates and from within the host: each is refused, and said once, while a step goes on that loses
-//! no operation.
+//! Attacks with good certificates and from within the host: each is refused, and said once, while a step goes on that
+//! loses no operation.
 
 use super::{LIMIT, peak_rss_kib};
 use crate::needs;
@@ -21,7 +21,7 @@ use tonic::Code;
 
 const OPS: i64 = 8000;
 
-/// A mesh whose agent `honest` has a paced step under way, which must lose nothing.
+/// A mesh with an agent `honest` and its paced step, which must lose no operation.
 fn while_a_step_goes_on(mesh: &mut Mesh, attack: impl FnOnce(&Mesh)) {
     mesh.add(Agent::named("honest"));
     let mut run = mesh.begin(&format!(
@@ -48,7 +48,7 @@ fn while_a_step_goes_on(mesh: &mut Mesh, attack: impl FnOnce(&Mesh)) {
     assert!(!mesh.collector().log().contains("panicked"));
 }
 
-/// Lines of the collector's log that tell of this refusal.
+/// Number of lines in the collector's log with this refusal.
 fn times_logged(mesh: &Mesh, part: &str) -> usize {
     let log = mesh.collector().log();
     let lines = log.lines().filter(|line| line.contains(part));
@@ -136,8 +136,8 @@ fn no_path_leads_out_of_what_an_agent_allows() {
     assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
 }
 
-/// A hard link in a run's directory to a file elsewhere: the name is removed with the run, and the file stays as it is.
-/// Nobody but the agent's user can put one there.
+/// A hard link in a run's directory to a file elsewhere: the name is removed with the run, and the file stays
+/// unchanged. Only the agent's user can create one there.
 #[test]
 fn a_hard_link_in_a_runs_directory_costs_its_name_alone() {
     hard_link_in_a_runs_directory();
@@ -200,7 +200,7 @@ impl Drop for BindMount {
 }
 
 /// A directory of the same file system that is mounted in a run's directory while a load runs there: nothing in it is
-/// removed, and an event says what stays.
+/// removed, and an event names the leftovers.
 #[test]
 fn a_mount_in_a_runs_directory_is_left_alone() {
     needs!("root");
@@ -299,8 +299,8 @@ fn has_end(answers: &[u8]) -> bool {
     false
 }
 
-/// Sends pieces, one after a pause each, until the collector ends the call or the connection; what it answered. `None`: it
-/// took them all.
+/// Sends pieces with a pause after each, until the collector ends the call or the connection; returns its answer.
+/// `None`: it took them all.
 async fn sends_until_cut(
     mut stream: TlsStream<tokio::net::TcpStream>,
     mut piece: impl FnMut() -> Vec<u8>,

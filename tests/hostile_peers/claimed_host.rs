@@ -1,5 +1,5 @@
-//! An agent with a good certificate that says it runs on another agent's host: what is known and was measured of that
-//! host stays as it is.
+//! An agent with a valid certificate that claims another agent's host: the description and samples of that host stay
+//! unchanged.
 
 use super::LIMIT;
 use crate::support::fake_agent::{FakeAgent, converse, hello, now_us};

@@ -1,5 +1,5 @@
-//! An agent with a good certificate that sends rows without end: its hour's worth is stored, and then it is turned
-//! away. Whoever fills the disk, the last of it is for results.
+//! An agent with a valid certificate that sends rows without end: one hour's budget is stored, then it is turned away.
+//! When the disk fills, its last part is reserved for results.
 
 use super::LIMIT;
 use crate::needs;
@@ -79,7 +79,7 @@ fn a_flood_fills_no_disk_and_its_agent_is_turned_away() {
     assert!(stored < 36_000_000, "{stored} bytes of it are stored");
 }
 
-/// Writes until so much is free.
+/// Writes until only this much is free.
 fn fill_up_to(path: &Path, free_bytes: u64) {
     let directory = path.parent().unwrap();
     let free = || {

@@ -80,7 +80,7 @@ fn wrong_greetings_are_refused_by_name() {
             assert!(status.message().contains(part), "{what}: {status:?}");
             assert_ne!(status.code(), tonic::Code::Unknown, "{what}: {status:?}");
         }
-        // What a stranger calls itself does not get to write the log.
+        // A stranger's name does not flood the log.
         let log = mesh.collector().log();
         assert!(log.lines().all(|line| line.len() < 2000), "{log}");
         assert!(!log.contains('\u{7}'), "{log}");
@@ -108,7 +108,7 @@ fn publish_needs_a_session_of_its_own() {
     mesh.db().assert_sound();
 }
 
-/// `liar` knows what only `victim` should: its session and the ids of its commands.
+/// `liar` knows the session and the command ids of `victim`.
 #[test]
 fn an_agent_publishes_and_replies_under_its_own_name_alone() {
     let mut mesh = Mesh::start();

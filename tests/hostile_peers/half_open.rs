@@ -1,5 +1,5 @@
 //! Two thousand connections that are begun and never finished: each is closed in time, memory is bounded, and honest
-//! agents attach and work meanwhile. Whoever has no certificate learns nothing.
+//! agents attach and work meanwhile. A client without a certificate learns nothing.
 
 use super::{LIMIT, resident_kib};
 use crate::support::fake_agent::{converse, owner};
@@ -66,7 +66,7 @@ fn half_open_connections_time_out_and_cost_little() {
             secured.extend(handshaken(address, ca, &[]).await);
             secured.extend(handshaken(address, ca, HTTP2_BEGUN).await);
         }
-        // Of the TLS ones, those whose handshake was pushed out by others are not there.
+        // Some TLS handshakes were pushed out by others.
         assert!(secured.len() > EACH, "{} got through TLS", secured.len());
         let during = resident_kib(pid);
         // A new agent gets in while all of them are there.
@@ -77,7 +77,7 @@ fn half_open_connections_time_out_and_cost_little() {
         }
         for mut stream in secured {
             let mut answer = Vec::new();
-            // HTTP/2 says what it is; there is nothing else to read, and then the connection ends.
+            // HTTP/2 sends its preface and nothing else; then the connection ends.
             let _ = stream.read_to_end(&mut answer).await;
             assert!(answer.len() < 200, "{}", String::from_utf8_lossy(&answer));
         }
@@ -107,7 +107,7 @@ fn half_open_connections_time_out_and_cost_little() {
     mesh.assert_no_complaints();
 }
 
-/// The room is too small for all: the newest have it, and the log says so a few times.
+/// There is not enough room for all: the newest keep it, and the log reports it a few times.
 #[test]
 fn the_newest_half_open_connections_push_out_the_oldest() {
     raise_open_files();
@@ -166,7 +166,7 @@ fn assert_closed(mut stream: TcpStream) {
     assert!(answer.is_empty(), "{answer:?}");
 }
 
-/// The page's places are few: whoever takes them all without a request has them for ten seconds.
+/// The page has few places: a client that takes them all without a request keeps them for ten seconds.
 #[test]
 fn half_open_connections_to_the_page_time_out() {
     raise_open_files();

@@ -1,4 +1,4 @@
-//! What is no message at all: noise, other protocols, bytes that do not parse.
+//! Data that are no messages: noise, other protocols, bytes that do not parse.
 
 use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{converse, dial};
@@ -16,7 +16,7 @@ fn noise_and_other_protocols_on_the_port() {
         for noise in noises() {
             send_noise(mesh.address(), &noise);
         }
-        // Connections that say nothing at all, all open at once.
+        // Silent connections, all open at once.
         let silent: Vec<TcpStream> = (0..200)
             .map(|_| TcpStream::connect(mesh.address()).unwrap())
             .collect();
@@ -100,7 +100,7 @@ fn malformed_protobuf_on_each_stream() {
     assert_eq!(mesh.db().one::<i64>("SELECT count(*) FROM agents"), 1);
 }
 
-/// Sends a message whose first field holds these bytes, whatever the collector takes that field for.
+/// Sends a message with these bytes as its first field, whatever type the collector expects there.
 async fn send_bytes(address: SocketAddr, path: &'static str, bytes: Vec<u8>) -> tonic::Status {
     let mut client = Grpc::new(dial(address, "noise").await);
     client.ready().await.unwrap();

@@ -1,5 +1,5 @@
-//! Somebody who may write to a target puts a device node, a hard link or a pipe in the place of a data file between two
-//! modes. Nothing is written to what they lead to, and the step that meets one is refused by name.
+//! Someone with write access to a target replaces a data file by a device node, a hard link or a pipe between two
+//! modes. Nothing is written to their destinations, and a step that meets one fails with an error that names it.
 
 use super::LIMIT;
 use crate::needs;
@@ -48,8 +48,8 @@ fn data_file(target: &Path, name: &str) -> PathBuf {
     found.unwrap()
 }
 
-/// Runs the load. While its first mode goes on, `exchange` puts something in the place of a data file. Returns what the
-/// database says of the run's end.
+/// Runs the load. While its first mode goes on, `exchange` replaces a data file. Returns the reason of the run's end
+/// from the database.
 fn attacked(load: &Load, exchange: impl FnOnce(&Path)) -> String {
     let target = tempfile::tempdir().unwrap();
     let mesh = Mesh::of(&["victim"], target.path());
@@ -69,7 +69,7 @@ fn attacked(load: &Load, exchange: impl FnOnce(&Path)) -> String {
     reasons.join("\n")
 }
 
-/// The load meets a node of a block device: what the run's end says of it. The device must be as it was.
+/// The load meets a node of a block device; returns the reason of the run's end. The device must be unchanged.
 fn meets_a_device(load: &Load) -> String {
     let device = Bare::on_loop(BYTES);
     let number = fs::metadata(device.path()).unwrap().rdev();

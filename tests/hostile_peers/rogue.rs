@@ -1,7 +1,7 @@
-//! An agent with a good certificate that does everything it must not, all along, beside a run of two honest ones.
+//! An agent with a valid certificate that breaks every rule, continuously, beside a run of two honest ones.
 //!
-//! The run loses no operation, nothing of the rogue's lies is stored, each of its refusals is one line of the log a minute,
-//! and the collector's memory stays bounded.
+//! The run loses no operation, none of the rogue's false data are stored, each refusal is logged once a minute, and the
+//! collector's memory stays bounded.
 
 use super::{LIMIT, peak_rss_kib};
 use crate::support::fake_agent::{
@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
 const OPS: i64 = 24_000;
-/// What honest agents at work, and what one rogue may make the collector take, in KiB.
+/// Memory growth by honest agents at work and one rogue, in KiB.
 const MOST_GROWTH: u64 = 250_000;
 
 /// Paced, so that the load lasts some 12 s and leaves the machine to the others.
@@ -70,7 +70,7 @@ fn a_rogue_agent_disturbs_nobody() {
     assert_eq!(checked.code, 0, "{}", checked.all());
 }
 
-/// Each operation of the honest agents is there, and nothing of anybody else.
+/// Every operation of the honest agents is stored, and no other agent's.
 fn assert_honest(mesh: &Mesh) {
     let db = mesh.db();
     db.assert_sound();
@@ -115,7 +115,7 @@ fn assert_said_once(mesh: &Mesh, rounds: usize) {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Everything once. What must be refused is; the rest is its own affair.
+/// Each misbehaviour once. Results that may vary are ignored.
 async fn misbehave(address: SocketAddr) {
     let own = certified(address, "rogue").await;
     let channel = dial_as(address, &own).await.unwrap();
@@ -137,7 +137,7 @@ async fn misbehave(address: SocketAddr) {
     let refused = open_publish_on(other, Some(&rogue.welcome.session), batches).await;
     assert_eq!(refused.err().unwrap().code(), Code::PermissionDenied);
 
-    // A flood of events, none of which is waited for, and no ack is read.
+    // A flood of events, without waiting for any and without reading acks.
     for _ in 0..200 {
         let mut batch = rogue.next_batch();
         batch.events = vec![event("noise", 1_700_000_000_000_000); 500];
@@ -150,7 +150,7 @@ async fn misbehave(address: SocketAddr) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     drop(rogue);
 
-    // Rows of others' tasks are left out, and what comes with them is stored.
+    // Rows of other agents' tasks are left out, and the rest of the batch is stored.
     let mut message = hello("rogue");
     message.spool_ids = vec!["foreign".to_owned()];
     let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
@@ -165,7 +165,8 @@ async fn misbehave(address: SocketAddr) {
     drop(rogue);
 
     for lie in lies() {
-        // A spool of their own, of which nothing is ever stored: what was stored once is acknowledged, lie or not.
+        // A spool of their own that never has stored rows: once a batch was stored, its repetition is acknowledged,
+        // false or not.
         let mut message = hello("rogue");
         message.spool_ids = vec!["lies".to_owned()];
         let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {

@@ -1,5 +1,6 @@
 //! Somebody with the agent's rights puts links in the place of a target's directories while loads work there. Nothing
-//! outside of the target is made, changed or removed, no load loses an operation, and the step that meets a link is refused.
+//! outside of the target is made, changed or removed, no load loses an operation, and the step that meets a link is
+//! refused.
 
 use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 const FILES: usize = 2400;
 const PER_S: usize = 400;
 
-/// Name, what it is, times and content of all that is in a directory.
+/// Name, type, times and content of every entry of a directory.
 fn inventory(path: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, Vec<u8>)> {
     let mut entries: Vec<_> = fs::read_dir(path)
         .unwrap()
@@ -39,7 +40,7 @@ fn inventory(path: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, Vec<u8>)> {
     entries
 }
 
-/// Every name that a worker of `files` or `io` could ask for, so that whoever follows a link finds it.
+/// A file under every name that a worker of `files` or `io` could open, so that following a link would find it.
 fn treasury() -> TempDir {
     let outside = tempfile::tempdir().unwrap();
     for number in 0..FILES {
@@ -156,7 +157,7 @@ fn swap_everything() {
     );
     assert_eq!(inventory(outside.path()), before);
 
-    // Loads hold what they have opened: nobody lost an operation.
+    // Loads keep their open files: no operation was lost.
     let db = mesh.db();
     db.assert_sound();
     let rows = db.rows(

@@ -1,5 +1,5 @@
-//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held against
-//! the JSON, ratios against the database.
+//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held
+//! against the JSON, ratios against the database.
 
 use super::{START, assert_no_complaints, assert_presentable, axe, cells, picture};
 use crate::support::browser::Browser;
@@ -29,7 +29,7 @@ fn history(path: &Path) {
     .unwrap();
 }
 
-/// What is chosen in the form, field by field; then it is sent.
+/// Selects values in the form, field by field, and submits it.
 fn choose(browser: &mut Browser, kind: &str, fields: &[&str]) {
     browser.go("#/compare");
     browser.until(
@@ -50,7 +50,7 @@ fn choose(browser: &mut Browser, kind: &str, fields: &[&str]) {
     ));
 }
 
-/// What the page has to show.
+/// Expected content of the page.
 struct Expected<'a> {
     /// The query of the comparison.
     asked: &'a str,
@@ -117,7 +117,7 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
         "a run that is not there is told",
         "/no run/.test(document.querySelector('[role=alert]')?.textContent)",
     );
-    // The browser tells of the status itself.
+    // The browser itself reports the status.
     let complaints = browser.complaints();
     assert!(
         complaints.iter().all(|one| one.contains("404")),

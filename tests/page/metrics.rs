@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A real Prometheus takes what is exposed, with the token from a file; promtool finds nothing wrong with it, and each
-/// expression of the Grafana dashboard selects something while a run is under way. Some 10 s.
+/// A real Prometheus scrapes the metrics, with the token from a file; promtool finds no error, and each expression of
+/// the Grafana dashboard selects something while a run is under way. Some 10 s.
 #[test]
 fn prometheus_scrapes_the_metrics() {
     let has = |program: &str| {

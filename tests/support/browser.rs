@@ -1,5 +1,5 @@
-//! A real browser without a window, driven over its debugging protocol: pages are opened, elements found by role, errors
-//! of the console kept.
+//! A real browser without a window, driven over its debugging protocol: pages are opened, elements found by role,
+//! errors of the console kept.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -223,14 +223,14 @@ impl Browser {
                 "{what}, in vain; the page says: {}",
                 self.evaluate("document.body ? document.body.innerText.slice(0, 2000) : ''")
             );
-            // The next look at the page, unless it says something before.
+            // Waits for the next check of the page, or an earlier message.
             if let Some(event) = self.read() {
                 self.note(event);
             }
         }
     }
 
-    /// The names of all elements of a role, as a screen reader tells them.
+    /// The names of all elements of a role, as for a screen reader.
     pub fn names_of(&mut self, role: &str) -> Vec<String> {
         let document = self.call("DOM.getDocument", json!({ "depth": 0 }));
         let found = self.call(

@@ -31,7 +31,7 @@ pub fn has_blkio_throttle() -> Result<(), String> {
 }
 
 impl DiskThrottle {
-    /// A cgroup whose processes read and write the device (`major:minor`) at no more than `bytes_per_s` each way.
+    /// A cgroup that limits reads and writes of the device (`major:minor`) to `bytes_per_s` each.
     pub fn new(device: &str, bytes_per_s: u64) -> Self {
         let (root, mounted) = hierarchy().unwrap();
         let group = root.join(unique());

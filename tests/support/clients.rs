@@ -1,6 +1,6 @@
-//! What each client of a step really issues, counted by the kernel: the read calls of its workers' threads.
+//! The read calls of each client of a step, by the kernel's count of its workers' threads.
 //!
-//! Readings are cumulative counts per client, taken all along. It knows nothing of intervals, rates or tasks.
+//! Readings are cumulative counts per client, taken all along. Intervals, rates and tasks are unknown here.
 
 use super::wait::{until, until_true};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const WORKERS: Duration = Duration::from_secs(60);
 /// Longer than anything that is watched.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Before the load a worker reads what it has used of the CPUs, what its clock goes by, and little else.
+/// Before the load a worker reads its CPU usage, the clock source, and little else.
 const BEFORE_THE_LOAD: u64 = 16;
 
 /// Cumulative counts at one instant, of each worker of every client.

@@ -76,7 +76,7 @@ pub fn run_by(program: &str, arguments: &[&str], command: &Command) -> Command {
     outer
 }
 
-/// `command` inside a time namespace, whose monotonic clocks are so many whole seconds ahead.
+/// `command` inside a time namespace with monotonic clocks that are ahead by this many whole seconds.
 pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
     let seconds = ahead.as_secs().to_string();
     let arguments = ["--time", "--monotonic", &seconds, "--boottime", &seconds];
@@ -91,19 +91,19 @@ pub fn with_bind_mount(source: &Path, target: &Path, command: &Command) -> Comma
     run_by("unshare", &arguments, command)
 }
 
-/// `command` with at most so many files open, by util-linux.
+/// `command` with a limit of open files, by util-linux.
 pub fn with_most_files(count: u32, command: &Command) -> Command {
     let limit = format!("--nofile={count}:{count}");
     run_by("prlimit", &[&limit], command)
 }
 
-/// `command` with at most so many bytes pinned for the kernel, and without the capability that knows no such limit.
+/// `command` with a limit of bytes pinned for the kernel, and without the capability that lifts this limit.
 pub fn with_most_pinned(bytes: u64, command: &Command) -> Command {
     let bound = run_by("setpriv", &["--bounding-set=-ipc_lock"], command);
     run_by("prlimit", &[&format!("--memlock={bytes}:{bytes}")], &bound)
 }
 
-/// Starts `command` with a filter that refuses `io_uring_setup`, to it and whoever it starts.
+/// Starts `command` with a filter that refuses `io_uring_setup`, to it and its children.
 pub fn forbid_io_uring(command: &mut Command) {
     let [read_number, equal, give] = [
         libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
@@ -161,7 +161,7 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
     finished.out
 }
 
-/// Whether a program of the machine succeeds; what it says is dropped.
+/// Whether a program of the machine succeeds; its output is dropped.
 pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
     Command::new(program)
         .args(arguments)

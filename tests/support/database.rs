@@ -68,7 +68,7 @@ impl Database {
             .unwrap_or_else(|error| panic!("{error} in: {sql}"))
     }
 
-    /// SQLite's own verdict on the file, and that no row refers to one that is not there.
+    /// Checks the file with SQLite's integrity check, and its foreign keys.
     pub fn assert_sound(&self) {
         assert_eq!(self.one::<String>("PRAGMA integrity_check"), "ok");
         let dangling = self.rows("PRAGMA foreign_key_check");
@@ -79,9 +79,9 @@ impl Database {
     }
 }
 
-/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may only
-/// be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine threads without
-/// real-time priority begin some 100 ms late.
+/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may
+/// only be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine
+/// threads without real-time priority begin some 100 ms late.
 pub fn assert_believable(row: &Row) {
     assert_eq!(row.integer("errors"), 0, "{row:?}");
     let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));

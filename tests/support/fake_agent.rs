@@ -1,6 +1,6 @@
-//! An agent that is none: it speaks the wire by hand, so that a test decides each message, good or bad.
+//! A simulated agent: it speaks the wire by hand, so that a test decides each message, valid or not.
 //!
-//! Played straight, it carries a run through: it agrees to every command and publishes what the test gives it as the
+//! Used honestly, it carries a run through: it agrees to every command and publishes the test's rows as the
 //! measurements of its task.
 
 use super::command::credentials_directory;
@@ -35,7 +35,7 @@ pub struct FakeAgent {
     acks: Streaming<wire::Ack>,
 }
 
-/// What an honest agent of this name says first.
+/// The first message of an honest agent of this name.
 pub fn hello(name: &str) -> wire::Hello {
     let workload = |name: &str| wire::WorkloadRevision {
         name: name.to_owned(),
@@ -108,7 +108,7 @@ pub async fn certified(address: SocketAddr, name: &str) -> Credentials {
         .unwrap()
 }
 
-/// The same with a join token, for an agent whose state directory has this uid.
+/// The same with a join token, for an agent with a state directory of this uid.
 pub async fn joined(
     address: SocketAddr,
     name: &str,
@@ -354,7 +354,7 @@ impl FakeAgent {
         }
     }
 
-    /// Agrees to what a run asks for after its tasks, such as to forget them, until its command has ended.
+    /// Agrees to the commands that follow a run's tasks, such as forgetting them, until the run's command has ended.
     pub async fn agree_until_it_ends(&mut self, run: Process) -> Process {
         let ended = tokio::task::spawn_blocking(move || {
             let mut run = run;

@@ -1,9 +1,8 @@
-//! A FUSE file system of the tests' own: it lives in memory, writes down every call it gets, and is slow, broken or
-//! stuck where a rule says so.
+//! A FUSE file system of the tests' own: it lives in memory, logs every call, and is slow, broken or stuck by rules.
 //!
-//! Nothing is cached by the kernel: names and attributes expire at once, files are opened for direct I/O, so that every
-//! system call on it is seen. The log is what the truth tests hold benchmesh's figures against. Calls are answered by
-//! several threads: one that hangs does not stop the others. Dropping the value lets go of what hangs and unmounts.
+//! The kernel caches nothing: names and attributes expire at once, files are opened for direct I/O, so that every
+//! system call reaches it. Truth tests compare benchmesh's figures with its log. Several threads answer calls: one that
+//! hangs does not stop the others. Dropping the value releases hanging calls and unmounts.
 
 mod calls;
 mod nodes;
@@ -17,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Threads that answer calls, so that so many less one can hang at a time.
+/// Threads that answer calls. One less may hang at a time.
 const THREADS: usize = 8;
 
 /// The calls that are logged, by FUSE's names.
@@ -75,7 +74,7 @@ pub enum Fault {
     Fail(i32),
     /// Until [`FuseFs::release`].
     Hang,
-    /// All calls with this fault share one server: so many a second in all, and none faster than the latency.
+    /// All calls with this fault share one server with this total rate; none is faster than the latency.
     Capacity {
         per_second: u32,
         latency: Duration,
@@ -90,7 +89,7 @@ pub struct Rule {
     pub path: String,
     /// How many matching calls pass unharmed first.
     pub after: u64,
-    /// It strikes the last of every so many that are left.
+    /// It applies to the last of every `one_in` remaining calls.
     pub one_in: u64,
     /// How many calls it strikes.
     pub times: u64,
@@ -125,7 +124,7 @@ pub struct FuseFs {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when `State::gates` grows or the mount ends.
+    /// Notified when `State::gates` grows or the mount ends.
     released: Condvar,
 }
 
@@ -137,9 +136,9 @@ struct State {
     free_bytes: u64,
     /// Reads and writes move no more at once.
     most: u32,
-    /// What reads give with a bit flipped: files whose path ends so, and offsets in them.
+    /// Reads that return a flipped bit: files with this path suffix, and offsets in them.
     rotten: (String, Vec<u64>),
-    /// Calls that hang: so many.
+    /// Number of hanging calls.
     hanging: u64,
     /// When the server of [`Fault::Capacity`] is free.
     busy_until: Instant,
@@ -195,7 +194,7 @@ impl FuseFs {
         self.directory.path()
     }
 
-    /// All calls that ended so far, in the order of their ends.
+    /// All ended calls, in the order of their ends.
     pub fn log(&self) -> Vec<Call> {
         self.shared.lock().log.clone()
     }
@@ -227,25 +226,25 @@ impl FuseFs {
         self.shared.lock().nodes.list_unlinked();
     }
 
-    /// What statfs says is free.
+    /// Sets the free space that statfs reports.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.shared.lock().free_bytes = bytes;
     }
 
-    /// From now on a read or a write moves so many bytes at most, as the kernel may at any time.
+    /// Limits the bytes of a single read or write from now on, as the kernel may at any time.
     pub fn move_at_most(&self, bytes: u32) {
         self.shared.lock().most = bytes;
     }
 
-    /// From now on these bytes of the files whose path ends so are read with a bit flipped, and no others.
+    /// From now on, exactly these bytes of the files with this path suffix are read with a bit flipped.
     pub fn rot(&self, path: &str, offsets: &[u64]) {
         self.shared.lock().rotten = (path.to_owned(), offsets.to_vec());
     }
 
-    /// Breaks the connection with the kernel: what is under way fails, and everything from now on, as when the server of a
-    /// network file system is gone for good.
+    /// Breaks the connection with the kernel: calls under way fail, and all later ones, as when the server of a network
+    /// file system is gone for good.
     pub fn break_off(&self) {
-        // It says that the mount is in use, and has broken it all the same.
+        // It reports that the mount is in use, but has broken it.
         let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::FORCE);
     }
 
@@ -278,7 +277,8 @@ impl Shared {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Logs one call: `at` names it, rules strike it, `body` does it and says how much it moved.
+    /// Executes and logs one call: `at` names it, rules apply to it, `body` does it and returns the number of bytes
+    /// moved.
     fn call<T>(
         &self,
         op: Op,
@@ -313,7 +313,7 @@ impl Shared {
         result.map(|(value, _)| value)
     }
 
-    /// Nothing tells the condition but the end of the mount, so it lasts as long as it says.
+    /// Only the end of the mount notifies the condition, so it lasts the full time.
     fn wait_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

@@ -1,7 +1,7 @@
-//! Says when a test cannot run here, and makes that a failure where it must run.
+//! Skips a test that cannot run here, or fails it where it must run.
 //!
-//! A test names what it needs from the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the
-//! user that runs the tests: what is installed may not work. Where one is not met the test is skipped, see
+//! A test names its needs of the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the user
+//! that runs the tests, because an installed feature may not work. If one is not met the test is skipped, see
 //! `benchmesh_testing`.
 
 use super::fuse_fs::FuseFs;
@@ -85,7 +85,7 @@ pub fn is_root() -> Result<(), String> {
     }
 }
 
-/// What a shell says that fails at the first command that does; `$0` is the need's name.
+/// The output of a shell that stops at the first failing command; `$0` is the need's name.
 fn script(text: &str, need: &str) -> Result<(), String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let done = Command::new("sh")

@@ -52,8 +52,8 @@ pub fn assert_no_holes(db: &Database) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is missing or there twice from a task's start to its end. The last second of a task may have had nothing to
-/// tell.
+/// Missing or duplicate intervals from a task's start to its end. The last second of a task may be empty and have no
+/// interval.
 fn breaks(start_us: i64, ended_us: Option<i64>, intervals: &[Interval]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut next = start_us;
@@ -89,7 +89,7 @@ fn holes_and_overlaps_are_found() {
     };
     let end = Some(4 * SECOND_US);
     check(end, &[(0, 1), (1, 1), (2, 1), (3, 1)], &[]);
-    // What was merged is wider.
+    // A merged interval is wider.
     check(end, &[(0, 1), (1, 3)], &[]);
     check(
         end,

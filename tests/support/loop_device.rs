@@ -10,7 +10,7 @@ use tempfile::TempDir;
 pub struct Mounted {
     directory: TempDir,
     device: Option<String>,
-    /// What the device's image lies on, when that was mounted for it; goes last.
+    /// The mount that holds the device's image, if there is one; dropped last.
     _beneath: Option<Box<Mounted>>,
 }
 
@@ -29,7 +29,7 @@ impl Mounted {
         Self::on_image(kind, bytes, temporary(), &image, Some(Box::new(beneath)))
     }
 
-    /// ext4 with so many inodes, or a few more.
+    /// ext4 with this number of inodes, or a few more.
     pub fn with_few_inodes(bytes: u64, inodes: u32) -> Self {
         let directory = temporary();
         let image = directory.path().join("image");
@@ -69,7 +69,7 @@ impl Mounted {
             _beneath: beneath,
         };
         let options = options.iter().map(String::as_str);
-        // Whole at once: the kernel would write the tables of inodes later, beside what is measured.
+        // Complete at once: otherwise the kernel would write the inode tables later, beside the measurement.
         let whole = (kind == "ext4").then_some(["-E", "lazy_itable_init=0"]);
         let arguments: Vec<&str> = ["-q"]
             .into_iter()
@@ -147,7 +147,7 @@ impl Bare {
         Path::new(&self.device)
     }
 
-    /// What the device is over.
+    /// The image file of the device.
     pub fn image(&self) -> PathBuf {
         self.directory.path().join("image")
     }

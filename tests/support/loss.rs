@@ -8,8 +8,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Kills an agent when a step of reads has run for so long, and waits for the end of the run, which is done but partial.
-/// When the step started, and when the agent was killed: microseconds of the wall clock.
+/// Kills an agent when a step of reads has run for so long, and waits for the end of the run, which is done but
+/// partial. When the step started, and when the agent was killed: microseconds of the wall clock.
 pub fn kill_after(mesh: &mut Mesh, run: &mut Process, agent: &str, load: Duration) -> (i64, i64) {
     mesh.until_step_is("read", "running", LIMIT);
     let start: i64 = mesh.db().one("SELECT start_us FROM steps");

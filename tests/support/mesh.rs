@@ -1,7 +1,7 @@
 //! A mesh of real processes: one collector, any number of agents, and the commands that a user types.
 //!
-//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside each
-//! other is up to the test binary, see [`permit`](super::permit).
+//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside
+//! each other is up to the test binary, see [`permit`](super::permit).
 
 use super::command::{CommandOutput, benchmesh};
 use super::database::Database;
@@ -110,19 +110,19 @@ impl Agent {
         self
     }
 
-    /// Inside a time namespace: its monotonic clocks are so far ahead of everybody else's. Whole seconds.
+    /// Runs it in a time namespace with monotonic clocks that are ahead by this time. Whole seconds.
     pub fn clock_ahead(mut self, ahead: Duration) -> Self {
         self.clock_ahead = Some(ahead);
         self
     }
 
-    /// It may have so many files open, and no more.
+    /// Limits its open files.
     pub fn most_files(mut self, count: u32) -> Self {
         self.most_files = Some(count);
         self
     }
 
-    /// It may pin so many bytes of memory for the kernel, and no more, though it is root's.
+    /// Limits the memory that it may pin for the kernel, even if it is root's.
     pub fn pinning_at_most(mut self, bytes: u64) -> Self {
         self.most_pinned = Some(bytes);
         self
@@ -140,7 +140,7 @@ impl Agent {
         self
     }
 
-    /// As another user, whose credentials are in this directory.
+    /// Runs as another user with the credentials in this directory.
     pub fn credentials(mut self, directory: &Path) -> Self {
         self.credentials = Some(directory.to_owned());
         self
@@ -165,7 +165,7 @@ impl Mesh {
         mesh
     }
 
-    /// One more, which knows nothing of the other; it has to be dropped before that.
+    /// A second mesh, independent of the other; it has to be dropped first.
     pub fn beside(_other: &Self) -> Self {
         let mut mesh = Self::prepared(None, None);
         mesh.start_collector("127.0.0.1:0");
@@ -207,7 +207,7 @@ impl Mesh {
         mesh
     }
 
-    /// A collector that may have so many files open, and no more.
+    /// A collector with a limit of open files.
     pub fn with_few_files(most: u32) -> Self {
         let mut mesh = Self::prepared(None, permit());
         mesh.most_files = Some(most);
@@ -383,7 +383,7 @@ impl Mesh {
         self.launch(agent);
     }
 
-    /// Waits until the collector says of each that it is attached.
+    /// Waits until the collector reports each of them as attached.
     pub fn until_attached(&self, names: &[&str]) {
         until_true(&format!("{names:?} attach"), START, || {
             let output = self.command(&["agents", "--format", "json"]);

@@ -1,4 +1,4 @@
-//! A counter of the kernel's, read beside a run: what the truth is held against.
+//! A counter of the kernel's, read beside a run: the reference of truth tests.
 
 use super::wait::until_true;
 use std::sync::atomic::{AtomicBool, Ordering};

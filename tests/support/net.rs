@@ -83,7 +83,7 @@ impl Network {
         enter(&self.namespace(node), command)
     }
 
-    /// Shapes what goes to a node: token bucket, `rate` as tc spells it.
+    /// Shapes the traffic to a node: token bucket, `rate` in tc's notation.
     pub fn shape(&self, node: u8, rate: &str) {
         must(
             "tc",
@@ -104,7 +104,7 @@ impl Network {
         );
     }
 
-    /// What has gone to a shaped node: bytes and packets, each as long as it is on a wire.
+    /// Traffic to a shaped node: bytes and packets, each with its length on the wire.
     pub fn sent_to(&self, node: u8) -> (u64, u64) {
         let output = must("tc", &["-s", "qdisc", "show", "dev", &self.veth(node)]);
         let mut words = output.split_whitespace().skip_while(|word| *word != "Sent");

@@ -1,4 +1,5 @@
-//! A rate of a whole step over many clients, of which one is killed: what the kernel counts of each.
+//! A rate of a whole step over many clients; one client is killed. Figures come from the kernel's count for each
+//! client.
 
 use super::clients::Workers;
 use super::mesh::Mesh;
@@ -11,7 +12,7 @@ pub const CLIENTS: usize = 16;
 pub const LEASE: Duration = Duration::from_secs(4);
 /// The total has to be back so long after the end of the lease.
 pub const BACK_WITHIN: Duration = Duration::from_secs(3);
-/// What is looked at after that.
+/// Length of the observation after that.
 const AFTER: Duration = Duration::from_secs(5);
 /// Starts are behind it, and the first look at every worker.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -25,15 +26,15 @@ pub struct Figures {
     pub worst_client: f64,
     /// The rate between the kill and the end of the lease.
     pub while_leased: f64,
-    /// Seconds for which the lost client's part was missing, less the lease: what was not done, over its share.
+    /// Seconds for which the lost client's part was missing, less the lease: the missing operations over its share.
     pub back_after_s: f64,
     /// From when it had to be back.
     pub after: f64,
-    /// The same as `total` by what is reported of that time.
+    /// The same as `total`, from the reported intervals of that time.
     pub reported: f64,
 }
 
-/// Loads at the rate for `span`, kills a client, and watches what the others do.
+/// Loads at the rate for `span`, kills a client, and observes the others.
 pub fn measure(span: Duration) -> Figures {
     let target = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..CLIENTS).map(|client| format!("c{client:02}")).collect();
@@ -79,7 +80,7 @@ pub fn measure(span: Duration) -> Figures {
     let lease_ends = killed + LEASE;
     let since = (until - killed).as_secs_f64();
     let missing = (rate - clients.total(killed, until)) * since / share;
-    // Whole seconds of the step, of which each client has its intervals.
+    // Whole seconds of the step; each client has its intervals for them.
     let seconds = span.as_secs() - 1;
     let reported: i64 = mesh.db().one(&format!(
         "SELECT sum(ops) FROM op_intervals WHERE at_us < {from_us} + {seconds} * 1000000 - 1000"

@@ -12,7 +12,7 @@ pub fn permit() -> Option<MutexGuard<'static, ()>> {
     is_alone.then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Lets the tests of this program run beside each other, so many at once. Once per test program, at its top.
+/// Lets this number of tests of the program run beside each other. Once per test program, at its top.
 #[macro_export]
 macro_rules! share_the_machine {
     ($tests:literal) => {
@@ -27,7 +27,7 @@ macro_rules! share_the_machine {
     };
 }
 
-/// What the macro of this name calls before `main`.
+/// Called before `main` by the macro of this name.
 pub fn share_the_machine(tests: u32) {
     IS_SHARED.store(true, Ordering::Relaxed);
     benchmesh_testing::set_tests_at_once(tests);

@@ -1,4 +1,4 @@
-//! What the plans of many tests have in common.
+//! Common parts of many tests' plans.
 
 use std::path::Path;
 

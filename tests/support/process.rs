@@ -63,14 +63,14 @@ impl Process {
         &self.name
     }
 
-    /// Everything it said so far.
+    /// Its whole log up to now.
     pub fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// What its descriptors stand for.
+    /// The targets of its descriptors.
     pub fn open_files(&self) -> Vec<String> {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
@@ -90,7 +90,8 @@ impl Process {
 
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.pid()).unwrap();
-        // SAFETY: kill takes no pointers; the pid is our own child, which has not been waited for unless `ended` is set.
+        // SAFETY: kill takes no pointers; the pid is our own child, which has not been waited for unless `ended` is
+        // set.
         unsafe {
             if self.ended.is_none() {
                 libc::kill(pid, signal);
@@ -125,7 +126,7 @@ impl Process {
         self.exit_within(Duration::ZERO).is_none()
     }
 
-    /// Lines of its log that say WARN or ERROR.
+    /// Lines of its log with WARN or ERROR.
     pub fn complaints(&self) -> Vec<String> {
         self.log()
             .lines()

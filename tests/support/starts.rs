@@ -1,4 +1,4 @@
-//! The true starts of workers, read apart from what is reported: each agent writes the raw reading of its monotonic
+//! The true starts of workers, independent of the reported ones: each agent writes the raw reading of its monotonic
 //! clock to a file of its own, and on one machine those clocks differ by a known shift only.
 
 use super::database::Database;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Agents on this machine whose starts are written down.
+/// Agents on this machine with a log of their starts.
 #[derive(Debug)]
 pub struct StartLogs {
     directory: PathBuf,
@@ -32,7 +32,7 @@ pub struct TaskStart {
 }
 
 impl TaskStart {
-    /// How far what was reported is off.
+    /// Error of the reported skew.
     pub fn off_us(&self) -> f64 {
         (self.true_skew_us - self.skew_us as f64).abs()
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub const QUIET_AFTER: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A mesh whose agents load one target.
+/// A mesh of agents that load one target.
 #[derive(Debug)]
 pub struct Stops {
     mesh: Mesh,
@@ -24,8 +24,8 @@ pub struct Stops {
 pub struct Stopped {
     /// From before the command was typed to the last read call of any worker, rounded up to the next look at them.
     pub after_command: Duration,
-    /// From when the collector heard of it to the begin of the last operation, as the agents say: microseconds, 0 when
-    /// none began later.
+    /// Time from the collector's receipt of the stop request to the begin of the last operation, by the agents'
+    /// reports: microseconds, 0 if none began later.
     pub after_wish_us: i64,
     pub tasks: i64,
     pub tasks_untold: i64,
@@ -94,7 +94,7 @@ impl Stops {
         }
     }
 
-    /// The wish, the last operation's begin by the rows of the tasks, and what the event says.
+    /// The request, the last operation's begin by the rows of the tasks, and the event's value.
     fn told_of_the_last_run(&self) -> Vec<Row> {
         self.mesh.db().rows(
             "SELECT e.severity, e.detail ->> 'stopped_us' AS stopped_us, e.detail ->> 'tasks' AS tasks,

@@ -25,7 +25,7 @@ fn run(phase: &str) -> (FuseFs, Mesh, Vec<Step>) {
     (fs, mesh, steps)
 }
 
-/// Calls of a kind on names whose last part begins with this letter, and bytes.
+/// Number of calls of a kind on names with a last part that begins with this letter, and their bytes.
 fn seen(step: &Step, op: Op, letter: char) -> (u64, u64) {
     let calls = step.calls.iter().filter(|call| {
         let last = call.path.rsplit('/').next().unwrap_or_default();
@@ -78,8 +78,8 @@ fn changes_of_files_are_what_the_file_system_saw() {
 /// How many operations of each mode and kind there have to be.
 type Counts = [(&'static str, &'static str, u64)];
 
-/// Each kind of operation is what the file system saw of its call, and nothing is left. Directories are listed once each,
-/// and looked up so often beside the names that are not theirs.
+/// Each kind of operation equals the file system's count of its call, and no call is left over. Directories are listed
+/// once each; `looked_up` counts their lookups beside those of other names.
 fn assert_tree(fs: &FuseFs, steps: &[Step], counts: &Counts, looked_up: u64) {
     let done = steps.iter();
     let done = done.map(|step| (step.mode.as_str(), step.op.as_str(), step.ops));
@@ -131,7 +131,7 @@ fn a_tree_is_what_the_file_system_saw() {
         ("remove", "list", 28),
         ("remove", "rmdir", 26),
     ];
-    // Directories are looked up once more to be listed, and once to stand in.
+    // Directories are looked up once more to be listed, and once as the parent.
     assert_tree(&fs, &steps, counts, 26);
 }
 
@@ -143,7 +143,7 @@ fn an_archive_is_what_the_file_system_saw() {
         .prefix("bm-tar-")
         .tempdir()
         .unwrap();
-    // Three directories of ten files each, of which one has a second name, and a symlink in each.
+    // Three directories of ten files each (one file with a second name), and a symlink in each.
     let mut bytes = 0;
     for directory in ["d0", "d0/d1", "d0/d2"] {
         let directory = source.path().join("tree").join(directory);
@@ -332,7 +332,7 @@ fn a_replay_is_what_the_file_system_saw() {
             "truncate" => step.seen(Op::Setattr),
             "stat" => {
                 let (books, maps) = (seen(step, Op::Lookup, 'b'), seen(step, Op::Lookup, 'm'));
-                // What is renamed to `b` is looked for there, and looked up to be deleted.
+                // A file renamed to `b` is looked for there, and looked up to be deleted.
                 (books.0 + maps.0 - 2, 0)
             }
             "list" => (seen(step, Op::Opendir, 's').0, 0),

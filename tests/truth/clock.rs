@@ -1,4 +1,5 @@
-//! A collector's clock that runs fast beside an agent's, or slow: the seconds of a task are those of mesh time to its end.
+//! A collector's clock that runs fast beside an agent's, or slow: the seconds of a task are those of mesh time to its
+//! end.
 
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_testing::{TimingError, measured, scheduled, timing};
@@ -22,10 +23,10 @@ fn the_seconds_of_a_task_follow_a_mesh_time_that_is_slower() {
     measured(|| check_followed(-APART_PPM));
 }
 
-/// Twelve seconds of the agent's clock are 4.8 ms more of the faster collector's, and so much less of the slower one's.
-/// Tolerance: 1 ms, which a second at that pace and an exchange that is not the newest come to, and the error bounds of two
-/// estimates of mesh time as they are stored, but no more than tells a task that does not follow; later by what a busy
-/// machine keeps a worker waiting.
+/// Twelve seconds of the agent's clock are 4.8 ms more of the faster collector's, and 4.8 ms less of the slower one's.
+/// Tolerance: 1 ms (the drift within a second, plus an exchange that is not the newest) and the stored error bounds of
+/// two estimates of mesh time, but less than the drift of a task that does not follow; later by the time that a busy
+/// machine delays a worker.
 fn check_followed(ppm: i64) -> Result<(), TimingError> {
     let mut mesh = Mesh::with_collector_arguments(&[&format!("--clock-ppm={ppm}")]);
     mesh.add(Agent::named("a"));

@@ -59,16 +59,16 @@ pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     rows.iter().map(step).collect()
 }
 
-/// What benchmesh keeps beside the data is no part of a load: the note that a task which is through leaves for the next
-/// mode while others may still run, and the marker of a run's directory, which whoever opens the directory reads. The less
-/// exactly the two clocks are known to agree, the more of what came before and after the load is in its window.
+/// benchmesh's own files beside the data are not part of a load: the note that a finished task leaves for the next mode
+/// while others may still run, and the marker of a run's directory, which is read at each opening of the directory. The
+/// larger the error between the two clocks, the more calls before and after the load fall into its window.
 fn is_note(path: &str) -> bool {
     path.rsplit('/')
         .next()
         .is_some_and(|name| name.starts_with("state") || name.starts_with('.'))
 }
 
-/// What the database says of a step in its three places: result, intervals of the step, intervals of the tasks.
+/// The database's figures of a step in its three places: result, intervals of the step, intervals of the tasks.
 pub(super) fn assert_places_agree(db: &Database, step: &Step) {
     let id = step.id;
     for sql in [

@@ -27,7 +27,7 @@ fn a_daemons_cpu_is_what_the_kernel_says() {
             .prefix("bm-cpu-")
             .tempdir()
             .unwrap();
-        // The kernel names a process after the file that was executed: this bash is a ceph-osd to whoever looks.
+        // The kernel names a process after the executed file, so this bash appears as a ceph-osd.
         let osd = directory.path().join("ceph-osd");
         std::os::unix::fs::symlink("/bin/bash", &osd).unwrap();
         let script = directory.path().join("burner");

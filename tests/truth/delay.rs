@@ -1,9 +1,10 @@
-//! A file system that delays each call by 2 ms, and every workload on it: the time of an operation is that of its calls.
+//! A file system that delays each call by 2 ms, and every workload on it: the time of an operation is that of its
+//! calls.
 //!
-//! An operation takes as long as the file system took for its calls, as its log says, and as the kernel takes to bring them
-//! there and back, which a bare loop of the test's own on the same mount tells. The medians are compared, and on a machine
-//! that does much else the quickest tenths, which it holds up least. Of operations that are in flight together the mean is
-//! compared with what the log alone says. Tolerance: 5 % above, and 1 % below, for a histogram has two digits.
+//! An operation takes the time of its calls in the file system, by its log, plus the kernel's transport of the calls,
+//! measured by a bare loop of the test on the same mount. The medians are compared, and on a busy machine the quickest
+//! tenths, which other work delays least. For operations in flight together, the mean is compared with that of the log
+//! alone. Tolerance: 5 % above, and 1 % below, for a histogram has two digits.
 
 mod cases;
 
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 
 const DELAY: Duration = Duration::from_millis(2);
 const DELAY_NS: f64 = 2e6;
-/// Where the middle of the ways there and back takes no longer than this beyond the quickest tenth, a machine is calm enough
-/// for medians.
+/// Where the middle of the ways there and back takes no longer than this beyond the quickest tenth, a machine is calm
+/// enough for medians.
 const CALM_NS: f64 = 0.01 * DELAY_NS;
 /// The agent's idea of mesh time, by which it dates a step, and the clock of the log are no further apart.
 const APART_US: i64 = 2000;
@@ -84,8 +85,8 @@ fn check(
     Ok(())
 }
 
-/// A bare loop of reads on the same mount, all the while: what it takes more than the file system does, the kernel takes to
-/// bring a call there and its answer back, on a machine that does at that moment what it does for the workloads too.
+/// A bare loop of reads on the same mount, all the while: its time beyond the file system's is the kernel's transport
+/// of a call and its answer, on a machine with the same other work as the workloads have at that moment.
 struct Bare {
     /// When each read ended, and by how much it took longer than its call, in nanoseconds.
     reads: Vec<(i64, f64)>,
@@ -142,7 +143,7 @@ fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values[((values.len() as f64 * q).ceil() as usize).max(1) - 1]
 }
 
-/// What is reported of one kind of operation of a step.
+/// The reported figures of one kind of operation of a step.
 struct Step {
     histogram: Histogram,
     mean_ns: f64,
@@ -151,7 +152,7 @@ struct Step {
     span: (i64, i64),
 }
 
-/// What is reported, and from where to where it may be.
+/// A reported figure, and its allowed range.
 type Figure = (&'static str, f64, f64, f64);
 
 impl Step {
@@ -181,7 +182,7 @@ impl Step {
         calls.filter(delayed).collect()
     }
 
-    /// Of operations one after the other: what the file system took for each, and each of its calls there and back.
+    /// For operations one after the other: the file system's time for each, plus the transport of each of its calls.
     fn each(&self, pattern: &[Op], calls: &[Vec<&Call>], bare: &Bare) -> Figure {
         let spread = bare.transport(self.span, 0.5) - bare.transport(self.span, 0.1);
         let (what, q) = match spread <= CALM_NS {
@@ -189,7 +190,7 @@ impl Step {
             false => ("p10", 0.1),
         };
         let server = quantile(operations(pattern, calls), q);
-        // What is opened is closed: a call that is not delayed, and is waited for all the same.
+        // Every opened file is closed: a call without a delay, which is waited for too.
         let closed = |op: &&Op| matches!(op, Op::Open | Op::Create);
         let trips = pattern.len() + pattern.iter().filter(closed).count();
         let transport = trips as f64 * bare.transport(self.span, q);
@@ -197,8 +198,8 @@ impl Step {
         (what, reported, 0.99 * server, 1.05 * (server + transport))
     }
 
-    /// Of several in flight: each begins when one ends, whatever the kernel does with them in between, so that the file
-    /// system's log has the mean of all, with nothing added for the machine: what it takes from one's end to the worker is
+    /// For several in flight: each begins when another ends, whatever the kernel does in between, so the file system's
+    /// log has the mean of all without an addition for the machine: the transport from one's end to the worker is
     /// missing where the next begins.
     fn together(&self, op: Op, depth: usize, calls: &[&Call]) -> Figure {
         let calls = calls.iter().filter(|call| call.op == op);
@@ -227,7 +228,7 @@ fn on_names<'a>(calls: &[&'a Call]) -> Vec<Vec<&'a Call>> {
     names.into_values().collect()
 }
 
-/// What the file system took for each operation of such calls, one after the other, in nanoseconds.
+/// The file system's time for each operation of such calls, one after the other, in nanoseconds.
 fn operations(pattern: &[Op], calls: &[Vec<&Call>]) -> Vec<f64> {
     let mut all = Vec::new();
     for calls in calls {
@@ -252,7 +253,7 @@ fn every_workload_reports_the_delay_of_its_calls() {
     measured(|| {
         let fs = FuseFs::mount();
         let mut mesh = Mesh::start();
-        // The other side of a copy takes no time to speak of.
+        // The other side of a copy takes negligible time.
         let mut scratch = tempfile::Builder::new();
         let scratch = scratch
             .prefix("bm-scratch-")
@@ -266,7 +267,7 @@ fn every_workload_reports_the_delay_of_its_calls() {
     });
 }
 
-/// What the kernel copies within one file system is one call for the target, and no read and no write.
+/// A copy by the kernel within one file system is one call for the target, without a read or a write.
 #[test]
 fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
     needs!("fuse");

@@ -1,9 +1,9 @@
-//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %. What the agent
-//! sampled of the device beside it is what the kernel counted, to one per cent.
+//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %. The agent's
+//! samples of the device equal the kernel's count, to one per cent.
 //!
-//! The throttle is the only limit by design: the device's image is in memory, and eight workers keep blocks waiting at it
-//! however late one of them gets a CPU. What it lets through at once after a rest has passed before the window opens
-//! (`ramp_time`). The kernel's own count of the device, read by the test, says that it was so.
+//! The throttle is the only limit by design: the device's image is in memory, and eight workers keep blocks waiting at
+//! it however late one of them gets a CPU. The burst that it allows after a rest has passed before the window opens
+//! (`ramp_time`). The kernel's own count of the device, read by the test, confirms it.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;

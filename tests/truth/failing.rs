@@ -1,4 +1,4 @@
-//! A file system that fails every so many calls, and one that moves less than it is asked for.
+//! A file system that fails one in every few calls, and one that moves less than requested.
 //!
 //! Tolerance: none; there are exactly as many errors as calls that failed, and as many bytes as were moved.
 
@@ -76,8 +76,8 @@ const MOVING: &[&str] = &[
     "workload = \"replay\"\nverify = true\noperations = \"- create a\\n- write a 0 9999\\n- read a 777 9000\\n- close a\\n\"",
 ];
 
-/// Reads, writes and copies of which the kernel does only a part at a time, as it may at any time: each operation goes on
-/// until all of it is done, what is counted is what was moved, and all of it is where it belongs.
+/// Reads, writes and copies that the kernel executes only partly at a time, as it may at any time: each operation
+/// continues until all of it is done, the count equals the moved bytes, and all of them are in the right place.
 #[test]
 fn what_is_done_in_parts_is_counted_as_it_was_moved() {
     needs!("fuse");

@@ -1,5 +1,5 @@
-//! An agent to which the kernel refuses a part of io_uring: the operations are the same, and the database says what did
-//! them. Tolerance: none; a file system logs every call.
+//! An agent with a kernel that refuses a part of io_uring: the operations are the same, and the database names the
+//! method used. Tolerance: none; a file system logs every call.
 
 use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
@@ -24,7 +24,7 @@ const MODES: [&str; 8] = [
 const BLOCKS: u64 = 64;
 const BYTES: u64 = 8192;
 
-/// What was told of the steps of a run beside their results.
+/// The events of a run's steps.
 fn told(mesh: &Mesh, run: i64) -> Vec<Row> {
     mesh.db().rows(&format!(
         "SELECT e.kind, e.severity, e.message, s.mode, s.phase, a.name AS agent FROM events e
@@ -57,7 +57,7 @@ fn assert_each_block_once(step: &[&Step]) {
     assert!(sorted.max() == Some(0), "{mode}: {blocks:?}");
 }
 
-/// Runs all modes; what was told of them.
+/// Runs all modes; returns their events.
 fn run_and_count(fs: &FuseFs, mesh: &Mesh, keys: &str) -> Vec<Row> {
     let size = BLOCKS * BYTES;
     let phase = format!(
@@ -77,7 +77,7 @@ fn run_and_count(fs: &FuseFs, mesh: &Mesh, keys: &str) -> Vec<Row> {
 }
 
 fn assert_told_of_each_mode(told: &[Row], kind: &str, part: &str) {
-    // A step that is armed again on a busy machine tells it again.
+    // A step that is armed again on a busy machine reports it again.
     let mut modes: Vec<String> = told.iter().map(|row| row.text("mode")).collect();
     modes.dedup();
     assert_eq!(modes, MODES, "{told:?}");
@@ -98,7 +98,7 @@ fn threads_take_the_place_of_a_forbidden_io_uring_and_the_database_says_so() {
     let told = run_and_count(&fs, &mesh, "ioengine-fallback = \"psync\"");
     assert_told_of_each_mode(&told, "engine-fallback", "replaced by 8 threads per file");
 
-    // Where the plan does not allow it, the step says what it wants.
+    // If the plan does not allow it, the step's error names the requirement.
     let phase = "workload = \"io\"\nsize = \"64k\"\niodepth = 8\nmodes = [\"write\"]";
     let mut run = mesh.begin(&plan::phase(fs.path(), phase));
     let ended = run.exit_within(Duration::from_secs(60));

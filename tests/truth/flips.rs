@@ -1,7 +1,7 @@
-//! Bits that a file system gives back otherwise than it got them, found by every workload that verifies.
+//! Bits that a file system returns flipped, found by every workload that verifies.
 //!
-//! Tolerance: none. Each wrong sector is counted once, the first three are told with their offsets, and as many operations
-//! have failed as have read one.
+//! Tolerance: none. Each wrong sector is counted once, the first three are reported with their offsets, and each
+//! operation that has read one has failed.
 
 use crate::needs;
 use crate::support::command::must;
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
         op: "read",
         failed: 1,
     },
-    // What is read wrong on the way is wrong in the copy.
+    // Data that are read wrong on the way are wrong in the copy.
     Case {
         phase: "workload = \"copy\"\nfiles = 3\nsize = \"64k\"\nmodes = [\"out\"]",
         file: "c000000001",
@@ -131,7 +131,7 @@ fn make_source(source: &Path) {
     must("tar", &["-cf", archive, "-C", source, "tree"]);
 }
 
-/// A step of which most operations failed has failed, and has its errors all the same.
+/// A step in which most operations failed has failed, and still has its errors.
 fn ended_run(mesh: &Mesh, plan: &str) -> i64 {
     let mut run = mesh.begin(plan);
     let ended = run

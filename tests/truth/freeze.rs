@@ -1,6 +1,7 @@
-//! A file system that freezes: every second of the task has its row, and those in which nothing ended say so.
+//! A file system that freezes: every second of the task has its row, and the seconds without a completed operation show
+//! that.
 //!
-//! Held against the file system's own log of when the frozen call began and ended. Tolerance: a tenth of a second at each
+//! Compared with the file system's own log of the frozen call's begin and end. Tolerance: a tenth of a second at each
 //! end of the freeze, for mesh time against the wall clock and for the call's way through the kernel.
 
 use crate::needs;
@@ -75,7 +76,7 @@ fn freeze_and_compare(freeze: Duration) -> Result<(), TimingError> {
         next = at + span;
         let within = at > began + TOLERANCE_US && next < ended - TOLERANCE_US;
         let apart = next < began - TOLERANCE_US || at > ended + TOLERANCE_US;
-        // The last row holds what is left of a second.
+        // The last row covers the rest of a second.
         match (within, apart && next <= task_end) {
             (true, _) => timing!(
                 ops == 0,

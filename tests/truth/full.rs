@@ -1,8 +1,8 @@
-//! A target that is full: whatever was on its way there, the step stops with one error that says so and where, what it had
-//! written is taken away, and the next run works. Tolerance: none; what was written before is counted.
+//! A full target: whatever the load was writing, the step stops with one error that names the cause and the path, its
+//! files are removed, and the next run works. Tolerance: none; earlier writes are counted.
 //!
-//! Where the target says beforehand that there is no room, nothing is begun; so here it is others who take what was free, a
-//! quota that statfs knows nothing of, or the other side of a copy.
+//! A target that reports a lack of space beforehand gets no load at all; so here the space is taken by others, by a
+//! quota that statfs does not show, or on the other side of a copy.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -86,7 +86,7 @@ fn every_way_of_copying_stops_where_there_is_no_room() {
             let phase = format!(
                 "workload = \"copy\"\nfiles = 6\nsize = \"40k\"\n{bs}way = \"{way}\"\nmodes = [\"{mode}\"]"
             );
-            // The third file, of which the kernel copies all at once.
+            // The third file, which the kernel copies in one call.
             let (op, path, after) = match way {
                 "auto" | "copy-file-range" => (Op::CopyFileRange, "/c000000002", 0),
                 _ => (Op::Write, full, 2 * 5),

@@ -264,7 +264,7 @@ fn verified(target: &Path, keys: &str) -> String {
     plan::on(target, "", &phase)
 }
 
-/// A write that fails within its block leaves one of two generations, which nobody may take for corrupt.
+/// A write that fails within its block leaves one of two generations, which must not count as corrupt.
 #[test]
 fn a_block_of_which_a_part_was_written_is_not_corrupt() {
     needs!("fuse");

@@ -1,6 +1,6 @@
-//! Latencies: a series whose percentiles are known, in histograms as agents send them, through wire, results and database. Tolerance: 1 % of the exact
-//! p50, p99 and max, of the step and of each of its seconds. And the lower bound that no clock can cheat: a file system
-//! that takes 20 ms for each call is reported as no faster.
+//! Latencies: a series with known percentiles, in histograms as agents send them, through wire, results and database.
+//! Tolerance: 1 % of the exact p50, p99 and max, of the step and of each of its seconds. Also a lower bound that is
+//! independent of any clock: a file system that takes 20 ms for each call is reported as no faster.
 
 use crate::needs;
 use crate::support::fake_agent::{FakeAgent, converse, hello};

@@ -1,5 +1,6 @@
-//! A client that is killed in mid-step, against a file system that writes down every call: what is reported of the time
-//! after is what the survivors did. Tolerance: two operations per client, which may be on either side of a second's edge.
+//! A client that is killed in mid-step, against a file system that logs every call: the figures reported for the time
+//! after it are those of the survivors. Tolerance: two operations per client, which may be on either side of a second's
+//! edge.
 
 use crate::needs;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
@@ -64,7 +65,7 @@ fn the_totals_after_a_loss_are_the_survivors() {
             "SELECT tasks FROM v_timeline WHERE at_us >= {after} - 1000 ORDER BY at_us"
         ));
         assert!(tasks.iter().all(|tasks| *tasks == 2), "{tasks:?}");
-        // All there is, is in the total: of the lost one what had come, and that was no more than it did.
+        // Everything stored is in the total: the lost client's part is what arrived, at most what it did.
         let total: i64 = db.one("SELECT ops FROM step_results");
         assert_eq!(total, (0..3).map(|task| stored(task, start)).sum::<i64>());
         assert!(stored(1, start) <= read(1, start));

@@ -1,5 +1,5 @@
-//! Eight hosts that stand in for forty-eight clients, and sets of clients of which each is within the next, by eight real
-//! agents on a file system that knows who reads. Tolerance: none; what was done is counted.
+//! Eight hosts in the role of forty-eight clients, and nested sets of clients, by eight real agents on a file system
+//! that identifies each reader. Tolerance: none; operations are counted.
 
 use crate::support::database::Row;
 use crate::support::mesh::{Agent, Mesh};

@@ -1,5 +1,5 @@
-//! Load at a rate, against a file system that pauses: the second that its users feel is in the response time, and in the
-//! service time of the operations alone that were in flight. Tolerance: the total within 1 % of what was due.
+//! Load at a rate, against a file system that pauses: the response times contain the second that users feel, and the
+//! service times only that of the operations in flight. Tolerance: the total within 1 % of the schedule.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -20,7 +20,7 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
     measured(|| {
         let fs = FuseFs::mount();
         let mesh = Mesh::of(&["a"], fs.path());
-        // Each worker's call in flight is held for the second; nobody else calls.
+        // Each worker's call in flight is held for the second; there are no other calls.
         fs.add_rule(Rule {
             path: "benchmesh-".to_owned(),
             after: 600,
@@ -73,7 +73,7 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
     });
 }
 
-/// 3000 operations a second over 16 clients, of which one is killed, by the kernel's count of each client's calls.
+/// 3000 operations a second over 16 clients, and one client is killed, by the kernel's count of each client's calls.
 /// Tolerance: the total within 1 %, each client within 2 % of its share; the total back 3 s after the end of the lease.
 #[test]
 fn a_rate_over_sixteen_clients_is_kept_by_each_and_back_after_a_loss() {
@@ -84,7 +84,7 @@ fn a_rate_over_sixteen_clients_is_kept_by_each_and_back_after_a_loss() {
         timing!(near(figures.total, 1.0), "{figures:?}");
         timing!(near(figures.reported, 1.0), "{figures:?}");
         timing!(figures.worst_client <= 0.02, "{figures:?}");
-        // Nobody takes the lost one's part while it may still load.
+        // The lost client's part stays open while it may still load.
         let left = (paced::CLIENTS - 1) as f64 / paced::CLIENTS as f64;
         timing!(near(figures.while_leased, left), "{figures:?}");
         let back_within = paced::BACK_WITHIN.as_secs_f64();

@@ -1,9 +1,9 @@
-//! One large file per client on storage of known speed, each client at another one, so that they end seconds apart.
-//! What is reported is what the storage says that it moved, over the window and in each whole second, also in those in
-//! which some clients have ended. Tolerance: 5 %.
+//! One large file per client on storage of known speed, each client at another one, so that they end seconds apart. The
+//! reported bytes equal the storage's own count, over the window and in each whole second, also in those in which some
+//! clients have ended. Tolerance: 5 %.
 //!
 //! The storage is a FUSE file system that delays each write, by its own log, and a disk that the kernel throttles, by
-//! the kernel's counters. Direct I/O alone makes progress on the disk at the speed at which the disk makes it.
+//! the kernel's counters. Only direct I/O progresses at the speed of the disk.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;
@@ -24,7 +24,8 @@ const DELAYS: [Duration; 3] = [
     Duration::from_micros(18_000),
 ];
 const FILE_BYTES: i64 = 32 << 20;
-/// What the kernel lets each of three clients write per second. Their files of 1 GiB take 10.7, 12.6 and 14.3 s.
+/// The kernel's limit for each of three clients, written bytes per second. Their files of 1 GiB take 10.7, 12.6 and
+/// 14.3 s.
 const BYTES_PER_S: [u64; 3] = [100_000_000, 85_000_000, 75_000_000];
 const LARGE_BYTES: i64 = 1 << 30;
 const PHASES: &str = r#"
@@ -117,7 +118,7 @@ fn a_gibibyte_per_client_on_a_throttled_disk_is_reported_as_the_disk_moved_it() 
     });
 }
 
-/// Holds what is stored of the phase against what the storage `moved` from one instant until another.
+/// Compares the phase's stored figures with the storage's: `moved` from one instant until another.
 #[expect(
     clippy::cast_precision_loss,
     reason = "bytes of a test are far below 2^52"

@@ -18,7 +18,7 @@ const BYTES_PER_S: f64 = 20e6 / 8.0;
 const QUEUED: Duration = Duration::from_millis(20);
 /// On a busy machine the queue runs down now and then, before the next packets are written.
 const LEAST_QUEUED_US: i64 = 2_500;
-/// Payload, and what the queue counts of it: UDP, IP and Ethernet headers with it.
+/// Payload, and the bytes that the queue counts for it, with UDP, IP and Ethernet headers.
 const PAYLOAD: usize = 1400;
 const PACKET: f64 = 1442.0;
 /// What 100 ppm make in the window of half a minute from which the best exchange is chosen.
@@ -57,7 +57,7 @@ fn the_stated_error_covers_a_queue_in_one_direction() {
             "SELECT min(round_trip_us) FROM clock_offsets o JOIN agents a ON a.id = o.agent_id WHERE a.name = '{agent}'"
         ))
         };
-        // The queue was there, for the far one alone: its best exchange too had to wait in what was left of it.
+        // The queue delayed the far one alone: even its best exchange had to wait in the rest of it.
         let (near, far) = (best("near"), best("far"));
         timing!(
             far > near + LEAST_QUEUED_US,
@@ -91,7 +91,7 @@ impl Flood {
             while !told.load(Ordering::Relaxed) {
                 let due = (began.elapsed() + QUEUED).as_secs_f64() * BYTES_PER_S;
                 while sent < due {
-                    // Nobody listens there; what the port says to that is of no interest.
+                    // No process listens there; the port's answer does not matter.
                     let _ = socket.send_to(&[0; PAYLOAD], to);
                     sent += PACKET;
                 }

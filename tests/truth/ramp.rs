@@ -1,5 +1,5 @@
-//! A ramp that ends within a second, at a rate that the plan fixes: every row of the timeline says that rate, and begins
-//! and ends where it says. Tolerance: the two operations that a row's edges may take from it or give to it.
+//! A ramp that ends within a second, at a rate that the plan fixes: every row of the timeline has that rate, and its
+//! begin and end are right. Tolerance: two operations, which may be on either side of a row's edges.
 
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_testing::{measured, timing};

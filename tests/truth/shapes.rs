@@ -1,5 +1,5 @@
-//! Shapes of load against a file system of known capacity: it serves so many reads a second in all, whoever asks, and
-//! writes down every call.
+//! Shapes of load against a file system of known capacity: it serves a fixed number of reads a second in all, and logs
+//! every call.
 
 use crate::needs;
 use crate::support::database::{Database, Row};
@@ -29,7 +29,7 @@ fn answered(log: &[Call], from: i64, until: i64) -> f64 {
     inside.count() as f64
 }
 
-/// Each step with its window and what is reported of it.
+/// Each step with its window and its reported figures.
 fn reported(db: &Database, run: i64) -> Vec<Row> {
     db.rows(&format!(
         "SELECT v.phase, v.clients, v.ops_per_s, v.headline, s.all_active_from_us, s.all_active_until_us,
@@ -40,9 +40,9 @@ fn reported(db: &Database, run: i64) -> Vec<Row> {
     ))
 }
 
-/// The file system serves 300 reads a second in all, and each takes 10 ms at least: one, two and three workers have what
-/// they can take, and from then on there is no more. Tolerance: 3 % of the capacity where it is the limit; everywhere 2 %,
-/// and the four operations that may be at the window's edges, of what the file system itself counted.
+/// The file system serves 300 reads a second in all, and each takes 10 ms at least: one, two and three workers reach
+/// their own maximum, more workers add nothing. Tolerance: 3 % of the capacity where it is the limit; everywhere 2 %,
+/// and the four operations that may be at the window's edges, of the file system's own count.
 #[test]
 fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
     needs!("fuse");
@@ -137,8 +137,8 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
     });
 }
 
-/// Each task starts two thirds of a second after the one before it, at the instant that the database says; the window of
-/// all begins with the last. Tolerance: 100 ms from a task's start to its first call, on a machine that does much else.
+/// Each task starts two thirds of a second after the one before it, at the database's instant; the window of all begins
+/// with the last. Tolerance: 100 ms from a task's start to its first call, on a busy machine.
 #[test]
 fn staggered_tasks_start_one_after_the_other() {
     needs!("fuse");
@@ -230,7 +230,7 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
         assert_eq!(rates, [40, 60, 90, 135, 203], "{curve}");
         timing!(curve["knee"] == 2, "{curve}");
         let load = |at: usize| &curve["loads"][at];
-        // What is asked is what is done up to the knee, and no more than there is beyond it.
+        // Up to the knee the achieved rate equals the requested one; beyond it the capacity limits it.
         timing!(
             (load(2)["ops_per_s"].as_f64().unwrap() - 90.0).abs() < 2.0,
             "{curve}"
@@ -257,9 +257,10 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
     });
 }
 
-/// A rate of the whole step over four clients, of which one is killed: its part is missing while it may still load, and
-/// the others take it once its lease is over. Tolerance: 2 % of the rate in the seconds before the loss and after the new
-/// split, which has to be there 3 s after the end of the lease; no tenth of a second has more than a fifth above its part.
+/// A rate of the whole step over four clients, and one client is killed: its part is missing while it may still load,
+/// and the others take it once its lease is over. Tolerance: 2 % of the rate in the seconds before the loss and after
+/// the new split, which has to be there 3 s after the end of the lease; no tenth of a second has more than a fifth
+/// above its part.
 #[test]
 fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
     needs!("fuse");
@@ -324,7 +325,7 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
                 "task {task}: {seen} of {wanted}"
             );
         }
-        // Nobody catches up what the lost one did not do.
+        // The survivors do not catch up the lost client's missing operations.
         let most = (0..40).map(|slice| {
             let from = killed + 3_000_000 + slice * 100_000;
             between(from, from + 100_000)

@@ -1,6 +1,6 @@
-//! What hangs: the stall is an event with its place, its end is another, and the run ends as its plan says.
+//! Hanging calls: the stall is an event with its place, its end is another, and the run ends by its plan.
 //!
-//! Where a call really hung, the file system's log says.
+//! The file system's log shows where a call really hung.
 
 pub mod bed;
 mod cases;
@@ -29,7 +29,7 @@ fn a_stall_is_an_event_with_its_place_and_its_end_another() {
         assert!(ended.success(), "{ended}: {}", run.log());
 
         assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 1));
-        // The kernel may divide a write; what was whole before the one that hung is known from the log.
+        // The kernel may divide a write; the log shows which were whole before the one that hung.
         let log = bed.fs.log();
         let writes = log
             .iter()

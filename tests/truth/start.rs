@@ -10,7 +10,7 @@ const STARTS: usize = 10;
 /// Readings are cut to whole microseconds on their way.
 const ROUNDING_US: f64 = 2.0;
 
-/// Three agents whose clocks are hours apart, under a mesh time that runs 100 ppm fast.
+/// Three agents with clocks hours apart, under a mesh time that runs 100 ppm fast.
 #[test]
 fn the_reported_skew_is_the_true_one_within_its_error() {
     needs!("timens");

@@ -1,5 +1,5 @@
-//! Meshes that know nothing of each other and load one target at once, beside what a third has left there: none of them
-//! takes, counts or removes what is another's. Tolerance: none; a file system logs every call.
+//! Independent meshes that load one target at once, beside the leftovers of a third one: none of them takes, counts or
+//! removes another's data. Tolerance: none; a file system logs every call.
 
 use super::counts::{assert_places_agree, steps};
 use crate::needs;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A mesh whose agent goes by the same name as any other's.
+/// A mesh with an agent of the same name as every other's.
 fn mesh_on(fs: &FuseFs, other: Option<&Mesh>) -> Mesh {
     let mut mesh = other.map_or_else(Mesh::start, Mesh::beside);
     mesh.add(Agent::named("a").allow(fs.path()));
     mesh
 }
 
-/// So many files, and reads and writes that know their place and their generation.
+/// A load with this number of files, and reads and writes that check their place and generation.
 fn load(fs: &FuseFs, files: u64, size: u64) -> String {
     let phases = format!(
         "[[phase]]\nworkload = \"files\"\nfiles = {files}\nsize = 3000\nnumjobs = 2\nverify = true\n\
@@ -106,7 +106,7 @@ fn runs_on_one_target_have_nothing_in_common() {
         for op in [Op::Write, Op::Unlink] {
             fs.add_rule(Rule::every(op, Fault::Delay(Duration::from_millis(3))));
         }
-        // What is there still when its mesh has been killed.
+        // Data left behind by a killed mesh.
         let mut killed = mesh_on(&fs, None);
         let run = killed.begin(&load(&fs, 90, 4096));
         killed.until_step_is("delete", "running", LIMIT);

@@ -1,4 +1,4 @@
-//! What a file system cannot do is said once, by the step that asks for it, before anything of it is measured.
+//! An operation that a file system does not support is reported once, by the step that needs it, before it is measured.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};

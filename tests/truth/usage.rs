@@ -1,10 +1,10 @@
-//! What daemons used in steps of 0.5, 2 and 5 s, by `v_daemon_usage` and `v_cost`, against the kernel's scheduler statistics
-//! of the same processes, read by the test at the same instants. Tolerance: 3 % or 20 ms of CPU.
+//! Usage of daemons in steps of 0.5, 2 and 5 s, by `v_daemon_usage` and `v_cost`, against the kernel's scheduler
+//! statistics of the same processes, read by the test at the same instants. Tolerance: 3 % or 20 ms of CPU.
 //!
-//! The daemons are as unkind as can be: one works at the beginning and at the end of the load and at no other time, one up to
-//! the instant of the start and again from the instant of the end, and one is born in the middle of each step. Whatever is
-//! sampled a little too early or too late is charged to the wrong side of a start or an end. The load is on another agent
-//! than the sampler, as on a real cluster, so that only the scheduler can say when it ends.
+//! The daemons are the worst case: one works only at the beginning and at the end of the load, one up to the instant of
+//! the start and again from the instant of the end, and one is born in the middle of each step. A sample that is a
+//! little early or late is charged to the wrong side of a start or an end. The load is on another agent than the
+//! sampler, as on a real cluster, so only the scheduler knows its end.
 
 use crate::support::gate;
 use crate::support::mesh::{Agent, Mesh};
@@ -53,7 +53,7 @@ fn what_daemons_used_in_short_steps_is_what_the_kernel_says() {
             "SELECT id, start_us, last_done_us FROM steps WHERE run_id = {run} ORDER BY ordinal"
         ));
         assert_eq!(steps.len(), RUNTIMES_MS.len());
-        // The samples around the last end may arrive after the run's own rows: what was used is then computed again.
+        // The samples around the last end may arrive after the run's own rows: the usage is then computed again.
         until_true("the samples of the last step are counted", LIMIT, || {
             let missing: i64 = db.one(&format!(
             "SELECT count(*) FROM steps AS s JOIN v_daemon_usage AS u ON u.step_id = s.id AND u.name = 'ceph-osd'
@@ -138,7 +138,7 @@ struct Daemons {
     outside: Process,
 }
 
-/// What the kernel says each has used, by the wall clock, which mesh time begins as.
+/// The kernel's figures for each, by the wall clock, from which mesh time starts.
 #[derive(Default)]
 struct Readings(Vec<(i64, [u64; 3])>);
 
@@ -228,7 +228,7 @@ impl Daemons {
     }
 }
 
-/// Whether the kernel tells the agent of new processes: root, in the first PID namespace.
+/// Whether the kernel notifies the agent of new processes: root, in the first PID namespace.
 fn births_are_told() -> bool {
     const FIRST: &str = "pid:[4026531836]";
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
@@ -249,8 +249,8 @@ fn cpu_ns(process: &Process) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Bytes of the load's files beneath a directory: at least a block each, unlike the marks of the run's directory. One that is
-/// removed meanwhile has none.
+/// Bytes of the load's files beneath a directory: at least a block each, unlike the marks of the run's directory. One
+/// that is removed meanwhile has none.
 fn bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries

@@ -1,7 +1,7 @@
 //! A target that goes away under the load: somebody removes the run's directory, or the file system's server is gone.
 //!
-//! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the agent
-//! goes on: the next plan runs.
+//! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the
+//! agent goes on: the next plan runs.
 
 use crate::needs;
 use crate::support::fuse_fs::FuseFs;
@@ -57,7 +57,7 @@ fn mesh_on(target: &Path) -> Mesh {
     mesh
 }
 
-/// Nobody needs a name of what is open; all others are missing then.
+/// Operations on open files need no name; all other names are missing then.
 #[test]
 fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
     for (mode, load) in LOADS {
@@ -78,7 +78,7 @@ fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
         mesh.until_step_is(mode, "running", LIMIT);
         let mine: Vec<_> = std::fs::read_dir(top.path()).unwrap().collect();
         for entry in mine {
-            // What is made meanwhile may be in the way.
+            // Files created meanwhile may be in the way.
             let path = entry.unwrap().path();
             until_true("it is removed", LIMIT, || {
                 std::fs::remove_dir_all(&path).is_ok() || !path.exists()
@@ -147,7 +147,8 @@ fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
     }
 }
 
-/// Two clients at one path, one of them on a mount of its own, whose server goes. Some 8 s, nearly all of them waiting.
+/// Two clients at one path, one of them on a mount of its own that loses its server. Some 8 s, nearly all of them
+/// waiting.
 #[test]
 fn a_mount_that_dies_on_one_client_leaves_the_other_to_go_on() {
     needs!("root", "fuse");

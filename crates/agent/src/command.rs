@@ -1,7 +1,7 @@
-//! What the collector can ask, and what it is answered: the fixed list, in the agent's own words.
+//! The commands of the collector and the agent's answers to them, in the agent's own types.
 //!
-//! A command that could be asked for here has passed the edge, so its fields are in range; whether a path is allowed or
-//! a task is known is not decided yet.
+//! A command of these types has passed the wire, so its fields are in range. Whether a path is allowed or a task exists
+//! is decided later.
 
 use crate::envelope::Position;
 use crate::sampler::DaemonRule;
@@ -60,7 +60,7 @@ pub enum Request {
         task: TaskId,
         reason: String,
     },
-    /// From an instant on the task has another share of its step's rate.
+    /// Changes the task's share of its step's rate from an instant on.
     ShareRate {
         task: TaskId,
         task_index: u32,
@@ -76,14 +76,14 @@ pub enum Request {
     },
 }
 
-/// Whether a run's directory is made when it is not there.
+/// Whether a missing run directory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MakeDirectory {
     IfMissing,
     Never,
 }
 
-/// What this agent is appointed to sample.
+/// The samples that this agent has to take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     pub host_wide: bool,
@@ -92,7 +92,7 @@ pub struct Sampling {
     pub period: Option<Duration>,
     /// The mesh's own processes on this host.
     pub mesh_pids: BTreeSet<i32>,
-    /// Those of all agents on this host.
+    /// The rules of all agents on this host.
     pub daemon_rules: Vec<DaemonRule>,
 }
 
@@ -103,9 +103,9 @@ pub struct Listen {
     pub workload: String,
     pub mode: String,
     pub params: Params,
-    /// The only peer that may connect, where it is known.
+    /// The only peer that may connect, if it is known.
     pub from: Option<IpAddr>,
-    /// This agent's own, as the sender will dial it, where it is known.
+    /// This agent's own address, as the sender will dial it, if it is known.
     pub address: Option<IpAddr>,
     pub token: String,
 }
@@ -128,7 +128,7 @@ pub struct Prepare {
     pub on_stall: OnStall,
 }
 
-/// Where a task works, by names.
+/// The place of a task's work, by names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceName {
     pub run_uid: String,
@@ -136,10 +136,10 @@ pub struct PlaceName {
     pub cell: String,
 }
 
-/// What a command is answered: something, or why not.
+/// The answer to a command, or the reason for its refusal.
 pub type Outcome = Result<Answer, Refusal>;
 
-/// An answer; [`Answer::Done`] says only that it worked.
+/// An answer. [`Answer::Done`] carries no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -151,31 +151,31 @@ pub enum Answer {
     Dropped(Vec<CacheDrop>),
 }
 
-/// What can be said of targets and paths before anything runs.
+/// Facts about targets and paths before anything runs on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub targets: Vec<PathFacts>,
     pub sources: Vec<PathFacts>,
     pub scratch_free_bytes: i64,
-    /// 0: not known.
+    /// 0: unknown.
     pub link_bytes_per_s: i64,
-    /// What the host is made of, as JSON.
+    /// The host's hardware and software, as JSON.
     pub inventory_json: String,
-    /// Why the policy takes no load at this hour; empty: it does.
+    /// The reason why the policy accepts no load at this hour; empty if it does.
     pub closed: String,
 }
 
-/// That a task has ended, and where its last row is, which tells how.
+/// The end of a task, and the spool position of its last row, which holds the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub state: EndState,
-    /// `None` for a task that never started: it has no row.
+    /// `None` for a task that never started, because it has no row.
     pub last_row: Option<Position>,
     /// An operation that did not end has ended it.
     pub stalled: bool,
 }
 
-/// One cache that was to be dropped. An empty `error` says that it was.
+/// One cache to be dropped. An empty `error` means success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDrop {
     pub what: &'static str,
@@ -190,7 +190,7 @@ pub struct Progress {
     pub unit: &'static str,
 }
 
-/// What the scheduler can act on without reading prose.
+/// The reason for a refusal, as far as the scheduler can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     UnknownTask,
@@ -200,13 +200,13 @@ pub enum RefusalKind {
     Unsupported,
     /// It hangs, and the plan does not wait for it.
     Stalled,
-    /// The target is not there any more: its mount is dead or gone.
+    /// The target is gone: its mount is dead or was removed.
     TargetLost,
     Failed,
 }
 
 impl RefusalKind {
-    /// The word on the wire.
+    /// The name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -222,7 +222,7 @@ impl RefusalKind {
     }
 }
 
-/// Why a command was not done.
+/// The reason why a command was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub kind: RefusalKind,
@@ -230,7 +230,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal of that kind.
+    /// A refusal of the given kind.
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -238,7 +238,7 @@ impl Refusal {
         }
     }
 
-    /// A failure that has no kind of its own.
+    /// A failure without a kind of its own.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(RefusalKind::Failed, message)
     }

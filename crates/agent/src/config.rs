@@ -1,7 +1,7 @@
 //! The agent's configuration, and the mistakes that are detectable before it dials.
 //!
-//! It knows nothing of files or sockets: `state` and the workloads' sandbox resolve paths. A collector cannot change
-//! anything here.
+//! This module does not touch files or sockets: `state` and the workloads' sandbox resolve paths. A collector cannot
+//! change anything here.
 
 use crate::policy::PolicyConfig;
 use crate::sampler::{DaemonRule, MIN_PERIOD, RuleError};
@@ -45,7 +45,7 @@ pub struct AgentConfig {
     pub advertise: Option<String>,
     /// Daemons to watch in addition to the built-in ones.
     pub daemon_rules: Vec<DaemonRule>,
-    /// How often to sample, when the collector wants more than marks.
+    /// Sampling period, if the collector wants more than marks.
     pub sample_period: Duration,
     /// Sample this host between runs too.
     pub sample_always: bool,
@@ -57,7 +57,7 @@ pub struct AgentConfig {
     pub credentials_dir: Option<PathBuf>,
     /// Speak to the collector without TLS.
     pub insecure: bool,
-    /// File for the raw start instant of every worker, independent of what is reported.
+    /// File for the raw start instant of every worker, which does not depend on the reported figures.
     pub start_log: Option<PathBuf>,
 }
 

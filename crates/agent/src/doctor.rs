@@ -1,7 +1,7 @@
-//! What a host can do for an agent with a given configuration, and what stands in the way: one line each, with a remedy.
+//! Checks of a host for an agent with a given configuration: one line per finding, with a remedy.
 //!
-//! It looks at what the agent would use, by trying it where that is harmless: an unnamed file on a target, a ring, one
-//! sample. It changes nothing that stays, attaches nowhere, and knows nothing of how its findings are shown.
+//! A check tries the thing that the agent would use, where that is harmless: an unnamed file on a target, a ring, one
+//! sample. It leaves no changes behind, attaches to nothing, and does not format its findings.
 
 mod collector;
 mod host;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long one sample is waited for: a host of many thousand processes needs some of it.
+/// Timeout of one sample: a host with many thousand processes needs a part of it.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Looks at this host. Blocks for a moment.
@@ -33,7 +33,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     findings
 }
 
-/// What the agent's own configuration lets a plan do.
+/// Loads that the agent's configuration allows.
 fn policy(config: &AgentConfig) -> Finding {
     if let Err(error) = crate::check(config) {
         return Finding::fail(
@@ -67,9 +67,9 @@ fn policy(config: &AgentConfig) -> Finding {
     Finding::ok("policy", allowed.join(", "))
 }
 
-/// What bounds the load that is allowed, by the keys of the policy.
+/// Limits of the allowed load, by the keys of the policy.
 fn limits(config: &AgentConfig) -> Vec<Finding> {
-    // What cannot be opened is said already.
+    // The error is already reported.
     let Ok(policy) = Policy::open(&config.policy) else {
         return Vec::new();
     };

@@ -1,11 +1,12 @@
-//! A batch on its way to the collector, and how its place among all batches is named.
+//! A batch on its way to the collector, and its position among all batches.
 //!
-//! It knows neither what a batch holds nor how it is kept or sent.
+//! This module knows neither the content of a batch nor how it is stored or sent.
 
 use std::fmt;
 use uuid::Uuid;
 
-/// Batches that may be sent and not acked: the collector gathers those of two minutes, one a second, for one commit.
+/// Maximum number of unacked batches in flight: the collector gathers those of two minutes, one a second, for one
+/// commit.
 pub const WINDOW_BATCHES: usize = 256;
 
 /// One file of batches; unique in the mesh.
@@ -40,20 +41,20 @@ impl fmt::Display for Sequence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     pub id: SpoolId,
-    /// The mesh that its rows belong to; `None`: of none yet.
+    /// The mesh that its rows belong to; `None` if no mesh is known yet.
     pub mesh: Option<String>,
-    /// What that mesh's collector has acknowledged.
+    /// The sequence that this mesh's collector has acknowledged.
     pub acked: Sequence,
 }
 
-/// Where a row is.
+/// Position of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub spool: SpoolId,
     pub sequence: Sequence,
 }
 
-/// One batch on its way: the body as `wire` made it, and the sequences that it stands for.
+/// One batch to send: the encoded body from `wire`, and the range of sequences that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     pub spool: SpoolId,

@@ -1,4 +1,4 @@
-//! One line of what `doctor` finds.
+//! One finding of `doctor`.
 
 /// How good a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -7,19 +7,19 @@ pub enum Verdict {
     Ok,
     /// The agent works; a measurement or a kind of load lacks something.
     Warn,
-    /// The agent does not work as it is configured.
+    /// The agent does not work in this configuration.
     Fail,
 }
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What was looked at, such as `clock` or `path`.
+    /// The subject of the check, such as `clock` or `path`.
     pub check: &'static str,
     pub verdict: Verdict,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// What to do, where something can be done.
+    /// A remedy, if there is one.
     pub remedy: Option<String>,
 }
 

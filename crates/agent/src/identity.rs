@@ -33,7 +33,8 @@ pub struct Identity {
     pub user_directory: Option<PathBuf>,
     pub join: Option<JoinToken>,
     pub insecure: bool,
-    /// A key that was sent but not certified yet. Reusing it makes a token valid again whose answer was lost.
+    /// A key that was sent but not certified yet. A retry reuses it, so that a token stays valid when the answer was
+    /// lost.
     pub new_key: Mutex<Option<Arc<NewKey>>>,
 }
 
@@ -90,11 +91,11 @@ impl IdentityError {
         )
     }
 
-    /// Whether an agent that was never attached gives up: only another command line or another certificate helps.
+    /// Whether an agent that was never attached gives up: only a change of the command line or the certificate helps.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Dial(DialError::Refused { .. }) => true,
-            // The process on the port may be another one, and the collector may come back.
+            // A different process may have the port, and the collector may come back.
             Self::Dial(_) | Self::Enrol(EnrolError::Broken { .. }) => false,
             // A collector on this machine may be about to write its user's credentials.
             Self::NoCertificate { collector } => !is_loopback(collector),
@@ -231,7 +232,7 @@ impl Identity {
         let mut warned = false;
         loop {
             let own = Credentials::load(&self.file).ok().flatten();
-            // Without a certificate, one is about to be made. A short lifetime is checked more often.
+            // Without a certificate, one will be obtained soon. A short lifetime is checked more often.
             let pause = own.map_or(Duration::from_secs(1), |own| {
                 let life = own.expires_s.saturating_sub(own.issued_s);
                 RENEWAL_INTERVAL.min(Duration::from_millis(life.saturating_mul(1000) / 12))

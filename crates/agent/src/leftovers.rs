@@ -1,4 +1,4 @@
-//! What crashed runs left on this host's targets: found and removed without a collector.
+//! Leftovers of crashed runs on this host's targets: found and removed without a collector.
 
 pub use benchmesh_workloads::sandbox::{
     Allowed, Leftover, Proof, SandboxError, Usage, find_leftovers, remove_leftover,

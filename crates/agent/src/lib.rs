@@ -1,10 +1,10 @@
-//! The daemon on a node: it dials the collector, runs the tasks it is told to, samples, spools and publishes.
+//! The daemon on a node: it dials the collector, runs its tasks, samples, spools and publishes.
 //!
-//! [`run`] is the whole of it. The rooms: `session` speaks with the collector, `runner` turns commands into tasks,
-//! `spool` keeps what was measured until the collector has it, `clock` knows mesh time, `state` is the directory that
-//! survives a restart, `wire` is the only place that names generated types, `policy`
-//! is what the operator of the host allows. It knows nothing of plans, steps' order or
-//! the database; a collector cannot widen what its configuration allows.
+//! The entry point is [`run`]. The modules: `session` talks to the collector, `runner` turns commands into tasks,
+//! `spool` keeps rows until the collector has committed them, `clock` estimates mesh time, `state` is the directory
+//! that survives a restart, `wire` is the only module that names generated types, and `policy` holds the limits that
+//! the host's operator has set. The agent does not know about plans, the order of steps or the database; a collector
+//! cannot widen the limits of its configuration.
 
 mod clock;
 mod command;
@@ -52,20 +52,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::reply::Hello;
 
-/// How long the tasks may take to end when the agent is stopped.
+/// Time limit for the tasks to end when the agent is stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
-/// How often an agent that is to stop when it holds no task looks whether it does.
-const IDLE_LOOK: Duration = Duration::from_millis(200);
-/// How often an agent that starts on a full disk looks whether there is room.
+/// Poll interval of an agent that stops as soon as it has no task.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Poll interval for free space of an agent that starts on a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
-/// How long the collector is waited for to take the rest of the spool.
+/// Time limit for the collector to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Why an agent ended before it was told to, or could not begin.
+/// The reason why an agent ended unasked or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The configuration cannot work, whatever the mesh does.
-    #[error("the agent's configuration cannot work")]
+    /// The configuration is invalid, whatever the mesh does.
+    #[error("invalid agent configuration")]
     Config {
         /// The first mistake.
         #[source]
@@ -81,16 +81,16 @@ pub enum AgentError {
     /// The scratch directory cannot be used.
     #[error("make the scratch directory {}", path.display())]
     Scratch {
-        /// Where it was to be.
+        /// The intended path.
         path: PathBuf,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The kernel does not say what the mesh has to know of this host.
-    #[error("look at this host")]
+    /// The kernel does not report a fact about this host that the mesh needs.
+    #[error("read facts about this host")]
     Host {
-        /// What is missing.
+        /// The missing fact.
         #[source]
         source: HostError,
     },
@@ -101,33 +101,33 @@ pub enum AgentError {
         #[source]
         source: StateError,
     },
-    /// The spool cannot be made or kept.
+    /// The spool cannot be created or written.
     #[error("keep the agent's spool")]
     Spool {
         /// Why.
         #[source]
         source: SpoolError,
     },
-    /// The collector does not take this agent.
+    /// The collector does not accept this agent.
     #[error("attach to the collector")]
     Session {
         /// Why.
         #[source]
         source: SessionError,
     },
-    /// A defect: a part of the agent has panicked, and the log says where.
-    #[error("a part of the agent has died; this is a defect, and the log says where")]
+    /// A defect: a part of the agent panicked. The log names the place.
+    #[error("a part of the agent panicked; this is a defect, and the log shows where")]
     Died,
 }
 
-/// How an agent is ended and followed by whoever runs it.
+/// The handle by which the caller ends an agent and follows its status.
 #[derive(Clone, Debug, Default)]
 pub struct Supervision {
     /// Ends the agent.
     pub stop: CancellationToken,
     /// Ends the agent as soon as it holds no task.
     pub stop_when_idle: CancellationToken,
-    /// What it does.
+    /// The agent's status.
     pub status: watch::Sender<Status>,
 }
 
@@ -148,7 +148,7 @@ pub enum Status {
     Attached,
 }
 
-/// Whether an agent with this configuration could begin: what it allows is there.
+/// Checks whether an agent with this configuration could begin: everything that it allows exists.
 ///
 /// # Errors
 /// The first mistake.
@@ -160,18 +160,18 @@ pub fn check(config: &AgentConfig) -> Result<(), AgentError> {
 }
 
 /// Runs the agent until it is stopped.
-///
-/// It needs a tokio runtime with I/O and time; a `current_thread` one is enough and the lightest. The order at the end:
-/// the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool and the
+/// It needs a tokio runtime with I/O and time; a `current_thread` one is sufficient and the lightest. The order of
+/// shutdown: the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool
+/// and the state directory close.
 /// state directory close.
 ///
 /// # Errors
-/// When the configuration cannot work, the state directory is not usable, or the collector refuses the agent for good.
+/// When the configuration is invalid, the state directory is not usable, or the collector refuses the agent for good.
 pub fn run(
     config: AgentConfig,
     supervision: impl Into<Supervision>,
 ) -> BoxFuture<'static, Result<(), AgentError>> {
-    // Boxed, so that the agent is compiled in this crate and not once more in the binary's.
+    // Boxed, so that the agent is compiled only in this crate and not again in the binary's.
     Box::pin(agent(config, supervision.into()))
 }
 
@@ -231,7 +231,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         () = idle(&runner, &supervision.stop_when_idle) => None,
         over = &mut session => Some(over),
     };
-    // What does not end in time is left to the end of the process.
+    // Tasks that do not end in time end with the process.
     let _ = tokio::time::timeout(STOP_WITHIN, runner.stop_all()).await;
     let _ = tokio::time::timeout(DRAIN_WITHIN, spool.drain()).await;
     leaving.cancel();
@@ -241,7 +241,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     };
     drop(runner);
     let closed = spool.close().await;
-    // They end with their last handle; a thread that hangs on a target must not hold up the end.
+    // They end with their last handle; a thread that hangs on a target must not delay the end.
     runner_task.abort();
     let _ = spool_task.await;
     match over {
@@ -286,7 +286,7 @@ async fn open_state(
 async fn idle(runner: &Runner, shutdown: &CancellationToken) {
     shutdown.cancelled().await;
     while !runner.held().await.is_empty() {
-        tokio::time::sleep(IDLE_LOOK).await;
+        tokio::time::sleep(IDLE_POLL_INTERVAL).await;
     }
 }
 
@@ -310,7 +310,7 @@ fn scratch(path: &Path) -> Result<PathBuf, AgentError> {
         })
 }
 
-/// Removes what a killed agent left there, in a thread that nothing waits for: it may be much.
+/// Removes leftovers of a killed agent. It may take long, so it has its own thread, and nothing waits for it.
 fn sweep(scratch: PathBuf) {
     let work = move || match remove_abandoned(&scratch) {
         Ok(0) => {}
@@ -337,7 +337,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         host,
         allowed: policy.targets.locators(),
         readable: policy.sources.roots().to_vec(),
-        // What an agent does not allow is refused when a run is planned.
+        // A load that the agent does not allow is refused when a run is planned.
         workloads: policy.taken_workloads(),
         policy: policy.facts(),
         spools: Vec::new(),
@@ -347,7 +347,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         pid: i32::try_from(std::process::id()).unwrap_or(0),
         daemon_rules: config.daemon_rules.clone(),
         sample_always: config.sample_always,
-        state_directory: state.place().to_owned(),
+        state_directory: state.device_and_inode().to_owned(),
         started: state.locked_at(),
     }
 }

@@ -1,9 +1,8 @@
-//! What this agent takes of load, from its own configuration only: no collector can widen it.
+//! The limits of load on this agent, from its own configuration only: no collector can widen them.
 //!
-//! [`Policy`] is read once, when the agent starts. Whatever a task needs is asked for here before it is prepared; what tasks
-//! share ([`Budget`]) is claimed as a guard that gives it back when it is dropped. A refusal is a [`Denial`]: it names the
-//! key of the policy as the command line has it, its value, and what was asked for. Nothing is known here of commands, of
-//! tasks or of the wire.
+//! [`Policy`] is read once, when the agent starts. It checks every task before the task is prepared. Tasks claim shared
+//! amounts ([`Budget`]) as a guard that returns them on drop. A refusal is a [`Denial`]: it names the key of the policy
+//! as on the command line, its value, and the request. This module does not know about commands, tasks or the wire.
 
 pub mod config;
 
@@ -31,14 +30,14 @@ use networks::Networks;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Why something is not done: the policy does not allow it.
+/// A request that the policy does not allow, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the policy of this agent does not allow it: `{key}` is {value}, and {asked}")]
 pub struct Denial {
     /// The option of `benchmesh agent` without its dashes, which is also its key in a configuration file.
     pub key: &'static str,
     pub value: String,
-    /// What was asked for, as a sentence.
+    /// The request, as a sentence.
     pub asked: String,
 }
 
@@ -52,7 +51,7 @@ impl Denial {
     }
 }
 
-/// What the agent allows.
+/// The opened policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub targets: Targets,
@@ -63,7 +62,7 @@ pub struct Policy {
     pub hours: Hours,
     pub budget: Budget,
     pub floors: Floors,
-    /// Of all load together; `None`: as fast as it goes.
+    /// Rate limit of all load together; `None`: unlimited.
     pub rate: Option<Arc<RateLimit>>,
     rate_bytes_per_s: u64,
     /// CPUs that the load may run on; `None`: all.
@@ -71,10 +70,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Finds the targets and measures what the defaults are shares of.
+    /// Finds the targets and measures the totals for default shares.
     ///
     /// # Errors
-    /// When a path is not there, or a device is none.
+    /// If a path does not exist, or a device path is not a device.
     pub fn open(config: &PolicyConfig) -> Result<Self, NotAllowable> {
         Ok(Self {
             targets: Targets::allow(&config.targets)?,
@@ -100,15 +99,15 @@ impl Policy {
         })
     }
 
-    /// Whether it takes any load at all; without it only samples.
+    /// Whether the agent accepts any load; without it, it only samples.
     fn takes_load(&self) -> bool {
         !(self.networks.are_none() && self.targets.is_empty())
     }
 
-    /// Refuses a workload that is not allowed. One that is not known is refused where it is looked up.
+    /// Refuses a workload that is not allowed. An unknown workload is refused at its lookup.
     ///
     /// # Errors
-    /// When it, or what it works on, is not allowed.
+    /// If the workload or its target is not allowed.
     pub fn check_workload(&self, name: &str) -> Result<(), Denial> {
         let asked = || format!("a task of `{name}` was asked for");
         match registry::find(name).map(|workload| workload.needs()) {
@@ -141,7 +140,7 @@ impl Policy {
         }
     }
 
-    /// The workloads that it takes, with their revisions.
+    /// The workloads that it allows, with their revisions.
     #[must_use]
     pub fn taken_workloads(&self) -> Vec<(&'static str, u32)> {
         registry::all()
@@ -151,10 +150,10 @@ impl Policy {
             .collect()
     }
 
-    /// Refuses the other end of a link that is in no allowed network. That it belongs to the run is the collector's word.
+    /// Refuses a link's other end outside the allowed networks. Only the collector knows whether it belongs to the run.
     ///
     /// # Errors
-    /// When it is in none.
+    /// When it is in no allowed network.
     pub fn check_peer(&self, peer: IpAddr) -> Result<(), Denial> {
         match self.networks.contain(peer) {
             true => Ok(()),
@@ -166,7 +165,7 @@ impl Policy {
         }
     }
 
-    /// The networks that links may go to, as they are now.
+    /// The allowed networks of links at this moment.
     #[must_use]
     pub fn networks(&self) -> Vec<Cidr> {
         self.networks.cidrs()
@@ -195,7 +194,7 @@ impl Policy {
         }
     }
 
-    /// The policy as the mesh is told.
+    /// The policy in the form that the mesh sees.
     #[must_use]
     pub fn facts(&self) -> PolicyFacts {
         let limits = self.budget.limits();
@@ -223,7 +222,7 @@ impl Policy {
     }
 }
 
-/// The options that let an agent take load.
+/// The options that allow an agent load.
 fn ways_to_load() -> String {
     let options = KINDS.iter().skip(1).map(|kind| kind.option);
     let others: Vec<String> = options
@@ -238,7 +237,7 @@ fn ways_to_load() -> String {
     )
 }
 
-/// What is said of a policy when the agent attaches.
+/// Facts about the policy that the agent sends when it attaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFacts {
     pub devices: Vec<String>,
@@ -248,7 +247,7 @@ pub struct PolicyFacts {
     pub threads: u32,
     /// 0: all.
     pub cpus: u32,
-    /// 0: as fast as it goes.
+    /// 0: unlimited.
     pub rate_bytes_per_s: u64,
     /// As a person writes it.
     pub free_space: String,

@@ -1,7 +1,7 @@
-//! Capabilities of root that the agent uses, and a way to give up all others when it starts.
+//! Capabilities of root that the agent uses, and how it drops all others at its start.
 //!
-//! docs/security.md lists what each is for. Capabilities belong to threads, which hand them on to those that they start:
-//! this is called before there are any.
+//! docs/security.md gives the purpose of each. Capabilities belong to threads, and each thread passes them on to those
+//! that it starts: this is called before there are any.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -10,8 +10,8 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time priority at the
-/// start, births of processes and their accounting, and pinned buffers of io_uring.
+/// Files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time priority at
+/// the start, births of processes and their accounting, and pinned buffers of io_uring.
 pub const USED: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
@@ -29,18 +29,18 @@ pub struct PrivilegesError {
     source: Errno,
 }
 
-/// Gives up every other capability for good, in the calling thread and all that it starts, and the way to get new ones by
-/// executing a program.
+/// Drops every other capability for good, in the calling thread and all that it starts, and the ability to gain new
+/// ones by executing a program.
 ///
 /// # Errors
-/// When the kernel does not do it. Without the right to change the bounding set, that is left: what is not permitted
-/// cannot be had from it, as no program can be executed with more.
+/// If the kernel refuses. Without the right to change the bounding set, that set stays as it is: no program can be
+/// executed with more capabilities, so none can be gained from it.
 pub fn give_up_unused() -> Result<(), PrivilegesError> {
     let failed = |doing| move |source| PrivilegesError { doing, source };
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for unused in CapabilitySet::all().difference(USED).iter() {
-            // One that this kernel does not know is in no set.
+            // A capability unknown to this kernel is in no set.
             if capability_is_in_bounding_set(unused) == Ok(true) {
                 remove_capability_from_bounding_set(unused)
                     .map_err(failed("take a capability from the bounding set"))?;
@@ -78,7 +78,7 @@ mod tests {
         let sets = sets.join().unwrap();
         assert!(USED.contains(sets.permitted) && USED.contains(sets.effective));
         assert!(sets.inheritable.is_empty());
-        // This thread has kept what it had.
+        // This thread has kept its capabilities.
         let ours = capabilities(None).unwrap();
         assert!(ours.permitted.contains(sets.permitted));
     }

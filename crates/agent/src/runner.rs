@@ -1,8 +1,9 @@
-//! Commands become tasks here: one actor holds them, each is prepared and run on threads of its own.
+//! The runner turns commands into tasks: one actor owns them, and each is prepared and run on threads of its own.
 //!
-//! Every command is answered exactly once, and may come again: it is idempotent by the task's id. The session is never
-//! held up: whatever may block runs on its own OS thread. Without contact for longer than a task's lease, its load is
-//! stopped. It knows nothing of gRPC; what is allowed was decided by the agent's configuration, not by the collector.
+//! Every command is answered exactly once and may be repeated: it is idempotent by the task's id. The session is never
+//! blocked: anything that may block runs on its own OS thread. Without contact for longer than a task's lease, the
+//! task's load is stopped. The runner does not know about gRPC. The agent's configuration, not the collector, decides
+//! which load is allowed.
 
 mod caches;
 mod claimed_task;
@@ -38,10 +39,11 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::TaskId;
 
-/// Requests that wait for the actor, which answers each at once: more than a scheduler asks of one agent in a moment.
+/// Capacity of the actor's queue; it answers each request at once. More than a scheduler sends to one agent in a
+/// moment.
 const REQUESTS: usize = 256;
 
-/// When the collector was last heard.
+/// Instant of the last contact with the collector.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<AtomicU64>);
 
@@ -58,16 +60,16 @@ impl Contact {
     }
 }
 
-/// What the actor is asked for, and what its threads bring back.
+/// Requests to the actor, and the results of its threads.
 #[derive(Debug)]
 enum RunnerRequest {
     Do(Box<Command>, mpsc::Sender<crate::wire::reply::Outgoing>),
     Appoint(Sampling),
     Mesh(String),
     Restored(Sequence),
-    /// Mesh time and this agent's clock have parted at once.
+    /// A jump between mesh time and this agent's clock.
     ClockGap(Gap),
-    /// This agent has made a run's directory; what was acked before.
+    /// This agent has made a run's directory; the position that was acked before.
     Made(RunPath, Sequence),
     Removed(RunPath),
     ListTasks(oneshot::Sender<Vec<i64>>),
@@ -82,7 +84,7 @@ enum RunnerRequest {
     StopAll(oneshot::Sender<()>),
 }
 
-/// What the actor needs of the others.
+/// Dependencies of the actor.
 #[derive(Debug)]
 pub struct RunnerDeps {
     pub permissions: Permissions,
@@ -121,7 +123,7 @@ impl Runner {
             .await;
     }
 
-    /// What the agent is to sample.
+    /// Sets the samples that the agent takes.
     pub async fn appoint(&self, sampling: Sampling) {
         self.send(RunnerRequest::Appoint(sampling)).await;
     }
@@ -137,7 +139,7 @@ impl Runner {
         self.send(RunnerRequest::Restored(stored)).await;
     }
 
-    /// Mesh time and this agent's clock have parted at once: recorded with the steps that run.
+    /// Records a jump between mesh time and this agent's clock with the steps that run.
     pub async fn clock_gap(&self, gap: Gap) {
         self.send(RunnerRequest::ClockGap(gap)).await;
     }
@@ -158,14 +160,14 @@ impl Runner {
     }
 
     async fn send(&self, request: RunnerRequest) {
-        // The actor ends only after all of its handles.
+        // Cannot fail: the actor ends only after all of its handles.
         let _ = self.requests.send(request).await;
     }
 }
 
 async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
     loop {
-        let next = [slots.next_lease(), slots.next_look()]
+        let next = [slots.next_lease(), slots.next_poll()]
             .into_iter()
             .flatten()
             .min();
@@ -173,8 +175,8 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             request = requests.recv() => Some(request),
             () = until(next) => None,
         };
-        // Before anything else: what is done next may end the task that stood still.
-        slots.look(MonoNanos::now());
+        // First of all: the requests below may end the task that was frozen.
+        slots.poll(MonoNanos::now());
         slots.end_hours();
         slots.date_events();
         let Some(request) = request else {
@@ -204,7 +206,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             Some(RunnerRequest::Ended(task, ended)) => slots.ended(task, ended),
             Some(RunnerRequest::StopAll(done)) => {
                 if let Some(sampler) = slots.stop_sampler() {
-                    // It ends within one sample, and its last one is wanted in the spool.
+                    // It ends within one sample, and its last one belongs into the spool.
                     let _ = tokio::task::spawn_blocking(move || sampler.join()).await;
                 }
                 slots.stop_all(done);

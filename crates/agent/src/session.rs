@@ -32,7 +32,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// A starting collector is ready within this time.
 const COLLECTOR_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why the agent gives up.
+/// The reason why the agent gives up.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(
@@ -42,7 +42,7 @@ pub enum SessionError {
     AlreadyThere { collector: String, message: String },
     #[error("the collector at {collector} does not take this agent: {message}")]
     Refused { collector: String, message: String },
-    #[error("the agent cannot show the collector at {collector} who it is")]
+    #[error("the agent cannot authenticate itself to the collector at {collector}")]
     Identity {
         collector: String,
         #[source]

@@ -1,10 +1,10 @@
-//! What was measured, on disk until the collector has it.
+//! Telemetry on disk until the collector has committed it.
 //!
 //! One SQLite file for each start of the agent. Batches are appended with consecutive sequences, sent in order, and
-//! forgotten when the collector has committed them; older files are drained first and removed when empty. A batch that
-//! may have been sent never changes; when the spool is full, only unsent batches are merged into wider intervals, and
-//! samples give way, counted. It knows nothing of connections: it hands [`Envelope`](crate::envelope::Envelope)s to a
-//! channel and takes acks.
+//! deleted when the collector has committed them; older files are drained first and removed when empty. A batch that
+//! may have been sent never changes. When the spool is full, only unsent batches are merged into wider intervals, and
+//! samples are dropped and counted. The spool does not know about connections: it sends
+//! [`Envelope`](crate::envelope::Envelope)s to a channel and takes acks.
 
 mod actor;
 mod compact;

@@ -1,8 +1,8 @@
 //! The state directory, in which the agent's uid and its spools survive a restart.
 //!
-//! It is private (0700) and locked, so that two agents cannot share it. It never lies on a target, because the agent's
-//! own writes would be measured. It refuses a directory that does not belong to an agent. It knows nothing of a spool's
-//! content.
+//! It is private (0700) and locked, so that two agents cannot share it. It must not lie on a target, because the
+//! agent's own writes would be measured. A directory that does not belong to an agent is refused. The content of a
+//! spool is unknown here.
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::fs::{FlockOperation, flock};
@@ -98,7 +98,7 @@ impl StateDir {
         let lock = lock(&path)?;
         let locked_at = MonoNanos::now();
         let uid = uid(&path)?;
-        let facts = fs::metadata(&path).map_err(io_error("look at", &path))?;
+        let facts = fs::metadata(&path).map_err(io_error("examine", &path))?;
         Ok(Self {
             path,
             uid,
@@ -110,11 +110,11 @@ impl StateDir {
 
     /// Its device and inode, which differ from those of a copy.
     #[must_use]
-    pub fn place(&self) -> &str {
+    pub fn device_and_inode(&self) -> &str {
         &self.place
     }
 
-    /// When this process locked it: of two starts on one host, the later one is the live one.
+    /// The time when this process locked it: of two starts on one host, the later one is alive.
     #[must_use]
     pub fn locked_at(&self) -> MonoNanos {
         self.locked_at
@@ -218,7 +218,7 @@ fn make(path: &Path) -> Result<(), StateError> {
 /// Checks that the directory belongs to this user and that it is empty or an agent's, then removes other users' access.
 /// Other directories keep their permissions. A directory that others could write to may contain their files.
 fn own(path: &Path) -> Result<(), StateError> {
-    let found = fs::metadata(path).map_err(io_error("look at", path))?;
+    let found = fs::metadata(path).map_err(io_error("examine", path))?;
     let own = rustix::process::geteuid().as_raw();
     if found.uid() != own {
         return Err(StateError::OfAnother {

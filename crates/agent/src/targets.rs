@@ -1,4 +1,4 @@
-//! The targets that an agent's configuration allows, of whichever kind: each kind is one file below this one, and one line
+//! The targets that an agent's configuration allows, of every kind: each kind is one file below this one, and one line
 //! of [`OPENED_BY`].
 //!
 //! Every call may hang with the target, so it is made on a thread of its own.
@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// How one kind is opened and examined.
 struct Kind {
     about: &'static TargetKind,
-    /// Takes what the configuration names.
+    /// Opens the targets that the configuration names.
     allow: fn(Vec<PathBuf>) -> Result<AllowedOfKind, SandboxError>,
-    /// What `doctor` finds of one name.
+    /// Findings of `doctor` about one name.
     examine: fn(&Path) -> Vec<Finding>,
 }
 
@@ -28,28 +28,28 @@ const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND];
 
 /// All that an agent allows of one kind.
 trait AllowedTargets: fmt::Debug + Send + Sync {
-    /// The target that a locator of the kind's key names. `None`: there is none of this kind that is allowed.
+    /// The target that a locator of the kind's key names. `None` if no target of this kind is allowed.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
 
-    /// As it is sent to the collector.
+    /// The names as they are sent to the collector.
     fn names(&self) -> Vec<PathBuf>;
 }
 
 type AllowedOfKind = Arc<dyn AllowedTargets>;
 
-/// A target that was asked for. What its agent does not allow is refused by every call.
+/// A requested target. If its agent does not allow it, every call is refused.
 pub trait Target {
-    /// Opens the run's directory, or makes it. A kind without one has found it.
+    /// Opens the run's directory, or creates it. A kind without one reports it as found.
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
 
-    /// Removes what the run has there; `progress` is called now and then with what is removed so far. No data is no error.
+    /// Removes the run's data; `progress` is called now and then with the number removed. Missing data is not an error.
     fn remove_run(
         &self,
         run: RunName<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SandboxError>;
 
-    /// Removes what one task has laid out.
+    /// Removes the data of one task.
     fn remove_cell(
         &self,
         run: RunName<'_>,
@@ -58,7 +58,7 @@ pub trait Target {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SandboxError>;
 
-    /// What a task works on. `None`: the run has not been opened there, or is gone.
+    /// The place that a task works on. `None` if the run has not been opened there, or is gone.
     fn place(
         &self,
         run: RunName<'_>,
@@ -66,10 +66,10 @@ pub trait Target {
         task_index: u32,
     ) -> Result<Option<Place>, SandboxError>;
 
-    /// `None`: it does not say, or has no such limit.
+    /// `None` if unknown or unlimited.
     fn free(&self) -> Option<Space>;
 
-    /// What can be said before anything runs on it. The caller adds the locator.
+    /// Facts that are known before anything runs on the target. The caller adds the locator.
     fn survey(&self) -> PathFacts;
 }
 
@@ -80,7 +80,7 @@ pub struct RunName<'a> {
     pub uid: &'a str,
 }
 
-/// One target or path. An empty `problem` says that it can be used.
+/// One target or path. An empty `problem` means that it is usable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathFacts {
     /// The locator of a target.
@@ -89,18 +89,18 @@ pub struct PathFacts {
     pub exists: bool,
     pub problem: String,
     pub free_bytes: i64,
-    /// -1: the file system has no such limit.
+    /// -1: the file system has no limit.
     pub free_files: i64,
     pub file_system: String,
     pub device: String,
-    /// What is mounted there: a device, `server:/export`, ...
+    /// Source of the mount: a device, `server:/export`, ...
     pub mount_source: String,
     pub mount_options: String,
-    /// 0: not known.
+    /// 0: unknown.
     pub size_bytes: i64,
-    /// Of them, what ordinary users can have. 0: not known.
+    /// The part that ordinary users can use. 0: unknown.
     pub usable_bytes: i64,
-    /// What the policy keeps free there.
+    /// Free bytes that the policy keeps there.
     pub floor_bytes: i64,
     pub floor_files: i64,
     /// The devices beneath the mount, from top to bottom.
@@ -161,7 +161,7 @@ impl Targets {
     /// # Errors
     /// When no kind of its key allows it.
     pub fn open(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, SandboxError> {
-        // A directory takes every path, so the kinds after it are asked first.
+        // The directory kind accepts every path, so the kinds after it are tried first.
         let of_key = self.0.iter().rev();
         let mut of_key = of_key.filter(|(kind, _)| kind.key == locator.key);
         of_key
@@ -199,14 +199,14 @@ impl Targets {
     }
 }
 
-/// What `doctor` finds of one name of the configuration.
+/// Findings of `doctor` about one name of the configuration.
 #[must_use]
 pub fn examine(kind: &TargetKind, name: &Path) -> Vec<Finding> {
     let opened_by = OPENED_BY.iter().find(|it| it.about == kind);
     opened_by.map_or_else(Vec::new, |it| (it.examine)(name))
 }
 
-/// What the configuration names, by kind: paths, or whatever else names a target of the kind.
+/// Targets of the configuration, by kind: paths, or other names of the kind's targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetNames(Vec<(&'static TargetKind, PathBuf)>);
 
@@ -230,13 +230,13 @@ impl TargetNames {
         self.0.is_empty()
     }
 
-    /// Those of one kind.
+    /// The targets of one kind.
     pub fn of(&self, kind: &'static TargetKind) -> impl Iterator<Item = &Path> {
         let names = self.0.iter().filter(move |(of, _)| *of == kind);
         names.map(|(_, name)| name.as_path())
     }
 
-    /// All of them, kind by kind in the order of the table.
+    /// All targets, kind by kind in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static TargetKind, &Path)> {
         let kinds = KINDS.iter().copied();
         kinds.flat_map(|kind| self.of(kind).map(move |name| (kind, name)))

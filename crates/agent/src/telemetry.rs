@@ -1,8 +1,7 @@
-//! What the agent measured, in its own types, on its way to the spool.
+//! The agent's measurements, in its own types, on their way to the spool.
 //!
-//! Instants are mesh time, durations carry their unit, rates do not exist. It knows nothing of the wire's messages or of
-//! SQLite; `wire` turns a [`Batch`] into bytes and back. A batch knows a bound of its size ([`Batch::size_bound`]) that
-//! never understates what `wire` will make of it.
+//! Instants are mesh time, durations carry their unit, and rates do not exist. This module uses neither the wire's
+//! messages nor SQLite; `wire` encodes and decodes a [`Batch`]. [`Batch::size_bound`] is never below the encoded size.
 
 mod rows;
 
@@ -16,13 +15,13 @@ use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures,
 use benchmesh_workloads::histogram::Blob;
 
 /// The longest text that a record carries, in bytes; the rest is cut.
-pub const MOST_TEXT_BYTES: usize = 4096;
+pub const MAX_TEXT_BYTES: usize = 4096;
 
-/// Cuts a text to what a record may carry, at a character's end.
+/// Cuts a text to the length limit of a record, at a character boundary.
 #[must_use]
 pub fn clipped(mut text: String) -> String {
-    if text.len() > MOST_TEXT_BYTES {
-        let end = (0..=MOST_TEXT_BYTES)
+    if text.len() > MAX_TEXT_BYTES {
+        let end = (0..=MAX_TEXT_BYTES)
             .rev()
             .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
@@ -45,7 +44,7 @@ pub enum Row {
     NetSample(At<NetSample>),
 }
 
-/// What is spooled, sent and stored as one.
+/// Rows that are spooled, sent and stored together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     pub op_intervals: Vec<OpInterval>,
@@ -63,13 +62,13 @@ pub struct Batch {
 
 /// The envelope: spool id, sequences, the frames of the columns.
 const ENVELOPE: usize = 512;
-/// A field's tag and a varint take at most this.
+/// Maximum bytes of a field's tag and a varint.
 const FIELD: usize = 11;
-/// A message's own tag and length take at most this.
+/// Maximum bytes of a message's own tag and length.
 const FRAME: usize = 6;
 
 impl Row {
-    /// At least what it takes on the wire, in bytes.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size_bound(&self) -> usize {
         match self {
@@ -143,13 +142,13 @@ impl Batch {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows_bound == 0
     }
 
-    /// From when to when its rows are; `None`: none of them says.
+    /// The time range of its rows; `None` if no row has an instant.
     #[must_use]
     pub fn span(&self) -> Option<(MeshMicros, MeshMicros)> {
         let intervals = self.op_intervals.iter().map(|row| {
@@ -171,7 +170,7 @@ impl Batch {
             .reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
-    /// At least what it takes on the wire, in bytes.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn size_bound(&self) -> usize {
         ENVELOPE + self.rows_bound
@@ -185,7 +184,7 @@ mod tests {
     #[test]
     fn texts_are_cut_at_a_characters_end() {
         assert_eq!(clipped("short".to_owned()), "short");
-        let long = clipped(format!("{}\u{e9}tail", "x".repeat(MOST_TEXT_BYTES - 1)));
-        assert_eq!(long.len(), MOST_TEXT_BYTES - 1);
+        let long = clipped(format!("{}\u{e9}tail", "x".repeat(MAX_TEXT_BYTES - 1)));
+        assert_eq!(long.len(), MAX_TEXT_BYTES - 1);
     }
 }

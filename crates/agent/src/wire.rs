@@ -1,7 +1,7 @@
-//! The edge: the only place of this crate that names generated types.
+//! The edge: the only module of this crate that names generated types.
 //!
-//! Everything that comes in is checked here, field by field, before anything is done with it: the collector is another
-//! program, and may be hostile. Everything that goes out is made here from our own types.
+//! Every incoming message is checked here, field by field, before it is used: the collector is another program, and may
+//! be hostile. Every outgoing message is made here from our own types.
 
 pub mod batch;
 pub mod command;
@@ -16,7 +16,7 @@ use benchmesh_proto::WIRE_VERSION;
 use command::Welcome;
 use connection::{ConnectionError, RejectCode};
 
-/// Whether the collector speaks the same wire as this agent.
+/// Checks that the collector uses the same version of the wire as this agent.
 ///
 /// # Errors
 /// When it does not, with both versions and what to do.

@@ -1,5 +1,5 @@
-//! Real programs that start, restart, go into the background and end at once: each daemon is counted from its birth, once,
-//! and what it is told to be.
+//! Real programs that start, restart, go into the background and end at once: each daemon is counted from its birth,
+//! once, and what it is told to be.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -129,8 +129,8 @@ fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
     assert_eq!(change, Some(Change::Ended));
 }
 
-/// No scan sees them, for there is none. They live for a quarter of a second, so that a sampler that waits for a CPU is there
-/// in time.
+/// No scan sees them, for there is none. They live for a quarter of a second, so that a sampler that waits for a CPU is
+/// there in time.
 #[test]
 fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
     measured(|| {

@@ -248,7 +248,8 @@ fn many_daemons() {
     assert_eq!(after.cost.daemons, after.daemons.len());
 }
 
-/// More daemons awake than have their turn at a beat: CPU time and memory are known of all of them, and all else in turn.
+/// More daemons awake than have their turn at a beat: CPU time and memory are known of all of them, and all else in
+/// turn.
 #[test]
 fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
     const MANY: usize = 80;

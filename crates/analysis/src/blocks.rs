@@ -5,7 +5,7 @@
 
 use super::real;
 
-/// What the autocorrelation of a series implies for its blocks.
+/// Block length and error correction that follow from the autocorrelation of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dependence {
     /// In seconds (or whatever the series' step is); at least 1.
@@ -111,8 +111,8 @@ fn seen_by_blocks(off: &[f64], block: usize) -> f64 {
     covariance(0) + weighted.sum::<f64>()
 }
 
-/// The same for a first-order autoregression fitted to the series, whose correlation is corrected for
-/// small-sample bias (Kendall, 1954).
+/// The same for a first-order autoregression fitted to the series; its correlation is corrected for small-sample bias
+/// (Kendall, 1954).
 fn autoregressive(covariances: &[f64], n: f64) -> f64 {
     const STRONGEST: f64 = 0.98;
     let (Some(variance), Some(next)) = (covariances.first(), covariances.get(1)) else {

@@ -121,7 +121,7 @@ fn standardised(values: Vec<f64>) -> Vec<f64> {
     values.into_iter().map(of).collect()
 }
 
-/// Values whose relative difference is smaller differ by rounding only.
+/// Values with a smaller relative difference differ by rounding only.
 const FLAT: f64 = 1e-12;
 
 /// A value of the standard normal distribution (Box and Muller).

@@ -1,27 +1,27 @@
-//! One that is unlike its equals: the daemon that uses far more CPU than others of its name, the client that is slower.
+//! One value unlike its equals: the daemon that uses far more CPU than others of its name, the client that is slower.
 //!
-//! A value is held against the median of the others, in units of their scatter (the median deviation, and a part of the
-//! median itself, so that equals that are all but the same need more than a trifle). Of fewer than five others the
+//! A value is compared with the median of the others, in units of their scatter (the median deviation plus a part of
+//! the median itself, so that a trifle does not count if the equals hardly differ). With fewer than five others the
 //! scatter is hardly known: there the distance from each of them must be large.
 
 use super::real;
 use super::start::median;
 
-/// Others that are needed at all, and for their scatter.
+/// Minimum number of others for a judgement, and for an estimate of their scatter.
 const MIN_OTHERS: usize = 2;
 const MIN_FOR_SCATTER: usize = 5;
 /// Distance from the median of the others, in scatters.
 const APART: f64 = 4.0;
-/// What the scatter is at least, as a share of the median.
+/// Lower bound of the scatter, as a share of the median.
 const MIN_SCATTER: f64 = 0.05;
-/// Of the rest of the time, the share in which one must be unlike its equals from when it was.
+/// Minimum share of the remaining time in which one must be unlike its equals, from the beginning of the difference.
 const STAYS: f64 = 0.8;
 
-/// Which way one must be unlike the others, and by what factor at least.
+/// The direction and the minimum factor of a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     pub factor: f64,
-    /// The factor where there are only two others: over the nearest of them.
+    /// The factor for only two others: over the nearest of them.
     pub factor_of_two: f64,
 }
 
@@ -45,7 +45,7 @@ impl Rule {
     }
 }
 
-/// The median of the others where the value at `place` is unlike them by the rule.
+/// The median of the others if the value at `place` is unlike them by the rule.
 pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     let value = *values.get(place)?;
     let others: Vec<f64> = values
@@ -75,8 +75,8 @@ pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     is_unlike.then_some(usual)
 }
 
-/// The first place from which the pairs (a value, the median of its equals) are halfway to the rule or beyond in most of
-/// the rest; `None`: there is none.
+/// The first position from which most of the remaining pairs (a value, the median of its equals) are halfway to the
+/// rule or beyond; `None` if there is no such position.
 pub fn since(pairs: &[(f64, f64)], rule: Rule) -> Option<usize> {
     let halfway = (1.0 + rule.factor) / 2.0;
     let unlike: Vec<bool> = pairs

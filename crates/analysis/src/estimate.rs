@@ -12,7 +12,7 @@ const RESAMPLES: usize = 400;
 const MIN_UNITS: usize = 8;
 /// Minimum number of units for a meaningful standard deviation.
 const MIN_SHORT: usize = 3;
-/// Inflation of the error of few units, whose dependence is unknown: that of a first-order autoregression of 0.6.
+/// Inflation of the error of a few units with unknown dependence: that of a first-order autoregression of 0.6.
 const SHORT_INFLATION: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Error {
     pub degrees: f64,
 }
 
-/// The noise of one run, by a circular block bootstrap of its seconds. `None`: it has too few.
+/// The noise of one run, by a circular block bootstrap of its seconds. `None` if it has too few.
 pub fn within(figure: Figure, series: &Series, seed: u64) -> Option<Error> {
     let n = series.len();
     if n < MIN_UNITS {

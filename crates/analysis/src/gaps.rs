@@ -1,4 +1,4 @@
-//! Gaps: seconds in a row in which a load did next to nothing.
+//! Gaps: consecutive seconds in which a load did next to nothing.
 
 /// A second at or above this share of the usual rate belongs to no gap.
 pub const NEAR_ZERO: f64 = 0.05;
@@ -18,7 +18,7 @@ impl Gap {
     }
 }
 
-/// Joins seconds that follow each other; they come in order of time.
+/// Joins consecutive seconds; they are in order of time.
 pub fn gaps(seconds: impl IntoIterator<Item = Gap>) -> Vec<Gap> {
     let mut found: Vec<Gap> = Vec::new();
     for second in seconds {

@@ -1,7 +1,8 @@
-//! Whether something grows on and on (memory, threads, open files), from its series over hours.
+//! Judges whether something keeps growing (memory, threads, open files), from its series over hours.
 //!
-//! Growth alone is no leak: a cache fills up and stays, a load that begins takes its memory once. A leak is shown by its
-//! slope ([`super::slope`]), is large enough to matter, does not come in one jump, and still goes on at the end.
+//! Growth alone is not a leak: a cache fills up and stays, a load takes its memory once at its start. A leak has a
+//! significant slope ([`super::slope`]), is large enough to matter, does not come in one jump, and still goes on at the
+//! end.
 
 use super::slope::{Point, Slope, segments, slope};
 
@@ -14,12 +15,12 @@ const PARTS: usize = 6;
 /// The largest share of all growth that one part may have, and the smallest that the last third has.
 const JUMP: f64 = 0.6;
 const GOES_ON: f64 = 0.25;
-/// Growth over the time below this share of the level does not matter, nor below what the figure names.
+/// Growth over the time below this share of the level is ignored, as is growth below the figure's own minimum.
 const MIN_SHARE: f64 = 0.005;
-/// What a series may still have grown to be called steady.
+/// Maximum growth of a steady series, as a share of the level.
 const STEADY_SHARE: f64 = 0.02;
 
-/// What is said of a series.
+/// The result for a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Leaks,
@@ -42,8 +43,8 @@ pub struct Growth {
     pub last: f64,
 }
 
-/// Judges series together, each with the smallest growth over its time that matters. In their order; `None`: too few
-/// points.
+/// Judges series together, each with its smallest relevant growth over the time. Results are in the order of the
+/// series; `None`: too few points.
 pub fn growths(series: &[(Vec<Point>, f64)]) -> Vec<Option<Growth>> {
     let slopes: Vec<Option<Slope>> = series.iter().map(|(points, _)| slope(points)).collect();
     let values: Vec<f64> = slopes.iter().flatten().map(|slope| slope.p).collect();
@@ -86,7 +87,7 @@ fn judged(points: &[Point], least: f64, found: &Slope, p: f64) -> Option<Growth>
     })
 }
 
-/// Whether the growth neither is one jump nor is over. `None`: a part of the time has no point.
+/// Whether the growth is neither one jump nor over. `None` if a part of the time has no point.
 fn goes_on(points: &[Point], found: &Slope) -> Option<bool> {
     let parts = segments(points, found, PARTS)?;
     let all = parts.last()? - parts.first()?;

@@ -5,8 +5,9 @@
 //! ([`blocks`], [`estimate`]); start-up is cut first ([`start`]). The noise between repeats, or between runs, comes
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
 //! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
-//! finds change points in the history of a figure. [`slope`] and [`growth`] say of a series over hours whether it drifts
-//! or grows on and on, [`equals`] which of several is unlike the others, [`gaps`] when a load stood still. Random numbers are seeded: the same data give the same result.
+//! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
+//! continuing growth; [`equals`] finds the one of several that differs from the others, [`gaps`] the times without
+//! progress of a load. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
 pub mod change;

@@ -1,24 +1,24 @@
 //! The slope of a series over time, robust against outliers, with an interval that allows for autocorrelation.
 //!
-//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has a level of its own, so
-//! that points of different loads are never held against each other. Two tests share the significance level:
+//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has a level of its own,
+//! so that points of different loads are never held against each other. Two tests share the significance level:
 //!
 //! * The slope against the scatter around it, with as many independent values as an autoregression of first order
 //!   leaves; its correlation is taken at the upper end of its interval. This is the test for stationary noise.
-//! * The growth from each of [`SEGMENTS`] parts of the time to the next, by Student's t. This holds for random walks too,
-//!   such as memory that is allocated and given back, and sees growth that is even but not quite straight.
+//! * The growth from each of [`SEGMENTS`] parts of the time to the next, by Student's t. This holds for random walks
+//!   too, such as memory that is allocated and given back, and sees growth that is even but not quite straight.
 
 use super::blocks::dependence;
 use super::{real, start, student};
 
-/// Parts of the time whose medians are held against each other.
+/// Number of parts of the time; their medians are compared with each other.
 const SEGMENTS: usize = 12;
-/// Points below which there is no slope.
+/// Minimum number of points for a slope.
 pub const MIN_POINTS: usize = 24;
 /// Standard errors of the correlation that are added to it: the upper end of a one-sided 95 % interval.
 const UPPER: f64 = 1.645;
-/// What the scatter around the slope is at least of its standard deviation; the median deviation of a series that
-/// hardly ever changes is 0.
+/// Lower bound of the scatter around the slope, as a share of its standard deviation; the median deviation of a series
+/// that hardly ever changes is 0.
 const MIN_SCATTER: f64 = 0.25;
 
 /// One value of a series.
@@ -44,7 +44,7 @@ pub struct Slope {
 }
 
 impl Slope {
-    /// The interval that misses the slope with this probability; infinite where the points say nothing.
+    /// The interval that misses the slope with this probability; infinite if there are too few points.
     pub fn interval(&self, level: f64) -> (f64, f64) {
         if self.degrees <= 0.0 {
             return (f64::NEG_INFINITY, f64::INFINITY);
@@ -54,7 +54,7 @@ impl Slope {
     }
 }
 
-/// `points` in order of time. `None`: there are too few, or no two of one stratum.
+/// `points` in order of time. `None` if there are too few, or no two of one stratum.
 pub fn slope(points: &[Point]) -> Option<Slope> {
     if points.len() < MIN_POINTS {
         return None;
@@ -96,7 +96,7 @@ pub fn slope(points: &[Point]) -> Option<Slope> {
     }
 }
 
-/// The medians of equal parts of the time, each level taken out; `None`: some part has no point.
+/// The medians of equal parts of the time, each stratum's level subtracted; `None` if some part has no point.
 pub fn segments(points: &[Point], found: &Slope, parts: usize) -> Option<Vec<f64>> {
     let levels = levels(points, found.slope);
     let values: Vec<(f64, f64)> = points
@@ -128,7 +128,7 @@ fn median_of_pairs(points: &[Point]) -> Option<f64> {
     (!slopes.is_empty()).then(|| start::median(&slopes))
 }
 
-/// Of each stratum the median of its points, less the slope.
+/// The median of each stratum's points, less the slope.
 fn levels(points: &[Point], slope: f64) -> Vec<f64> {
     let strata = points.iter().map(|point| point.stratum + 1).max();
     let of = |stratum: usize| {
@@ -161,8 +161,8 @@ fn scatter_error(points: &[Point], rest: &[f64]) -> (f64, f64) {
     (error, n / inflation - 2.0)
 }
 
-/// By how much autocorrelation raises the variance of a mean, as an upper bound: a series that is nearly a random walk
-/// shows less correlation than it has once its slope is taken out.
+/// Factor by which autocorrelation raises the variance of a mean, as an upper bound: a series that is nearly a random
+/// walk shows less correlation than it has once its slope is subtracted.
 fn inflation(rest: &[f64]) -> f64 {
     let n = real(rest.len());
     let squares: f64 = rest.iter().map(|value| value * value).sum();
@@ -172,7 +172,7 @@ fn inflation(rest: &[f64]) -> f64 {
     let later = rest.get(1..).unwrap_or_default();
     let products: f64 = rest.iter().zip(later).map(|(a, b)| a * b).sum();
     let fitted = products / squares;
-    // Kendall's correction for small samples, and one for the slope that was taken out.
+    // Kendall's correction for small samples, and one for the subtracted slope.
     let unbiased = fitted + (2.0 + 4.0 * fitted.max(0.0)) / n;
     let upper = unbiased + UPPER * ((1.0 - fitted * fitted).max(0.0) / n).sqrt();
     let correlation = upper.clamp(0.0, 1.0 - 1.0 / n);

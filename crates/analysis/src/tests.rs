@@ -42,7 +42,7 @@ fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * uniform(random)).cos()
 }
 
-/// Seconds with these numbers of operations, whose service times are a mixture of two lognormal distributions.
+/// Seconds with these numbers of operations; service times are a mixture of two lognormal distributions.
 fn seconds(rates: &[f64], random: &mut Random) -> Vec<Second> {
     with_latencies(rates, random).0
 }

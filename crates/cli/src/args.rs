@@ -65,7 +65,7 @@ pub enum Command {
     /// Run an agent: on every storage node and every client
     #[command(after_help = daemons::AGENT_EXAMPLES)]
     Agent(AgentCommand),
-    /// Say what this host can do for an agent, and what stands in the way
+    /// Check whether this host can run an agent, and how to fix what is missing
     #[command(after_help = daemons::DOCTOR_EXAMPLES)]
     Doctor(DoctorArguments),
     /// Get this user an operator's credentials for a collector on another machine
@@ -81,7 +81,7 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Plan(PlanCommand),
-    /// List the agents that the collector knows
+    /// List the collector's agents
     #[command(after_help = "Example:\n  benchmesh agents --collector central:4750")]
     Agents(AgentsArguments),
     /// List the runs, the newest first
@@ -89,7 +89,7 @@ pub enum Command {
         after_help = "Examples:\n  benchmesh runs --limit 5 --format json\n  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d"
     )]
     Runs(RunsArguments),
-    /// Watch a run until it ends; the newest when none is named
+    /// Watch a run until it ends; without a name, the newest
     #[command(
         after_help = "Examples:\n  benchmesh watch\n  benchmesh watch 12\n\nCtrl-C stops watching, not the run: that is `benchmesh stop RUN`."
     )]
@@ -102,7 +102,7 @@ pub enum Command {
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArguments),
-    /// Say what stands out in a run: leaks, drifts, outages, one unlike its equals
+    /// Show anomalies of a run: leaks, drifts, outages, one unlike its equals
     #[command(after_help = FINDINGS_EXAMPLES)]
     Findings(FindingsArguments),
     /// Compare two runs, the targets of a run, or a run with earlier ones; or look for changes over all runs of a plan
@@ -113,13 +113,14 @@ pub enum Command {
         after_help = "Examples:\n  benchmesh tag 12 pool=ssd ticket=4711\n  benchmesh tag 12 --remove ticket"
     )]
     Tag(TagArguments),
-    /// Keep a remark with a run
+    /// Add a note to a run
     #[command(after_help = "Example:\n  benchmesh note 12 'after the firmware update'")]
     Note(NoteArguments),
     /// Put a dated mark on the time line of a run: now, or at another instant
     #[command(after_help = compare::MARK_EXAMPLES)]
     Mark(MarkArguments),
-    /// Make runs of the output of fio, iozone, elbencho, iperf3, bonnie++, rados bench and dd, to compare them with others
+    /// Import the output of fio, iozone, elbencho, iperf3, bonnie++, rados bench and dd as runs, to compare them with
+    /// others
     #[command(after_help = import::IMPORT_EXAMPLES)]
     Import(ImportArguments),
     /// Check, copy, merge or shorten database files
@@ -129,7 +130,7 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Db(DbCommand),
-    /// Ask the database in SQL; nothing is ever changed
+    /// Query the database in SQL; nothing is ever changed
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArguments),
     /// Print a completion script for a shell
@@ -250,22 +251,22 @@ pub struct RunArguments {
     /// Override a value of the plan, e.g. repeat=3
     #[arg(long, value_name = "K=V", value_parser = override_)]
     pub set: Vec<String>,
-    /// Wait until so many agents have attached
+    /// Wait until this many agents have attached
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub agents: Option<u32>,
     /// How long to wait for --agents
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
     pub agents_wait: Duration,
-    /// Take agents too that have been in no run of this mesh yet, where the plan has no [clients]
+    /// Also use agents that have been in no run of this mesh yet, if the plan has no [clients]
     #[arg(long)]
     pub new_agents: bool,
-    /// Begin at this time or later: 02:00 (the next one), 2026-12-24T02:00, with Z or an offset where it is not local time
+    /// Begin at this time or later: 02:00 (the next one), 2026-12-24T02:00; local time, unless it has a Z or an offset
     #[arg(long, value_name = "TIME", conflicts_with = "dry_run", value_parser = begin_at)]
     pub at: Option<i64>,
     /// Start the run and leave; its id goes to standard output
     #[arg(long)]
     pub detach: bool,
-    /// Show the steps that would be done, and do nothing
+    /// Show the steps of the run, and do nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
     /// How the report at the end is written
@@ -285,7 +286,7 @@ pub enum PlanCommand {
         after_help = "Examples:\n  benchmesh plan show plan.toml                        on the agents of the collector\n  benchmesh plan show plan.toml --assume-agents 3      on three assumed agents, offline"
     )]
     Show(PlanShowArguments),
-    /// Print the JSON Schema of a plan, by which editors complete and check TOML
+    /// Print the JSON Schema of a plan, for editors to complete and check TOML
     #[command(
         after_help = "Example, for Taplo and Even Better TOML:\n  benchmesh plan schema > plan.schema.json\nand at the top of a plan:\n  #:schema ./plan.schema.json"
     )]
@@ -311,10 +312,10 @@ pub struct PlanShowArguments {
     pub plan: PlanCheckArguments,
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// Assume so many agents that allow everything, and ask no collector
+    /// Assume this many agents that allow everything, and ask no collector
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub assume_agents: Option<u32>,
-    /// The name that --assume-agents had, with another meaning in `run`
+    /// The former name of --assume-agents, which has another meaning in `run`
     #[arg(long, hide = true, value_name = "N", value_parser = renamed_agents)]
     pub agents: Option<u32>,
 }
@@ -339,7 +340,7 @@ pub struct AgentsArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum AgentsAction {
-    /// No longer list an agent that has left for good; what it measured stays in the database
+    /// No longer list an agent that has left for good; its data stay in the database
     #[command(after_help = "Example:\n  benchmesh agents forget node7")]
     Forget(ForgetArguments),
 }
@@ -356,7 +357,7 @@ pub struct ForgetArguments {
 pub struct RunsArguments {
     #[command(flatten)]
     pub list: ListArguments,
-    /// At most so many
+    /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// Only those with this text in their name, a note or the value of a tag
@@ -392,7 +393,7 @@ pub struct StopArguments {
     pub run: String,
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// Why; kept with the run
+    /// The reason; stored with the run
     #[arg(long, value_name = "TEXT", default_value = "asked to stop")]
     pub reason: String,
     /// How the answer is written
@@ -455,7 +456,7 @@ pub struct QueryArguments {
     /// How the rows are written
     #[arg(long, value_enum, default_value_t)]
     pub format: RowFormat,
-    /// Give up after so long, on a file; a collector has its own limit
+    /// Time limit of a query on a file; a collector has its own limit
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = span)]
     pub time_limit: Duration,
 }

@@ -22,7 +22,7 @@ pub enum Outcome {
     Regression,
     /// `doctor` found a problem that prevents an agent from working; everything has been printed.
     Unfit,
-    /// The plan has mistakes, all of which have been printed.
+    /// The plan has mistakes. All of them have been printed.
     WrongPlan,
 }
 

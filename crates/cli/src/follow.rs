@@ -16,16 +16,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a collector that is away is waited for once the run is to be stopped: it may be on its way up.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What Ctrl-C does to the run.
+/// The effect of Ctrl-C on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInterrupt {
-    /// It is stopped, and followed to its clean end.
+    /// The run is stopped, and followed to its clean end.
     StopRun,
-    /// It goes on; only the following ends.
+    /// The run continues; only the following ends.
     Leave,
 }
 
-/// Follows the run until it has ended; its last update. `None` when it was left by Ctrl-C.
+/// Follows the run until it has ended; returns its last update. `None` if Ctrl-C ended the following.
 pub async fn follow(
     address: &str,
     run: &str,
@@ -33,7 +33,8 @@ pub async fn follow(
     interrupts: &mut Interrupts,
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Option<Update>> {
-    // Who may leave is looking; who waits for the run's end measures, and asks for no more than it needs.
+    // A command that may leave only watches; one that waits for the run's end measures, and requests no more than it
+    // needs.
     let detail = match on_interrupt {
         OnInterrupt::Leave => Detail::All,
         OnInterrupt::StopRun => Detail::Step,
@@ -93,7 +94,7 @@ async fn patience(since: Option<Instant>) {
     }
 }
 
-/// What has been shown already: after a lost connection the collector tells everything from the beginning.
+/// Messages already shown: after a lost connection the collector repeats everything from the beginning.
 #[derive(Debug, Default)]
 struct Shown {
     step: u32,
@@ -132,7 +133,7 @@ impl Shown {
     }
 }
 
-/// What [`RunWatcher`] sees.
+/// Events of [`RunWatcher`].
 enum WatchEvent {
     Update(Box<Update>),
     Lost(String),
@@ -145,7 +146,7 @@ struct RunWatcher<'a> {
     run: &'a str,
     detail: Detail,
     watch: Option<Watch>,
-    /// The pause before the next dialling; `None` while nothing was lost.
+    /// The pause before the next connection attempt; `None` if no connection was lost.
     pause: Option<Duration>,
 }
 
@@ -160,14 +161,15 @@ impl<'a> RunWatcher<'a> {
         }
     }
 
-    /// The next thing that happens. Cancel-safe: what is under way is begun anew.
+    /// The next event. Cancel-safe: an interrupted request is started again.
     async fn next(&mut self) -> Result<WatchEvent, CallError> {
         let Some(watch) = &mut self.watch else {
             return self.dial().await;
         };
         let reason = match watch.next().await {
             Ok(Some(update)) => return Ok(WatchEvent::Update(Box::new(update))),
-            // The collector ends the stream after the last update; without one it is going down.
+            // The collector ends the stream after the last update; a stream that ends without one means that it is
+            // shutting down.
             Ok(None) => "the collector ended the connection".to_owned(),
             Err(CallError::Away { reason, .. }) => reason,
             Err(error) => return Err(error),
@@ -177,7 +179,7 @@ impl<'a> RunWatcher<'a> {
         Ok(WatchEvent::Lost(reason))
     }
 
-    /// The first failure to dial is an error; after a lost connection it is tried for ever.
+    /// The first failure to connect is an error; after a lost connection, attempts continue forever.
     async fn dial(&mut self) -> Result<WatchEvent, CallError> {
         loop {
             if let Some(pause) = self.pause {
@@ -223,7 +225,7 @@ pub fn outcome(last: &Update) -> Outcome {
     }
 }
 
-/// Asks until the collector has heard it. What it refuses, it will say to whoever follows the run too.
+/// Repeats the request until the collector has received it. A refusal is reported to the run's followers too.
 async fn stop(address: String, run: String) {
     let mut pause = FIRST_PAUSE;
     loop {

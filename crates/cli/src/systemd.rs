@@ -60,7 +60,7 @@ impl Notifier {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(message.as_bytes())
         {
-            tracing::debug!(%error, "the service manager was not told");
+            tracing::debug!(%error, "the service manager was not notified");
         }
     }
 }

@@ -143,7 +143,7 @@ fn bands(table: &Table) -> Option<String> {
 
 /// The width left for the last column; unbounded if that is too little, or if the column is numeric.
 fn room_for_prose(table: &Table, width: usize) -> usize {
-    const LEAST: usize = 40;
+    const MIN_WIDTH: usize = 40;
     let Some((last, others)) = table.columns.split_last() else {
         return usize::MAX;
     };
@@ -154,7 +154,7 @@ fn room_for_prose(table: &Table, width: usize) -> usize {
         .sum();
     let room = width.saturating_sub(taken + 2);
     match last.align {
-        Align::Left if room >= LEAST => room,
+        Align::Left if room >= MIN_WIDTH => room,
         _ => usize::MAX,
     }
 }
@@ -184,13 +184,13 @@ pub fn clean_lines(text: &str) -> String {
 pub fn width() -> usize {
     const USUAL: usize = 120;
     const WIDEST: usize = 200;
-    const LEAST: usize = 40;
+    const MIN_WIDTH: usize = 40;
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| usize::from(size.ws_col));
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     match terminal.filter(|width| *width > 0).or_else(columns) {
-        Some(width) if width >= LEAST => width.min(WIDEST),
+        Some(width) if width >= MIN_WIDTH => width.min(WIDEST),
         _ => USUAL,
     }
 }

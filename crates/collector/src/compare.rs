@@ -1,9 +1,9 @@
 //! Comparisons: two runs, two targets of a run, a run against those before it or against a saved baseline.
 //!
-//! [`load`] reads what is to be compared, in one read transaction; everything else is a pure function: [`pairs`] finds the
-//! cells that both sides have, [`rows`] asks `analysis` for their contrasts, [`judge`] gives intervals and verdicts,
-//! [`sentences`] says the result in words, [`conditions`] holds it against `--fail-if`, and [`trend`] looks for change
-//! points over all runs of a plan. It knows nothing of terminals; tables are made by `report`.
+//! [`load`] reads the data in one read transaction; everything else is a pure function: [`pairs`] finds the cells that
+//! both sides have, [`rows`] asks `analysis` for their contrasts, [`judge`] gives intervals and verdicts, [`sentences`]
+//! puts the result into words, [`conditions`] checks `--fail-if`, and [`trend`] looks for change points over all runs
+//! of a plan. This module does not know about terminals; `report` makes the tables.
 
 mod caveats;
 mod cell;

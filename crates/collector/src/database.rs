@@ -71,7 +71,7 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    #[error("a stored histogram stands in the way: cannot {doing}")]
+    #[error("a stored histogram is invalid: cannot {doing}")]
     Histogram {
         doing: &'static str,
         #[source]
@@ -117,13 +117,13 @@ impl StoreError {
     fn kind(&self) -> SqliteErrorKind {
         match self {
             Self::Sql { source, .. } => SqliteErrorKind::of(source),
-            Self::Row { source, .. } => SqliteErrorKind::of_row(source),
+            Self::Row { source, .. } => SqliteErrorKind::from_row(source),
             Self::Full { .. } => SqliteErrorKind::Full,
             _ => SqliteErrorKind::Rows,
         }
     }
 
-    /// Why a write is blocked, in a few words.
+    /// The reason for a blocked write, in a few words.
     pub(crate) fn why_blocked(&self) -> String {
         match self.kind() {
             SqliteErrorKind::Full => String::from("its disk is full"),
@@ -143,7 +143,7 @@ impl StoreError {
             SqliteErrorKind::ReadOnly | SqliteErrorKind::CannotOpen => {
                 "make its file and directory writable again"
             }
-            _ => "look at its disk and the kernel's log",
+            _ => "check its disk and the kernel's log",
         }
     }
 
@@ -180,9 +180,9 @@ pub(crate) enum SqliteErrorKind {
     CannotOpen,
     NotADatabase,
     Corrupt,
-    /// The connection is gone, or memory ran out: not the fault of a row.
+    /// The connection broke, or memory ran out: no row is at fault.
     Connection,
-    /// A constraint, a type, a statement: the fault of the rows.
+    /// A constraint, a type, a statement: the rows are at fault.
     Rows,
 }
 
@@ -204,7 +204,7 @@ impl SqliteErrorKind {
         Self::of_code(code)
     }
 
-    fn of_row(error: &rusqlite::Error) -> Self {
+    fn from_row(error: &rusqlite::Error) -> Self {
         match error {
             rusqlite::Error::SqliteFailure(failure, _) => Self::of_code(failure.extended_code),
             _ => Self::Rows,

@@ -1,8 +1,8 @@
 //! Tables and views of a database as files for other programs: CSV and JSON lines.
 //!
-//! Everything is read in one transaction, so that all files show the same instant; a collector may be writing meanwhile. Of
-//! one run, a table holds the rows that name the run, its steps or its tasks, and those of its agents and their hosts;
-//! samples are those between its start and its end. Rows stream.
+//! Everything is read in one transaction, so that all files show the same instant; a collector may write at the same
+//! time. For one run, a table has the rows that name the run, its steps or its tasks, and those of its agents and their
+//! hosts; samples are limited to the time from its start to its end. Rows are streamed.
 
 mod scope;
 mod text;
@@ -50,7 +50,7 @@ pub struct Exported {
     pub rows: u64,
 }
 
-/// Why nothing was exported.
+/// The reason why nothing was exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("{0}")]
@@ -82,8 +82,8 @@ impl ExportError {
     }
 }
 
-/// Writes each table into a file of its name, in a directory that is not there yet. It has its name only once everything is
-/// in it.
+/// Writes each table into a file of its name, in a new directory. The directory gets its final name only when it is
+/// complete.
 pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>, ExportError> {
     if directory.exists() {
         return Err(ExportError::Wrong(format!(
@@ -128,13 +128,13 @@ pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>
         Ok(written)
     });
     if done.is_err() {
-        // What was begun is no export.
+        // An incomplete export is removed.
         let _ = std::fs::remove_dir_all(&partial);
     }
     done
 }
 
-/// Writes the one table that is asked for; how many rows it has.
+/// Writes one table; returns its number of rows.
 pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportError> {
     let source = Source::open(request)?;
     let [table] = source.tables.as_slice() else {

@@ -1,14 +1,14 @@
-//! Numbers as people read them: three significant digits or whole units, thousands grouped, units in the column's head.
+//! Number formats for people: three significant digits or whole units, thousands grouped, units in the column's head.
 //!
-//! Pure; no locale. What isn't known is a dash.
+//! Pure; no locale. An unknown value is a dash.
 
 use benchmesh_workloads::units::Bytes;
 use std::time::{Duration, SystemTime};
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub const NONE: &str = "-";
 
-/// The last second that RFC 3339 can write: the end of the year 9999.
+/// The last second that RFC 3339 can represent: the end of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A rate or a share: `12,346`, `823`, `41.2`, `4.12`, `0.412`, `0`.

@@ -1,9 +1,9 @@
-//! Findings: what stands out in a run, judged from its samples and seconds.
+//! Findings: anomalies of a run, judged from its samples and seconds.
 //!
-//! One file per kind (`results/findings.rs` has their table): it reads at most some hundred points of each series, by SQL
-//! over the tables of docs/database.md, has `analysis` judge them, and says the result in a sentence with the SQL that
-//! shows it. The cost grows with steps and daemons and hardly with the length of a run. [`keep`] stores the findings of
-//! runs that have ended.
+//! One file per kind (`results/findings.rs` has their table): it reads at most some hundred points of each series, by
+//! SQL over the tables of docs/database.md, has `analysis` judge them, and writes the result as a sentence with the SQL
+//! that shows it. The cost grows with steps and daemons and hardly with the length of a run. [`keep`] stores the
+//! findings of runs that have ended.
 
 mod daemon;
 mod drift;
@@ -21,7 +21,7 @@ use sqlx::SqliteConnection;
 /// Points of a series.
 const POINTS: usize = 128;
 const POINTS_WANTED: i64 = 128;
-/// What is read for a point, at most.
+/// Maximum time range that is read for one point.
 const MAX_POINT_US: i64 = 20_000_000;
 /// Shorter loads show neither a leak nor a drift.
 const MIN_SPAN_US: i64 = 300_000_000;
@@ -43,7 +43,7 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> FindingsError {
     move |source| FindingsError::Read { what, source }
 }
 
-/// The findings of a run from what is stored of it now, whether it has ended or not; the kinds in the order of their
+/// The findings of a run from the data stored so far, whether the run has ended or not; the kinds in the order of their
 /// table. Never empty.
 pub async fn of_run(
     connection: &mut SqliteConnection,

@@ -31,7 +31,7 @@ const MAX_WORD_BYTES: usize = 256;
 /// Limit of the names of phases.
 const MAX_PHASE_BYTES: usize = 1024;
 
-/// A tool whose output can be read.
+/// A tool with a supported output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {

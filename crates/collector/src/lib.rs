@@ -1,8 +1,8 @@
 //! The centre: sessions, scheduler, ingest, store, queries, reports.
 //!
 //! One process, one database. Agents dial in (`sessions`), plans become steps (`plan`), steps are driven one at a time
-//! (`scheduler`), and what the agents measured is committed before it is acknowledged (`ingest`, `store`). Only
-//! `service` and the conversions beside it name the types of the wire.
+//! (`scheduler`), and the agents' data is committed before it is acknowledged (`ingest`, `store`). Only `service` and
+//! the conversions beside it name the types of the wire.
 
 mod alarms;
 mod clock;
@@ -32,7 +32,8 @@ pub mod store;
 pub mod trust;
 pub mod web;
 
-/// Work that takes a processor for long, such as planning 75,000 steps: off the threads of the runtime, on which clocks are
+/// CPU-intensive work, such as planning 75,000 steps: off the threads of the runtime, which answer clock probes and arm
+/// starts.
 /// answered and starts are armed.
 pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
@@ -43,7 +44,7 @@ pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Se
     }
 }
 
-/// What the work returns, and how often another task of the runtime ran meanwhile.
+/// Returns the output of `work`, and how often another task of the runtime ran meanwhile.
 #[cfg(test)]
 pub(crate) async fn beats_meanwhile<T>(work: impl Future<Output = T>) -> (T, u64) {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
-//! The collector's own words: ids, mesh time, states. Every other room of the crate speaks in these.
+//! The collector's basic types: ids, mesh time, states. Every other module of the crate uses these.
 //!
-//! It knows nothing of SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
+//! This module does not use SQL, gRPC or TOML. Ids are the database's row ids; instants are mesh time.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,15 +67,15 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
-            /// Every word, in the order of the reference.
+            /// Every value, in the order of the reference.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word as the database and the commands write it.
+            /// The name in the database and the commands.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
 
-            /// The state that a word stands for; `None` for any other text.
+            /// The state with this name; `None` for any other text.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
             }
@@ -101,7 +101,7 @@ words!(
 );
 
 words!(
-    /// How far a step is; `done`, `failed` and `stopped` are its ends.
+    /// States of a step; `done`, `failed` and `stopped` are final.
     StepState {
         Planned = "planned",
         Prepare = "prepare",
@@ -141,7 +141,7 @@ words!(
 );
 
 words!(
-    /// What a finding says of what was judged.
+    /// The result of a finding.
     FindingVerdict {
         Found = "found",
         Steady = "steady",
@@ -151,7 +151,7 @@ words!(
 );
 
 words!(
-    /// What is done about caches before a step.
+    /// The treatment of caches before a step.
     CachePolicy {
         Asis = "asis",
         Warm = "warm",
@@ -162,7 +162,7 @@ words!(
 );
 
 words!(
-    /// A cache that is dropped before a cold step, or that nobody can drop.
+    /// A cache that is dropped before a cold step, or that cannot be dropped.
     CacheLayer {
         PageCache = "page-cache",
         DentriesInodes = "dentries-inodes",
@@ -172,7 +172,7 @@ words!(
 );
 
 words!(
-    /// What an agent may lose: rows of a table, or whole batches with the operations in them.
+    /// Data that an agent may lose: rows of a table, or whole batches with the operations in them.
     LossKind {
         DaemonSamples = "daemon_samples",
         HostSamples = "host_samples",
@@ -185,14 +185,14 @@ words!(
 );
 
 impl RunState {
-    /// Whether nothing more will happen to the run.
+    /// Whether the state of the run is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 }
 
 impl StepState {
-    /// Whether nothing more will happen to the step.
+    /// Whether the state of the step is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }

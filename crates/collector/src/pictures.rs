@@ -1,9 +1,9 @@
 //! A run as series to draw: few enough points for a screen, with the extremes of every second kept.
 //!
-//! One pass over a run's seconds makes the series of the whole run and of each step; daemons and hosts are read at the
-//! edges of the points, so that their cost is bounded by the picture and not by the run, and their CPU time is exact all
-//! the same, because it is counted by the kernel. The same values are drawn by the live page and by the report file.
-//! Nothing here is a result: the tables of a report are.
+//! One pass over a run's seconds makes the series of the whole run and of each step. Daemons and hosts are read at the
+//! edges of the points, so that their cost is bounded by the picture and not by the run. Their CPU time is exact
+//! nevertheless, because the kernel counts it. The live page and the report file draw the same values. No value here is
+//! a result: results are in the tables of a report.
 
 mod file;
 mod grid;
@@ -21,7 +21,7 @@ pub use overlay::{Overlay, OverlayLine, Overlays, overlays};
 use crate::report::{CurveReport, LinkReport, RunReport};
 use serde::Serialize;
 
-/// Changes whenever a field changes its meaning or goes away.
+/// Changes whenever a field changes its meaning or is removed.
 pub const PICTURES_FORMAT: u32 = 2;
 
 /// Everything that is drawn of one run.
@@ -39,7 +39,7 @@ pub struct Pictures {
     /// In the order of the plan.
     pub steps: Vec<StepPicture>,
     pub heat: Option<Heat>,
-    /// Those that used the most CPU time in the run's steps.
+    /// The daemons with the most CPU time in the run's steps.
     pub daemons: Vec<DaemonSeries>,
     /// How many daemons there are beside them.
     pub daemons_left_out: usize,
@@ -83,11 +83,11 @@ pub struct StepPicture {
     pub from_s: f64,
     pub until_s: f64,
     pub bucket_s: f64,
-    /// Empty where the series of the whole run are as fine.
+    /// Empty if the series of the whole run have the same resolution.
     pub series: Vec<Series>,
 }
 
-/// How many operations took how long, over time.
+/// Numbers of operations by duration and time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Heat {
     pub bucket_s: f64,
@@ -95,11 +95,11 @@ pub struct Heat {
     pub levels_ms: Vec<f64>,
     /// Column, level, operations.
     pub cells: Vec<(u32, u32, u64)>,
-    /// One of so many seconds was counted.
+    /// One of this number of seconds was counted.
     pub one_of: i64,
 }
 
-/// What one daemon used.
+/// Usage of one daemon.
 #[derive(Clone, Debug, Serialize)]
 pub struct DaemonSeries {
     pub host: String,
@@ -112,7 +112,7 @@ pub struct DaemonSeries {
     pub rss_mib: Vec<f64>,
 }
 
-/// What one host's CPUs did.
+/// CPU time of one host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostSeries {
     pub host: String,
@@ -127,7 +127,7 @@ pub struct HostSeries {
 pub struct Mark {
     pub at_s: f64,
     pub severity: String,
-    /// Of an event; `mark` where a person or a script put it there.
+    /// Kind of the event; `mark` for one by a person or a script.
     pub kind: String,
     pub agent: Option<String>,
     pub message: String,
@@ -145,7 +145,7 @@ pub struct Timeline {
     pub steps: Vec<StepPicture>,
 }
 
-/// Four significant digits: more cannot be seen.
+/// Four significant digits: more are not visible.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the exponent is clamped to two digits"
@@ -164,7 +164,7 @@ pub(crate) fn short(value: f64) -> f64 {
     }
 }
 
-/// Division leaves digits beyond those that were rounded to.
+/// Division leaves digits beyond the rounded ones.
 fn trim(value: f64, digits: i32) -> f64 {
     let decimals = usize::try_from(digits.min(15)).unwrap_or(0);
     format!("{value:.decimals$}").parse().unwrap_or(value)

@@ -1,9 +1,9 @@
-//! Answers SQL from the database, and does nothing else to it, whatever the SQL is.
+//! Answers SQL from the database without changing it, whatever the SQL is.
 //!
-//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its time,
-//! memory, temporary files and rows ([`Limits`]), so that no query holds up the writer, another query or the runtime.
-//! Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a receiver that
-//! goes away ends the query.
+//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its
+//! time, memory, temporary files and rows ([`Limits`]), so that no query blocks the writer, another query or the
+//! runtime. Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a
+//! receiver that goes away ends the query.
 
 mod execute;
 mod file;
@@ -29,17 +29,17 @@ use tokio::time::{sleep_until, timeout_at};
 /// Rows in one batch: enough to amortise the hop between threads, few enough to show the first ones at once.
 const ROWS_PER_BATCH: usize = 256;
 
-/// Batches that wait for the receiver. A full channel holds the query back; its time goes on.
+/// Batches that wait for the receiver. A full channel blocks the query; its time continues.
 const BUFFERED_BATCHES: usize = 2;
 
-/// A batch is handed on before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
+/// A batch is sent before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
 const BYTES_PER_BATCH: usize = 512 << 10;
 
-/// How long a query that has run out of time may take to end. One that is inside a single function of SQLite's sees its
-/// end later; its receiver does not wait for it.
+/// Time for a query that has run out of time to end. One inside a single function of SQLite notices its end later; its
+/// receiver does not wait for it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A longer limit is none; an instant further away may not exist.
+/// A longer limit counts as no limit, because an instant further away may not be representable.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// SQLite's parser and planner recurse.
@@ -69,21 +69,21 @@ pub enum QueryError {
     /// There is no such file.
     #[error("there is no database at {}", path.display())]
     NoFile {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
     },
     /// It is a directory.
     #[error("{} is a directory; give the path of a file in it, such as {}/benchmesh.db", path.display(), path.display())]
     IsDirectory {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// The file is there and SQLite cannot read it.
+    /// The file exists and SQLite cannot read it.
     #[error("{} cannot be read as a benchmesh database", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's message.
         #[source]
         source: sqlx::Error,
     },
@@ -93,17 +93,17 @@ pub enum QueryError {
     /// Text after the first statement.
     #[error("one statement at a time: the text holds several")]
     SeveralStatements,
-    /// Nothing but blanks and comments.
+    /// The text has only blanks and comments.
     #[error("the text holds no statement")]
     NoStatement,
-    /// SQLite does not classify_sql_error the statement.
+    /// SQLite does not accept the statement.
     #[error(
         "{message}{}{}",
         position.as_ref().map(|position| format!("\n  {}", position.replace('\n', "\n  "))).unwrap_or_default(),
         help(message)
     )]
     Sql {
-        /// What SQLite says.
+        /// SQLite's message.
         message: String,
         /// The line and a caret beneath the fault.
         position: Option<String>,
@@ -114,19 +114,19 @@ pub enum QueryError {
     /// The query took longer than it may.
     #[error("stopped after {} s: the query takes longer than allowed", limit.as_secs_f64())]
     TimeLimit {
-        /// What is allowed.
+        /// The limit.
         limit: Duration,
     },
-    /// SQLite needs more memory than queries may take.
+    /// SQLite needs more memory than queries are allowed.
     #[error("stopped: queries need more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
     MemoryLimit {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// It writes more temporary data than it may.
     #[error("stopped: the query sorts or keeps more than {} MiB of temporary data; narrow it with WHERE", limit_bytes >> 20)]
     TempLimit {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// One row is larger than a message.
@@ -135,33 +135,33 @@ pub enum QueryError {
         MAX_ROW_BYTES
     )]
     RowTooLarge {
-        /// Of its values.
+        /// Size of its values.
         bytes: usize,
     },
     /// All rows together are larger than an answer may be.
     #[error("stopped: the answer is larger than {} MiB; narrow it with WHERE or LIMIT, or query a copy of the file with --db", limit_bytes >> 20)]
     AnswerTooLarge {
-        /// What is allowed.
+        /// The limit.
         limit_bytes: u64,
     },
     /// The operating system gave it no thread.
     #[error("the query could not get a thread")]
     NoThread {
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
     /// It failed on the way.
     #[error("the query failed")]
     Sqlite {
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
     /// It failed on the way.
     #[error("the query failed")]
     Failed {
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: sqlx::Error,
     },
@@ -170,32 +170,32 @@ pub enum QueryError {
 /// An answer on its way.
 #[derive(Debug)]
 pub struct Answer {
-    /// The names of the columns; known even when no row comes.
+    /// The names of the columns; known even without rows.
     pub columns: Vec<String>,
     /// Batches of rows, to the end or to the first error. Dropping it ends the query.
     pub rows: Rows,
 }
 
 impl Answer {
-    /// Ends the query, however far it is, and returns once its file is closed.
+    /// Ends the query at any point, and returns once its file is closed.
     pub async fn end(mut self) {
         self.rows.batches.close();
         while self.rows.recv().await.is_some() {}
     }
 }
 
-/// The rows of an answer as they come.
+/// The rows of an answer, streamed.
 #[derive(Debug)]
 pub struct Rows {
     batches: mpsc::Receiver<Vec<Row>>,
-    /// Why the query ended early; it comes after the file is closed.
+    /// The reason of an early end; sent after the file is closed.
     error: Option<oneshot::Receiver<QueryError>>,
     limit: Duration,
     give_up: tokio::time::Instant,
 }
 
 impl Rows {
-    /// The next batch, or why there is none; `None` after the last.
+    /// The next batch, or an error; `None` after the last.
     pub async fn recv(&mut self) -> Option<Result<Vec<Row>, QueryError>> {
         let error = self.error.as_mut()?;
         let next = async {
@@ -218,8 +218,8 @@ impl Rows {
     }
 }
 
-/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended and
-/// its file is closed.
+/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended
+/// and its file is closed.
 ///
 /// The file is never created or changed. Works beside a collector that writes to the same file.
 pub async fn run(
@@ -236,7 +236,7 @@ pub async fn run(
     let (columns_out, columns) = oneshot::channel();
     let (rows_out, batches) = mpsc::channel(BUFFERED_BATCHES);
     let (error_out, mut error) = oneshot::channel();
-    let job = execute::Job {
+    let job = execute::QueryJob {
         path: path.to_owned(),
         sql: sql.to_owned(),
         limits,
@@ -252,7 +252,7 @@ pub async fn run(
             let answered = job.run();
             drop(permit);
             if let Err(error) = answered {
-                // A receiver that is gone wants no error either.
+                // A dropped receiver needs no error either.
                 let _ = error_out.send(error);
             }
         })
@@ -269,7 +269,7 @@ pub async fn run(
                     give_up,
                 },
             }),
-            // It ended before it had columns, and says why once its file is closed.
+            // It ended before it had columns; the reason follows once its file is closed.
             Err(_) => match timeout_at(give_up, &mut error).await {
                 Ok(Ok(error)) => Err(error),
                 _ => Err(time_up),
@@ -279,7 +279,7 @@ pub async fn run(
     }
 }
 
-/// What to do about what SQLite says of a statement, where that is known.
+/// A hint for some of SQLite's error messages; empty for the others.
 fn help(message: &str) -> &'static str {
     if message.starts_with("no such table") {
         "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists what there is"

@@ -23,18 +23,18 @@ const MAX_REASON_CHARS: usize = 1024;
 /// Maximum length of a client's name.
 const MAX_CLIENT_CHARS: usize = 256;
 
-/// What to do with a line.
+/// The action for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Say {
+enum LogAction {
     Line,
     /// Log this line, then no more of this client within the minute.
     LastOfClient,
     /// Log this line, then no more of any client within the minute.
     LastOfAll,
-    Nothing,
+    Drop,
 }
 
-impl Say {
+impl LogAction {
     /// The text to append; `None`: the line is dropped.
     fn suffix(self) -> Option<&'static str> {
         match self {
@@ -43,7 +43,7 @@ impl Say {
                 Some("; further refusals of this client are not logged for a minute")
             }
             Self::LastOfAll => Some("; further refusals are not logged for a minute"),
-            Self::Nothing => None,
+            Self::Drop => None,
         }
     }
 }
@@ -57,7 +57,7 @@ impl Refusals {
     pub fn log(&self, address: Option<IpAddr>, problem: &str) {
         let address = address.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
         let problem = printable(MAX_REASON_CHARS, problem);
-        if let Some(suffix) = self.say(&address, &problem).suffix() {
+        if let Some(suffix) = self.action(&address, &problem).suffix() {
             info!(%address, problem = format!("{problem}{suffix}"), "a client is refused");
         }
     }
@@ -66,15 +66,15 @@ impl Refusals {
     pub fn log_of(&self, client: &str, problem: &str) {
         let client = printable(MAX_CLIENT_CHARS, client);
         let problem = printable(MAX_REASON_CHARS, problem);
-        if let Some(suffix) = self.say(&client, &problem).suffix() {
+        if let Some(suffix) = self.action(&client, &problem).suffix() {
             info!(%client, problem = format!("{problem}{suffix}"), "a client is refused");
         }
     }
 
-    /// Logs a mistake of an attached agent, and which result may be incomplete because of it.
+    /// Logs a fault of an attached agent, and the result that may be incomplete because of it.
     pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
         let agent = printable(MAX_CLIENT_CHARS, agent);
-        if let Some(suffix) = self.say(&agent, what).suffix() {
+        if let Some(suffix) = self.action(&agent, what).suffix() {
             let problem = printable(MAX_REASON_CHARS, problem);
             warn!(%agent, %problem, "{what}{suffix}");
         }
@@ -87,16 +87,16 @@ impl Refusals {
         clients.values().map(HashMap::len).sum()
     }
 
-    fn say(&self, client: &str, reason: &str) -> Say {
-        self.say_at(client, reason, Instant::now())
+    fn action(&self, client: &str, reason: &str) -> LogAction {
+        self.action_at(client, reason, Instant::now())
     }
 
-    fn say_at(&self, client: &str, reason: &str, now: Instant) -> Say {
+    fn action_at(&self, client: &str, reason: &str, now: Instant) -> LogAction {
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.duration_since(*at) < INTERVAL;
         let known = clients.get(client).and_then(|reasons| reasons.get(reason));
         if known.is_some_and(is_recent) {
-            return Say::Nothing;
+            return LogAction::Drop;
         }
         clients.retain(|_, reasons| {
             reasons.retain(|_, at| is_recent(at));
@@ -105,16 +105,16 @@ impl Refusals {
         let lines: usize = clients.values().map(HashMap::len).sum();
         let own = clients.get(client).map_or(0, HashMap::len);
         if lines >= MAX_LINES || own >= MAX_REASONS {
-            return Say::Nothing;
+            return LogAction::Drop;
         }
         let reasons = clients.entry(client.to_owned()).or_default();
         reasons.insert(reason.to_owned(), now);
         if lines + 1 == MAX_LINES {
-            Say::LastOfAll
+            LogAction::LastOfAll
         } else if own + 1 == MAX_REASONS {
-            Say::LastOfClient
+            LogAction::LastOfClient
         } else {
-            Say::Line
+            LogAction::Line
         }
     }
 }
@@ -127,12 +127,12 @@ mod tests {
     fn a_refusal_is_logged_once_a_minute_for_each_client() {
         let refusals = Refusals::default();
         let now = Instant::now();
-        let say = |client, reason, now| refusals.say_at(client, reason, now);
-        assert_eq!(say("a", "x", now), Say::Line);
-        assert_eq!(say("a", "x", now + INTERVAL / 2), Say::Nothing);
-        assert_eq!(say("a", "y", now), Say::Line);
-        assert_eq!(say("b", "x", now), Say::Line);
-        assert_eq!(say("a", "x", now + INTERVAL), Say::Line);
+        let action = |client, reason, now| refusals.action_at(client, reason, now);
+        assert_eq!(action("a", "x", now), LogAction::Line);
+        assert_eq!(action("a", "x", now + INTERVAL / 2), LogAction::Drop);
+        assert_eq!(action("a", "y", now), LogAction::Line);
+        assert_eq!(action("b", "x", now), LogAction::Line);
+        assert_eq!(action("a", "x", now + INTERVAL), LogAction::Line);
     }
 
     #[test]
@@ -140,13 +140,13 @@ mod tests {
         let refusals = Refusals::default();
         let now = Instant::now();
         let lines = |client: &dyn Fn(usize) -> String, now| {
-            let said = (0..10_000).map(|n| refusals.say_at(&client(n), &n.to_string(), now));
-            said.filter(|said| *said != Say::Nothing).count()
+            let actions = (0..10_000).map(|n| refusals.action_at(&client(n), &n.to_string(), now));
+            actions.filter(|action| *action != LogAction::Drop).count()
         };
         assert_eq!(lines(&|_| "one".to_owned(), now), MAX_REASONS);
         assert_eq!(lines(&|n| n.to_string(), now), MAX_LINES - MAX_REASONS);
-        assert_eq!(refusals.say_at("honest", "z", now), Say::Nothing);
+        assert_eq!(refusals.action_at("honest", "z", now), LogAction::Drop);
         let later = now + INTERVAL;
-        assert_eq!(refusals.say_at("honest", "z", later), Say::Line);
+        assert_eq!(refusals.action_at("honest", "z", later), LogAction::Line);
     }
 }

@@ -1,8 +1,8 @@
-//! What a step came to: pure functions from its tasks and intervals to the figures that people read.
+//! Results of a step: pure functions from its tasks and intervals to the figures that people read.
 //!
-//! No SQL and no clock. Percentiles are taken from merged histograms and from nothing else; counts are conserved; tasks
-//! whose windows do not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the
-//! order of time, in memory that does not grow with its length.
+//! No SQL and no clock. Percentiles come only from merged histograms; counts are conserved; tasks with windows that do
+//! not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the order of time,
+//! in memory that does not grow with its length.
 
 pub(crate) mod direction;
 pub mod facts;
@@ -34,7 +34,7 @@ use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
 /// The period of every interval, in microseconds.
 pub const PERIOD_US: i64 = 1_000_000;
 
-/// The histogram that was sent or stored, held against its own counts. An empty one needs no bytes.
+/// Decodes a sent or stored histogram and checks it against its own counts. An empty one needs no bytes.
 pub fn histogram_of(blob: &Blob) -> Result<Histogram, DecodeError> {
     if blob.count == 0 && blob.v2_deflate.is_empty() {
         return Ok(Histogram::new());

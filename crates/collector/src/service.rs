@@ -1,4 +1,4 @@
-//! The collector as a whole: it listens, serves agents and commands, and shuts down in order.
+//! The collector process: it listens, serves agents and commands, and shuts down in order.
 //!
 //! Start: port, database, mesh time, then services. Shutdown: the scheduler leaves its run as it is (agents continue
 //! it), streams end, the server ends, the database is closed last. Only this folder, `sessions/wire` and
@@ -54,16 +54,16 @@ use tracing::{error, info, warn};
 
 /// How often the anchor of mesh time is persisted and the wall clock looked at.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long streams may take to end at shutdown before the rest goes on without them.
+/// Time limit for streams to end at shutdown; then the rest continues without them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Calls of a command at once. An agent has two ([`gate`] counts them over all its connections).
+/// Concurrent calls of a command. An agent has two ([`gate`] counts them over all its connections).
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A request for a certificate or a token is small.
 const MAX_TRUST_BYTES: usize = 64 << 10;
 
-/// Said wherever results of such a collector are shown.
+/// Shown wherever results of such a collector are shown.
 pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoever reaches its port can start load, and whoever takes its port can command its agents";
 
 /// The addresses and the database of a collector.
@@ -71,20 +71,20 @@ pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoev
 pub struct CollectorConfig {
     /// Port 0 takes any free one; see `Collector::address`.
     pub listen: SocketAddr,
-    /// The SQLite file; made if it is not there.
+    /// The SQLite file; created if it does not exist.
     pub db: PathBuf,
     pub security: Security,
     /// The page, JSON and metrics.
     pub http: HttpConfig,
     /// What is kept how long.
     pub retention: Retention,
-    /// Millionths by which mesh time runs fast; 0 but for trying the agents' clocks.
+    /// Millionths by which mesh time runs fast; nonzero only for tests of the agents' clocks.
     pub clock_ppm: i32,
-    /// How long a connection without a good certificate may stay; `None`: as long as it always may. For tests.
+    /// Maximum lifetime of a connection without a valid certificate; `None`: the default. For tests.
     pub newcomer_timeout: Option<Duration>,
 }
 
-/// Why a collector does not start, or ended.
+/// The reason why a collector does not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     #[error("port {} of {} is in use, perhaps by another collector: stop that one, or choose another port with --listen", listen.port(), listen.ip())]
@@ -112,11 +112,11 @@ pub enum CollectorError {
     #[error("cannot tell mesh time")]
     Clock { source: ClockError },
     #[error(
-        "the database's writer died, and nothing more could be stored; look at the log, and start the collector again"
+        "the database's writer died, and nothing more could be stored; read the log, and start the collector again"
     )]
     Writer,
     #[error(
-        "the scheduler died; look at the log, and start the collector again: it goes on with the run"
+        "the scheduler died; read the log, and start the collector again: it continues the run"
     )]
     Scheduler,
     #[error("the server ended")]
@@ -140,7 +140,7 @@ pub struct Collector {
     retention: Retention,
 }
 
-/// The collector's authority, and where its own user's credentials are.
+/// The collector's authority, and the directory of its own user's credentials.
 #[derive(Debug)]
 struct Trusted {
     authority: Arc<Authority>,
@@ -150,9 +150,9 @@ struct Trusted {
 }
 
 impl Collector {
-    /// Opens the port and the database. Connections wait, and nothing is served, before `serve`.
+    /// Opens the port and the database. Until `serve`, connections wait and nothing is served.
     ///
-    /// Boxed, as `serve` is, so that the server is compiled in this crate and not once more in the binary's.
+    /// Boxed, as `serve` is, so that the server is compiled only in this crate and not again in the binary's.
     pub fn bind(config: CollectorConfig) -> LocalBoxFuture<'static, Result<Self, CollectorError>> {
         Box::pin(Self::bound(config))
     }
@@ -228,13 +228,13 @@ impl Collector {
         self.address
     }
 
-    /// The address of the page with its token; `None`: it is turned off.
+    /// The address of the page with its token; `None` if it is turned off.
     pub fn page_url(&self) -> Option<String> {
         self.web.as_ref().map(Web::url)
     }
 
-    /// Serves until `cancel`, then ends streams, stores what has been received and closes the database. The current run
-    /// stays as it is; the next start continues it.
+    /// Serves until `cancel`, then ends streams, stores all received data and closes the database. The current run
+    /// keeps its state; the next start continues it.
     pub fn serve(
         self,
         cancel: CancellationToken,
@@ -378,7 +378,7 @@ impl Collector {
     }
 }
 
-/// All calls. Whoever has no certificate gets one answer to all of them but one, whether they exist or not.
+/// All calls. A client without a certificate gets the same answer to all of them but one, whether they exist or not.
 fn routes(
     mesh: mesh::MeshService,
     control: control::ControlService,
@@ -410,13 +410,13 @@ fn routes(
             }
         },
     );
-    // As the fallback of a router without routes: a router's own answer differs a little between routes that it has and
-    // others.
+    // As the fallback of a router without routes: a router's own answer differs slightly between existing and missing
+    // routes.
     let services = axum::Router::new().fallback_service(services.into_axum_router());
     Routes::from(services.layer(strangers))
 }
 
-/// Lets calls through whose certificate has the right role.
+/// Admits calls with a certificate of the right role.
 fn needs(
     gate: &Arc<Gate>,
     needed: Needed,
@@ -479,8 +479,7 @@ fn trusted(
     Ok((Some(trusted), gate))
 }
 
-/// How often the age of the owner's credentials is looked at in their life; they are renewed when a third of it is
-/// left.
+/// Number of checks of the owner's credentials during their lifetime; they are renewed when a third of it is left.
 const OWNER_CHECKS: u32 = 12;
 
 /// Writes new credentials for this user before the old ones expire.

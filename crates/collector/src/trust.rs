@@ -1,7 +1,7 @@
 //! Authorisation: the collector's CA, the certificates that it has issued, and join tokens.
 //!
 //! A certificate is valid if the CA signed it, it has not expired, and [`registry`] has it as neither revoked nor
-//! forgotten. All files are in one private directory. It knows nothing of the wire, of runs or of sessions.
+//! forgotten. All files are in one private directory. This module does not know about the wire, runs or sessions.
 
 mod authority;
 mod ca;
@@ -24,11 +24,11 @@ pub const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
 /// How the collector authenticates its clients.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// Not at all: `--insecure`.
+    /// No authorisation: `--insecure`.
     Insecure,
     /// By certificates.
     Tls {
-        /// The CA and what it has issued; `None`: beside the database, `<db>.tls`.
+        /// The CA and its certificates; `None`: beside the database, `<db>.tls`.
         directory: Option<PathBuf>,
         /// Directory of the credentials for the collector's own user; `None`: none are written.
         credentials: Option<PathBuf>,

@@ -1,9 +1,9 @@
 //! The collector over HTTP: the live page, JSON, metrics, reports as files.
 //!
-//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); what is live comes from the one
-//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections, viewers,
-//! queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). Nothing that a
-//! page loads comes from another place, and no page has a script in its text.
+//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); live data comes from the one
+//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections,
+//! viewers, queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). A
+//! page loads nothing from another origin, and has no inline script.
 
 mod access;
 mod api;
@@ -35,13 +35,13 @@ use std::{
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Where the page listens unless told otherwise.
+/// Default port of the page.
 pub const DEFAULT_PORT: u16 = 4751;
-/// A query's text is the largest thing that is sent to us.
+/// Maximum size of a request; the largest is the text of a query.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Open pages and other listeners to the event stream.
 const MAX_VIEWERS: usize = 256;
-/// Each has a thread and a snapshot of the database. Beside those of `Control`.
+/// Each has a thread and a snapshot of the database. In addition to those of `Control`.
 const MAX_QUERIES: usize = 4;
 /// Each holds a whole report in memory.
 const MAX_REPORTS: usize = 2;
@@ -49,7 +49,7 @@ const MAX_REPORTS: usize = 2;
 /// Whether and where the page is served.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum HttpListen {
-    /// On loopback: port 4751, or any free one where that is taken.
+    /// On loopback: port 4751, or any free one if that is taken.
     #[default]
     Default,
     At(SocketAddr),
@@ -60,11 +60,11 @@ pub enum HttpListen {
 #[derive(Clone, Debug, Default)]
 pub struct HttpConfig {
     pub listen: HttpListen,
-    /// The token is kept here, so that it stays the same; without a file each start has a new one.
+    /// File that keeps the token; without it each start has a new one.
     pub token_file: Option<PathBuf>,
-    /// Names under which browsers reach it, beside addresses and `localhost`.
+    /// Host names for browsers, beside addresses and `localhost`.
     pub names: Vec<String>,
-    /// Serve other machines, though the page has no TLS.
+    /// Serve other machines, although the page has no TLS.
     pub insecure: bool,
 }
 
@@ -91,7 +91,7 @@ pub struct Web {
     access: Arc<Access>,
 }
 
-/// What requests are answered from.
+/// Shared state of the request handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     store: Store,
@@ -105,7 +105,7 @@ pub(crate) struct App {
 }
 
 impl Web {
-    /// `None`: it is turned off.
+    /// `None` if it is turned off.
     pub async fn bind(config: &HttpConfig) -> Result<Option<Self>, WebError> {
         let listener = match config.listen {
             HttpListen::Off => return Ok(None),
@@ -118,7 +118,7 @@ impl Web {
                 };
                 match bound {
                     Ok(listener) => listener,
-                    // A network namespace may have no loopback. Nobody asked for the page.
+                    // A network namespace may have no loopback. The page was not requested explicitly.
                     Err(error) => {
                         tracing::info!(error = crate::error_chain(&error), "no page is served");
                         return Ok(None);
@@ -191,7 +191,7 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener, WebError> {
         })
 }
 
-/// Every route below `/api/v1`, for the router and for the test that holds `docs/openapi.json` against it.
+/// Every route below `/api/v1`, for the router and for the test that compares `docs/openapi.json`.
 fn api_routes() -> Vec<(&'static str, axum::routing::MethodRouter<App>)> {
     vec![
         ("/api/v1/overview", get(api::overview)),

@@ -1,6 +1,6 @@
 //! docs/plan.md against the code, and the examples against `parse`.
 //!
-//! The tables of the reference stand between markers and are made from the keys themselves. After a change of a key,
+//! The tables of the reference are between markers and are made from the keys themselves. After a change of a key,
 //! `BENCHMESH_BLESS=1 cargo test -p benchmesh-collector --test plan_reference` writes them anew.
 
 #![allow(clippy::unwrap_used)]
@@ -89,7 +89,7 @@ fn sentence(text: &str) -> String {
     first + letters.as_str()
 }
 
-/// What stands between the markers, by name.
+/// The text between the markers, by name.
 fn blocks() -> Vec<(String, String)> {
     let mut workloads = String::new();
     for workload in registry::all() {

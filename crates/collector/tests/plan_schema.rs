@@ -51,7 +51,7 @@ fn every_plan_fits_the_schema() {
     }
 }
 
-/// What the schema refuses, `plan check` refuses too: an editor never marks what runs.
+/// Everything that the schema refuses, `plan check` refuses too: an editor never marks a plan that runs.
 #[test]
 fn broken_plans_do_not_fit_the_schema() {
     let validator = validator();

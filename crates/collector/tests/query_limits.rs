@@ -1,5 +1,5 @@
-//! What a hostile query may take: nothing that the next one would miss. In a process of its own, because memory is that of
-//! the process.
+//! Limits of a hostile query: it must not affect the next one. In a process of its own, because the memory limit
+//! applies to the process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use benchmesh_collector::model::MeshMicros;
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
 
-/// Held by a test that reaches the limit on memory, which is the process's, and by one whose queries must be answered.
+/// Held by a test that reaches the process's memory limit, and by one with queries that must be answered.
 static MEMORY: Mutex<()> = Mutex::const_new(());
 
 /// A database with a little in it, made by the product's own way in.
@@ -142,7 +142,7 @@ async fn rows_are_written_while_queries_reach_the_limit_on_memory(path: &Path) {
     store.close().await;
 }
 
-/// Tells when the query has ended and its file is closed.
+/// Reports when the query has ended and its file is closed.
 struct Ended(Option<oneshot::Sender<()>>);
 
 impl Drop for Ended {
@@ -154,7 +154,7 @@ impl Drop for Ended {
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_query() {
     let (_directory, path) = database().await;
-    // While it waits for the head of the answer, whose first row never comes ...
+    // While it waits for the head of the answer, which has no first row ...
     let (ended, has_ended) = oneshot::channel();
     let limits = Limits::shared(Duration::from_secs(3600));
     let mut answer = query::run(&path, ENDLESS, limits, Ended(Some(ended)))
@@ -188,7 +188,7 @@ async fn a_client_that_leaves_ends_its_query() {
         .unwrap();
 }
 
-/// Pieces of SQL, of what is nearly SQL, and of what is not.
+/// Pieces of SQL, of almost-SQL, and of other text.
 fn sql() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         8 => prop::sample::select(vec![

@@ -1,7 +1,7 @@
-//! Every documented question, asked of a database whose answers are known.
+//! Every documented question on a database with known answers.
 //!
-//! `questions/data.sql` is a client, a server and six steps with round figures; `questions/answers.txt` has what each
-//! question must say of them, worked out from those figures: 2 s of CPU over 1000 operations are 2000 us each, and so on.
+//! `questions/data.sql` is a client, a server and six steps with round figures; `questions/answers.txt` has the
+//! expected answers, computed from those figures: 2 s of CPU over 1000 operations are 2000 us each, and so on.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use benchmesh_collector::query::{self, Limits, QueryError, Value, questions};

@@ -1,7 +1,7 @@
 //! A collector that is killed in mid-stream: whatever it acknowledged is in the database, and nothing twice.
 //!
-//! The test runs itself again as the process that is killed. That one prints each sequence once it was acknowledged;
-//! what was printed must be there afterwards, what was stored beyond it must be whole.
+//! The test runs itself again as the process to kill. That process prints each sequence once it was acknowledged; every
+//! printed sequence must be stored afterwards, and later ones must be complete if they are stored.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
 
 use benchmesh_collector::ingest::Batch;
@@ -47,7 +47,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// Starts the publishing process, and kills it once it has acknowledged up to `least`; what it printed last.
+/// Starts the publishing process, and kills it once it has acknowledged up to `least`; returns the last printed
+/// sequence.
 fn run_and_kill(path: &Path, least: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -68,7 +69,7 @@ fn run_and_kill(path: &Path, least: u64) -> u64 {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it had printed before it died.
+    // Lines printed before its death.
     for line in lines.map_while(Result::ok) {
         last = sequence(line).unwrap_or(last);
     }
@@ -143,7 +144,7 @@ async fn publish_until_killed(path: &Path) {
     }
 }
 
-/// Opens what the killed process left, and says how far it is stored.
+/// Opens the killed process's database, and returns the last stored sequence.
 async fn check(path: &Path) -> u64 {
     let store = Store::open(path).await.unwrap();
     let (agent, _) = store.attach_agent(agent()).await.unwrap();

@@ -1,7 +1,7 @@
 //! The kinds of storage that load works on, and how a target is named.
 //!
-//! A plan names a target by a key of `[targets.NAME]`, an agent allows it by an option, and between them a [`Locator`] is
-//! one text. Keys, options, schema and messages are made from the tables here.
+//! A plan names a target by a key of `[targets.NAME]`, an agent allows it by an option, and between them a [`Locator`]
+//! is one text. Keys, options, schema and messages are made from the tables here.
 
 use std::fmt;
 use std::path::Path;
@@ -73,7 +73,8 @@ pub const DEVICE: TargetKind = TargetKind {
 /// Every kind, the usual one first.
 pub const KINDS: &[&TargetKind] = &[&DIRECTORY, &DEVICE];
 
-/// Where a target is. As text, which the wire and the database have, it is a path as it stands, and otherwise `KEY:VALUE`.
+/// Where a target is. As text, which the wire and the database have, it is a path as it stands, and otherwise
+/// `KEY:VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Locator {
     pub key: &'static LocatorKey,

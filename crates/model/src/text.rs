@@ -1,6 +1,7 @@
 //! Which characters of others' texts a person would not see, or would be misled by.
 
-/// Control characters, and those that change the direction of what follows or take no room: a name with one reads as another.
+/// Control characters, and those that change the direction of what follows or take no room: a name with one reads as
+/// another.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

@@ -4,8 +4,8 @@
 //! could make the collector take a gigabyte. Counting allocates nothing and follows the messages' own fields alone
 //! (`shapes.rs`, which the build writes).
 //!
-//! A message is decoded where its stream is read, on a thread of the runtime. While that takes a large one long, another
-//! thread takes that place, so that clocks are answered meanwhile.
+//! A message is decoded where its stream is read, on a thread of the runtime. While that takes a large one long,
+//! another thread takes that place, so that clocks are answered meanwhile.
 
 use prost::Message;
 use prost::bytes::Buf;
@@ -20,16 +20,17 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// batch has at most 1 MiB, and its smallest rows take some 10 bytes.
 pub const MAX_ENTRIES: usize = 1 << 17;
 
-/// Messages from here on are decoded beside the runtime; to change places wakes a thread, which smaller ones are not worth.
+/// Messages from here on are decoded beside the runtime; to change places wakes a thread, which smaller ones are not
+/// worth.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// Fields of a message that are messages, or repeated texts (`None`).
 #[derive(Debug)]
 pub struct Shape(&'static [(u32, Option<&'static Shape>)]);
 
-/// A message that may be bounded in what it holds.
+/// A message with an optional bound on its number of entries.
 pub trait Bounded {
-    /// `None`: it comes from somebody who is trusted with the collector's memory.
+    /// `None` for messages from a trusted sender.
     const SHAPE: Option<&'static Shape>;
 }
 
@@ -116,7 +117,7 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // A message is in one piece; the rest of one that is not would not be counted.
+        // A message is in one piece here. The rest of a split one would not be counted, so it is refused.
         let is_whole = buffer.chunk().len() == buffer.remaining();
         let Some(shape) = U::SHAPE else {
             return self.0.decode(buffer);

@@ -1,4 +1,4 @@
-//! The wire: what is generated from `proto/`, the wire's version and its limits. It knows nothing else.
+//! The wire: the types generated from `proto/`, the wire's version and its limits.
 //!
 //! The generated types go no deeper than the edge module of the crate that receives them.
 
@@ -28,7 +28,7 @@ pub const WIRE_VERSION: u32 = 2;
 /// The largest message that either side accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// What a sender keeps a batch below, in bytes, so that it is never refused for its size.
+/// Maximum size of a sender's batch in bytes, so that no batch is refused for its size.
 pub const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// The metadata key that ties a Publish stream to its Attach session.

@@ -1,9 +1,9 @@
-//! Messages as version 0.1.0 encoded them are read with the same meaning by this version, and what a newer version adds is
-//! passed over: agents of the minor versions before and after work with a collector.
+//! Messages as version 0.1.0 encoded them are read with the same meaning by this version, and additions of a newer
+//! version are skipped: agents of the minor versions before and after work with a collector.
 //!
-//! `wire-2` holds one file of hex for each message. A file is never changed: a test that fails here means that a field was
-//! removed, renumbered or given another type, which needs a new [`benchmesh_proto::WIRE_VERSION`]. BENCHMESH_BLESS=1
-//! writes files that are missing, for messages that are added below.
+//! `wire-2` holds one file of hex for each message. A file is never changed: a test that fails here means that a field
+//! was removed, renumbered or given another type, which needs a new [`benchmesh_proto::WIRE_VERSION`].
+//! BENCHMESH_BLESS=1 writes files that are missing, for messages that are added below.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(

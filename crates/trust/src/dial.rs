@@ -67,7 +67,7 @@ pub enum DialError {
     )]
     Clock { address: String, problem: String },
     #[error(
-        "the collector at {address} speaks without TLS, so that nobody can tell who it is: start it without --insecure, \
+        "the collector at {address} speaks without TLS, so that its identity is unknown: start it without --insecure, \
          or pass --insecure here too, on a network that you trust"
     )]
     PlainCollector { address: String },

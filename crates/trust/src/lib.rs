@@ -5,7 +5,7 @@
 //! pin, and by one fixed name: addresses and host names are not checked, so that tunnels, aliases and new addresses
 //! work.
 //!
-//! It knows nothing of runs, agents' sessions or the database.
+//! This crate does not know about runs, agents' sessions or the database.
 
 pub mod credentials;
 pub mod dial;

@@ -1,4 +1,4 @@
-//! Join tokens: a secret whose hash the collector stores, and the fingerprint of the CA to trust.
+//! Join tokens: a secret (the collector stores only its hash) and the fingerprint of the CA to trust.
 
 use crate::fingerprint::{Fingerprint, hex, unhex};
 use ring::rand::{SecureRandom, SystemRandom};

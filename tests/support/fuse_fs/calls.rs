@@ -423,7 +423,7 @@ impl Filesystem for Logging {
     }
 }
 
-/// The kernel asks for its own before it writes; that is nobody's call.
+/// Before a write the kernel asks for attributes of its own; those are no user's call.
 fn is_a_user_s(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"user.")
 }

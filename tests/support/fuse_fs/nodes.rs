@@ -1,4 +1,4 @@
-//! The tree in memory behind the FUSE file system: inodes, names, contents. It knows nothing of calls, logs or rules.
+//! The tree in memory behind the FUSE file system: inodes, names, contents. Calls, logs and rules are unknown here.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::{BTreeMap, HashMap};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 const ROOT: u64 = 1;
-/// What a listing says of a file that is gone.
+/// The inode number of a deleted file in a listing.
 const GHOST: u64 = u64::MAX - 1;
 
 #[derive(Debug)]
 pub struct Nodes {
     nodes: HashMap<u64, Node>,
     next: u64,
-    /// Directories that are open: what they held when they were opened.
+    /// Open directories, with their entries at the time of opening.
     listings: HashMap<u64, Vec<(u64, FileType, OsString)>>,
     /// Unlinked files that are listed still, each with its directory; `None`: none is.
     ghosts: Option<Vec<(u64, OsString)>>,
@@ -164,7 +164,7 @@ impl Nodes {
         self.attr(ino)
     }
 
-    /// What a symlink says.
+    /// The target of a symlink.
     pub fn target(&self, ino: u64) -> Result<Vec<u8>, Errno> {
         match &self.node(ino)?.content {
             Content::Symlink(target) => Ok(target.clone()),
@@ -252,7 +252,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Opens a directory: its handle shows what it holds now, until it is read from its beginning again.
+    /// Opens a directory: its handle shows the current entries until it is read from its beginning again.
     pub fn open_directory(&mut self, ino: u64) -> Result<u64, Errno> {
         let listing = self.listing(ino)?;
         let handle = self.next;
@@ -261,7 +261,7 @@ impl Nodes {
         Ok(handle)
     }
 
-    /// A directory that is read from its beginning shows what it holds now.
+    /// A directory that is read from its beginning shows its current entries.
     pub fn rewind(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         let listing = self.listing(ino)?;
         self.listings.insert(handle, listing);
@@ -324,7 +324,7 @@ impl Nodes {
         self.detach(parent, name, ino)
     }
 
-    /// Renames; what the new name stood for is gone, unless `keep` forbids that.
+    /// Renames; an existing file of the new name is deleted, unless `keep` forbids that.
     pub fn rename(
         &mut self,
         from: (u64, &OsStr),

@@ -65,7 +65,7 @@ fn every_way_of_copying_is_what_the_file_system_saw() {
                 ("in", "copy") => (Op::Create, seen(Op::Write, true).1),
                 ("out", "copy") if in_kernel => (Op::Open, seen(Op::CopyFileRange, false).1),
                 ("in", "read") | ("out", "copy") => (Op::Open, seen(Op::Read, true).1),
-                // What is verified on the way out is the copy in the scratch directory.
+                // The way out verifies the copy in the scratch directory.
                 _ => (
                     Op::Open,
                     if beside {

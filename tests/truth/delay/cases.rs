@@ -2,7 +2,7 @@
 
 use crate::support::fuse_fs::Op;
 
-/// What is measured in a mode, and of which calls each of its operations is made.
+/// A mode, its measured operation, and the calls of each operation.
 pub type Slow = (&'static str, &'static str, Made);
 
 #[derive(Clone, Copy)]
@@ -11,8 +11,8 @@ pub enum Made {
     Of(&'static [Op]),
     /// Of these calls on more than one name.
     OfNames(&'static [Op]),
-    /// Of one call, with so many in flight: the next is there as soon as one has ended. The kernel may let them through at
-    /// once or one after the other.
+    /// One call, with this number in flight: the next one starts as soon as one has ended. The kernel may pass them on
+    /// at once or one after the other.
     InFlight(Op, usize),
 }
 

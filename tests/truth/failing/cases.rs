@@ -1,4 +1,4 @@
-//! What fails in which mode of what, and what it is counted as.
+//! The failing calls of each mode, and the operations as which they count.
 
 use crate::support::fuse_fs::Op;
 use crate::truth::stall::bed::{Group, Scratch};
@@ -8,7 +8,7 @@ pub struct Case {
     pub op: Op,
     /// A part of the path.
     pub path: &'static str,
-    /// How many operations there are, of which every seventh fails; 0: another number, of which five fail.
+    /// Number of operations; every seventh fails. 0: another number, and five fail.
     pub calls: u64,
     /// The operation that fails with its call.
     pub kind: &'static str,
@@ -26,7 +26,7 @@ macro_rules! cases {
     };
 }
 
-/// What is done to each of fourteen names of a list.
+/// The operations on each of fourteen names of a list.
 const EACH: &str = "- create n@\n- write n@ 0 10\n- fsync n@\n- truncate n@ 5\n- close n@\n- rename n@ x@\n- delete x@\n\
                     - symlink s@ there\n- mkdir m@\n- list m@\n- rmdir m@\n- read old @0 10\n";
 
@@ -36,8 +36,8 @@ pub fn operations() -> String {
     format!("- open old\n{}- close old\n", each.collect::<String>())
 }
 
-/// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout makes
-/// the same calls, there are too few of them to be struck.
+/// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout
+/// makes the same calls, there are too few of them to be struck.
 pub const GROUPS: &[Group<Case>] = &[
     Group {
         scratch: Scratch::Apart,

@@ -1,4 +1,4 @@
-//! A mesh of one agent on a file system whose calls hang where a test says so.
+//! A mesh of one agent on a file system with hanging calls.
 
 use crate::support::database::Row;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -59,7 +59,7 @@ impl Bed {
         Self { fs, mesh, target }
     }
 
-    /// From now on: so many such calls pass, and the next hangs.
+    /// From now on, `after` such calls pass, and the next hangs.
     pub fn hang(&self, op: Op, path: &str, after: u64) {
         self.fs.add_rule(Rule {
             path: path.to_owned(),
@@ -92,8 +92,8 @@ impl Bed {
         });
     }
 
-    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up others for
-    /// a second too, and they go on.
+    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up
+    /// others for a second too, and they go on.
     pub fn until_told(&self, op: &str, what: &str) -> Row {
         until_true(&format!("a call hangs: {what}"), LIMIT, || {
             self.fs.hanging() == 1
@@ -114,12 +114,12 @@ impl Bed {
         stall(&self.mesh, &format!("e.id = {id}"))
     }
 
-    /// What the newest event of a kind says.
+    /// The newest event of a kind.
     pub fn newest(&self, kind: &str) -> Row {
         newest(&self.mesh, kind)
     }
 
-    /// The run has ended because of a stall, and nobody has let go what hangs.
+    /// The run has ended because of a stall, and the hanging call has not been released.
     pub fn assert_ended_by_stall(&self, run: &mut Process, what: &str) {
         let ended = end(run, what);
         assert!(!ended.success(), "{what}: {ended}: {}", run.log());

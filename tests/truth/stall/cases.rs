@@ -1,4 +1,4 @@
-//! What hangs in which mode of what, and what is to be told of it.
+//! The hanging call of each mode, and the operation reported for it.
 
 use super::bed::{Group, Scratch};
 use crate::support::fuse_fs::Op;
@@ -9,20 +9,20 @@ pub struct Case {
     /// A part of the path, and how many calls on such a path pass before.
     pub path: &'static str,
     pub after: u64,
-    /// The operation that is told.
+    /// The operation in the report.
     pub told: &'static str,
     pub place: Place,
 }
 
-/// What is told of the place.
+/// The place in the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// The call's path and its offset.
     Offset,
     /// The path that is copied from, on the target, and the offset; the call goes by the name of the copy.
     Source,
-    /// Its path, and one of the four offsets that were in flight together: the oldest that is not seen to have ended is
-    /// told, and which one the kernel has let through to the file system is the kernel's affair.
+    /// Its path, and one of the four offsets that were in flight together: the report names the oldest without a known
+    /// end, and which one reached the file system depends on the kernel.
     InFlight,
     /// Its path, and where the last of the four blocks of 8 KiB went that are its own.
     Fourth,
@@ -82,7 +82,7 @@ pub const GROUPS: &[Group<Case>] = &[
             // Before the load: a directory, and the data.
             "modes = [\"create\"]": Mkdir "/d0" after 2, "prepare" Name;
             "modes = [\"read\"]": Write "/c0" after 17, "prepare" Name;
-            // After it: what it leaves is written down.
+            // After it: the note of the result is written.
             "modes = [\"create\"]": Rename "state" after 3, "finish" Name;
         },
     },
@@ -131,7 +131,7 @@ pub const GROUPS: &[Group<Case>] = &[
             // Within the write that it falls due after.
             "modes = [\"write\"]\nfsync = 4": Fsync ".dat" after 5, "write" Fourth;
             "modes = [\"write\"]\nfsync = 4\niodepth = 4": Fsync ".dat" after 5, "write" Fourth;
-            // After the last operation: what is on the way to stable storage, and what is closed.
+            // After the last operation: data on the way to stable storage, and the close.
             "modes = [\"write\"]\nend_fsync = true": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]\nend_fsync = true\niodepth = 4": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]": Flush ".dat" after 1, "close" Name;

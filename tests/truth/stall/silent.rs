@@ -1,4 +1,4 @@
-//! A peer that is silent: its kernel takes what there is room for, and the process neither reads nor answers.
+//! A silent peer: its kernel takes data while there is room, and the process neither reads nor answers.
 
 use super::bed::{assert_failed_by_stall, count, end, newest};
 use crate::support::mesh::{Agent, Mesh};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Each mode, and the operation that is told of it.
+/// Each mode, and the operation reported for it.
 const MODES: [(&str, &str, &str); 4] = [
     ("throughput", "", "send"),
     ("ping", "wait = \"blocking\"", "ping"),
@@ -58,7 +58,7 @@ fn silenced(
     mesh
 }
 
-/// Whether the kernel knows a connection on loopback to this port, be it at its end.
+/// Whether the kernel has a connection on loopback to this port, even a closing one.
 fn is_connected(port: u16) -> bool {
     let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let peer = format!("0100007F:{port:04X}");

@@ -61,7 +61,7 @@ impl Dating {
         Some(first.filter(|map| map.is_of_era(newest)).unwrap_or(newest))
     }
 
-    /// Registers a running task, whose mapping may date rows.
+    /// Registers a running task. Its mapping may date rows.
     #[must_use]
     pub fn begin_task(&self, map: MeshMap) -> TaskDating {
         let mut tasks = self.lock();

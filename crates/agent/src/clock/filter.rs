@@ -49,7 +49,7 @@ pub struct Filter {
     kept: VecDeque<Estimate>,
     /// From the newest exchange.
     slept_ns: i64,
-    /// Number of gaps so far.
+    /// Number of gaps since the start.
     era: u32,
 }
 

@@ -46,7 +46,7 @@ impl WallReading {
     }
 }
 
-/// State of the last reading.
+/// State after the last reading.
 #[derive(Debug, Default)]
 pub struct WallWatch {
     seen: Option<Seen>,
@@ -54,7 +54,7 @@ pub struct WallWatch {
 
 #[derive(Debug)]
 struct Seen {
-    /// The mesh whose time it is compared with.
+    /// The mesh that this clock is compared with.
     mesh: String,
     estimate: Estimate,
     reading: WallReading,
@@ -65,7 +65,7 @@ struct Seen {
 impl WallWatch {
     /// Checks the reading taken at `now`. Returns the offset periodically, at once after a gap, and at once with an
     /// event when the wall clock was set since the last check.
-    pub fn look(
+    pub fn check(
         &mut self,
         mesh: &str,
         estimate: &Estimate,
@@ -169,7 +169,7 @@ mod tests {
         for (second, ahead) in ahead_us.iter().enumerate() {
             let now = MonoNanos(second as u64 * SECOND);
             let reading = reading(second as u64, *ahead);
-            for row in watch.look("mesh", &estimate(), now, reading) {
+            for row in watch.check("mesh", &estimate(), now, reading) {
                 let text = match row {
                     Row::ClockOffset(row) => format!("offset {}", row.offset_us),
                     Row::Event(event) => {
@@ -213,11 +213,11 @@ mod tests {
         let mut watch = WallWatch::default();
         let mut filter = Filter::default();
         let before = add(&mut filter, 1, 0);
-        let rows = watch.look("mesh", &before, MonoNanos(SECOND), reading(1, 0));
+        let rows = watch.check("mesh", &before, MonoNanos(SECOND), reading(1, 0));
         assert_eq!(rows.len(), 1);
         let after = add(&mut filter, 2, 10_000_000);
         assert!(after.gap.is_some());
-        let rows = watch.look("mesh", &after, MonoNanos(2 * SECOND), reading(2, 0));
+        let rows = watch.check("mesh", &after, MonoNanos(2 * SECOND), reading(2, 0));
         let [Row::ClockOffset(offset)] = &rows[..] else {
             panic!("{rows:?}");
         };
@@ -227,15 +227,15 @@ mod tests {
     #[test]
     fn the_time_of_another_mesh_is_no_step() {
         let mut watch = WallWatch::default();
-        let mut look = |mesh: &str, second: u64| {
+        let mut check = |mesh: &str, second: u64| {
             let now = MonoNanos(second * SECOND);
             watch
-                .look(mesh, &estimate(), now, reading(second, HOUR_US))
+                .check(mesh, &estimate(), now, reading(second, HOUR_US))
                 .len()
         };
-        assert_eq!(look("one", 0), 1);
-        assert_eq!(look("one", 1), 0);
-        assert_eq!(look("other", 2), 1, "an offset alone");
+        assert_eq!(check("one", 0), 1);
+        assert_eq!(check("one", 1), 0);
+        assert_eq!(check("other", 2), 1, "an offset alone");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The least of so many connections is the latency.
+/// Number of connections; the fastest one is the latency.
 const ROUNDS: usize = 5;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Above this a start instant is far away, and the clocks' error is large.
@@ -20,7 +20,7 @@ const DAY_S: u64 = 86_400;
 /// Looks at the certificate and at the collector.
 pub async fn examine_collector(config: &AgentConfig) -> Vec<Finding> {
     let (certificate, own) = certificate(config);
-    vec![certificate, way(config, own.as_ref()).await]
+    vec![certificate, connection(config, own.as_ref()).await]
 }
 
 /// The agent's own credentials, else those that a collector of the same user has left.
@@ -95,7 +95,7 @@ fn judge(own: &Credentials, name: &str, join: &str) -> Finding {
     )
 }
 
-async fn way(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
+async fn connection(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
     const CHECK: &str = "collector";
     let address = &config.collector;
     let remedy = "start the collector, correct --collector, or open the port on the way";
@@ -114,7 +114,7 @@ async fn way(config: &AgentConfig, own: Option<&Credentials>) -> Finding {
                 return Finding::fail(CHECK, error_chain(&error), "join again with a token");
             }
         },
-        // The certificate's own line says what lacks.
+        // The certificate's own finding names the missing part.
         (false, None) => return Finding::ok(CHECK, latency),
     };
     let dialled = match TcpConnection::at(address).await {

@@ -20,7 +20,7 @@ const FILES_WANTED: u64 = 65_536;
 /// Buffers that a ring registers.
 const LOCKED_WANTED: u64 = 64 << 20;
 
-/// Capabilities that the agent uses, by their bit, and what it lacks without them.
+/// Capabilities that the agent uses, by bit, and the feature that is missing without each.
 const CAPABILITIES: [(u32, &str, &str); 5] = [
     (1, "CAP_DAC_OVERRIDE", "targets that belong to others"),
     (12, "CAP_NET_ADMIN", "ends of daemons between two samples"),
@@ -154,7 +154,7 @@ pub(super) fn cpu_counter(source: &str) -> Finding {
             "clock-source",
             "tsc: a worker reads its clock without the kernel",
         ),
-        "" => Finding::ok("clock-source", "not told by this kernel"),
+        "" => Finding::ok("clock-source", "not reported by this kernel"),
         other if cfg!(target_arch = "x86_64") => Finding::warn(
             "clock-source",
             format!("{other}: each reading of a worker's clock asks the kernel"),

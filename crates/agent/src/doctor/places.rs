@@ -1,4 +1,4 @@
-//! Targets and sources of the agent, and where it keeps its state.
+//! Targets and sources of the agent, and its state directory.
 
 use super::Finding;
 use crate::config::AgentConfig;
@@ -20,7 +20,7 @@ pub fn examine(config: &AgentConfig) -> Vec<Finding> {
     findings
 }
 
-/// What the policy says of a target that has less free than has to stay free.
+/// The policy's finding for a target that is below its free-space floors.
 pub(super) fn floors(
     config: &AgentConfig,
     kind: &'static TargetKind,
@@ -60,7 +60,7 @@ fn source(path: &Path) -> Finding {
     }
 }
 
-/// The state directory, or the nearest directory above it that is there.
+/// The state directory, or the nearest existing directory above it.
 pub(super) fn state(config: &AgentConfig) -> Finding {
     let path = &config.state_dir;
     let shown = path.display();

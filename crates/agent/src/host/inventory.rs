@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum number of devices; the rest is left out.
-const MOST: usize = 512;
+const MAX_NAMES: usize = 512;
 const SECTOR_BYTES: u64 = 512;
 
 /// The inventory of one host. Empty and zero values are left out.
@@ -101,7 +101,7 @@ fn names(directory: &Path) -> Vec<String> {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    names.truncate(MOST);
+    names.truncate(MAX_NAMES);
     names
 }
 

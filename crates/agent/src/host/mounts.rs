@@ -1,6 +1,6 @@
 //! The table of mounts: which file system a path is on.
 //!
-//! Reading it may hang where the path is on a dead network file system.
+//! Reading it may hang if the path is on a dead network file system.
 
 use super::{Layers, MountedOn};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -52,7 +52,8 @@ pub fn mount(path: &Path) -> Option<Mount> {
     Some(mount_of(&table, stat.stx_mnt_id).unwrap_or_else(|| unlisted(&table, device)))
 }
 
-/// A mount that is not in the table, as that of the root in a chroot: by another mount of its device, or its device alone.
+/// A mount that is missing from the table, as that of the root in a chroot: taken from another mount of its device, or
+/// from the device alone.
 fn unlisted(table: &str, device: String) -> Mount {
     let mut mounts = table.lines().filter_map(|line| Some(parsed(line)?.1));
     match mounts.find(|mount| mount.device == device) {
@@ -111,7 +112,7 @@ fn joined(of_mount: &str, of_file_system: &str) -> String {
     all.join(",")
 }
 
-/// Blanks, `#` and the like stand in the table as a backslash and three octal digits.
+/// The table escapes blanks, `#` and the like as a backslash and three octal digits.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();

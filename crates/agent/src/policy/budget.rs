@@ -1,4 +1,4 @@
-//! Threads and memory that all load of an agent shares: claimed before a task is prepared, given back when it is gone.
+//! Threads and memory that all load of an agent shares: claimed before a task is prepared, released when it is gone.
 
 use super::Denial;
 use super::config::Bytes;
@@ -13,7 +13,7 @@ pub struct Demand {
     pub memory_bytes: u64,
 }
 
-/// What is there, and what of it is claimed. Clones share it.
+/// The total amounts and the claimed parts. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Shared>);
 
@@ -21,7 +21,7 @@ pub struct Budget(Arc<Shared>);
 struct Shared {
     limits: Demand,
     claimed: Mutex<Demand>,
-    /// Something was given back.
+    /// Signalled when a claim is released.
     released: Condvar,
 }
 
@@ -32,7 +32,7 @@ impl Shared {
     }
 }
 
-/// A part of the budget, given back on drop.
+/// A part of the budget, released on drop.
 #[derive(Debug)]
 pub struct Claim {
     shared: Arc<Shared>,
@@ -50,10 +50,10 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// Takes more threads, where a task turned out to need more than its parameters say.
+    /// Claims more threads, for a task that needs more than its parameters declare.
     ///
     /// # Errors
-    /// When they are not there.
+    /// If not enough threads are left.
     pub fn grow_to(&mut self, threads: u32) -> Result<(), Denial> {
         let more = Demand {
             threads: threads.saturating_sub(self.held.threads),
@@ -61,7 +61,7 @@ impl Claim {
         };
         let mut taken = Budget(Arc::clone(&self.shared)).claim(more, Duration::ZERO)?;
         self.held.threads = self.held.threads.saturating_add(taken.held.threads);
-        // It is held by this claim from now on.
+        // This claim owns them from now on.
         taken.held = Demand::default();
         Ok(())
     }
@@ -82,11 +82,11 @@ impl Budget {
         self.0.limits
     }
 
-    /// Takes it, all or nothing. What others hold is waited for at most so long: a task that was dropped a moment ago may
-    /// still be ending its threads.
+    /// Claims everything or nothing. Waits for amounts that others hold, at most for `patience`: a task that was
+    /// dropped a moment ago may still be ending its threads.
     ///
     /// # Errors
-    /// When one of the two is not there.
+    /// When one of the two amounts is not available.
     pub fn claim(&self, wanted: Demand, patience: Duration) -> Result<Claim, Denial> {
         let fits = |claimed: &mut Demand| self.sum(claimed, wanted).is_ok();
         let waited = self.0.released.wait_timeout_while(
@@ -102,7 +102,7 @@ impl Budget {
         })
     }
 
-    /// What can never be had is not waited for.
+    /// No waiting for a demand that exceeds the total.
     fn patience(&self, wanted: Demand, patience: Duration) -> Duration {
         match self.sum(&Demand::default(), wanted) {
             Ok(_) => patience,
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(denial.asked, "4 were asked for beside 5 in use");
         let denial = budget.clone().claim(demand(1, 500 << 10), NOW).unwrap_err();
         assert_eq!((denial.key, denial.value.as_str()), ("memory", "1.00 MiB"));
-        // What was refused has claimed nothing of the other.
+        // The refused claim has not taken any of the other resource.
         let second = budget.claim(demand(3, 400 << 10), NOW).unwrap();
         drop(first);
         let third = budget.claim(demand(5, 600 << 10), NOW).unwrap();

@@ -1,4 +1,4 @@
-//! The keys of a policy as a person gives them: their types, defaults, and how each is read from text.
+//! The keys of a policy in a user's configuration: their types, defaults, and parsers.
 
 use super::floors::Floor;
 use super::hours::Hours;
@@ -11,14 +11,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A policy before it is opened. By default it allows nothing, and bounds what is then allowed.
+/// A policy before it is opened. The default allows no load; its limits apply to the load that is allowed later.
 #[derive(Clone, Debug)]
 pub struct PolicyConfig {
     /// Targets that tasks may work on, or beneath.
     pub targets: TargetNames,
     /// Sources that tasks may read.
     pub allow_read: Vec<PathBuf>,
-    /// Networks that links may go to; none: no links.
+    /// Networks that links may go to; empty: no links.
     pub allow_network: Vec<NetworkRule>,
     /// The collector may have this host's caches dropped.
     pub allow_drop_caches: bool,
@@ -29,9 +29,9 @@ pub struct PolicyConfig {
     pub threads: Option<u32>,
     /// CPUs that the load may run on; `None`: all.
     pub cpus: Option<u32>,
-    /// Bytes per second of all load together; `None`: as fast as it goes.
+    /// Bytes per second of all load together; `None`: unlimited.
     pub rate: Option<Bytes>,
-    /// What stays free on file systems that load works on.
+    /// Space that stays free on file systems under load.
     pub free_space: Floor,
     /// The same of inodes.
     pub free_inodes: Floor,
@@ -109,7 +109,7 @@ impl fmt::Display for WorkloadNames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     Bytes(u64),
-    /// Percent of what is free when the agent starts.
+    /// Percent of the free memory at the agent's start.
     ShareOfFree(u8),
 }
 
@@ -129,7 +129,9 @@ impl FromStr for Memory {
         match text.parse::<Bytes>() {
             Ok(Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
             Ok(_) => Err("without memory there is no load; write a size such as 4g".to_owned()),
-            Err(error) => Err(format!("{error}, or a share of what is free, such as 50%")),
+            Err(error) => Err(format!(
+                "{error}, or a share of the free memory, such as 50%"
+            )),
         }
     }
 }
@@ -146,7 +148,7 @@ impl Memory {
     }
 }
 
-/// What the kernel can give without swapping, within the limit of this process's cgroup. Beyond all numbers where neither
+/// Memory that the kernel can give without swapping, within the limit of this process's cgroup. `u64::MAX` if neither
 /// is known.
 fn free_memory_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,12 +1,12 @@
 //! CPUs of the load: how many threads it may have by default, and which CPUs they may run on.
 //!
-//! Confinement is by affinity, which needs no privilege: a thread hands it on to those that it starts. What the kernel and
-//! the storage's own clients do for the load is not confined.
+//! Confinement is by affinity, which needs no privilege: a thread passes it on to the threads that it starts. Work that
+//! the kernel and the storage's own clients do for the load is not confined.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const THREADS_PER_CPU: u32 = 16;
-const LEAST_THREADS: u32 = 64;
+const MIN_THREADS: u32 = 64;
 
 /// Enough to keep a storage system busy, and not enough to bring a host down.
 pub(super) fn default_threads() -> u32 {
@@ -14,10 +14,10 @@ pub(super) fn default_threads() -> u32 {
     u32::try_from(cpus)
         .unwrap_or(u32::MAX)
         .saturating_mul(THREADS_PER_CPU)
-        .max(LEAST_THREADS)
+        .max(MIN_THREADS)
 }
 
-/// Leaves the calling thread the last `count` of the CPUs that it may run on: the first ones serve most interrupts.
+/// Confines the calling thread to the last `count` of its CPUs: the first ones serve most interrupts.
 pub(super) fn confine_this_thread(count: u32) {
     let confined = sched_getaffinity(None)
         .map(|all| last_of(&all, count))
@@ -51,7 +51,7 @@ mod tests {
             inherits.join().unwrap()
         });
         assert_eq!(count.join().unwrap(), 1);
-        assert!(default_threads() >= LEAST_THREADS);
+        assert!(default_threads() >= MIN_THREADS);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What has to stay free on a file system that load works on: looked at before a task begins, and as long as it lasts.
+//! Free space that a file system under load must keep: checked before a task begins and while it lasts.
 
 use super::Denial;
 use super::percent::percent;
@@ -9,14 +9,14 @@ use std::str::FromStr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// How often it is looked at: rarely enough to be no load for a network file system.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Poll interval: long enough to be no load for a network file system.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// An amount, or a share of what the file system has.
+/// An amount, or a share of the file system's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
     Amount(u64),
-    /// Percent, and no more than so much.
+    /// Percent, with an upper limit.
     Share {
         percent: u8,
         most: u64,
@@ -62,7 +62,7 @@ impl fmt::Display for Floor {
 impl FromStr for Floor {
     type Err = String;
 
-    /// A size or a plain number, or a share such as `5%`. 0: nothing has to stay free.
+    /// A size or a plain number, or a share such as `5%`. 0: no floor.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(percent) = percent(text)? {
             let most = u64::MAX;
@@ -83,7 +83,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// What has to stay free of a file system of so many bytes and inodes; 0 inodes: it does not say.
+    /// The floors of a file system of this size and number of inodes; 0 inodes: unknown.
     #[must_use]
     pub fn of(&self, bytes: u64, inodes: u64) -> (u64, u64) {
         let inodes = match inodes {
@@ -93,11 +93,11 @@ impl Floors {
         (self.space.of(bytes), inodes)
     }
 
-    /// Refuses load where less is free than has to stay free. What does not say how much is free is taken as it is, and so
-    /// is what does not answer; the next operation on it shows that.
+    /// Refuses load if less is free than the floor. A target that does not report its free space passes, and so does
+    /// one that does not answer; the next operation on it will fail then.
     ///
     /// # Errors
-    /// When it has less.
+    /// If less is free.
     pub fn check(&self, space: Option<Space>) -> Result<(), Denial> {
         let Some(space) = space else { return Ok(()) };
         let floor = self.space.of(space.size_bytes);
@@ -123,8 +123,8 @@ impl Floors {
         Ok(())
     }
 
-    /// These floors, or half of what is free now where that is less: for what makes room on a file system that is too full,
-    /// beside others that write to it.
+    /// These floors, or half of the free space where that is less: for a task that makes room on a full file system
+    /// while others write to it.
     #[must_use]
     pub fn at_most_free(&self, space: Option<Space>) -> Floors {
         let Some(free) = space else { return *self };
@@ -135,11 +135,11 @@ impl Floors {
         }
     }
 
-    /// Asks what is free until the watch is dropped, and calls `breached` once it is less than has to stay free. A file
-    /// system that hangs holds up only this.
+    /// Polls the free space until the watch is dropped, and calls `breached` once it is below the floor. A file system
+    /// that hangs blocks only this thread.
     ///
     /// # Errors
-    /// When there is no thread to look with.
+    /// If the thread cannot be started.
     pub fn watch(
         &self,
         free: impl Fn() -> Option<Space> + Send + 'static,
@@ -158,7 +158,7 @@ impl Floors {
         let floors = *self;
         let (stop, stopped) = sync_channel::<()>(0);
         let work = move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if let Err(denial) = floors.check(free()) {
                     return breached(denial);
                 }
@@ -212,7 +212,7 @@ mod tests {
         // At most 1 GiB, and 10000 inodes.
         check(space(1 << 30, 1024, 1 << 40, 10_000), None);
         check(space(1 << 30, 1023, 1 << 40, 10_000), Some("free-space"));
-        // A file system that does not say.
+        // A file system that does not report its size.
         check(space(0, 0, 0, 0), None);
     }
 
@@ -268,18 +268,18 @@ mod tests {
             space: Floor::Amount(space),
             inodes: Floor::Amount(0),
         };
-        let (sender, news) = sync_channel(1);
+        let (sender, messages) = sync_channel(1);
         let watch = floors(u64::MAX)
             .watch(free.clone(), move |denial| sender.send(denial.key).unwrap())
             .unwrap();
-        assert_eq!(news.recv(), Ok("free-space"));
+        assert_eq!(messages.recv(), Ok("free-space"));
         drop(watch);
-        let (sender, news) = sync_channel::<&str>(1);
+        let (sender, messages) = sync_channel::<&str>(1);
         let watch = floors(0)
             .watch(free, move |denial| sender.send(denial.key).unwrap())
             .unwrap();
         drop(watch);
-        // The thread has ended, and told nothing.
-        assert!(news.recv().is_err());
+        // The thread has ended without a message.
+        assert!(messages.recv().is_err());
     }
 }

@@ -1,16 +1,17 @@
-//! Hours of the day, in the host's local time, in which load is taken.
+//! Hours of the day, in the host's local time, in which load is allowed.
 
 use std::fmt;
 use std::str::FromStr;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
 
-/// Spans of the day, by minutes since midnight; one whose end is not after its beginning goes over midnight. None: always.
+/// Spans of the day, in minutes since midnight. A span that ends at or before its start crosses midnight. Empty:
+/// always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours(Vec<(u16, u16)>);
 
 impl Hours {
-    /// Whether load is taken in this minute of the day.
+    /// Whether load is allowed in this minute of the day.
     #[must_use]
     pub(super) fn contain(&self, minute: u16) -> bool {
         let within = |(from, to): &(u16, u16)| match from < to {
@@ -20,7 +21,7 @@ impl Hours {
         self.0.is_empty() || self.0.iter().any(within)
     }
 
-    /// Whether load is always taken.
+    /// Whether load is always allowed.
     #[must_use]
     pub fn are_all(&self) -> bool {
         self.0.is_empty()
@@ -86,7 +87,7 @@ pub(super) fn minute_of_day() -> u16 {
     // SAFETY: both point to values of their types that live through the call.
     let filled = unsafe { libc::localtime_r(&raw const now, &raw mut local) };
     if filled.is_null() {
-        // A year that no calendar has: nothing is known of the hour.
+        // A year out of range: the hour is unknown.
         return 0;
     }
     u16::try_from(local.tm_hour * 60 + local.tm_min).unwrap_or(0)

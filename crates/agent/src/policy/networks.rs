@@ -1,4 +1,4 @@
-//! Networks that the other ends of links may be in.
+//! Networks in which the other ends of links may be.
 
 use benchmesh_workloads::params::Cidr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// One value of `--allow-network`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkRule {
-    /// The networks that this host's interfaces are in, as they are when it is asked.
+    /// The networks of this host's interfaces at the time of the check.
     Local,
     Cidr(Cidr),
 }
@@ -29,7 +29,7 @@ impl FromStr for NetworkRule {
     }
 }
 
-/// All of them; none: no links.
+/// All allowed networks; empty: no links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks(Vec<NetworkRule>);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Networks {
     }
 }
 
-/// The networks of this host's interfaces; none where the kernel does not say.
+/// The networks of this host's interfaces; empty if the kernel does not report them.
 fn interfaces() -> Vec<Cidr> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call writes one pointer, to a list that is freed below.
@@ -87,7 +87,7 @@ fn interfaces() -> Vec<Cidr> {
     let mut next = first;
     // SAFETY: each entry of the list is valid until it is freed, and the last one's `ifa_next` is null.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: both are null, or addresses of the kind that their family says.
+        // SAFETY: both are null, or addresses of the type that their family names.
         let pair = unsafe { (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) };
         if let (Some(address), Some(mask)) = pair {
             let bits = match mask {
@@ -102,7 +102,7 @@ fn interfaces() -> Vec<Cidr> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: the list of the call above, which nothing refers to any more.
+    // SAFETY: the list of the call above, which is no longer referenced.
     unsafe { libc::freeifaddrs(first) };
     found
 }
@@ -110,20 +110,20 @@ fn interfaces() -> Vec<Cidr> {
 /// An internet address; `None` for any other kind.
 ///
 /// # Safety
-/// The pointer is null, or leads to an address of the kind that its family says.
+/// The pointer is null, or points to an address of the type that its family names.
 unsafe fn address_of(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as the caller says; every kind of address begins with its family.
+    // SAFETY: guaranteed by the caller; every type of address begins with its family.
     let family = unsafe { at.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is one; it may lie at any address.
+            // SAFETY: the family identifies the type; the read may be unaligned.
             let address = unsafe { at.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(
                 address.sin_addr.s_addr,
             ))))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is one; it may lie at any address.
+            // SAFETY: the family identifies the type; the read may be unaligned.
             let address = unsafe { at.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(IpAddr::V6(Ipv6Addr::from(address.sin6_addr.s6_addr)))
         }

@@ -8,7 +8,7 @@ fn policy(change: impl FnOnce(&mut PolicyConfig)) -> Policy {
     Policy::open(&config).unwrap()
 }
 
-/// Each refusal names its key, the value and what was asked for.
+/// Each refusal names its key, the value and the request.
 #[test]
 fn refusals_name_the_key_the_value_and_what_was_asked() {
     let check = |denied: Result<(), Denial>, key: &str, value: &str, asked: &str| {

@@ -1,6 +1,6 @@
-//! Dropping the kernel's caches of this host, and saying what was dropped.
+//! Drops the kernel's caches of this host and reports the result of each.
 //!
-//! How often is bounded: a collector cannot keep a host's caches cold.
+//! The rate is bounded: a collector cannot keep a host's caches cold.
 
 use super::per_minute::PerMinute;
 use crate::command::CacheDrop;
@@ -11,11 +11,11 @@ use std::time::Instant;
 
 const CONTROL: &str = "/proc/sys/vm/drop_caches";
 
-/// What is dropped, and what the kernel is told for it.
+/// The caches, and the value that the kernel expects for each.
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
-/// The shortest steps drop them at each start; no plan does so twice a second.
-pub(super) const MOST_DROPS: usize = 120;
+/// The shortest steps drop caches at each start; no plan does so twice a second.
+pub(super) const MAX_DROPS: usize = 120;
 
 /// The answer of an agent that was not started with `--allow-drop-caches`.
 #[must_use]
@@ -31,8 +31,8 @@ fn not_dropped(error: &str) -> Vec<CacheDrop> {
     CACHES.into_iter().map(drop).collect()
 }
 
-/// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for as long as that takes. Drops
-/// nothing when it was done as often as `recent` permits.
+/// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for that time. Drops nothing
+/// once the limit of `recent` is reached.
 #[must_use]
 pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
     if !recent.permit(Instant::now()) {
@@ -41,7 +41,7 @@ pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
             recent.most()
         ));
     }
-    // What is dirty cannot be dropped.
+    // The kernel does not drop dirty pages.
     rustix::fs::sync();
     CACHES
         .into_iter()

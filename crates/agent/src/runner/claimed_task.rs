@@ -1,4 +1,4 @@
-//! A prepared task with what it holds of the host.
+//! A prepared task with its claims on the host.
 
 use crate::policy::{Claim, FloorWatch};
 use benchmesh_workloads::task::Task;
@@ -8,6 +8,6 @@ use benchmesh_workloads::task::Task;
 pub(super) struct ClaimedTask {
     pub(super) task: Task,
     pub(super) claim: Claim,
-    /// None where it has no directory on a target, or only removes what is there.
+    /// `None` if it has no directory on a target, or only removes data.
     pub(super) floor_watch: Option<FloorWatch>,
 }

@@ -1,6 +1,6 @@
-//! What the policy refuses a collector, in the log of the agent's host: each text once a minute, and only so many texts.
+//! Log of the policy's refusals on the agent's host: each text at most once a minute, and a bounded number of texts.
 //!
-//! A collector chooses what it asks for, and so the texts: neither the log nor the memory for it grows without bound.
+//! The collector chooses its requests, and thus the texts: neither the log nor its memory grows without bound.
 
 use crate::command::{Outcome, RefusalKind};
 use crate::sampler::cut;
@@ -8,33 +8,33 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const MOST_PER_MINUTE: usize = 32;
+const MAX_PER_MINUTE: usize = 32;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Of a text, in bytes.
-const MOST_TEXT: usize = 400;
+const MAX_TEXT: usize = 400;
 
-/// What was logged within the last minute.
+/// Texts logged within the last minute.
 #[derive(Debug, Default)]
 pub struct DenialLog(Mutex<BTreeMap<String, Instant>>);
 
-/// What is done with a denial.
+/// What to do with a denial.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Log,
-    /// Until the first of those logged is a minute old there is no room for another.
+    /// Log it as the last one: the log is full until the oldest logged text is a minute old.
     LogAsLast,
     Omit,
 }
 
 impl DenialLog {
-    /// Logs the outcome of a command where it is a denial.
+    /// Logs the outcome of a command if it is a denial.
     pub fn note(&self, outcome: &Outcome) {
         let Err(refusal) = outcome else { return };
         if refusal.kind != RefusalKind::NotAllowed {
             return;
         }
         let clean = refusal.message.replace(|char: char| char.is_control(), " ");
-        let denial = cut(clean, MOST_TEXT);
+        let denial = cut(clean, MAX_TEXT);
         match self.line(&denial, Instant::now()) {
             Line::Log => tracing::warn!("a command of the collector was refused: {denial}"),
             Line::LogAsLast => tracing::warn!(
@@ -47,12 +47,12 @@ impl DenialLog {
     fn line(&self, denial: &str, now: Instant) -> Line {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logged.retain(|_, at| now.saturating_duration_since(*at) < MINUTE);
-        if logged.len() >= MOST_PER_MINUTE || logged.contains_key(denial) {
+        if logged.len() >= MAX_PER_MINUTE || logged.contains_key(denial) {
             return Line::Omit;
         }
         logged.insert(denial.to_owned(), now);
         match logged.len() {
-            MOST_PER_MINUTE => Line::LogAsLast,
+            MAX_PER_MINUTE => Line::LogAsLast,
             _ => Line::Log,
         }
     }

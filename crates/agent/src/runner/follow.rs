@@ -1,11 +1,12 @@
 //! A running task's seconds, which follow mesh time as the session's estimate of it moves.
 //!
-//! A task begins on the one mapping that it was armed with. Two clocks part by up to 100 ppm, which is 9 s a day; so after
-//! its ramp the task's periods move on its own clock, each by at most [`MOST`], towards where the newest estimate has them,
-//! and only by what the errors of both mappings cannot explain: an estimate over a busy path moves nothing into its error.
-//! After a gap (a machine that was paused or slept) the rest of the task lies where the new mapping has it, at once.
-//! Their instants in mesh time stay whole seconds from the start: the row of a second is never two, and none is left out.
-//! The seconds of a pause are rows without an operation; where mesh time fell behind, one second is as long as that.
+//! A task begins on the mapping that it was armed with. Two clocks drift apart by up to 100 ppm, which is 9 s a day. So
+//! after its ramp the task's periods move on its own clock, each by at most [`MAX_STEP`], towards the newest estimate,
+//! and only by the part of the difference that the errors of both mappings cannot explain: an estimate over a busy path
+//! moves nothing within its error. After a gap (a machine that was paused or slept) the rest of the task moves to the
+//! new mapping at once. The instants of the seconds in mesh time stay whole seconds from the start: no second has two
+//! rows, and none is left out. The seconds of a pause are rows without an operation; where mesh time fell behind, one
+//! second lasts correspondingly longer.
 
 use crate::clock::{MeshMap, TaskDating};
 use benchmesh_workloads::clock::MonoNanos;
@@ -14,22 +15,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum correction per second: five times a poor crystal's drift, and too little to be seen in the second's counts.
-const MOST: Duration = Duration::from_micros(500);
+const MAX_STEP: Duration = Duration::from_micros(500);
 
 /// After seconds without an interval, apply the correction of up to this many at once (at most 50 ms): a load of one
 /// operation in some minutes keeps up with the drift, and each second stays one row.
-const MOST_SECONDS: u64 = 100;
+const MAX_SECONDS: u64 = 100;
 
-/// Where a task's seconds are.
+/// Moves the seconds of a task.
 #[derive(Debug)]
 pub(super) struct Follow {
-    /// What it was armed with, or the first mapping after the newest gap.
+    /// The mapping at arming, or the first one after the newest gap.
     base: MeshMap,
-    /// Where the periods had moved to when `base` was known.
+    /// The periods' shift when `base` became known.
     base_shift_ns: i64,
     dating: TaskDating,
     shift: Arc<Shift>,
-    /// The ramp is over.
+    /// End of the ramp.
     from: MonoNanos,
     /// The second that has moved last.
     moved: Option<u64>,
@@ -52,12 +53,12 @@ impl Follow {
         }
     }
 
-    /// After the second `index` of the task, at `now`: moves those that come by what is known since.
+    /// Called after second `index` of the task, at `now`: moves the later seconds by the newest estimate.
     pub(super) fn ended(&mut self, index: u64, now: MonoNanos) {
         if now < self.from || self.moved.is_some_and(|moved| moved >= index) {
             return;
         }
-        // A second in which nothing ended is not told of; what it may move is left to the next that is.
+        // A second in which nothing ended is not reported; the next reported one takes over its share of the move.
         let seconds = self.moved.map_or(1, |moved| index - moved);
         self.moved = Some(index);
         let Some(newest) = self.dating.newest() else {
@@ -72,8 +73,8 @@ impl Follow {
     }
 
     fn slew(&self, newest: MeshMap, seconds: u64, now: MonoNanos) {
-        let seconds = i64::try_from(seconds.min(MOST_SECONDS)).unwrap_or(1);
-        let most = i64::try_from(MOST.as_nanos()).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(seconds.min(MAX_SECONDS)).unwrap_or(1);
+        let most = i64::try_from(MAX_STEP.as_nanos()).unwrap_or(i64::MAX);
         let most = most.saturating_mul(seconds);
         let off = self.map().later_by_ns(newest);
         let errors = newest.error_ns(now);
@@ -91,7 +92,7 @@ impl Follow {
         self.base_shift_ns = self.shift.get();
     }
 
-    /// The mapping of the task as it is now.
+    /// The current mapping of the task.
     pub(super) fn map(&self) -> MeshMap {
         let moved = self.shift.get().saturating_sub(self.base_shift_ns);
         self.base.moved(moved)
@@ -233,7 +234,7 @@ mod tests {
             follow.ended(second, received);
         }
         assert_eq!(shift.get(), 0);
-        // What is more than the error is followed, as far as it is more.
+        // The part that exceeds the error is followed.
         let far = Exchange {
             mesh_received_ns: mesh_ns(200 * SECOND, 0) - 1_000_000,
             mesh_sent_ns: mesh_ns(200 * SECOND, 0) - 1_000_000,
@@ -303,7 +304,7 @@ mod tests {
         for second in 10..13 {
             follow.ended(second, MonoNanos(second * SECOND));
         }
-        let moved = 3 * i64::try_from(MOST.as_nanos()).unwrap();
+        let moved = 3 * i64::try_from(MAX_STEP.as_nanos()).unwrap();
         assert_eq!(shift.get().abs(), moved);
     }
 }

@@ -1,16 +1,16 @@
-//! How much the host's network can carry, as its interfaces say: the bound that no read from afar can exceed.
+//! Network capacity of the host, as its interfaces report it: an upper bound for every remote read.
 //!
-//! The sum over hardware interfaces that are up; where there are none, as in a container, over those that stand on no
-//! other. It is a bound from above: an interface that does not serve the target only makes it wider.
+//! The sum over hardware interfaces that are up; where there are none, as in a container, over those that have no lower
+//! interface. An interface that does not serve the target only makes the bound wider.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel lists its interfaces.
+/// The kernel's directory of interfaces.
 pub const INTERFACES: &str = "/sys/class/net";
 const BYTES_PER_MBIT: i64 = 125_000;
 
-/// Bytes per second; 0: the interfaces do not say.
+/// Bytes per second; 0: the interfaces do not report a speed.
 #[must_use]
 pub fn bytes_per_s(interfaces: &Path) -> i64 {
     let Ok(entries) = fs::read_dir(interfaces) else {
@@ -35,7 +35,7 @@ struct Interface {
 }
 
 impl Interface {
-    /// `None`: it is down, stands on another, or does not say how fast it is.
+    /// `None` if it is down, has a lower interface, or does not report its speed.
     fn of(path: &Path) -> Option<Self> {
         let text = |name: &str| fs::read_to_string(path.join(name)).ok();
         let up = text("operstate").is_none_or(|state| state.trim() != "down");
@@ -44,7 +44,7 @@ impl Interface {
             .flatten()
             .any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
         let mbits = text("speed")?.trim().parse::<i64>().ok()?;
-        // A bridge claims a speed of its own, and carries only what its members do.
+        // A bridge reports a speed of its own, and carries only the traffic of its members.
         let bridge = path.join("bridge").exists() || path.join("bonding").exists();
         (up && !stands_on_another && !bridge && mbits > 0).then(|| Self {
             mbits,

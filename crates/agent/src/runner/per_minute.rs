@@ -1,4 +1,4 @@
-//! How often a collector may have something done: so many times within any minute.
+//! Rate limit for a collector's requests: a maximum number within any minute.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// When it was done within the last minute.
+/// The times of use within the last minute.
 #[derive(Debug)]
 pub struct PerMinute {
     most: usize,
@@ -27,7 +27,7 @@ impl PerMinute {
         self.most
     }
 
-    /// Whether it may be done at `now`, which then counts.
+    /// Whether another use is allowed at `now`; if so, it counts.
     pub fn permit(&self, now: Instant) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while done

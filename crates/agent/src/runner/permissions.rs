@@ -1,4 +1,4 @@
-//! From a command's names to a task's specification, and the run's directories, all within what the agent allows.
+//! Builds a task's specification and the run's directories from a command's names, within the limits of the agent.
 //!
 //! Everything here may block on the target, so it runs on a thread of its own.
 
@@ -16,15 +16,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What tasks may use: the policy, and the directories of the agent's own.
+/// Everything that tasks may use: the policy, and the agent's own directories.
 #[derive(Clone, Debug)]
 pub struct Permissions {
     pub policy: Arc<Policy>,
     pub scratch: Option<PathBuf>,
 }
 
-/// Receiving ends take ports of the kernel's choice; below this are services that no link has business with.
-const LEAST_PEER_PORT: u16 = 1024;
+/// Receiving ends take ports of the kernel's choice; lower ports belong to services, which no link should reach.
+const MIN_PEER_PORT: u16 = 1024;
 
 /// Tasks that were dropped end their threads within this, unless these hang.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
@@ -50,10 +50,10 @@ impl Permissions {
         opened.map_err(|error| sandbox(&error))
     }
 
-    /// Removes the run's directory; one that is not there is removed already.
+    /// Removes the run's directory. A missing directory counts as removed.
     ///
     /// # Errors
-    /// When it is not the run's, or something in it cannot be removed.
+    /// If it belongs to another run, or something in it cannot be removed.
     pub fn remove_run(
         &self,
         run: RunName<'_>,
@@ -64,7 +64,7 @@ impl Permissions {
         removed.map_err(|error| sandbox(&error))
     }
 
-    /// Removes what one task has laid out.
+    /// Removes the data of one task.
     ///
     /// # Errors
     /// As [`Permissions::remove_run`].
@@ -89,19 +89,19 @@ impl Permissions {
         opened.map_err(|error| sandbox(&error))
     }
 
-    /// Everything that makes the task, and what it has claimed of the policy's budget.
+    /// The complete specification of a task, and its claim on the policy's budget.
     ///
     /// # Errors
-    /// When the policy does not allow it or the run's directory is not there.
+    /// If the policy forbids it or the run's directory does not exist.
     pub fn spec(&self, mesh: &str, prepare: Prepare) -> Result<(TaskSpec, Claim), Refusal> {
         self.policy.check_workload(&prepare.workload)?;
         if let Some((address, _)) = &prepare.peer {
             self.policy.check_peer(address.ip())?;
-            if address.port() < LEAST_PEER_PORT {
+            if address.port() < MIN_PEER_PORT {
                 return Err(Refusal::new(
                     RefusalKind::NotAllowed,
                     format!(
-                        "{address} is no receiving end of a link: those have ports from {LEAST_PEER_PORT} on"
+                        "{address} is no receiving end of a link: those have ports from {MIN_PEER_PORT} on"
                     ),
                 ));
             }
@@ -139,12 +139,12 @@ impl Permissions {
         Ok((spec, claim))
     }
 
-    /// Watches what is free on the task's target, if it says so; `breached` is called when it is too little. A task that
-    /// removes what is there may begin with less, and is watched only while it is prepared: it may have to lay out
-    /// first.
+    /// Watches the free space of the task's target, if the target reports it; calls `breached` when it is too low. A
+    /// task that only removes existing data may begin with less, and is watched only while it is prepared, because it
+    /// may have to lay out data first.
     ///
     /// # Errors
-    /// When it cannot be watched.
+    /// If the watch cannot be started.
     pub fn watch_floors(
         &self,
         spec: &TaskSpec,
@@ -161,16 +161,16 @@ impl Permissions {
         floors.watch(move || place.free(), breached).map(Some)
     }
 
-    /// Whether the floors hold for the task's load too, and not for its preparation alone.
+    /// Whether the floors apply to the task's load too, and not only to its preparation.
     #[must_use]
     pub fn floors_hold_for_load(&self, spec: &TaskSpec) -> bool {
         !mode_of(spec).is_some_and(ModeInfo::only_removes)
     }
 
-    /// Claims what such a task takes. Parameters that cannot be are refused when the task is opened.
+    /// Claims the resources of such a task. Invalid parameters are refused when the task is opened.
     ///
     /// # Errors
-    /// When the budget has not enough left.
+    /// When not enough of the budget is left.
     pub fn claim(
         &self,
         workload: &str,
@@ -188,7 +188,7 @@ impl Permissions {
         self.policy.budget.claim(demand, patience)
     }
 
-    /// What a task works on.
+    /// The place that a task works on.
     fn place(&self, mesh: &str, name: &PlaceName, task_index: u32) -> Result<Place, Refusal> {
         let run = RunName {
             mesh,
@@ -215,13 +215,13 @@ fn mode_of(spec: &TaskSpec) -> Option<&'static ModeInfo> {
     registry::find(&spec.workload)?.mode(&spec.mode).ok()
 }
 
-/// Whether it removes what is there already. What cannot be looked at is none.
+/// Whether the task removes existing data. A place that cannot be examined counts as empty.
 fn makes_room(spec: &TaskSpec) -> bool {
     let has_data = |place: &Place| place.has_data(spec.task_index);
     mode_of(spec).is_some_and(ModeInfo::only_removes) && spec.place.as_ref().is_some_and(has_data)
 }
 
-/// A sandbox's refusal, by what the scheduler can do about it.
+/// Maps a refusal of the sandbox to one that the scheduler can act on.
 fn sandbox(error: &SandboxError) -> Refusal {
     let kind = match error {
         SandboxError::NotAllowed { .. }
@@ -237,7 +237,7 @@ fn sandbox(error: &SandboxError) -> Refusal {
     Refusal::new(kind, error_chain(error))
 }
 
-/// A task's refusal, by what the scheduler can do about it.
+/// Maps an error of a task to a refusal that the scheduler can act on.
 #[must_use]
 pub fn refusal(error: &TaskError) -> Refusal {
     match error {
@@ -257,9 +257,9 @@ pub fn refusal(error: &TaskError) -> Refusal {
 fn kind_of(errno: Option<i32>) -> RefusalKind {
     match errno.map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => RefusalKind::NoSpace,
-        // The file system has no such operation: extended attributes, symlinks, O_DIRECT.
+        // The file system does not support the operation: extended attributes, symlinks, O_DIRECT.
         Some(Errno::OPNOTSUPP | Errno::NOSYS) => RefusalKind::Unsupported,
-        // A FUSE daemon that has ended, a client that the servers have shut out, a server that does not answer.
+        // A FUSE daemon that has ended, a client that the servers have evicted, a server that does not answer.
         Some(
             Errno::NOTCONN
             | Errno::SHUTDOWN
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// Who commands the agent learns nothing of paths that it does not allow.
+    /// A collector cannot find out whether a forbidden path exists.
     #[test]
     fn what_is_not_allowed_has_one_answer_whether_it_exists_or_not() {
         let home = tempfile::tempdir().unwrap();
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Below the floor nothing is laid out, and what is there is removed.
+    /// Below the floor, laying out is refused and removing is allowed.
     #[test]
     fn removing_is_not_refused_for_space() {
         let target = tempfile::tempdir().unwrap();

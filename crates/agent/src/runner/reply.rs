@@ -1,7 +1,7 @@
-//! The replies of commands: one for each command, and progress now and then.
+//! Replies to commands: one for each command, and progress now and then.
 //!
-//! A reply belongs to the session in which it was asked for; when that is over it is dropped, because the collector asks
-//! again under a new number.
+//! A reply belongs to the session of its request; it is dropped when that session is over, because the collector
+//! repeats the request under a new number.
 
 use super::denials::DenialLog;
 use crate::command::{Outcome, Progress};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Progress is told at most this often.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Progress is reported at most this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the reply of one command goes.
+/// Destination of the reply to one command.
 #[derive(Clone, Debug)]
 pub struct ReplyHandle {
     id: u64,
@@ -32,7 +32,7 @@ impl ReplyHandle {
         }
     }
 
-    /// The same, with the log that says which denials were logged before.
+    /// The same, with a log of denials to suppress repetitions.
     pub(super) fn with_denials(self, denials: Arc<DenialLog>) -> Self {
         Self { denials, ..self }
     }
@@ -43,7 +43,7 @@ impl ReplyHandle {
         !self.outgoing.is_closed()
     }
 
-    /// Tells how far the command is. Never waits: progress that does not fit is dropped.
+    /// Reports the command's progress. Never waits: a report is dropped if the channel is full.
     pub fn progress(&self, progress: Progress) {
         let _ = self.outgoing.try_send(Outgoing::Progress {
             id: self.id,
@@ -51,7 +51,7 @@ impl ReplyHandle {
         });
     }
 
-    /// Answers from the runtime, without waiting for the session to take it.
+    /// Replies from the runtime, without waiting for room in the session's queue.
     pub fn reply(self, outcome: Outcome) {
         self.denials.note(&outcome);
         let outgoing = Outgoing::Reply {
@@ -69,7 +69,7 @@ impl ReplyHandle {
         }
     }
 
-    /// Answers from a thread of its own, waiting until the session takes it.
+    /// Replies from a thread of its own, waiting until the session takes the reply.
     pub fn reply_from_thread(self, outcome: Outcome) {
         self.denials.note(&outcome);
         // A closed session takes no reply.
@@ -106,7 +106,7 @@ impl ProgressReporter {
         let now = Instant::now();
         if state
             .1
-            .is_some_and(|last| now.duration_since(last) < PROGRESS_EVERY)
+            .is_some_and(|last| now.duration_since(last) < PROGRESS_INTERVAL)
         {
             return;
         }

@@ -1,7 +1,7 @@
-//! The thread of a running task: it waits for the task's end, and hands its intervals and its end to the spool.
+//! The thread of a running task: it waits for the task's end, and passes its intervals and its end to the spool.
 //!
-//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals wider.
-//! The task's instants come from one [`MeshMap`], which moves slowly where the clocks part: see `follow`.
+//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals
+//! wider. The task's instants come from one [`MeshMap`], which follows the drift of the clocks slowly: see `follow`.
 
 use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
@@ -28,12 +28,12 @@ use tokio::sync::{mpsc, oneshot};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// What the outside can say to a running task's thread.
+/// Requests from outside to a running task's thread.
 #[derive(Clone, Debug, Default)]
 pub struct StopReason {
-    /// Why it was stopped; the first reason stays.
+    /// The reason of the stop; the first one is kept.
     reason: Arc<Mutex<Option<String>>>,
-    /// Its rows are of no use to anybody any more: its mesh is gone.
+    /// Its rows are obsolete, because its mesh is gone.
     abandoned: Arc<AtomicBool>,
 }
 
@@ -57,18 +57,18 @@ impl StopReason {
     }
 }
 
-/// One armed task and where its rows go.
+/// One armed task and the destination of its rows.
 pub struct Running {
     pub id: TaskId,
     pub scope: Scope,
     pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
-    /// What dates its rows, and this agent's others while it runs.
+    /// Dates its rows, and this agent's other rows while it runs.
     pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub stop_reason: StopReason,
-    /// Where the raw starts of its workers are written.
+    /// File for the raw starts of its workers.
     pub start_log: Option<Arc<Path>>,
     pub on_stall: OnStall,
     /// Called when the last worker has ended, before the workload's finishing work.
@@ -76,7 +76,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs it to its end. Blocks; returns where its last row is.
+    /// Runs it to its end. Blocks; returns the position of its last row.
     pub fn run(self) -> Ended {
         let Self {
             id,
@@ -91,7 +91,7 @@ impl Running {
             on_stall,
             load_over,
         } = self;
-        // Held until the task has ended.
+        // Kept until the task has ended.
         let ClaimedTask {
             task,
             claim: _claim,
@@ -123,10 +123,10 @@ impl Running {
                     TaskEvent::Interval(interval) => {
                         Row::OpInterval(op_interval(id, &scope, start, ramp_us, &interval))
                     }
-                    TaskEvent::Stall(news) => Row::Event(events.stall(&news)),
+                    TaskEvent::Stall(stall) => Row::Event(events.stall(&stall)),
                     TaskEvent::LoadOver => return,
                 };
-                // A spool that has ended takes nothing: the agent is going.
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
         };
@@ -161,7 +161,7 @@ impl Running {
     }
 }
 
-/// The end of a task whose own thread panicked.
+/// The end of a task after a panic of its own thread.
 pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> Ended {
     let unknown = MeshMicros(0);
     let row = TaskEnd {
@@ -179,7 +179,7 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
         cpu_system_us: None,
         harness_ns_per_op: 0,
         wait_cpu_us: None,
-        error: "the task's own thread panicked; the agent's log says where".to_owned(),
+        error: "the task's own thread panicked; the agent's log shows where".to_owned(),
         errors: Vec::new(),
     };
     Ended {
@@ -189,7 +189,7 @@ pub fn panicked(task: TaskId, scope: &Scope, entries: &mpsc::Sender<Entry>) -> E
     }
 }
 
-/// Hands the last row of a task to the spool; `None`: the spool has ended, and takes nothing.
+/// Passes the last row of a task to the spool; `None` if the spool is closed.
 fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
     let (reply, position) = oneshot::channel();
     let last = Entry::Last(Box::new(Row::TaskEnd(row)), reply);
@@ -197,7 +197,7 @@ fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
     position.blocking_recv().ok()
 }
 
-/// What a person has to know of how a task was done, beside its figures.
+/// A note about how a task was done, as an event for the user.
 fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
     Row::Event(Event {
         at: start,
@@ -215,7 +215,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .zip(starts)
         .map(|(worker, start): (u32, _)| format!("{task} {worker} {}\n", start.0))
         .collect();
-    // In one piece: tasks of one agent may end at once.
+    // A single write: several tasks of one agent may end at once.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -223,7 +223,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .write_all(lines.as_bytes())
 }
 
-/// The parts on either side of the end of a ramp end and begin there, wherever in a period that is.
+/// The two intervals at the end of a ramp meet exactly there, wherever in a period it is.
 fn op_interval(
     task: TaskId,
     scope: &Scope,
@@ -279,7 +279,7 @@ fn task_end(
         End::Failed => EndState::Failed,
     };
     let stopped = (state == EndState::Stopped).then_some(reason).flatten();
-    // Stopped before its start: it never began, and no skew is known of it.
+    // Stopped before its start: it never began, so it has no skew.
     let began = !end.starts.is_empty();
     let if_begun = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {
@@ -328,7 +328,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A collector whose clock is ahead by a second.
+    /// A collector clock that is one second ahead.
     fn map() -> MeshMap {
         let exchange = Exchange {
             sent: MonoNanos(SECOND),
@@ -366,8 +366,8 @@ mod tests {
     fn an_end_is_told_in_the_second_that_its_rows_are_in() {
         let map = map();
         let start = map.to_mesh(MonoNanos(10 * SECOND));
-        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second, and
-        // by 1 ms when all were.
+        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second,
+        // and by 1 ms when all were.
         let first_done = 13 * SECOND + 400_000 - 1_000;
         let ended = 20 * SECOND + 1_000_000 - 1_000;
         let maps = Maps {
@@ -389,8 +389,8 @@ mod tests {
         assert_eq!(row.skew_us, 5);
     }
 
-    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where the
-    /// period does, whatever the periods have moved by.
+    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where
+    /// the period does, whatever the periods have moved by.
     #[test]
     fn rows_are_whole_seconds_from_the_start_but_at_the_ramp() {
         let start = MeshMicros(1_700_000_000_123_456);

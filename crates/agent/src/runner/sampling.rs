@@ -1,7 +1,7 @@
-//! The sampler, as it was appointed.
+//! The sampler with its current configuration.
 //!
-//! It is started when this agent is first appointed to sample something, and told of every change after that. What it
-//! reads goes to [`Samples`] in its own thread.
+//! It starts with the first configuration that asks for samples and follows every later change. Its readings go to
+//! [`Samples`] in its own thread.
 
 use crate::command::{Refusal, Sampling};
 use crate::sampler::{self, DaemonRule, Mark, Sampler, SamplerConfig};
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The sampler and what it was told.
+/// The sampler and its last configuration.
 #[derive(Debug)]
 pub struct SamplerControl {
     rules: Vec<DaemonRule>,
-    /// The agent's own period, in the place of the collector's: the operator of a host decides what it bears.
+    /// The agent's own period, which overrides the collector's: the host's operator limits the cost of sampling.
     period: Duration,
     samples: Samples,
     sampler: Option<Sampler>,
-    /// Whether what the sampler still reads is wanted.
+    /// Whether further readings of the current sampler are kept.
     live: Arc<AtomicBool>,
     appointed: Sampling,
 }
 
 impl SamplerControl {
-    /// Nothing is sampled yet.
+    /// A control without a running sampler.
     #[must_use]
     pub fn new(rules: Vec<DaemonRule>, period: Duration, samples: Samples) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl SamplerControl {
         let mesh_pids = sampling.mesh_pids.clone();
         self.appointed = sampling;
         if let Some(sampler) = &self.sampler {
-            // The rules were checked where they came in.
+            // The rules were checked on arrival.
             sampler
                 .watch(rules, mesh_pids)
                 .map_err(|error| Refusal::failed(error.to_string()))?;
@@ -86,14 +86,14 @@ impl SamplerControl {
         Ok(())
     }
 
-    /// Takes a sample then.
+    /// Takes a sample at this mark.
     pub fn mark(&self, mark: Mark) {
         if let Some(sampler) = &self.sampler {
             sampler.mark(mark);
         }
     }
 
-    /// Rules that name the same processes differently, as words for an event; empty: none.
+    /// Rules that name the same processes differently, as text for an event; empty if there are none.
     #[must_use]
     pub fn conflicts(&self) -> Vec<String> {
         conflicts(&joined(&self.rules, &self.appointed.daemon_rules))
@@ -103,14 +103,14 @@ impl SamplerControl {
     pub fn stop(&mut self) -> Option<std::thread::JoinHandle<()>> {
         self.appointed = Sampling::default();
         let sampler = self.sampler.take()?;
-        // Without a thread it is dropped here, which waits for the sample in hand.
+        // Without a thread it is dropped here, which waits for the current sample.
         std::thread::Builder::new()
             .name("bm-stop".to_owned())
             .spawn(move || sampler.stop())
             .ok()
     }
 
-    /// Ends the sampler and forgets what it has read: another mesh knows none of its daemons.
+    /// Stops the sampler and forgets its readings: another mesh does not know its daemons.
     pub fn start_over(&mut self) {
         self.live.store(false, Ordering::Relaxed);
         self.stop();
@@ -126,7 +126,7 @@ fn joined(own: &[DaemonRule], all: &[DaemonRule]) -> Vec<DaemonRule> {
     joined
 }
 
-/// Rules with equal conditions and another name or instance: the first of them holds.
+/// Rules with equal conditions and a different name or instance: the first of them applies.
 fn conflicts(rules: &[DaemonRule]) -> Vec<String> {
     let conditions = |rule: &DaemonRule| {
         (

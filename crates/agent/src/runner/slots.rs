@@ -1,7 +1,7 @@
-//! The tasks that the agent holds, and what each command does to them.
+//! The agent's tasks, and the effect of each command on them.
 //!
-//! A task is preparing, prepared, running or ended, and leaves when it is forgotten. Every method returns at once; what
-//! may block is given to a thread, which comes back with a request.
+//! A task is preparing, prepared, running or ended, and is removed when it is forgotten. Every method returns at once;
+//! work that may block runs on a thread, which reports back with a request.
 
 mod directory_queues;
 mod files;
@@ -17,7 +17,7 @@ mod run;
 mod stuck;
 mod threads;
 
-use super::caches::MOST_DROPS;
+use super::caches::MAX_DROPS;
 use super::claimed_task::ClaimedTask;
 use super::denials::DenialLog;
 use super::per_minute::PerMinute;
@@ -43,14 +43,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// The shortest steps ask for two each; each is a sample of the whole host.
-const MOST_MARKS: usize = 3000;
+/// Upper limit of marks: the shortest steps ask for two each, and each is a sample of the whole host.
+const MAX_MARKS: usize = 3000;
 
 /// One task.
 struct Slot {
     asked: Prepare,
     state: State,
-    /// It was stopped for want of contact.
+    /// It was stopped because its lease ended without contact.
     lease_is_over: bool,
 }
 
@@ -76,11 +76,12 @@ enum State {
     Ended(Ended),
 }
 
-/// Numbers the preparations of this agent, so that the late result of an abandoned one is not taken for its successor's.
+/// Numbers the preparations of this agent, so that the late result of an abandoned one is not mistaken for its
+/// successor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Preparation(u64);
 
-/// What happens to a task when its thread comes back.
+/// The action for a task when its thread reports back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PendingAction {
     Keep,
@@ -89,7 +90,7 @@ enum PendingAction {
     Forget,
 }
 
-/// All tasks, and all that they need.
+/// All tasks and their dependencies.
 pub(super) struct Slots {
     deps: RunnerDeps,
     requests: mpsc::WeakSender<RunnerRequest>,
@@ -106,10 +107,10 @@ pub(super) struct Slots {
     surveys: Arc<AtomicUsize>,
     denials: Arc<DenialLog>,
     stopping: Vec<oneshot::Sender<()>>,
-    /// When the clock was last looked at, while a load runs.
-    looked: Option<MonoNanos>,
+    /// When the clock was last polled at, while a load runs.
+    polled: Option<MonoNanos>,
     reported_conflicts: BTreeSet<String>,
-    /// Directories that this agent has made for runs, and what was acked before.
+    /// Directories that this agent has made for runs, with the position that was acked before.
     made: BTreeMap<RunPath, Sequence>,
     /// Messages of events `watch-conflict` that could not be dated yet.
     undated: Vec<String>,
@@ -126,19 +127,19 @@ impl Slots {
             receivers: Receivers::default(),
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
-            recent_drops: Arc::new(PerMinute::new(MOST_DROPS)),
-            recent_marks: PerMinute::new(MOST_MARKS),
+            recent_drops: Arc::new(PerMinute::new(MAX_DROPS)),
+            recent_marks: PerMinute::new(MAX_MARKS),
             surveys: Arc::default(),
             denials: Arc::default(),
             stopping: Vec::new(),
-            looked: None,
+            polled: None,
             reported_conflicts: BTreeSet::new(),
             made: BTreeMap::new(),
             undated: Vec::new(),
         }
     }
 
-    /// Does one command.
+    /// Executes one command.
     pub(super) fn command(&mut self, command: Command, outgoing: mpsc::Sender<Outgoing>) {
         let reply_to =
             ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
@@ -167,12 +168,12 @@ impl Slots {
     }
 
     pub(super) fn appoint(&mut self, sampling: Sampling) {
-        // `appoint` has logged what is wrong.
+        // `appoint` has logged the error.
         let _ = self.deps.watch.appoint(sampling);
         self.report_conflicts();
     }
 
-    /// Rules that contradict each other, each once.
+    /// Reports rules that contradict each other, each once.
     fn report_conflicts(&mut self) {
         for message in self.deps.watch.conflicts() {
             if self.reported_conflicts.insert(message.clone()) {
@@ -182,7 +183,7 @@ impl Slots {
         }
     }
 
-    /// Sends events that had to wait until mesh time was known.
+    /// Sends events that were delayed until mesh time was known.
     pub(super) fn date_events(&mut self) {
         if self.undated.is_empty() {
             return;
@@ -228,7 +229,7 @@ impl Slots {
         self.deps.watch.start_over();
     }
 
-    /// The tasks of which it holds either end.
+    /// The tasks of which the agent has the sending or the receiving end.
     pub(super) fn held(&self) -> Vec<i64> {
         let receivers = self.receivers.tasks();
         let tasks = self.tasks.keys().copied().chain(receivers);
@@ -236,12 +237,12 @@ impl Slots {
         held.into_iter().map(|task| task.0).collect()
     }
 
-    /// A mark with an instant is the start of a step, one without is its end.
+    /// A mark with an instant is the start of a step, one without is a step's end.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
                 RefusalKind::NotAllowed,
-                format!("this agent takes samples on demand at most {MOST_MARKS} times a minute"),
+                format!("this agent takes samples on demand at most {MAX_MARKS} times a minute"),
             ));
         }
         let now = MonoNanos::now();
@@ -253,7 +254,7 @@ impl Slots {
         Ok(Answer::Done)
     }
 
-    /// The best that is known of mesh time: for what is to happen at an instant of it.
+    /// The best known mapping to mesh time, for actions at an instant of mesh time.
     fn map(&self) -> Result<crate::clock::MeshMap, Refusal> {
         self.deps
             .dating
@@ -293,7 +294,7 @@ impl Slots {
         }
     }
 
-    /// Stops it, and lets it go as soon as that is possible.
+    /// Stops the task, and removes it as soon as possible.
     fn drop_task(&mut self, id: TaskId, reason: &str) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
@@ -334,7 +335,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// Whether a load runs, or is ready to.
+    /// Whether a load runs or is prepared.
     fn is_live(&self) -> bool {
         match &self.state {
             State::Preparing { pending, .. } | State::Running { pending, .. } => {
@@ -345,7 +346,7 @@ impl Slot {
         }
     }
 
-    /// No new operation begins after this. An end stays what it was.
+    /// Stops new operations. A task that has ended keeps its end.
     fn stop(&mut self, reason: &str) {
         match &mut self.state {
             State::Preparing {
@@ -386,7 +387,7 @@ const UNSTARTED: Ended = Ended {
     stalled: false,
 };
 
-/// Ends the workers of a task that is not wanted, off the runtime: it waits for them.
+/// Ends the workers of an unwanted task. Runs off the async runtime, because it waits for them.
 fn discard(task: Option<Box<ClaimedTask>>) {
     if let Some(task) = task {
         // Without a thread it is dropped here.

@@ -1,6 +1,6 @@
-//! What can be said of targets and sources before anything runs on them.
+//! Surveys targets and sources before anything runs on them.
 //!
-//! Every call here may hang on a dead network file system, so it is made on a thread of its own.
+//! Every call here may hang on a dead network file system, so each runs on a thread of its own.
 
 use super::link_speed;
 use crate::command::{PathFacts, Survey};
@@ -13,10 +13,10 @@ use benchmesh_workloads::error_chain;
 use benchmesh_workloads::sandbox::Space;
 use std::path::Path;
 
-/// Stands for the free space of a scratch that the agent was not given.
+/// Free space of a missing scratch directory.
 const NO_SCRATCH: i64 = -1;
 
-/// Looks at all of them.
+/// Surveys all of them.
 #[must_use]
 pub fn survey(
     policy: &Policy,
@@ -47,7 +47,7 @@ pub fn survey(
     }
 }
 
-/// With what the policy keeps free there.
+/// Includes the floors of the policy.
 fn target_facts(policy: &Policy, locator: &Locator) -> PathFacts {
     let mut facts = match policy.targets.open(locator) {
         Ok(target) => {

@@ -1,4 +1,4 @@
-//! What a task tells beside its intervals, as events.
+//! Events that a task reports beside its intervals.
 
 use crate::clock::MeshMap;
 use crate::telemetry::{Event, Scope, Severity, clipped};
@@ -6,7 +6,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::{Stall, StallEvent};
 use serde_json::json;
 
-/// What all events of one task have in common.
+/// Common parts of one task's events.
 #[derive(Clone, Debug)]
 pub(super) struct TaskEvents {
     pub scope: Scope,
@@ -14,9 +14,9 @@ pub(super) struct TaskEvents {
 }
 
 impl TaskEvents {
-    /// Something makes no progress, or has gone on or ended after all.
-    pub(super) fn stall(&self, news: &StallEvent) -> Event {
-        match news {
+    /// The event of an operation without progress, or of its later progress or end.
+    pub(super) fn stall(&self, stall: &StallEvent) -> Event {
+        match stall {
             StallEvent::Begun(stall) => self.event(
                 stall,
                 Severity::Warning,

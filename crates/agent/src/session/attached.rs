@@ -95,7 +95,7 @@ pub(super) async fn attach<'a>(
             })
             .map_err(SessionEnd::Lost)?;
     session.contact.touch();
-    // Tell the runner first: pending reports of its tasks must not enter another database's spool.
+    // Notify the runner first: pending reports of its tasks must not enter another database's spool.
     session.runner.mesh(welcome.mesh_uid.clone()).await;
     let stored = positions(&welcome.spools);
     let restored = session

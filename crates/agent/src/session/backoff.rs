@@ -1,6 +1,6 @@
 //! The agent's only backoff: exponential, full jitter, capped, without a limit on attempts.
 //!
-//! It knows neither clock nor socket: it only computes the delay before the next attempt.
+//! It uses neither clock nor socket: it only computes the delay before the next attempt.
 
 use rand::Rng;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_millis(250);
 /// Maximum delay.
 const CAP: Duration = Duration::from_secs(10);
 /// Minimum delay, so that a draw of zero does not cause a busy loop.
-const LEAST: Duration = Duration::from_millis(20);
+const MIN_DELAY: Duration = Duration::from_millis(20);
 
 /// Attempts since the last success.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Backoff {
     pub fn next(&mut self, random: &mut impl Rng) -> Duration {
         let span = self.span();
         self.tries = self.tries.saturating_add(1);
-        random.random_range(LEAST..=span)
+        random.random_range(MIN_DELAY..=span)
     }
 
     /// Resets to the first bound.
@@ -69,7 +69,7 @@ mod tests {
         let draws: Vec<Duration> = (0..2000)
             .map(|_| Backoff { tries: 40 }.next(&mut random))
             .collect();
-        assert!(draws.iter().all(|delay| (LEAST..=CAP).contains(delay)));
+        assert!(draws.iter().all(|delay| (MIN_DELAY..=CAP).contains(delay)));
         for tenth in 0..10_u32 {
             let (from, until) = (CAP * tenth / 10, CAP * (tenth + 1) / 10);
             let within = draws

@@ -1,8 +1,8 @@
-//! The one task that owns the spools: it packs rows, appends about once a second, sends in order, forgets on ack.
+//! The one task that owns the spools: it packs rows, appends about once a second, sends in order, deletes on ack.
 //!
-//! Rows of operations come by a bounded channel whose sender waits when it is full; samples by [`Samples`], which gives
-//! up the oldest. When the disk takes nothing, rows stay in memory up to a bound, then the channel is not read any
-//! more. Nothing here waits for the network: batches go into a channel that has room for a whole window.
+//! Rows of operations come by a bounded channel whose sender waits when it is full; samples come by [`Samples`], which
+//! drops the oldest. When the disk takes nothing, rows stay in memory up to a bound; then the actor stops reading the
+//! channel. The actor never waits for the network: batches go into a channel that has room for a whole window.
 
 use super::ledger::{Ledger, LostOfRun};
 use super::pending::Pending;
@@ -23,17 +23,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// How long a row waits for others.
-const FLUSH_EVERY: Duration = Duration::from_secs(1);
-/// How long the disk is left alone after an error.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after an error of the disk.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Batches in one transaction: some 4 MiB of memory.
 const AT_ONCE: usize = 8;
-/// After so many refusals in a row a batch is set aside.
-const MOST_REFUSALS: u32 = 3;
-/// The kind of the events about a database that was put back from an older copy.
+/// A batch is set aside after this many consecutive refusals.
+const MAX_REFUSALS: u32 = 3;
+/// Kind of the events about a database that was restored from an older copy.
 const RESTORED: &str = "database-restored";
 
-/// Whether something works; what does not is logged once, when it begins.
+/// Whether something works; a failure is logged once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Working,
@@ -48,28 +48,28 @@ pub(super) struct SpoolActor {
     pending: Pending,
     ledger: Ledger,
     window: Option<SendWindow>,
-    /// For others to see.
+    /// Last ack, shared with the other parts of the agent.
     acked_now: Acked,
     /// The last ack of each spool since the agent started.
     acked_of: HashMap<SpoolId, Sequence>,
-    /// What of the written spool the collector has, and the file still holds.
+    /// The last acked sequence of the written spool that its file still holds.
     acked: Option<Sequence>,
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     writing: Health,
-    /// Since when the disk takes nothing.
+    /// Since when the disk has refused writes.
     blocked_since: Option<Instant>,
-    /// The same, for others to see.
+    /// The same, shared with the other parts of the agent.
     blocked_now: watch::Sender<Option<MonoNanos>>,
     reading: Health,
-    /// Something is to be sent when mesh time is known.
+    /// A record has to be sent when mesh time is known.
     waits_for_clock: bool,
     drains: Vec<oneshot::Sender<()>>,
     refusals: u32,
 }
 
 impl SpoolActor {
-    /// The disk has taken nothing since `blocked_since`.
+    /// The disk has refused writes since `blocked_since`.
     pub(super) fn new(
         set: SpoolSet,
         samples: Samples,
@@ -104,7 +104,7 @@ impl SpoolActor {
         }
     }
 
-    /// Until it is asked to close.
+    /// Runs until it is asked to close.
     pub(super) async fn run(
         mut self,
         mut entries: mpsc::Receiver<Entry>,
@@ -210,7 +210,7 @@ impl SpoolActor {
                 self.set.limit_pages(pages).await;
                 let _ = done.send(());
             }
-            // They are taken care of in the loop.
+            // Handled in the loop.
             SpoolRequest::Drain(_) | SpoolRequest::Close(_) => {}
         }
     }
@@ -226,7 +226,7 @@ impl SpoolActor {
         let vanished = self.set.vanished(&mesh, &stored, &self.acked_of);
         if vanished > 0 {
             self.take_all(entries);
-            let undelivered = self.set.give_up(&mesh, &self.acked_of).await?;
+            let undelivered = self.set.retire_mesh(&mesh, &self.acked_of).await?;
             for batch in self.pending.batches() {
                 self.ledger
                     .add(self.set.current(), Sequence(u64::MAX), batch);
@@ -239,7 +239,7 @@ impl SpoolActor {
         }
         let ours = stored.get(&self.set.current()).copied();
         if !self.set.attach(&mesh, stored).await? {
-            // What is still in memory belongs to the old mesh as well.
+            // Rows still in memory belong to the old mesh as well.
             self.take_all(entries);
             self.drop_pending();
             self.ledger = Ledger::default();
@@ -258,7 +258,7 @@ impl SpoolActor {
         self.acked = None;
     }
 
-    /// Records that the collector's database went back in time, and what is lost with it: in sum, and of each run.
+    /// Records that the collector's database was restored from an older copy, and the losses: in total and per run.
     fn note_restored(
         &mut self,
         vanished: u64,
@@ -329,10 +329,10 @@ impl SpoolActor {
         );
     }
 
-    /// Records how long the disk took nothing.
+    /// Records how long the disk refused writes.
     fn note_blocked(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when that is known.
+            // It is called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }
@@ -344,7 +344,7 @@ impl SpoolActor {
             RunUid::default(),
             "spool-writable",
             format!(
-                "the disk of this agent's state directory takes what is measured again; it took nothing for {} s",
+                "the disk of this agent's state directory accepts writes again; it refused them for {} s",
                 blocked.as_secs()
             ),
             json!({"blocked_us": u64::try_from(blocked.as_micros()).unwrap_or(u64::MAX)}).to_string(),
@@ -354,7 +354,7 @@ impl SpoolActor {
     /// Records spools of earlier starts that the disk has destroyed.
     fn note_unreadable(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when that is known.
+            // It is called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }
@@ -374,7 +374,7 @@ impl SpoolActor {
         );
     }
 
-    /// Records an event; `run_uid` is empty when it is of no run.
+    /// Records an event; `run_uid` is empty if it belongs to no run.
     fn note(&mut self, run_uid: RunUid, kind: &str, message: String, detail: String) {
         let Some(map) = self.dating.map() else {
             return;
@@ -435,7 +435,7 @@ impl SpoolActor {
             return;
         };
         self.refusals += 1;
-        if self.refusals < MOST_REFUSALS {
+        if self.refusals < MAX_REFUSALS {
             return;
         }
         self.refusals = 0;
@@ -450,7 +450,7 @@ impl SpoolActor {
     fn flush_soon(&mut self) {
         if self.flush_at.is_none() {
             let now = Instant::now();
-            let due = self.flushed.map_or(now, |flushed| flushed + FLUSH_EVERY);
+            let due = self.flushed.map_or(now, |flushed| flushed + FLUSH_INTERVAL);
             self.flush_at = Some(due.max(now));
         }
     }
@@ -487,17 +487,17 @@ impl SpoolActor {
                     self.blocked_now.send_replace(Some(MonoNanos::now()));
                     tracing::warn!(
                         error = %error_chain(&error),
-                        "the spool cannot be written: what is measured stays in memory, and samples are lost when that \
+                        "the spool cannot be written: measurements stay in memory, and samples are lost when that \
                          is full; make room in the state directory"
                     );
                 }
-                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+                self.flush_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
 
-    /// The disk has damaged the written spool: a new one is begun. The session ends, because the next one has to
-    /// announce it, and drains what can be read of the old one first.
+    /// The disk has damaged the written spool: begins a new one. The session ends, because the next session has to
+    /// announce the new spool; it first drains the readable part of the old one.
     async fn replace_spool(&mut self, damage: &SpoolError) {
         tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
         match self.set.roll().await {
@@ -509,7 +509,7 @@ impl SpoolActor {
             }
             Err(error) => {
                 tracing::error!(error = %error_chain(&error), "no new spool can be made");
-                self.flush_at = Some(Instant::now() + RETRY_EVERY);
+                self.flush_at = Some(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -529,7 +529,7 @@ impl SpoolActor {
         let bodies: Vec<Vec<u8>> = some.map(wire::batch::encode).collect();
         let bytes = bodies.iter().map(|body| body.len() as u64).sum();
         if !self.set.has_room(bytes).await? {
-            // First of all, what is not needed any more.
+            // First delete the acked batches.
             self.set.append(&[], self.acked).await?;
             self.acked = None;
             self.set.make_room(bytes).await?;
@@ -543,7 +543,7 @@ impl SpoolActor {
                 self.ledger.add(spool, sequence, &packed.batch);
             }
             for place in packed.into_iter().flat_map(|packed| packed.waiting) {
-                // Who has stopped waiting does not need it.
+                // The receiver may have stopped waiting; then it does not need the position.
                 let _ = place.send(Position { spool, sequence });
             }
             sequence = sequence.next();
@@ -553,7 +553,7 @@ impl SpoolActor {
 
     /// Fills the window.
     async fn send(&mut self) {
-        // What is found to be missing has to be dated.
+        // A loss found here needs a date.
         let Some(map) = self.dating.map() else {
             self.waits_for_clock = true;
             return;
@@ -567,7 +567,7 @@ impl SpoolActor {
                 Ok(Some(envelope)) => {
                     self.reading = Health::Working;
                     if !window.send(envelope) {
-                        // The session has ended, and says so itself.
+                        // The session has ended and reports that itself.
                         self.window = None;
                     }
                 }
@@ -596,14 +596,14 @@ impl SpoolActor {
             return;
         };
         window.offset_at = Instant::now() + clock::PROBE_INTERVAL;
-        // Where there is no room, or no CPU, the next look sees the same.
+        // If there is no room, or no CPU, the next poll tries again.
         if let Some(estimate) = self.dating.newest()
             && self.pending.has_room()
             && let Some(reading) = WallReading::take()
         {
             let rows = self
                 .wall
-                .look(&window.mesh, &estimate, MonoNanos::now(), reading);
+                .check(&window.mesh, &estimate, MonoNanos::now(), reading);
             if !rows.is_empty() {
                 for row in rows {
                     self.pending.push(row, None);
@@ -613,7 +613,7 @@ impl SpoolActor {
         }
     }
 
-    /// Answers those who wait for the drain, when the collector has everything or is not attached.
+    /// Answers callers that wait for the drain, when the collector has everything or is not attached.
     fn end_drains(&mut self) {
         let drained =
             |window: &SendWindow| self.pending.is_empty() && window.is_idle() && self.set.is_read();

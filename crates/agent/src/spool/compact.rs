@@ -1,10 +1,10 @@
-//! Several neighbouring batches made one: intervals of the same operation become wider, samples give way. And a batch
-//! of which nothing stays but what was lost with it.
+//! Merges neighbouring batches into one: intervals of the same operation become wider, samples are dropped. Also
+//! reduces a batch to the record of its losses.
 //!
-//! Pure functions. Merging adds counts, bytes, errors and histograms, so nothing that an operation left is lost; task
-//! ends, events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples
-//! come in as losses already. Giving up keeps task ends and the descriptions of daemons that are there still, and
-//! counts the rest.
+//! Pure functions. Merging adds counts, bytes, errors and histograms, so no result of an operation is lost. Task ends,
+//! events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples arrive
+//! here as losses already. Giving up a batch keeps task ends and the descriptions of daemons that still run, and counts
+//! the rest.
 
 use crate::sampler::DaemonSeen;
 use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};
@@ -13,7 +13,7 @@ use benchmesh_workloads::op::Op;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// What can be added up: the same task and operation, both in the ramp or not, both paced or not.
+/// Intervals with the same key can be added: the same task and operation, both in the ramp or not, both paced or not.
 type Key = (TaskId, Op, bool, bool);
 
 /// The sum of intervals, with its histograms open.
@@ -44,7 +44,8 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
                     places.insert(key, sums.len());
                     sums.push(sum);
                 }
-                // A histogram that does not open cannot be added; it travels on alone, and the collector says why.
+                // A histogram that does not decode cannot be added. It is sent unmerged, and the collector reports the
+                // reason.
                 (Err(_), _) => merged.push(Row::OpInterval(interval)),
             }
         }
@@ -68,8 +69,8 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     merged
 }
 
-/// What stays of a batch that stands for so many and is given up.
-pub(super) fn give_up(batch: Batch, batches: u64) -> Batch {
+/// The rest of a batch that is given up. The batch covers `batches` sequences.
+pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
     let mut left = Batch::default();
     let span = batch.span();
     let operations = batch
@@ -78,7 +79,7 @@ pub(super) fn give_up(batch: Batch, batches: u64) -> Batch {
         .map(|row| row.ops.saturating_add(row.errors))
         .fold(0, u64::saturating_add);
     for loss in batch.losses {
-        // It stands for all of them now.
+        // The new row below counts these batches too.
         if loss.what != LossKind::Batches {
             left.push(Row::Loss(loss));
         }
@@ -106,7 +107,7 @@ pub(super) fn give_up(batch: Batch, batches: u64) -> Batch {
     left
 }
 
-/// Of each daemon: when it was seen first, and what it was called last.
+/// Keeps two rows per daemon: the first, for its start, and the last, for its latest name.
 fn first_and_last(seen: Vec<At<DaemonSeen>>) -> Vec<At<DaemonSeen>> {
     let mut places: HashMap<(i32, u64), (usize, Option<usize>)> = HashMap::new();
     let mut kept: Vec<At<DaemonSeen>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with a spool's file.
+//! Errors of a spool's file.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub enum SpoolError {
     },
     #[error("{} is not a spool of this agent's version: {why}", path.display())]
     NotASpool { path: PathBuf, why: String },
-    #[error("{}: what it says about itself was damaged on the disk", path.display())]
+    #[error("{}: its header was damaged on the disk", path.display())]
     DamagedHeader { path: PathBuf },
     #[error("remove the drained spool {}", path.display())]
     Remove {
@@ -27,7 +27,7 @@ pub enum SpoolError {
 }
 
 impl SpoolError {
-    /// Whether the disk has changed or lost what was written; trying again does not help then.
+    /// Whether the disk has changed or lost data; a retry does not help then.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_damage(source),
@@ -60,7 +60,7 @@ impl SpoolError {
     }
 }
 
-/// Whether the disk has changed or lost what was written.
+/// Whether the disk has changed or lost data.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
     const CORRUPT: i32 = 11;
     const NOT_A_DATABASE: i32 = 26;

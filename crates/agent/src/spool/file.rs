@@ -1,10 +1,10 @@
 //! One spool in its SQLite file: append, read on, reserve, forget, merge.
 //!
-//! `synchronous` is NORMAL: a killed agent loses nothing, and after a power failure only the newest batches can be
-//! missing, of which the collector may have some: it names its last sequence when the agent attaches, and no start of an
-//! agent appends to a spool of an earlier one, so no sequence is ever used for two contents. What must not be forgotten
-//! is which batches may have been sent, because they must not be merged: the reservation is committed with FULL before
-//! the first of its batches leaves, and takes everything before it to the disk too.
+//! `synchronous` is NORMAL: a killed agent loses nothing. After a power failure only the newest batches can be missing,
+//! and the collector may have some of them: it names its last sequence when the agent attaches, and no start of an
+//! agent appends to a spool of an earlier one, so no sequence ever has two contents. The file must not forget which
+//! batches may have been sent, because those must not be merged: the reservation is committed with FULL before the
+//! first of its batches leaves, and flushes everything before it to the disk too.
 
 mod header;
 mod mark;
@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transaction::transaction;
 
-/// Refused batches that a spool keeps for a person to see, in bytes. The oldest are removed beyond it.
-const MOST_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+/// Bytes of refused batches that a spool keeps for inspection. The oldest are removed beyond it.
+const MAX_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 
-/// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, where merging has
-/// to meet sending.
+/// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, so that merging
+/// and sending meet.
 const RESERVE: u64 = if cfg!(test) { 4 } else { 64 };
-/// Free pages of 4 KiB that are left in the file for what comes next.
+/// Free pages of 4 KiB that are kept in the file for later appends.
 const SPARE_PAGES: i64 = 1024;
 
 const TABLES: &str = "
@@ -69,11 +69,11 @@ pub(super) struct SpoolFile {
     path: PathBuf,
     connection: SqliteConnection,
     next: Sequence,
-    /// An earlier start wrote it, and nothing is appended any more.
+    /// An earlier start wrote it; nothing is appended any more.
     is_old: bool,
-    /// Whether `next` follows the last sequence that was appended, or only the last that is known.
+    /// Whether `next` follows the last appended sequence, or only the last known one.
     is_end_known: bool,
-    /// It has been said that batches are lost behind the last one that is known.
+    /// A loss after the last known batch has already been reported.
     end_reported: bool,
     bytes: u64,
     sweep: Sequence,
@@ -81,12 +81,12 @@ pub(super) struct SpoolFile {
     mark: AppendMark,
 }
 
-/// Up to where batches were given up for want of room.
+/// Positions up to which batches were given up for lack of room.
 #[derive(Clone, Copy, Debug, Default)]
 struct GivenUp {
-    /// Of those that cannot have been sent yet.
+    /// Position among batches that cannot have been sent yet.
     unsent: Sequence,
-    /// Of the others.
+    /// Position among the other batches.
     sent: Sequence,
 }
 
@@ -95,7 +95,7 @@ impl SpoolFile {
     pub(super) async fn create(path: &Path, id: SpoolId, ordinal: i64) -> Result<Self, SpoolError> {
         let made = Self::try_create(path, id, ordinal).await;
         if made.is_err() {
-            // A full disk takes an empty file: without this each start would leave one behind.
+            // A full disk accepts an empty file: without this each start would leave one behind.
             let _ = remove_files(path);
         }
         made
@@ -134,7 +134,7 @@ impl SpoolFile {
         })
     }
 
-    /// Opens one that an earlier start has left. Damaged batches in it are found when they are read.
+    /// Opens the spool of an earlier start. Damaged batches in it are found when they are read.
     pub(super) async fn open(path: &Path) -> Result<Self, SpoolError> {
         let error = SpoolError::sql("read the spool", path);
         let mut connection = options(path).connect().await.map_err(error)?;
@@ -171,17 +171,17 @@ impl SpoolFile {
         self.header.mesh.as_deref()
     }
 
-    /// What the collector has stored, as far as it was written down.
+    /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) fn acked(&self) -> Sequence {
         self.header.acked
     }
 
-    /// What it holds, in bytes of batches.
+    /// The bytes of its batches.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The last sequence that was given to a batch.
+    /// The last assigned sequence.
     pub(super) fn last(&self) -> Sequence {
         Sequence(self.next.0.saturating_sub(1))
     }
@@ -205,9 +205,9 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Appends batches and forgets what is up to `acked`, in one transaction. Returns the first batch's sequence.
+    /// Appends batches and deletes those up to `acked`, in one transaction. Returns the first batch's sequence.
     ///
-    /// After an error nothing has changed, and the same may be tried again: a sequence is not used twice, because
+    /// After an error nothing has changed, and the same call may be repeated: a sequence is not used twice, because
     /// nothing is sent before this has returned.
     pub(super) async fn append(
         &mut self,
@@ -233,7 +233,7 @@ impl SpoolFile {
                 header.update(connection).await?;
             }
             for body in bodies {
-                // A commit whose outcome was unknown may have left this sequence behind.
+                // A commit with an unknown outcome may have left this sequence behind.
                 let sql = "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?)";
                 sqlx::query(sql)
                     .bind(number_of(sequence))
@@ -267,7 +267,7 @@ impl SpoolFile {
             reserved: Sequence(sequence.0.saturating_add(RESERVE - 1)),
             ..self.header.clone()
         };
-        // The pragma holds from the next transaction on, and costs nothing by itself.
+        // The pragma applies from the next transaction on, and costs nothing by itself.
         let sql = format!(
             "PRAGMA synchronous = FULL; UPDATE spool SET reserved = {}, checksum = {}; PRAGMA synchronous = NORMAL;",
             number_of(header.reserved),
@@ -277,7 +277,7 @@ impl SpoolFile {
             .execute(&mut self.connection)
             .await;
         match reserved {
-            // What can still be read of a damaged file is worth more than the room that merging would make in it.
+            // The readable rest of a damaged file is worth more than the room that merging would gain.
             Err(error) if self.is_old && is_damage(&error) => {}
             Err(error) => return Err(SpoolError::sql("write to the spool", &self.path)(error)),
             Ok(_) => {}
@@ -286,8 +286,8 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Takes a batch that cannot be delivered out of the way. Its body stays in the file for a person to see, until
-    /// newer ones need its room; that it was set aside is not forgotten.
+    /// Sets aside a batch that cannot be delivered. Its body stays in the file for inspection, until newer ones need
+    /// its room; the fact that it was set aside is kept.
     pub(super) async fn set_aside(
         &mut self,
         sequence: Sequence,
@@ -310,7 +310,7 @@ impl SpoolFile {
                        SELECT sequence FROM (SELECT sequence, sum(length(body)) OVER (ORDER BY sequence DESC) AS kept \
                        FROM refused) WHERE kept > ?)";
             sqlx::query(sql)
-                .bind(MOST_REFUSED_BYTES)
+                .bind(MAX_REFUSED_BYTES)
                 .execute(&mut *connection)
                 .await?;
             Ok(freed)
@@ -321,7 +321,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Batches beyond what was acked, and their bytes.
+    /// Number and bytes of batches that are not acked.
     pub(super) async fn undelivered(&mut self, acked: Sequence) -> Result<(u64, u64), SpoolError> {
         let error = || SpoolError::sql("read the spool", &self.path);
         let sql = "SELECT count(*), coalesce(sum(length(body)), 0) FROM batches WHERE sequence > ?";
@@ -334,7 +334,7 @@ impl SpoolFile {
         Ok((count(0).map_err(error())?, count(1).map_err(error())?))
     }
 
-    /// Whether one of these was set aside.
+    /// Whether a batch in this range was set aside.
     pub(super) async fn was_set_aside(
         &mut self,
         first: Sequence,
@@ -349,7 +349,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("read the spool", &self.path))
     }
 
-    /// Whether something was set aside, so that the file must stay.
+    /// Whether any batch was set aside, so that the file must stay.
     pub(super) async fn has_refused(&mut self) -> Result<bool, SpoolError> {
         sqlx::query("SELECT 1 FROM refused LIMIT 1")
             .fetch_optional(&mut self.connection)
@@ -358,7 +358,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("read the spool", &self.path))
     }
 
-    /// Gives pages back to the file system after a long outage, a slice at a time.
+    /// Returns pages to the file system after a long outage, a few at a time.
     pub(super) async fn shrink(&mut self) -> Result<(), SpoolError> {
         let error = || SpoolError::sql("shrink the spool", &self.path);
         let free: i64 = sqlx::query("PRAGMA freelist_count")
@@ -385,7 +385,7 @@ impl SpoolFile {
             .expect("a sum")
     }
 
-    /// The disk is full at so many pages, as SQLite sees it.
+    /// Makes SQLite report a full disk at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&mut self, pages: u32) {
         let sql = format!("PRAGMA max_page_count = {pages}");
@@ -395,7 +395,7 @@ impl SpoolFile {
             .expect("a pragma");
     }
 
-    /// Closes the file; everything in it is in the main file then.
+    /// Closes the file, after a full checkpoint of the write-ahead log.
     pub(super) async fn close(self) -> Result<(), SpoolError> {
         self.connection
             .close()
@@ -438,7 +438,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Normal)
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .busy_timeout(Duration::from_secs(5))
-        // The batches come and go within seconds: there is nothing worth caching.
+        // Batches stay only for seconds, so a cache would not help.
         .pragma("cache_size", "-256")
         .pragma("wal_autocheckpoint", "256")
         .pragma("journal_size_limit", "1048576")
@@ -455,7 +455,7 @@ fn sequence_of(number: i64) -> Sequence {
     Sequence(u64::try_from(number).unwrap_or(0))
 }
 
-/// CRC-32 of a batch: its sequences and its body. It tells what was damaged on the disk from what was written.
+/// CRC-32 of a batch: its sequences and its body. It detects damage on the disk.
 fn checksum(first: Sequence, sequence: Sequence, body: &[u8]) -> i64 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&first.0.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The record that stands for batches which will not come.
+//! The record in place of batches that will not arrive.
 
 use super::file::Loss;
 use crate::envelope::{Envelope, Sequence, SpoolId};
@@ -6,18 +6,18 @@ use crate::telemetry::{self, Batch, Event, LossKind, MeshMicros, Row, Scope, Sev
 use crate::wire;
 use serde_json::json;
 
-/// Why batches do not come.
+/// The reason for missing batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapReason {
     Lost(Loss),
     /// The collector has refused them.
     SetAside,
-    /// Their rows are gone without a trace.
+    /// No trace of their rows is left.
     Missing,
 }
 
 impl GapReason {
-    /// The word in the event's detail.
+    /// The name in the event's detail.
     fn word(self) -> &'static str {
         match self {
             Self::Lost(Loss::Damaged) => "damaged",
@@ -36,8 +36,8 @@ impl GapReason {
     }
 }
 
-/// The record that stands for batches which this agent does not have any more: when it was found out, and as a loss,
-/// from when to when they were measured.
+/// A record for batches that this agent no longer has: an event at the time of discovery, and a loss that covers the
+/// time in which they were measured.
 pub(super) fn gap(
     (spool, first, last): (SpoolId, Sequence, Sequence),
     now: MeshMicros,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
 const ENTRIES: usize = 64;
-/// Questions of the session; they are answered at once, so few wait.
+/// Capacity for requests of the session; they are answered at once, so few wait.
 const REQUESTS: usize = 64;
 
 /// The way to the spools. Cheap to clone.
@@ -29,7 +29,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Begins a spool in the state directory and starts the task that keeps it. The disk had no room for it since
+    /// Begins a spool in the state directory and starts its actor. The disk has had no room for it since
     /// `blocked_since`.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Spool {
         Ok((spool, task))
     }
 
-    /// Where rows of operations go. A sender waits while it is full.
+    /// The channel for rows of operations. A sender waits while it is full.
     #[must_use]
     pub fn entries(&self) -> mpsc::Sender<Entry> {
         self.entries.clone()
@@ -76,24 +76,24 @@ impl Spool {
         self.acked.clone()
     }
 
-    /// Since when the disk has taken nothing; `None`: it takes what comes.
+    /// Since when the disk has refused writes; `None` while it accepts them.
     #[must_use]
     pub fn blocked(&self) -> watch::Receiver<Option<MonoNanos>> {
         self.blocked.clone()
     }
 
-    /// The spools, oldest first, the one that is written last.
+    /// The spools, oldest first; the currently written one is last.
     ///
     /// # Errors
-    /// When the spool has ended.
+    /// When the spool's actor has ended.
     pub async fn announce(&self) -> Result<Vec<Announced>, SpoolError> {
         let (reply, answer) = oneshot::channel();
         self.request(SpoolRequest::Announce(reply)).await?;
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Whether the collector has `stored` less than it had acked: its database was restored from an older copy. Returns
-    /// what it has of the written spool then.
+    /// Whether the collector has `stored` less than it had acked, because its database was restored from an older copy.
+    /// Returns its position in the written spool in that case.
     ///
     /// # Errors
     /// When the spool has ended.
@@ -112,11 +112,11 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Sends everything after what the collector has `stored` into `out`, which needs room for
+    /// Sends everything after the collector's `stored` positions into `out`, which needs room for
     /// [`WINDOW_BATCHES`](super::WINDOW_BATCHES).
     ///
     /// # Errors
-    /// When the spools cannot be read.
+    /// If the spools cannot be read.
     pub async fn attach(
         &self,
         mesh: String,
@@ -134,9 +134,9 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
-    /// The session is over; nothing is sent until the next one.
+    /// The session is over; sending pauses until the next one.
     pub async fn detach(&self) {
-        // An ended spool sends nothing anyway.
+        // A closed spool sends nothing anyway.
         let _ = self.request(SpoolRequest::Detach).await;
     }
 
@@ -153,7 +153,7 @@ impl Spool {
         let _ = self.request(SpoolRequest::Refused(message)).await;
     }
 
-    /// Appends what is in memory, and waits until the collector has everything or no session is left.
+    /// Appends the rows in memory, and waits until the collector has everything or no session is left.
     pub async fn drain(&self) {
         let (done, answer) = oneshot::channel();
         if self.request(SpoolRequest::Drain(done)).await.is_ok() {
@@ -161,17 +161,17 @@ impl Spool {
         }
     }
 
-    /// Appends what is in memory and closes the files.
+    /// Appends the rows in memory and closes the files.
     ///
     /// # Errors
-    /// When the disk does not take the rest.
+    /// If the disk does not take the remaining rows.
     pub async fn close(&self) -> Result<(), SpoolError> {
         let (done, answer) = oneshot::channel();
         self.request(SpoolRequest::Close(done)).await?;
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
-    /// Makes the disk full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&self, pages: u32) {
         let (done, answer) = oneshot::channel();

@@ -1,15 +1,15 @@
-//! What was measured of each run, by its places in the spools of this start: what is lost of a run when the collector's
-//! database is put back from an older copy. Memory is bounded: neighbouring places of a long run are counted together,
-//! and of many runs the newest are kept.
+//! Counts of each run's operations by their positions in the spools of this start: the source of a run's losses when
+//! the collector's database is restored from an older copy. Memory is bounded: neighbouring positions of a long run are
+//! counted together, and only the newest runs are kept.
 
 use crate::envelope::{Sequence, SpoolId};
 use crate::telemetry::{Batch, RunUid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Runs that are remembered, of each spool.
-const MOST_RUNS: usize = 32;
+const MAX_RUNS: usize = 32;
 /// Stretches of a run; one batch each, until there are more.
-const MOST_STRETCHES: usize = 512;
+const MAX_STRETCHES: usize = 512;
 
 /// Batches with rows of a run, and the operations in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,14 +25,14 @@ impl Counts {
     }
 }
 
-/// What of a run is not in a database that was restored.
+/// The part of a run that is missing from a restored database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LostOfRun {
     /// It was stored in the database that is lost.
     pub(super) vanished: Counts,
     /// It was spooled only.
     pub(super) undelivered: Counts,
-    /// Otherwise a part of it may be there, or was given up before.
+    /// Otherwise a part of it may still exist, or was given up before.
     pub(super) is_exact: bool,
 }
 
@@ -62,7 +62,7 @@ struct OfRun {
     width: u64,
 }
 
-/// What was spooled since the agent started.
+/// Everything spooled since the agent started.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     runs: VecDeque<OfRun>,
@@ -81,7 +81,7 @@ impl Ledger {
         for row in &batch.task_ends {
             operations.entry(&row.run_uid).or_default();
         }
-        // A collector that does not tell the uid cannot be told of the run.
+        // Without a uid, the collector cannot match the losses to a run.
         operations.retain(|run_uid, _| !run_uid.as_str().is_empty());
         for (run_uid, operations) in operations {
             self.add_to_run(spool, run_uid, sequence, operations);
@@ -99,7 +99,7 @@ impl Ledger {
         if let Some(run) = self.runs.iter_mut().find(known) {
             return run.add(sequence, operations);
         }
-        if self.runs.len() >= MOST_RUNS {
+        if self.runs.len() >= MAX_RUNS {
             self.runs.pop_front();
         }
         let mut run = OfRun {
@@ -112,12 +112,12 @@ impl Ledger {
         self.runs.push_back(run);
     }
 
-    /// Batches were given up for want of room.
+    /// Batches were given up for lack of room.
     pub(super) fn given_up(&mut self) {
         self.has_given_up = true;
     }
 
-    /// What is beyond `stored`, of each run, and forgets all: the spools begin anew.
+    /// Returns the losses of each run beyond `stored`, and clears the ledger: the spools begin anew.
     pub(super) fn take_lost(
         &mut self,
         stored: &HashMap<SpoolId, Sequence>,
@@ -162,7 +162,7 @@ impl OfRun {
                 counts,
             }),
         }
-        if self.stretches.len() > MOST_STRETCHES {
+        if self.stretches.len() > MAX_STRETCHES {
             self.width *= 2;
             let pairs = self.stretches.chunks(2).filter_map(|pair| {
                 let (first, rest) = pair.split_first()?;
@@ -249,7 +249,7 @@ mod tests {
         for sequence in 1..=100_000 {
             ledger.add(spool, Sequence(sequence), &batch("long", 1));
         }
-        assert!(ledger.runs[0].stretches.len() <= MOST_STRETCHES);
+        assert!(ledger.runs[0].stretches.len() <= MAX_STRETCHES);
         let stored = HashMap::from([(spool, Sequence(50_000))]);
         let acked = HashMap::from([(spool, Sequence(u64::MAX))]);
         let lost = ledger.take_lost(&stored, &acked)[0].1;
@@ -258,6 +258,6 @@ mod tests {
         for run in 0..100 {
             ledger.add(spool, Sequence(run + 1), &batch(&format!("run {run}"), 1));
         }
-        assert_eq!(ledger.runs.len(), MOST_RUNS);
+        assert_eq!(ledger.runs.len(), MAX_RUNS);
     }
 }

@@ -1,8 +1,8 @@
 //! The spools against a collector in memory, under every order of appending, sending, crashing and merging.
 //!
-//! The collector here keeps the contract's rule: it takes exactly the next sequence, what it has it acks again, and it
-//! never sees two contents for one sequence. In the end every operation that was appended has arrived exactly once, and
-//! every sample has arrived or was counted as lost.
+//! The model's collector keeps the contract: it takes exactly the next sequence, acks repeated ones again, and never
+//! sees two contents for one sequence. In the end every appended operation has arrived exactly once, and every sample
+//! has arrived or was counted as lost.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -26,9 +26,9 @@ const MESH: &str = "mesh-1";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Batches of so many intervals and samples.
+    /// Batches with these numbers of intervals and samples.
     Append(Vec<(u8, u8)>),
-    /// So many batches leave; of these so many arrive; of these so many acks come back.
+    /// Numbers of batches that are sent, that arrive, and whose acks come back.
     Send(u8, u8, u8),
     /// The connection is lost and made again.
     Reattach,
@@ -63,7 +63,7 @@ struct Sums {
 #[derive(Default)]
 struct Collector {
     stored: HashMap<SpoolId, Sequence>,
-    /// Everything that was ever sent, also what did not arrive.
+    /// Everything that was ever sent, even if it did not arrive.
     seen: HashMap<(SpoolId, Sequence), Envelope>,
     sums: Sums,
 }
@@ -103,7 +103,7 @@ impl Collector {
     }
 }
 
-/// The agent's side: the set, and which of its batches are on their way.
+/// The agent's side: the set, and its batches in flight.
 struct Agent {
     state: Arc<StateDir>,
     set: SpoolSet,
@@ -155,7 +155,7 @@ impl Agent {
         }
         self.in_flight.extend(sent);
         if lost {
-            // A stream that loses a batch is broken: everything after it goes again.
+            // A stream that loses a batch is broken: everything after it is sent again.
             return self.attach(collector).await;
         }
         let acked = usize::from(acks).min(self.in_flight.len());
@@ -245,7 +245,7 @@ fn sample(clock: i64) -> At<HostSample> {
 }
 
 async fn play(steps: Vec<Step>) {
-    // In memory where there is such a place: hundreds of small databases are made, and none is worth an fsync.
+    // In memory if possible: hundreds of small databases are made, and none needs an fsync.
     let home = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();

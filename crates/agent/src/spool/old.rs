@@ -1,4 +1,4 @@
-//! Spools of earlier starts: found, looked at, kept to the limit.
+//! Spools of earlier starts: found, checked, kept to the limit.
 
 use super::SpoolError;
 use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
@@ -16,23 +16,23 @@ pub(super) struct Old {
     pub(super) mesh: Option<String>,
     pub(super) ordinal: i64,
     pub(super) bytes: u64,
-    /// What the collector has stored of it, as far as it was written down.
+    /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) acked: Sequence,
 }
 
-/// What earlier starts have left.
+/// The spools of earlier starts.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) old: Vec<Old>,
     pub(super) unreadable: Vec<Uuid>,
 }
 
-/// Files that hold nothing but refused batches, for a person to see. The rest are removed.
-const MOST_REFUSED_FILES: usize = 8;
+/// Maximum number of files that hold only refused batches, kept for inspection. Further ones are removed.
+const MAX_REFUSED_FILES: usize = 8;
 
-/// Merges, and then gives up batches, until it takes no more than that. Returns what it takes then, and how many
-/// batches were given up.
-pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
+/// Merges batches, then gives some up, until the file has at most `most` bytes. Returns its size and the number of
+/// batches given up.
+pub(super) async fn shrink_file(path: &Path, most: u64) -> Result<(u64, u64), SpoolError> {
     let mut file = SpoolFile::open(path).await?;
     while file.used_bytes().await? > most && file.compact().await?.is_some() {}
     let mut given_up = 0;
@@ -48,8 +48,8 @@ pub(super) async fn shorten(path: &Path, most: u64) -> Result<(u64, u64), SpoolE
     Ok((left, given_up))
 }
 
-/// The spools of earlier starts. One that holds nothing is removed, one that cannot be read is left alone.
-/// The bodies that are kept of refused batches take at most `most_refused` bytes.
+/// Finds the spools of earlier starts. An empty one is removed, an unreadable one is left alone. The kept bodies of
+/// refused batches take at most `most_refused` bytes.
 pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let ids = state.spools().unwrap_or_else(|error| {
         tracing::error!(error = %error_chain(&error), "old spools cannot be looked for");
@@ -58,10 +58,10 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let mut found = Found::default();
     let mut refused = Vec::new();
     for id in ids {
-        match look(state, id).await {
-            Ok(Looked::Old(old)) => found.old.push(*old),
-            Ok(Looked::OnlyRefused { ordinal, path }) => refused.push((ordinal, path)),
-            Ok(Looked::Nothing) => {}
+        match examine(state, id).await {
+            Ok(Examined::Old(old)) => found.old.push(*old),
+            Ok(Examined::OnlyRefused { ordinal, path }) => refused.push((ordinal, path)),
+            Ok(Examined::Nothing) => {}
             Err(error) => {
                 tracing::error!(error = %error_chain(&error), "an old spool cannot be read and is left alone");
                 found.unreadable.push(id);
@@ -73,7 +73,7 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let mut bytes: u64 = refused.iter().map(|(_, path)| size(path)).sum();
     let mut files = refused.len();
     for (_, path) in refused {
-        if files <= MOST_REFUSED_FILES && bytes <= most_refused {
+        if files <= MAX_REFUSED_FILES && bytes <= most_refused {
             break;
         }
         (files, bytes) = (files - 1, bytes.saturating_sub(size(&path)));
@@ -84,7 +84,7 @@ pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     found
 }
 
-enum Looked {
+enum Examined {
     Old(Box<Old>),
     OnlyRefused {
         ordinal: i64,
@@ -94,10 +94,10 @@ enum Looked {
     Nothing,
 }
 
-async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
+async fn examine(state: &StateDir, id: Uuid) -> Result<Examined, SpoolError> {
     let path = state.spool_path(id);
     if is_stub(&path) {
-        return remove_files(&path).map(|()| Looked::Nothing);
+        return remove_files(&path).map(|()| Examined::Nothing);
     }
     let mut file = SpoolFile::open(&path).await?;
     let lost_tail = file.last() > file.acked();
@@ -105,12 +105,13 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         if file.has_refused().await? {
             let ordinal = file.ordinal();
             file.close().await?;
-            return Ok(Looked::OnlyRefused { ordinal, path });
+            return Ok(Examined::OnlyRefused { ordinal, path });
         }
-        return file.remove().await.map(|()| Looked::Nothing);
+        return file.remove().await.map(|()| Examined::Nothing);
     }
     if file.mesh().is_none() {
-        // Nothing is appended before the agent has attached: the record of it was lost, and with it whose batches these were.
+        // Nothing is appended before the agent has attached. Without a mesh in the header, the record of it was lost,
+        // and nobody can tell which mesh these batches belong to.
         return Err(SpoolError::DamagedHeader { path });
     }
     let old = Old {
@@ -118,7 +119,7 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         path,
         mesh: file.mesh().map(str::to_owned),
         ordinal: file.ordinal(),
-        // Of a damaged file, what it takes on the disk.
+        // For a damaged file, its size on the disk.
         bytes: match file.used_bytes().await {
             Ok(bytes) => bytes,
             Err(_) => file.bytes(),
@@ -126,11 +127,11 @@ async fn look(state: &StateDir, id: Uuid) -> Result<Looked, SpoolError> {
         acked: file.acked(),
     };
     file.close().await?;
-    Ok(Looked::Old(Box::new(old)))
+    Ok(Examined::Old(Box::new(old)))
 }
 
-/// Left by a start that ended before its spool was made: no table is in it, and nothing was appended. A write-ahead log may
-/// hold the tables still.
+/// Left by a start that ended before its spool was complete: it has no table, and nothing was appended. A write-ahead
+/// log may still hold the tables.
 fn is_stub(path: &Path) -> bool {
     let length = |suffix: &str| {
         let mut name = path.to_owned().into_os_string();

@@ -1,26 +1,26 @@
 //! Rows on their way to the disk, packed into batches of a bounded size.
 //!
-//! A batch that is full is sealed and the next begun; who waits for a row's place is kept beside the batch that has it.
+//! A full batch is sealed and the next begun; a caller that waits for a row's position is stored with the row's batch.
 
 use crate::envelope::Position;
 use crate::telemetry::{Batch, Row};
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
-/// A batch is sealed when it has this many bytes: half of what the wire takes, so that a row of any size fits.
-const SEAL_BYTES: usize = crate::wire::batch::MOST_BYTES / 2;
+/// A batch is sealed at this many bytes: half of the wire's limit, so that a row of any size still fits.
+const SEAL_BYTES: usize = crate::wire::batch::MAX_BYTES / 2;
 
-/// What is in memory is held to this, in bytes, when the disk takes nothing.
-const MOST_BYTES: usize = 8 << 20;
+/// Upper bound of rows in memory, in bytes, while the disk takes nothing.
+const MAX_BYTES: usize = 8 << 20;
 
-/// One batch, and who waits for it.
+/// One batch, and the callers that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     pub(super) batch: Batch,
     pub(super) waiting: Vec<oneshot::Sender<Position>>,
 }
 
-/// Batches in the order in which they will be appended.
+/// Batches in the order of appending.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     batches: VecDeque<Packed>,
@@ -48,22 +48,22 @@ impl Pending {
         self.batches.is_empty()
     }
 
-    /// Whether a whole batch is ready.
+    /// Whether a full batch is ready.
     pub(super) fn is_full(&self) -> bool {
         self.batches.len() > 1
     }
 
-    /// Whether more may come in.
+    /// Whether more rows are accepted.
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < MOST_BYTES
+        self.bytes < MAX_BYTES
     }
 
-    /// What will be appended, oldest first.
+    /// The batches to append, oldest first.
     pub(super) fn batches(&self) -> impl Iterator<Item = &Batch> {
         self.batches.iter().map(|packed| &packed.batch)
     }
 
-    /// The oldest one has been appended.
+    /// Removes the oldest batch after it was appended.
     pub(super) fn pop(&mut self) -> Option<Packed> {
         let packed = self.batches.pop_front();
         if self.batches.is_empty() {

@@ -1,4 +1,4 @@
-//! What the session and the tasks ask of the spools, and what they are answered.
+//! Requests of the session and the tasks to the spools, and their answers.
 
 use super::SpoolError;
 use crate::envelope::{Announced, Envelope, Position, Sequence, SpoolId};
@@ -12,17 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 #[derive(Debug)]
 pub enum Entry {
     Rows(Vec<Row>),
-    /// Appended at once; answered with its place when it is on disk.
+    /// Appended at once; answered with its position when it is on disk.
     Last(Box<Row>, oneshot::Sender<Position>),
 }
 
-/// What attaching has led to.
+/// The result of attaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attached {
-    /// Batches come.
+    /// Batches follow.
     Sending,
-    /// It is another database than before, or an older copy of it: the spools have changed, and the agent must attach
-    /// again.
+    /// The database is another one than before, or an older copy of it: the spools have changed, and the agent must
+    /// attach again.
     Again,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum SpoolRequest {
     Refused(String),
     Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<Result<(), SpoolError>>),
-    /// The disk is full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     LimitPages(u32, oneshot::Sender<()>),
 }
@@ -60,7 +60,7 @@ impl Acked {
         self.0.store(sequence.0, Ordering::Relaxed);
     }
 
-    /// Of the spool that is written now.
+    /// Position in the currently written spool.
     #[must_use]
     pub fn last(&self) -> Sequence {
         Sequence(self.0.load(Ordering::Relaxed))

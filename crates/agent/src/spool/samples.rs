@@ -1,9 +1,10 @@
-//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and counted.
+//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and
+//! counted.
 //!
-//! A sample is dated when it comes in, by what dates the intervals of the task that runs ([`Dating`]); before mesh time
-//! is known, when it leaves. A sample that is dropped leaves its counts as losses, and its daemons' descriptions: later
-//! samples refer to them. After a gap in which mesh time fell behind, samples are left out and counted until it has
-//! passed what was dated before: counters grow with mesh time.
+//! A sample is dated when it arrives, by the mapping that dates the intervals of the running task ([`Dating`]), or when
+//! it leaves if mesh time is not known yet. A dropped sample leaves its counts as losses, and its daemons'
+//! descriptions, because later samples refer to them. After a gap in which mesh time fell behind, samples are left out
+//! and counted until mesh time has passed the last dated instant: counters grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{CarrierChange, Change, DaemonSeen, LinkChange, LinkTrouble, Sampled};
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// A minute of 300 daemons at 1 Hz, or a few MiB.
-const MOST_ROWS: usize = 20_000;
+const MAX_ROWS: usize = 20_000;
 
 /// A handle on the queue; both ends use the same.
 #[derive(Clone, Debug, Default)]
@@ -34,25 +35,25 @@ struct Shared {
 struct Queue {
     waiting: VecDeque<Waiting>,
     rows: usize,
-    /// Whether one of those that wait is awaited at the other end.
+    /// Whether a queued sample is awaited at the other end.
     awaited: bool,
-    /// Descriptions out of samples that were given up.
+    /// Descriptions from dropped samples.
     seen: Vec<DaemonSeen>,
     lost: Vec<Lost>,
     /// The newest sample that has left.
     newest: Option<(MeshMap, MeshMicros)>,
-    /// What samples are dated after since the newest gap.
+    /// Samples must be dated after this since the newest gap.
     passed: Option<MeshMicros>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     sampled: Sampled,
-    /// What dates it; `None`: mesh time was not known.
+    /// The mapping for its date; `None` if mesh time was not known.
     map: Option<MeshMap>,
 }
 
-/// Rows of one kind that were given up, on the agent's own clock.
+/// Dropped rows of one kind, on the agent's own clock.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     what: LossKind,
@@ -62,7 +63,7 @@ struct Lost {
 }
 
 impl Samples {
-    /// An empty queue, whose samples are dated so.
+    /// An empty queue that dates its samples with `dating`.
     #[must_use]
     pub fn new(dating: Dating) -> Self {
         Self {
@@ -71,31 +72,31 @@ impl Samples {
         }
     }
 
-    /// Takes a sample in. Never waits.
+    /// Adds a sample. Never waits.
     pub fn push(&self, sampled: Sampled) {
         let map = self.dating.map();
         let mut queue = self.lock();
         queue.rows += rows(&sampled);
         queue.awaited |= sampled.awaited;
         queue.waiting.push_back(Waiting { sampled, map });
-        while queue.rows > MOST_ROWS && queue.waiting.len() > 1 {
+        while queue.rows > MAX_ROWS && queue.waiting.len() > 1 {
             queue.give_up_oldest();
         }
         drop(queue);
         self.shared.arrived.notify_one();
     }
 
-    /// Until something has come in since the last call.
+    /// Waits until a sample has arrived since the last call.
     pub async fn ready(&self) {
         self.shared.arrived.notified().await;
     }
 
-    /// Whether something waits that is better sent at once.
+    /// Whether a queued sample should be sent at once.
     pub fn is_awaited(&self) -> bool {
         self.lock().awaited
     }
 
-    /// Everything that waits, in mesh time; `map` dates what came in before that was known.
+    /// All queued samples in mesh time; `map` dates those that arrived before mesh time was known.
     pub fn take(&self, map: MeshMap) -> Vec<Row> {
         let mut queue = self.lock();
         let (newest, passed) = (queue.newest, queue.passed);
@@ -133,7 +134,7 @@ impl Samples {
         out
     }
 
-    /// Gives up everything that waits, without counting it.
+    /// Drops all queued samples without counting them.
     pub fn clear(&self) {
         *self.lock() = Queue::default();
     }
@@ -341,7 +342,7 @@ impl Queue {
         self.leave_out(oldest.sampled);
     }
 
-    /// Whether an instant lies before what was dated already, by a mapping that a gap has ended.
+    /// Whether an instant lies before one that a mapping from before a gap has already dated.
     fn is_passed(&mut self, map: MeshMap, at: MonoNanos) -> bool {
         let at = map.to_mesh(at);
         if let Some((before, newest)) = self.newest
@@ -357,7 +358,7 @@ impl Queue {
         false
     }
 
-    /// Counts what is lost with a sample, and keeps what later ones refer to.
+    /// Counts the losses of a dropped sample, and keeps the descriptions that later samples refer to.
     fn leave_out(&mut self, oldest: Sampled) {
         for (what, rows) in [
             (LossKind::DaemonSamples, oldest.daemons.len()),
@@ -367,7 +368,7 @@ impl Queue {
         ] {
             self.note(what, rows as u64, oldest.at);
         }
-        // What is known of a daemon that has ended needs one row, not every one that it ever had.
+        // A daemon that has ended needs only its last description.
         for seen in oldest.seen {
             self.seen
                 .retain(|held| (held.pid, held.start_ticks) != (seen.pid, seen.start_ticks));
@@ -454,7 +455,7 @@ mod tests {
     fn the_oldest_are_given_up_and_counted() {
         let samples = Samples::default();
         for second in 0..10 {
-            samples.push(sampled(second, MOST_ROWS / 5));
+            samples.push(sampled(second, MAX_ROWS / 5));
         }
         let (mut kept, mut lost, mut seen) = (0, 0, 0);
         for row in samples.take(map()) {
@@ -469,7 +470,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(kept + lost, 10 * MOST_ROWS as u64 / 5);
+        assert_eq!(kept + lost, 10 * MAX_ROWS as u64 / 5);
         assert!(lost > 0 && kept > 0 && seen > 0);
         assert!(samples.take(map()).is_empty());
     }

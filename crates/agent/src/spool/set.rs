@@ -1,8 +1,8 @@
 //! All spools of an agent: the one that is written, and older ones that are drained before it.
 //!
-//! The rows of a spool belong to one mesh (their tasks are rows of its database); when the agent attaches to another,
-//! the old mesh's spools are kept aside and a new one is begun. What the collector misses for good, because another
-//! database has it or because it refuses it, is said by an explicit record in its place.
+//! The rows of a spool belong to one mesh (their tasks are rows of its database). When the agent attaches to another
+//! mesh, the old mesh's spools are kept aside and a new one is begun. Batches that the collector will never have,
+//! because it refuses them or another database has them, are replaced by an explicit record.
 
 mod room;
 
@@ -26,18 +26,18 @@ pub(super) struct SpoolSet {
     limit_bytes: u64,
     current: SpoolFile,
     old: VecDeque<Old>,
-    /// The old one that is drained now.
+    /// The old spool that is currently drained.
     draining: Option<SpoolFile>,
-    /// The last sequences that the collector has, as it said when the agent attached.
+    /// The collector's last sequences, as it reported them when the agent attached.
     stored: HashMap<SpoolId, Sequence>,
     /// The last sequence read from the spool that is drained now.
     read: Sequence,
-    /// Spools of earlier starts that could not be read, and were not told yet.
+    /// Unreadable spools of earlier starts that were not reported yet.
     unreadable: Vec<Uuid>,
-    /// What a whole round of merging has left, while that is too much.
+    /// Bytes left after a full round of merging, while that is above the limit.
     merged_to: Option<u64>,
     given_up: GivenUp,
-    /// What the written one's file is limited to.
+    /// Size limit of the written spool's file.
     limited_to: u64,
     appends: u32,
 }
@@ -66,7 +66,7 @@ impl SpoolSet {
             limited_to: 0,
             appends: 0,
         };
-        set.shorten_old().await;
+        set.shrink_old().await;
         set.limit_current().await?;
         Ok(set)
     }
@@ -81,12 +81,12 @@ impl SpoolSet {
             .collect()
     }
 
-    /// The one that is written.
+    /// The id of the currently written spool.
     pub(super) fn current(&self) -> SpoolId {
         self.current.id()
     }
 
-    /// All of them, oldest first. `acked` is what was acked in the meantime, beyond what the spools' files say.
+    /// All of them, oldest first. `acked` holds acks that are newer than those in the spools' files.
     pub(super) fn announced(&self, acked: &HashMap<SpoolId, Sequence>) -> Vec<Announced> {
         let old = self.old.iter();
         old.map(|old| (old.id, old.mesh.as_deref(), old.acked))
@@ -99,7 +99,8 @@ impl SpoolSet {
             .collect()
     }
 
-    /// How many batches the collector had acked and has not any more: its database was restored from an older copy.
+    /// Number of batches that the collector had acked and no longer has, because its database was restored from an
+    /// older copy.
     pub(super) fn vanished(
         &self,
         mesh: &str,
@@ -116,9 +117,9 @@ impl SpoolSet {
             .sum()
     }
 
-    /// Keeps everything of this mesh aside, and begins a new spool: the database that it was meant for is gone. Returns
-    /// what was not delivered.
-    pub(super) async fn give_up(
+    /// Keeps all spools of this mesh aside and begins a new one, because their database is gone. Returns the
+    /// undelivered part.
+    pub(super) async fn retire_mesh(
         &mut self,
         mesh: &str,
         acked: &HashMap<SpoolId, Sequence>,
@@ -148,13 +149,13 @@ impl SpoolSet {
         Ok(sum)
     }
 
-    /// Spools of earlier starts that cannot be read, wholly or from somewhere on. Told once.
+    /// Spools of earlier starts that are partly or wholly unreadable. Each is reported once.
     pub(super) fn take_unreadable(&mut self) -> Vec<Uuid> {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Starts over from what the collector has. `false` when the mesh is another one than the written spool's: then a
-    /// new one was begun, and the agent has to attach again to announce it.
+    /// Starts over from the collector's positions. `false` if the mesh differs from the written spool's: then a new
+    /// spool was begun, and the agent has to attach again to announce it.
     pub(super) async fn attach(
         &mut self,
         mesh: &str,
@@ -181,7 +182,7 @@ impl SpoolSet {
         Ok(true)
     }
 
-    /// Appends batches to the written spool and forgets what is acked. Returns the first one's sequence.
+    /// Appends batches to the written spool and deletes the acked ones. Returns the first new sequence.
     pub(super) async fn append(
         &mut self,
         bodies: &[Vec<u8>],
@@ -191,7 +192,7 @@ impl SpoolSet {
     }
 
     /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
-    /// drained now waits for its acks.
+    /// being drained waits for its acks.
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
         let (spool, expected) = (file.id(), self.read.next());
@@ -235,7 +236,7 @@ impl SpoolSet {
         }
     }
 
-    /// Leaves the spool that is drained now as it is, and goes on.
+    /// Abandons the spool that is being drained, unchanged, and continues with the next.
     async fn abandon(&mut self, error: &SpoolError) {
         let Some(file) = self.draining.take() else {
             return;
@@ -249,8 +250,8 @@ impl SpoolSet {
         }
     }
 
-    /// Everything that was read is acked. When an old spool has nothing more, it is removed and the next one begun.
-    /// Returns whether there may be more to read now.
+    /// Called when every read batch is acked. Removes an old spool that is fully read and begins the next one. Returns
+    /// whether there may be more to read now.
     pub(super) async fn all_acked(&mut self, mesh: &str) -> bool {
         let Some(mut file) = self.draining.take() else {
             return false;
@@ -258,7 +259,7 @@ impl SpoolSet {
         let id = file.id();
         match file.after(self.read).await {
             Ok(None) => {
-                if let Err(error) = put_away(file).await {
+                if let Err(error) = retire(file).await {
                     tracing::warn!(spool = %id, error = %error_chain(&error), "a drained spool cannot be removed");
                 }
                 self.old.retain(|old| old.id != id);
@@ -305,7 +306,7 @@ impl SpoolSet {
         batches
     }
 
-    /// Whether the written spool is the one that is read, and has been read to its end.
+    /// Whether the written spool is being read, and has been read to its end.
     pub(super) fn is_read(&self) -> bool {
         self.draining.is_none() && self.read >= self.current.last()
     }
@@ -320,13 +321,13 @@ impl SpoolSet {
         self.current.used_bytes().await.expect("a look at the file")
     }
 
-    /// The disk is full at so many pages.
+    /// Makes the disk appear full at this number of pages.
     #[cfg(test)]
     pub(super) async fn limit_pages(&mut self, pages: u32) {
         self.current.limit_pages(pages).await;
     }
 
-    /// Closes all; the written spool is removed when it holds nothing.
+    /// Closes all; an empty written spool is removed.
     pub(super) async fn close(mut self) -> Result<(), SpoolError> {
         self.stop_draining().await;
         let empty =
@@ -337,7 +338,7 @@ impl SpoolSet {
         }
     }
 
-    /// Opens the oldest spool of this mesh, or goes on to the written one.
+    /// Opens the oldest spool of this mesh, or else the written one.
     async fn begin_next(&mut self, mesh: &str) {
         let mut unreadable = Vec::new();
         for old in &self.old {
@@ -400,14 +401,14 @@ impl SpoolSet {
         }
         self.limited_to = 0;
         if self.draining.is_none() {
-            self.shorten_old().await;
+            self.shrink_old().await;
         }
         self.limit_current().await
     }
 }
 
-/// Removes a drained spool, unless a person may want to see what was refused of it.
-async fn put_away(mut file: SpoolFile) -> Result<(), SpoolError> {
+/// Removes a drained spool, unless it holds refused batches that a person may want to inspect.
+async fn retire(mut file: SpoolFile) -> Result<(), SpoolError> {
     if file.has_refused().await? {
         tracing::warn!(spool = %file.id(), "a drained spool is kept: the collector has refused some of its batches");
         return file.close().await;
@@ -420,7 +421,7 @@ async fn create(state: &StateDir, ordinal: i64) -> Result<SpoolFile, SpoolError>
     SpoolFile::create(&state.spool_path(id.0), id, ordinal).await
 }
 
-/// What was spooled and not delivered.
+/// Spooled and undelivered data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undelivered {
     pub(super) spools: u64,

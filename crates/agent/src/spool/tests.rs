@@ -206,7 +206,7 @@ async fn fill_a_disk() {
     rig.spool.close().await.unwrap();
 }
 
-/// What the spool has kept leaves unchanged, and with its place before it it is one message.
+/// A spooled body is sent unchanged; with its header before it, it is one message.
 #[tokio::test]
 async fn the_bytes_that_are_sent_are_those_that_were_spooled() {
     let mut rig = rig().await;
@@ -289,7 +289,8 @@ async fn append(set: &mut SpoolSet, batch: &Batch) -> u64 {
     bytes
 }
 
-/// What a collector gets of a spool: operations that have come, and those that are counted as lost with their batches.
+/// Counts of a collector's view of a spool: operations that have arrived, and those that are counted as lost with their
+/// batches.
 async fn deliver(set: &mut SpoolSet) -> (u64, u64, u64) {
     assert!(set.attach("mesh-1", HashMap::new()).await.unwrap());
     let (mut arrived, mut lost, mut batches) = (0, 0, 0);
@@ -354,7 +355,7 @@ fn of_new_tasks(row: &OpInterval, last: &mut i64) -> Batch {
     batch
 }
 
-/// What is measured tells of others' daemons and command lines.
+/// Samples contain other users' daemons and command lines, so the files must be private.
 #[tokio::test]
 async fn the_files_of_a_spool_are_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -399,7 +400,7 @@ async fn what_cannot_be_merged_is_given_up_and_counted() {
     assert_eq!(arrived + lost, ops);
 }
 
-/// What was sent and not acked is given up last, in its place of the sequence.
+/// Sent batches that are not acked are given up last, and keep their sequence.
 #[tokio::test]
 async fn batches_on_their_way_are_given_up_in_their_place() {
     let home = tempfile::tempdir().unwrap();
@@ -462,7 +463,7 @@ fn of_a_daemon_two_descriptions_stay() {
     assert_eq!(seconds(&merged, 7), [0, 9]);
     assert_eq!(seconds(&merged, 8), [0, 9]);
     // Later samples may be of a daemon that has not ended.
-    let left = super::compact::give_up(merged, 10);
+    let left = super::compact::reduce_to_losses(merged, 10);
     assert_eq!(seconds(&left, 7), [0]);
     assert_eq!(seconds(&left, 8), [0, 9]);
     assert_eq!(left.losses[0].rows, 10);

@@ -1,4 +1,4 @@
-//! The window of batches that were given to a session and are not acked yet.
+//! The window of batches that were sent to a session and are not acked yet.
 
 use crate::clock;
 use crate::envelope::{Envelope, Sequence, SpoolId, WINDOW_BATCHES};
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Bytes that may be sent and not acked: enough to keep a slow link busy, few enough to be bounded in memory.
+/// Maximum unacked bytes in flight: enough to keep a slow link busy, few enough to be bounded in memory.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// One batch on its way.
@@ -29,7 +29,7 @@ pub(super) struct SendWindow {
 }
 
 impl SendWindow {
-    /// Into `out`, which has room for a whole window.
+    /// Sends into `out`, which has room for a whole window.
     pub(super) fn new(mesh: String, out: mpsc::Sender<Envelope>) -> Self {
         Self {
             mesh,
@@ -48,12 +48,12 @@ impl SendWindow {
         self.in_flight.is_empty()
     }
 
-    /// The oldest one that is not acked.
+    /// The oldest batch that is not acked.
     pub(super) fn oldest(&self) -> Option<Sent> {
         self.in_flight.front().copied()
     }
 
-    /// Gives it to the session; `false` when the session has ended.
+    /// Sends it to the session; `false` if the session has ended.
     pub(super) fn send(&mut self, envelope: Envelope) -> bool {
         let sent = Sent {
             spool: envelope.spool,
@@ -68,7 +68,8 @@ impl SendWindow {
         given
     }
 
-    /// Takes everything up to an ack out of the window; the last of it. An ack of what was not sent takes nothing.
+    /// Removes everything up to an ack from the window and returns the last removed batch. An ack of an unsent batch
+    /// removes nothing.
     pub(super) fn ack(&mut self, spool: SpoolId, sequence: Sequence) -> Option<Sent> {
         let mut last = None;
         while let Some(sent) = self.in_flight.front().copied()

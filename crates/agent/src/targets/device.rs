@@ -33,13 +33,13 @@ impl AllowedTargets for AllowedDevices {
 
 struct DeviceTarget<'a> {
     allowed: &'a AllowedDevices,
-    /// As it was asked for.
+    /// The requested name.
     name: String,
     path: PathBuf,
 }
 
 impl Target for DeviceTarget<'_> {
-    /// There is none to make. The nonce differs between hosts and agents: nobody shares a device.
+    /// Devices have no run directory. The nonce differs between hosts and agents, because a device is never shared.
     fn open_run(&self, _run: RunName<'_>, _make: Make) -> Result<RunDirectoryFacts, SandboxError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Ok(RunDirectoryFacts {
@@ -88,7 +88,7 @@ impl Target for DeviceTarget<'_> {
         None
     }
 
-    /// It is looked at only by its number: whether it is free is known when it is claimed.
+    /// Only its number is examined: a claim shows whether it is free.
     fn survey(&self) -> PathFacts {
         let number = rustix::fs::stat(&self.path).map_or(0, |facts| facts.st_rdev);
         let device = format!(

@@ -1,6 +1,6 @@
 //! Directories: a run makes one of its own beneath an allowed path, with a directory per cell and task.
 //!
-//! Of a path that the agent does not allow, nothing is said, not even whether it exists.
+//! For a path that the agent does not allow, no answer reveals anything, not even whether it exists.
 
 mod examine;
 
@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 impl AllowedTargets for Allowed {
-    /// Every path: one that is not allowed is refused when something is asked of it, whether it exists or not.
+    /// Accepts every path. One that is not allowed is refused at the first request for it, whether it exists or not.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
         Some(Box::new(DirectoryTarget {
             allowed: self,
@@ -113,14 +113,14 @@ impl Target for DirectoryTarget<'_> {
     }
 }
 
-/// What a path is looked at for.
+/// Purpose of checking a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Target,
     Source,
 }
 
-/// What can be said of a path beneath the allowed ones.
+/// Facts about a path beneath the allowed ones.
 pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     let mut facts = PathFacts {
         path: text.to_owned(),
@@ -134,7 +134,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
             facts.allowed = true;
             facts.problem = match source.kind() {
                 std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-                _ => format!("cannot be looked at: {source}"),
+                _ => format!("cannot be examined: {source}"),
             };
             return facts;
         }
@@ -184,11 +184,11 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     facts
 }
 
-/// What stands in the way of using it.
+/// The reason why a path is not usable.
 fn problem(path: &Path, wanted: Use) -> Option<String> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) => return Some(format!("cannot be looked at: {error}")),
+        Err(error) => return Some(format!("cannot be examined: {error}")),
     };
     let (rights, what) = match (wanted, metadata.is_dir()) {
         (Use::Target, false) => return Some("is not a directory".to_owned()),

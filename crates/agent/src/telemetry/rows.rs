@@ -1,4 +1,4 @@
-//! The records themselves: what an agent can say about tasks, its clock and its host.
+//! The records of tasks, the agent's clock and its host.
 //!
 //! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
 
@@ -29,8 +29,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The uid of a run, which goes with the rows of its tasks: their ids are one database's. Empty: the collector did not
-/// tell it.
+/// The uid of a run. It is part of the rows of the run's tasks, because task ids are unique only within one database.
+/// Empty if the collector did not send it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunUid(Arc<str>);
 
@@ -64,7 +64,7 @@ pub struct OpInterval {
     pub errors: u64,
     pub in_flight: u32,
     pub service: Blob,
-    /// `None` when the load is not paced.
+    /// `None` if the load is not paced.
     pub response: Option<Blob>,
 }
 
@@ -83,18 +83,18 @@ pub struct TaskEnd {
     pub skew_error_us: i64,
     pub first_done: MeshMicros,
     pub ended: MeshMicros,
-    /// When the last operation began; 0: none did.
+    /// Begin of the last operation; 0 if there was none.
     pub last_begun: MeshMicros,
     pub cpu_user_us: Option<i64>,
     pub cpu_system_us: Option<i64>,
     pub harness_ns_per_op: i64,
     pub wait_cpu_us: Option<i64>,
-    /// Empty: none.
+    /// Empty if there was no error.
     pub error: String,
     pub errors: Vec<ErrorCount>,
 }
 
-/// The words for a task's end.
+/// States of a task's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndState {
     Done,
@@ -103,7 +103,7 @@ pub enum EndState {
 }
 
 impl EndState {
-    /// The word on the wire and in the database.
+    /// The name on the wire and in the database.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl EndState {
         }
     }
 
-    /// The state that a word stands for.
+    /// The state with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Done, Self::Failed, Self::Stopped]
@@ -132,7 +132,7 @@ pub struct ErrorCount {
     pub first: String,
 }
 
-/// One kept exchange with the collector's clock.
+/// One exchange with the collector's clock that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     pub at: MeshMicros,
@@ -151,7 +151,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word on the wire and in the database.
+    /// The name on the wire and in the database.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -161,7 +161,7 @@ impl Severity {
         }
     }
 
-    /// The severity that a word stands for.
+    /// The severity with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Info, Self::Warning, Self::Error]
@@ -170,7 +170,7 @@ impl Severity {
     }
 }
 
-/// The run and the step that something is about, where it is about one.
+/// The run and the step of an event, if there are any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub run_uid: RunUid,
@@ -178,7 +178,7 @@ pub struct Scope {
     pub step: Option<StepId>,
 }
 
-/// A dated fact that a person may want to know.
+/// A dated fact for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: MeshMicros,
@@ -186,11 +186,11 @@ pub struct Event {
     pub severity: Severity,
     pub kind: String,
     pub message: String,
-    /// JSON; empty: none.
+    /// JSON; may be empty.
     pub detail: String,
 }
 
-/// What is given up when there is no room for it, or lost.
+/// Rows that are lost, or dropped for lack of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossKind {
     DaemonSamples,
@@ -200,7 +200,7 @@ pub enum LossKind {
     ClockOffsets,
     /// Whole batches, with everything in them but task ends.
     Batches,
-    /// Operations of those batches, as far as they are known.
+    /// Operations of those batches, as far as known.
     Operations,
 }
 
@@ -216,7 +216,7 @@ impl LossKind {
         Self::Operations,
     ];
 
-    /// The word on the wire and in the database.
+    /// The name on the wire and in the database.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -230,14 +230,14 @@ impl LossKind {
         }
     }
 
-    /// The kind that a word stands for.
+    /// The kind with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-/// Rows that were given up.
+/// Dropped rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     pub what: LossKind,

@@ -1,6 +1,6 @@
-//! Batches as bytes: how they lie in the spool, and how they travel.
+//! The encoding of batches in the spool and on the wire.
 //!
-//! The bytes are an encoded message without its spool and sequences, which the spool gives it when it leaves.
+//! The bytes are an encoded message without its spool and sequences, which the spool adds when it sends the batch.
 
 mod samples;
 
@@ -15,10 +15,10 @@ use benchmesh_workloads::op::Op;
 use prost::Message;
 use samples::{daemon_samples, daemon_seen, disk_sample, host_sample, net_sample};
 
-/// What a batch is kept below, with room for its spool and sequences.
-pub const MOST_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
+/// Size limit of a batch, which leaves room for its spool and sequences.
+pub const MAX_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
 
-/// Bytes or a message that are not what they should be.
+/// Bytes or a message of the wrong form.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error("it is not a batch")]
@@ -55,10 +55,10 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The batch in the bytes, with its samples given up: in their place stand the losses that say so.
+/// Decodes a batch without its samples; losses in their place count them.
 ///
 /// # Errors
-/// When the bytes are not a batch of ours.
+/// If the bytes are not one of our batches.
 pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     let wire = decode(bytes)?;
     let mut batch = Batch::default();
@@ -122,8 +122,8 @@ fn decode(bytes: &[u8]) -> Result<v1::Batch, WireError> {
     v1::Batch::decode(bytes).map_err(|source| WireError::NotABatch { source })
 }
 
-/// What stands before an envelope's body on the wire. A message may come in parts, each field in any of them, so header
-/// and body make one `Batch`, and a spooled body travels as it is.
+/// The part of the message before an envelope's body. Protobuf concatenates parts of a message, so header and body form
+/// one `Batch`, and a spooled body is sent unchanged.
 pub(crate) fn header(envelope: &Envelope) -> Vec<u8> {
     v1::Batch {
         spool_id: envelope.spool.to_string(),
@@ -288,7 +288,7 @@ fn event(row: &Event) -> v1::Event {
     }
 }
 
-/// On the wire 0 is none.
+/// The wire uses 0 for an absent id.
 pub(super) fn scope(run_uid: String, run_id: i64, step_id: i64) -> Scope {
     Scope {
         run_uid: RunUid::from(run_uid),

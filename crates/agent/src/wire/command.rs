@@ -1,6 +1,6 @@
 //! Commands of the collector, checked field by field.
 //!
-//! A command that does not pass is still answered: the error keeps its number.
+//! An invalid command is still answered: the error keeps its number.
 
 use super::WireError;
 use crate::clock::{self, Exchange};
@@ -15,23 +15,23 @@ use benchmesh_workloads::workload::Params;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// An agent without contact stops its load after this, when a plan says nothing.
+/// Lease of a task if the plan does not set one: without contact for this long, the agent stops its load.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The collector is heard once a second: a shorter lease would end a load that is in good contact.
-const LEAST_LEASE: Duration = Duration::from_secs(3);
-/// Longer than a collector is away, while a load that nobody can stop goes on.
+/// The collector sends once a second: a shorter lease would end a load that has good contact.
+const MIN_LEASE: Duration = Duration::from_secs(3);
+/// Longer than a collector's usual absence, during which the load runs on and cannot be stopped.
 const LONGEST_LEASE_US: i64 = 7 * 86_400 * 1_000_000;
 const LONGEST_PERIOD_US: i64 = 366 * 86_400 * 1_000_000;
-const MOST_SEQUENCE: u64 = 1 << 62;
-const MOST_TASKS: u32 = 1 << 20;
-const MOST_NAME_BYTES: usize = 256;
-const MOST_PATH_BYTES: usize = 4096;
-const MOST_PARAMS_BYTES: usize = 1 << 20;
-const MOST_PATHS: usize = 1024;
-const MOST_MESH_PIDS: usize = 65_536;
-const MOST_RULES: usize = 1024;
+const MAX_SEQUENCE: u64 = 1 << 62;
+const MAX_TASKS: u32 = 1 << 20;
+const MAX_NAME_BYTES: usize = 256;
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_PARAMS_BYTES: usize = 1 << 20;
+const MAX_PATHS: usize = 1024;
+const MAX_MESH_PIDS: usize = 65_536;
+const MAX_RULES: usize = 1024;
 
-/// What the collector says.
+/// Messages of the collector.
 #[derive(Debug)]
 pub enum Incoming {
     Welcome(Box<Welcome>),
@@ -41,14 +41,14 @@ pub enum Incoming {
         mesh_sent_ns: i64,
     },
     Command(Box<Command>),
-    /// A command that cannot be done, because it is not one.
+    /// A message that is not a valid command.
     BadCommand {
         id: u64,
         error: WireError,
     },
 }
 
-/// The collector takes the agent in.
+/// The collector accepts the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
     pub wire_version: u32,
@@ -121,7 +121,7 @@ impl TryFrom<v1::Welcome> for Welcome {
 }
 
 fn position(wire: v1::SpoolPosition) -> Result<(String, u64), WireError> {
-    if wire.last_sequence > MOST_SEQUENCE {
+    if wire.last_sequence > MAX_SEQUENCE {
         let found = wire.last_sequence.to_string();
         return bad(
             "welcome.spools.last_sequence",
@@ -202,11 +202,11 @@ fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
         host_wide: wire.host_wide,
         interfaces: wire.interfaces,
         period: (!period.is_zero()).then_some(period),
-        mesh_pids: wire.mesh_pids.into_iter().take(MOST_MESH_PIDS).collect(),
+        mesh_pids: wire.mesh_pids.into_iter().take(MAX_MESH_PIDS).collect(),
         daemon_rules: wire
             .daemon_rules
             .into_iter()
-            .take(MOST_RULES)
+            .take(MAX_RULES)
             .map(daemon_rule)
             .collect::<Result<_, _>>()?,
     })
@@ -244,7 +244,7 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
         mode: name("listen.mode", wire.mode)?,
         params: params("listen.params_json", &wire.params_json)?,
         from,
-        // An older agent may advertise a name, which is no address.
+        // An older agent may advertise a host name, which is not an address.
         address: address("listen.address", &wire.address).ok(),
         token: name("listen.token", wire.token)?,
     })
@@ -259,7 +259,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
             cell: name("prepare.cell", wire.cell)?,
         }),
     };
-    if wire.tasks == 0 || wire.tasks > MOST_TASKS || wire.task_index >= wire.tasks {
+    if wire.tasks == 0 || wire.tasks > MAX_TASKS || wire.task_index >= wire.tasks {
         return bad(
             "prepare.task_index",
             format!("{} of {}", wire.task_index, wire.tasks),
@@ -281,7 +281,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
     };
     let lease = match ranged("prepare.lease_us", wire.lease_us, 0, LONGEST_LEASE_US)? {
         0 => DEFAULT_LEASE,
-        us => Duration::from_micros(unsigned("prepare.lease_us", us)?).max(LEAST_LEASE),
+        us => Duration::from_micros(unsigned("prepare.lease_us", us)?).max(MIN_LEASE),
     };
     Ok(Prepare {
         task: task("prepare.task_id", wire.task_id)?,
@@ -303,7 +303,7 @@ fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
     })
 }
 
-/// Empty: not told.
+/// May be empty.
 fn run_uid(found: String) -> Result<String, WireError> {
     match found.is_empty() {
         true => Ok(found),
@@ -342,7 +342,7 @@ fn cache(word: &str) -> Result<Cache, WireError> {
 }
 
 fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
-    if text.len() > MOST_PARAMS_BYTES {
+    if text.len() > MAX_PARAMS_BYTES {
         return bad(
             field,
             format!("{} bytes long", text.len()),
@@ -356,7 +356,7 @@ fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
         .or_else(|error| bad(field, error.to_string(), "so it is not a JSON object"))
 }
 
-/// Bare, or with the port that it was seen with.
+/// Bare, or with the port at which the collector saw it.
 fn address(field: &'static str, text: &str) -> Result<IpAddr, WireError> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     match (bare.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
@@ -381,15 +381,15 @@ fn name(field: &'static str, text: String) -> Result<String, WireError> {
     if text.is_empty() {
         return missing(field);
     }
-    if text.len() > MOST_NAME_BYTES || text.chars().any(char::is_control) {
+    if text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
         return bad(field, format!("{} bytes of text", text.len()), "not a name");
     }
     Ok(text)
 }
 
-/// `None`: empty.
+/// `None` if it is empty.
 fn optional(field: &'static str, text: String) -> Result<Option<String>, WireError> {
-    if text.len() > MOST_PATH_BYTES || text.chars().any(char::is_control) {
+    if text.len() > MAX_PATH_BYTES || text.chars().any(char::is_control) {
         return bad(field, format!("{} bytes of text", text.len()), "not a line");
     }
     Ok((!text.is_empty()).then_some(text))
@@ -404,14 +404,14 @@ fn path(field: &'static str, text: &str) -> Result<(), WireError> {
     if text.is_empty() {
         return missing(field);
     }
-    if text.len() > MOST_PATH_BYTES || text.contains('\0') {
+    if text.len() > MAX_PATH_BYTES || text.contains('\0') {
         return bad(field, format!("{} bytes of text", text.len()), "not a path");
     }
     Ok(())
 }
 
 fn paths(field: &'static str, texts: Vec<String>) -> Result<Vec<String>, WireError> {
-    if texts.len() > MOST_PATHS {
+    if texts.len() > MAX_PATHS {
         return bad(
             field,
             format!("{} long", texts.len()),

@@ -1,7 +1,7 @@
 //! The connection to the collector and its two streams, in the agent's own types.
 //!
 //! Keep-alive is on, so that a dead peer ends a stream within seconds; message sizes are bounded both ways; small
-//! messages leave at once.
+//! messages are sent without delay.
 
 use super::WireError;
 use super::batch;
@@ -24,7 +24,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstDecoder;
 use uuid::Uuid;
 
-/// Why the collector cannot be spoken with.
+/// The reason why the agent cannot talk to the collector.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     #[error(transparent)]
@@ -40,21 +40,21 @@ pub enum ConnectionError {
     },
 }
 
-/// What a refusal means to the agent.
+/// The meaning of a refusal for the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectCode {
     /// Another agent has the name or the uid.
     AlreadyThere,
-    /// The two do not speak the same wire, or this agent's words are not accepted.
+    /// The two use different versions of the wire, or a message of this agent was invalid.
     NotUnderstood,
-    /// The agent is not let in.
+    /// The agent is not admitted.
     NotPermitted,
 }
 
 impl ConnectionError {
-    /// Sorts a status by what can be done about it.
+    /// Sorts a status by the agent's possible reaction.
     fn from_status(status: &Status) -> Self {
-        // A transport error's cause says what the status' own text only hints at.
+        // A transport error's cause is more precise than the status' own text.
         let message = std::error::Error::source(status).map_or_else(
             || status.message().to_owned(),
             benchmesh_workloads::error_chain,
@@ -86,11 +86,11 @@ pub struct Connection {
     client: MeshClient<Channel>,
 }
 
-/// What the collector says on Attach.
+/// The collector's messages after Attach.
 #[derive(Debug)]
 pub struct IncomingStream(Streaming<v1::CollectorMessage>);
 
-/// What the collector has committed.
+/// The collector's acks of committed batches.
 #[derive(Debug)]
 pub struct AckStream(Streaming<v1::Ack>);
 
@@ -129,7 +129,7 @@ impl Encoder for SpooledBatches {
 }
 
 impl Connection {
-    /// Over a channel to the collector.
+    /// Uses an existing channel to the collector.
     pub fn over(channel: Channel) -> Self {
         let client = MeshClient::new(channel.clone())
             .max_decoding_message_size(benchmesh_proto::MAX_MESSAGE_BYTES)
@@ -137,10 +137,10 @@ impl Connection {
         Self { channel, client }
     }
 
-    /// Opens the control stream; what is sent to the other end of `outgoing` goes up.
+    /// Opens the control stream; the agent's messages are taken from `outgoing`.
     ///
     /// # Errors
-    /// When the collector refuses it or the connection breaks.
+    /// If the collector refuses it or the connection breaks.
     pub async fn attach(
         &mut self,
         outgoing: mpsc::Receiver<Outgoing>,

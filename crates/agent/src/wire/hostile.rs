@@ -1,4 +1,4 @@
-//! Commands of a collector that was taken over: understood within their bounds, or refused with their number.
+//! Commands of a compromised collector: accepted within their bounds, or refused with their number.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -8,7 +8,7 @@ use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::prelude::*;
 use prost::Message;
 
-/// What a collector says, whole and as it comes: the wire's own fixtures.
+/// Messages of a collector, as whole byte strings: the wire's own fixtures.
 fn messages() -> Vec<Vec<u8>> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/wire-2");
     let files = std::fs::read_dir(directory).unwrap();
@@ -30,15 +30,15 @@ fn messages() -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn heard(body: v1::collector_message::Body) -> Result<Incoming, String> {
+fn parsed(body: v1::collector_message::Body) -> Result<Incoming, String> {
     let message = v1::CollectorMessage { body: Some(body) };
     match Incoming::try_from(message) {
         Ok(Incoming::BadCommand { error, .. }) | Err(error) => Err(error.to_string()),
-        Ok(heard) => Ok(heard),
+        Ok(parsed) => Ok(parsed),
     }
 }
 
-/// What is kept for a session, a rule or a load has a bound, also where it may be empty.
+/// Every field that is kept for a session, a rule or a load is bounded, even one that may be empty.
 #[test]
 fn texts_and_times_without_a_bound_are_refused() {
     use v1::{collector_message::Body, command::Body as Asked};
@@ -86,7 +86,7 @@ fn texts_and_times_without_a_bound_are_refused() {
         }))
     };
     for sound in [welcome(&|_| ()), rule(&|_| ()), lease(7)] {
-        heard(sound).unwrap();
+        parsed(sound).unwrap();
     }
     for (refused, field) in [
         (
@@ -109,7 +109,7 @@ fn texts_and_times_without_a_bound_are_refused() {
         (rule(&|it| it.comm = "a\nb".to_owned()), "daemon_rules"),
         (lease(8), "lease_us"),
     ] {
-        let why = heard(refused).unwrap_err();
+        let why = parsed(refused).unwrap_err();
         assert!(why.contains(field), "{why} does not name {field}");
     }
 }
@@ -120,8 +120,8 @@ fn damaged_commands_are_understood_or_refused() {
     assert!(messages.len() > 8);
     for bytes in &messages {
         let message = v1::CollectorMessage::decode(bytes.as_slice()).unwrap();
-        let heard = Incoming::try_from(message).unwrap();
-        assert!(!matches!(heard, Incoming::BadCommand { .. }), "{heard:?}");
+        let parsed = Incoming::try_from(message).unwrap();
+        assert!(!matches!(parsed, Incoming::BadCommand { .. }), "{parsed:?}");
     }
     withstands(damaged(messages, 64 << 10), 32 << 20, |bytes| {
         let Ok(message) = v1::CollectorMessage::decode(bytes.as_slice()) else {

@@ -1,4 +1,4 @@
-//! What the agent says, as messages.
+//! The agent's messages.
 
 use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
 use crate::envelope::{Announced, WINDOW_BATCHES};
@@ -11,7 +11,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Everything that the agent says of itself when it attaches.
+/// The agent's first message when it attaches.
 #[derive(Clone, Debug)]
 pub struct Hello {
     pub uid: String,
@@ -24,22 +24,22 @@ pub struct Hello {
     pub readable: Vec<PathBuf>,
     pub workloads: Vec<(&'static str, u32)>,
     pub policy: PolicyFacts,
-    /// Oldest first, the one that is written now last.
+    /// Oldest first; the currently written one is last.
     pub spools: Vec<Announced>,
-    /// The mesh, and the largest id of a run in it that it has had a command of.
+    /// The mesh, and the largest run id in a command from it.
     pub newest_run: Option<(String, i64)>,
-    /// Empty: as the collector sees it.
+    /// Empty: the address that the collector sees.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
-    /// Which directory it is on its host, whatever its name.
+    /// Identifies its state directory on its host, whatever its path.
     pub state_directory: String,
     pub started: MonoNanos,
 }
 
-/// What the agent says after that.
+/// The agent's messages, the first one included.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
     Hello(Box<Hello>),
@@ -172,7 +172,7 @@ fn reply(id: u64, outcome: Outcome) -> v1::Reply {
         },
         Err(refusal) => v1::Reply {
             id,
-            // An empty text would say that it worked.
+            // An empty text would mean success.
             error: match refusal.message.is_empty() {
                 true => "it failed".to_owned(),
                 false => clipped(refusal.message),

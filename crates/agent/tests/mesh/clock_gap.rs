@@ -1,4 +1,4 @@
-//! A machine that was paused while a task ran: its clocks stood still, so that to the agent mesh time has jumped ahead.
+//! A machine that was paused while a task ran: its clocks stopped, so for the agent mesh time has jumped ahead.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;

@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 type Down<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What it has heard and stored; survives a kill, as a database does.
+/// Its received and stored messages; survives a kill, as a database does.
 #[derive(Default)]
 pub struct State {
     pub mesh_uid: String,
@@ -37,23 +37,23 @@ pub struct State {
     /// Every batch that ever came, to see that none changes.
     seen: HashMap<(String, u64), v1::Batch>,
     pub repeats: u32,
-    /// What the agent must never do.
+    /// Breaches of the protocol by the agent.
     pub violations: Vec<String>,
     pub faults: Faults,
     command: Option<mpsc::Sender<Result<v1::CollectorMessage, Status>>>,
     next_id: u64,
 }
 
-/// What goes wrong on purpose.
+/// Deliberate faults.
 #[derive(Default)]
 pub struct Faults {
     /// Attach is answered with this.
     pub refuse: Option<(Code, &'static str)>,
     /// Batches are stored and never acked.
     pub withhold_acks: bool,
-    /// So far ahead of true time is what the clock says, in nanoseconds: to its agents, a jump is a pause of theirs.
+    /// The clock is ahead of true time by this many nanoseconds: to its agents, a jump looks like a pause of their own.
     pub clock_ahead_ns: i64,
-    /// The publish stream breaks after so many batches.
+    /// The publish stream breaks after this number of batches.
     pub break_after: Option<u32>,
     /// Batches with rows of this task are refused for good.
     pub refuse_task: Option<i64>,
@@ -107,7 +107,7 @@ impl Collector {
         self.with(|state| state.command = None);
     }
 
-    /// Listens again, at the same address, with what it has stored.
+    /// Listens again at the same address, with its stored data.
     pub fn restart(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -347,7 +347,7 @@ fn runs(task: i64) -> bool {
     })
 }
 
-/// No option, no load: what is refused names the option that would let it.
+/// No option, no load: a refusal names the option that would allow it.
 #[test]
 fn without_an_option_an_agent_only_samples() {
     let (home, collector) = (Home::new(), Collector::start());

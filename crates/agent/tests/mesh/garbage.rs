@@ -1,4 +1,4 @@
-//! What is no command.
+//! Invalid commands.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;

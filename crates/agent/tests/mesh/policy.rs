@@ -1,4 +1,5 @@
-//! A collector that asks for more than the agent's policy: each is refused by its key, and a load that runs loses nothing.
+//! A collector that asks for more than the agent's policy: each is refused by its key, and a load that runs loses
+//! nothing.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
@@ -143,7 +144,7 @@ fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
         kind == "not-allowed" && text.contains(&named),
         "{kind}: {text}"
     );
-    // Nor are its caches dropped or directories made; what is there can be looked at and removed.
+    // Nor are its caches dropped or directories made; existing ones can be examined and removed.
     let directory = |make| v1::OpenRunDirectory {
         run_uid: "run-1".to_owned(),
         path: home.target().display().to_string(),
@@ -189,7 +190,7 @@ fn hours_without_now() -> String {
     format!("{far:02}:00-{far:02}:30")
 }
 
-/// The port of a link is open at the address of the link alone, and tells a stranger nothing.
+/// The port of a link is open only at the link's own address, and reveals nothing to a stranger.
 #[test]
 fn a_receiving_end_is_bound_to_the_address_of_its_link() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -234,7 +235,7 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
             "{address:?}"
         );
     }
-    // Without a sender's address either, nothing says at which address to listen.
+    // Without a sender's address either, the listening address is unknown.
     for (task, address) in [(5, "203.0.113.7"), (6, "node-7"), (7, "")] {
         let (_, text) = collector.refused(command(task, "", address));
         assert!(text.contains("--advertise"), "{text}");

@@ -1,4 +1,4 @@
-//! What was measured arrives exactly once, whatever happens on the way.
+//! Measurements arrive exactly once, whatever happens on the way.
 
 use crate::agent::{Agent, Home};
 use crate::collector::{Collector, State};

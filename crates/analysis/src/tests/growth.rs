@@ -153,7 +153,7 @@ fn slopes_of_clean_series_are_not_shown_and_their_interval_holds_zero() {
 #[test]
 fn a_change_of_load_is_not_a_slope() {
     let mut random = Random::new(74);
-    // Two loads in turn, one of which takes 40 % more memory; the second is there more often towards the end.
+    // Two loads in turn; the second takes 40 % more memory and is there more often towards the end.
     let points = |leak: f64, random: &mut Random| -> Vec<Point> {
         let mut points = series(2.0, leak, 0.001, &noise(Noise::White, random));
         for (at, point) in points.iter_mut().enumerate() {

@@ -41,7 +41,7 @@ pub struct CompareArguments {
     /// Compare two runs, or the targets of one
     #[arg(long, value_enum, default_value = "run", conflicts_with_all = ["last", "baseline", "trend", "save"])]
     pub by: By,
-    /// The newest run of a plan against so many before it
+    /// The newest run of a plan against this many before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["baseline", "trend", "save"])]
     pub last: Option<u32>,
     /// Against the run that was saved under this name
@@ -53,7 +53,7 @@ pub struct CompareArguments {
     /// Look for changes of level over all runs of a plan
     #[arg(long)]
     pub trend: bool,
-    /// Leave with exit code 10 where this holds; several are allowed
+    /// Exit with code 10 if this condition holds; several are allowed
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
     #[command(flatten)]
@@ -105,10 +105,10 @@ pub struct NoteArguments {
 
 #[derive(Debug, Args)]
 pub struct MarkArguments {
-    /// What happened
+    /// A description of the event
     #[arg(value_name = "TEXT")]
     pub text: String,
-    /// The run's id, uid or name [default: the one that is under way, else the newest]
+    /// The run's id, uid or name [default: the current one, else the newest]
     #[arg(
         long,
         value_name = "RUN",

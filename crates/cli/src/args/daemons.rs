@@ -100,14 +100,14 @@ load and only samples. A collector cannot widen what an agent allows.";
 
 #[derive(Debug, Args)]
 pub struct QuickstartArguments {
-    /// Where the database goes
+    /// The path of the database
     #[arg(long, value_name = "FILE", default_value = "benchmesh-quickstart.db", value_hint = ValueHint::FilePath)]
     pub db: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CollectorAction {
-    /// Print a join token, with which a machine or a person gets a certificate
+    /// Print a join token, with which a machine or a person obtains a certificate
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArguments),
     /// Cut an agent or operator off, and refuse its certificate from now on
@@ -115,10 +115,10 @@ pub enum CollectorAction {
     Revoke(RevokeArguments),
 }
 
-/// Who a token is for.
+/// The role that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TokenRole {
-    /// Attaches, and does what plans say within what it allows
+    /// Attaches, and runs tasks of plans within its policy
     Agent,
     /// Starts and stops runs, and reads results
     Operator,
@@ -131,17 +131,17 @@ pub struct TokenArguments {
     pub action: Option<TokenAction>,
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// How long it is good for
+    /// Lifetime of the token
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub ttl: Duration,
     /// How many may join with it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub uses: u32,
-    /// What they become
+    /// Role of those who join
     #[arg(long, value_enum, default_value_t = TokenRole::Agent)]
     pub role: TokenRole,
-    /// They may take a name that another certificate holds, which is then revoked; with NAME, who joins takes the
-    /// place of NAME under any name, uid included: an agent is renamed so
+    /// Allow a name that another certificate holds, which is then revoked; with NAME, the new member replaces NAME
+    /// under any name, uid included: this renames an agent
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     pub replace: Option<Option<String>>,
 }
@@ -151,7 +151,7 @@ pub enum TokenAction {
     /// List the tokens that somebody can still join with
     #[command(after_help = "Example:\n  benchmesh collector token list")]
     List(TokenListArguments),
-    /// Take all uses off a token: nobody joins with it any more, and who has joined stays
+    /// Cancel a token: nobody can join with it any more; members that have joined stay
     #[command(after_help = "Example:\n  benchmesh collector token cancel 5f0d3a91")]
     Cancel(TokenCancelArguments),
 }
@@ -160,7 +160,7 @@ pub enum TokenAction {
 pub struct TokenListArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
 }
@@ -183,10 +183,10 @@ pub struct RevokeArguments {
 
 #[derive(Debug, Args)]
 pub struct JoinArguments {
-    /// What `benchmesh collector token --role operator` prints
+    /// The token that `benchmesh collector token --role operator` prints
     #[arg(value_parser = join_token, required_unless_present = "token_file")]
     pub token: Option<JoinToken>,
-    /// Read the token from this file, or with - from standard input: other users can see what is typed
+    /// Read the token from this file, or with - from standard input: other users can see command lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -201,36 +201,36 @@ pub struct JoinArguments {
 pub struct CollectorArguments {
     #[command(subcommand)]
     pub action: Option<CollectorAction>,
-    /// Read options from this TOML file; what is typed wins over it
+    /// Read options from this TOML file; the command line overrides it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Where to listen; port 0 takes any free one
+    /// Address to listen on; port 0 takes any free one
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_COLLECTOR, value_parser = listener)]
     pub listen: SocketAddr,
-    /// The database; made if it is not there
+    /// The database; created if it does not exist
     #[arg(long, value_name = "FILE", env = "BENCHMESH_DB", default_value = "benchmesh.db", value_hint = ValueHint::FilePath)]
     pub db: PathBuf,
     /// Write the address that it really listens on to this file, once it serves
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub address_file: Option<PathBuf>,
-    /// Where to serve the live page, JSON and metrics, or off
-    /// [default: 127.0.0.1:4751, or any free port where that is taken]
+    /// Address of the live page, JSON and metrics, or off
+    /// [default: 127.0.0.1:4751, or any free port if that is taken]
     #[arg(long, value_name = "ADDR:PORT|off", value_parser = http)]
     pub http: Option<HttpListen>,
-    /// Keep the page's token in this file, so that it stays the same; made if it is not there.
+    /// Keep the page's token in this file, so that it stays the same; created if it does not exist.
     /// Without it each start has a new token
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub http_token_file: Option<PathBuf>,
-    /// A name under which browsers reach the page, beside addresses and localhost; may be given several times
+    /// A host name of the page for browsers, beside addresses and localhost; may be given several times
     #[arg(long = "http-name", value_name = "NAME")]
     pub http_names: Vec<String>,
     /// Write the page's address with its token to this file, once it is served
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub http_url_file: Option<PathBuf>,
-    /// Where the collector's CA and what it has issued are kept [default: beside the database, FILE.tls]
+    /// Directory of the collector's CA and its certificates [default: beside the database, FILE.tls]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub tls_dir: Option<PathBuf>,
-    /// Serve the page to other machines, though it has no TLS: only on a network that you trust
+    /// Serve the page to other machines, although it has no TLS: only on a network that you trust
     #[arg(long)]
     pub http_insecure: bool,
     #[command(flatten)]
@@ -238,13 +238,13 @@ pub struct CollectorArguments {
     /// How long certificates are good for: to try their renewal
     #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
     pub certificate_lifetime: Option<Duration>,
-    /// How long a connection without a good certificate may stay: to try that it is closed
+    /// Maximum lifetime of a connection without a valid certificate: to test that it is closed
     #[arg(long, hide = true, value_name = "SPAN", value_parser = span)]
     pub newcomer_timeout: Option<Duration>,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
-    /// Let mesh time run so many millionths fast: to try the agents' clocks
+    /// Let mesh time run fast by this many millionths: to test the agents' clocks
     #[arg(long, hide = true, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     pub clock_ppm: i32,
 }
@@ -280,7 +280,7 @@ pub struct DoctorArguments {
     pub format: ListFormat,
 }
 
-/// What load an agent takes. docs/security.md describes each.
+/// The load that an agent allows. docs/security.md describes each option.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Policy: what load this agent takes, whatever a collector asks for")]
 pub struct PolicyArguments {
@@ -296,10 +296,10 @@ pub struct PolicyArguments {
     /// Let plans drop this host's caches (`cache = "cold"`); needs root
     #[arg(long)]
     pub allow_drop_caches: bool,
-    /// The workloads it takes, with commas between them, or `all`
+    /// The workloads that it allows, with commas between them, or `all`
     #[arg(long, value_name = "NAMES", default_value = "all")]
     pub workloads: WorkloadNames,
-    /// Memory for the buffers of all load together: a size, or a share of what is free when the agent starts
+    /// Memory for the buffers of all load together: a size, or a share of the free memory when the agent starts
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
     pub memory: Memory,
     /// Threads of all load together [default: 16 per CPU, at least 64]
@@ -308,17 +308,17 @@ pub struct PolicyArguments {
     /// CPUs that the threads of the load may run on [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: Option<u32>,
-    /// Bytes per second of all load together, e.g. 100MiB [default: as fast as it goes]
+    /// Bytes per second of all load together, e.g. 100MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<Bytes>,
-    /// What stays free on each target: a size, or a share of the file system; 0: nothing
+    /// Space that stays free on each target: a size, or a share of the file system; 0: none
     /// [default: 5%, at most 1 GiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub free_space: Option<Floor>,
     /// Inodes that stay free on each target: a number, or a share; 0: none [default: 1%, at most 10000]
     #[arg(long, value_name = "N|PERCENT")]
     pub free_inodes: Option<Floor>,
-    /// Hours of the day, in local time, in which it takes load, e.g. 22:00-06:00,12:00-13:00, or `always`
+    /// Hours of the day, in local time, in which it allows load, e.g. 22:00-06:00,12:00-13:00, or `always`
     #[arg(long, value_name = "HOURS", default_value = "always")]
     pub hours: Hours,
 }
@@ -334,7 +334,7 @@ system's locks do not tell whether another host works in it: then say with --end
 
 #[derive(Debug, Subcommand)]
 pub enum AgentAction {
-    /// Find what crashed runs left on targets, and remove it
+    /// Find leftovers of crashed runs on targets, and remove them
     #[command(after_help = CLEAN_EXAMPLES)]
     Clean(CleanArguments),
 }
@@ -344,10 +344,10 @@ pub struct CleanArguments {
     /// A target; may be given several times
     #[arg(long, value_name = "PATH", required = true, value_hint = ValueHint::DirPath)]
     pub allow: Vec<PathBuf>,
-    /// Leave alone what has changed within this time: a run rests between its steps
+    /// Leave directories alone that have changed within this time: a run rests between its steps
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub unchanged_for: Duration,
-    /// A run that you know has ended: its directories are removed also where the file system's locks do not tell
+    /// A run that you know has ended: its directories are removed also where the file system's locks do not show
     /// whether an agent on another host works in them; may be given several times
     #[arg(long, value_name = "RUN-UID")]
     pub ended: Vec<String>,
@@ -367,41 +367,41 @@ pub struct AgentCommand {
 
 #[derive(Debug, Args)]
 pub struct AgentArguments {
-    /// Read options from this TOML file; what is typed wins over it
+    /// Read options from this TOML file; the command line overrides it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Where the collector listens
+    /// Address of the collector
     #[arg(long, value_name = "HOST:PORT", env = "BENCHMESH_COLLECTOR", default_value = DEFAULT_COLLECTOR, value_parser = address)]
     pub collector: String,
-    /// Get a certificate with this token of `benchmesh collector token`; not looked at once there is one
+    /// Obtain a certificate with this token of `benchmesh collector token`; ignored once there is one
     #[arg(long, value_name = "TOKEN", value_parser = join_token)]
     pub join: Option<JoinToken>,
-    /// Read that token from this file, unless it is gone: other users can see what is typed
+    /// Read that token from this file, unless it is gone: other users can see command lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "join")]
     pub join_file: Option<PathBuf>,
     /// The agent's name, unique in the mesh [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// A label that plans select by, e.g. role=client; may be given several times
+    /// A label for plans to select by, e.g. role=client; may be given several times
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub labels: Vec<(String, String)>,
     #[command(flatten)]
     pub policy: PolicyArguments,
-    /// Give up the capabilities of root that the agent does not use, and the way to get new ones
+    /// Drop the capabilities of root that the agent does not use, and the ability to gain new ones
     #[arg(long)]
     pub drop_privileges: bool,
-    /// Where the agent keeps what the collector hasn't stored yet; never on a target
+    /// Directory for the data that the collector hasn't stored yet; never on a target
     /// [default: $XDG_STATE_HOME/benchmesh/NAME, as root /var/lib/benchmesh/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
-    /// What the state directory may take for what the collector hasn't stored yet, at least 16MiB. Towards the limit,
-    /// seconds are merged and samples given up; at the limit, what has waited longest, and each loss is counted
+    /// Maximum size of the data that the collector hasn't stored yet, at least 16MiB. Towards the limit, seconds are
+    /// merged and samples given up; at the limit, the oldest data are given up, and each loss is counted
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub spool_limit: Bytes,
     /// A local directory for data that are not on a target, e.g. the other end of copies
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
-    /// The IP address where other agents reach this one [default: as the collector sees it]
+    /// The IP address where other agents reach this one [default: the address that the collector sees]
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
     /// Another daemon to watch: its process name, or name=N with comm=, cmdline=, cgroup=, unit= or instance-option=,
@@ -418,7 +418,7 @@ pub struct AgentArguments {
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,
-    /// Write the raw start of every worker to this file: to hold the reported skew against
+    /// Write the raw start of every worker to this file: a reference for the reported skew
     #[arg(long, hide = true, value_name = "FILE")]
     pub start_log: Option<PathBuf>,
 }

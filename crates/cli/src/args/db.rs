@@ -18,12 +18,12 @@ pub enum DbCommand {
         after_help = "Example:\n  benchmesh db backup /backup/benchmesh.db --db benchmesh.db"
     )]
     Backup(BackupArguments),
-    /// Take in all runs of another database, with its agents, hosts and samples; no collector may have either open
+    /// Merge all runs of another database, with its agents, hosts and samples; no collector may have either open
     #[command(
         after_help = "Example:\n  benchmesh db merge lab2.db --db benchmesh.db\n\nA run that both have is refused, and nothing is changed."
     )]
     Merge(MergeArguments),
-    /// Take out an ended run with everything that is its own; no collector may have the file open
+    /// Remove an ended run with everything that belongs only to it; no collector may have the file open
     #[command(after_help = "Example:\n  benchmesh db delete 12 --db benchmesh.db")]
     Delete(DeleteArguments),
     /// Merge or delete rows of seconds of old runs now, while the collector runs
@@ -96,7 +96,7 @@ pub enum ExportFormat {
     Csv,
     /// A JSON object per line
     Jsonl,
-    /// Refused, with a word on what to use instead
+    /// Refused, with a hint at the right command
     #[value(hide = true)]
     Parquet,
 }
@@ -127,7 +127,7 @@ pub struct DbFile {
 
 #[derive(Debug, Args)]
 pub struct BackupArguments {
-    /// The copy; it must not be there yet
+    /// The copy; it must not exist yet
     #[arg(value_name = "COPY", value_hint = ValueHint::FilePath)]
     pub copy: PathBuf,
     #[command(flatten)]
@@ -136,7 +136,7 @@ pub struct BackupArguments {
 
 #[derive(Debug, Args)]
 pub struct MergeArguments {
-    /// The database whose runs are taken in
+    /// The database to merge from
     #[arg(value_name = "OTHER", value_hint = ValueHint::FilePath)]
     pub other: PathBuf,
     #[command(flatten)]

@@ -78,10 +78,10 @@ pub struct ImportArguments {
     /// Its system [default: the target's name]
     #[arg(long, value_name = "NAME")]
     pub system: Option<String>,
-    /// Whose output it is [default: told from the text]
+    /// The tool that wrote the output [default: detected from the text]
     #[arg(long, value_enum)]
     pub tool: Option<ToolName>,
-    /// Which way dd, or `time cp`, moved the data: they do not say
+    /// Direction in which dd, or `time cp`, moved the data: their output does not contain it
     #[arg(long, value_enum, default_value = "write")]
     pub mode: Direction,
     #[command(flatten)]

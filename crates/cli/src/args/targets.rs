@@ -5,7 +5,7 @@ use benchmesh_model::targets::{KINDS, TargetKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::path::PathBuf;
 
-/// What they name.
+/// The targets named by these options.
 #[derive(Clone, Debug, Default)]
 pub struct TargetArguments(pub TargetNames);
 

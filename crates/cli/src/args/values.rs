@@ -130,8 +130,8 @@ pub fn max_size(text: &str) -> Result<MaxSize, String> {
     }
 }
 
-/// When a run begins, in microseconds since the Unix epoch: a time of day here (`02:00`, the next one), a date and a time, or
-/// a span from now (`8h`).
+/// When a run begins, in microseconds since the Unix epoch: a time of day here (`02:00`, the next one), a date and a
+/// time, or a span from now (`8h`).
 pub fn begin_at(text: &str) -> Result<i64, String> {
     let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
@@ -146,8 +146,8 @@ pub fn begin_at(text: &str) -> Result<i64, String> {
     }
 }
 
-/// An instant in microseconds since the Unix epoch: a date (`2026-11-21`), an instant in UTC (`2026-11-21T09:41:32Z`), or a
-/// span ago (`15m`).
+/// An instant in microseconds since the Unix epoch: a date (`2026-11-21`), an instant in UTC (`2026-11-21T09:41:32Z`),
+/// or a span ago (`15m`).
 pub fn instant(text: &str) -> Result<i64, String> {
     let wrong = || {
         "write a date, an instant such as 2026-11-21T09:41:32Z, or a span ago such as 15m"
@@ -168,7 +168,7 @@ pub fn instant(text: &str) -> Result<i64, String> {
     i64::try_from(since.as_micros()).map_err(|_| wrong())
 }
 
-/// The wall clock, which a user means by "five minutes ago"; mesh time was set from it.
+/// The wall clock, to which a user's "five minutes ago" refers; mesh time was set from it.
 #[expect(
     clippy::disallowed_methods,
     reason = "no collector is asked, so there is no mesh time at hand"

@@ -122,7 +122,7 @@ async fn next_config(reloads: &mut Reloads) -> AgentConfig {
             Err(error) => tracing::error!(
                 file = path,
                 error = failure::chain(&error),
-                "the configuration is wrong; the agent goes on with what it has read before"
+                "the configuration is wrong; the agent continues with the previous one"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! `benchmesh agent clean`: lists what crashed runs left on targets, and removes it after confirmation.
+//! `benchmesh agent clean`: lists leftovers of crashed runs on targets, and removes them after confirmation.
 
 use crate::args::daemons::CleanArguments;
 use crate::failure::{Outcome, wrong_usage};

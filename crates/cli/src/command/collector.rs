@@ -211,7 +211,7 @@ async fn list_tokens(arguments: TokenListArguments) -> anyhow::Result<Outcome> {
             "takes the place of",
             cells(|token| match (token.replace, token.replaces.as_str()) {
                 (false, _) => figures::NONE.to_owned(),
-                (true, "") => "whoever has the name".to_owned(),
+                (true, "") => "the holder of the name".to_owned(),
                 (true, name) => name.to_owned(),
             }),
         );

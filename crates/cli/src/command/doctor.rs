@@ -1,4 +1,4 @@
-//! `benchmesh doctor`: what this host offers an agent, and what prevents one from working.
+//! `benchmesh doctor`: checks whether this host can run an agent.
 
 use super::agent;
 use crate::args::ListFormat;
@@ -16,7 +16,7 @@ pub async fn doctor(arguments: DoctorArguments, insecure: bool) -> anyhow::Resul
     let config = agent::checked(arguments.agent, insecure)?;
     let looked = config.clone();
     let host = tokio::task::spawn_blocking(move || doctor::examine_host(&looked));
-    let mut findings = host.await.context("look at this host")?;
+    let mut findings = host.await.context("check this host")?;
     findings.extend(doctor::examine_collector(&config).await);
     match arguments.format {
         ListFormat::Table => output::result(&lines(&findings))?,

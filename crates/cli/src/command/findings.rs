@@ -1,4 +1,4 @@
-//! `benchmesh findings`: what stands out in a run, with the SQL that shows it.
+//! `benchmesh findings`: anomalies of a run, with the SQL that shows them.
 
 use super::report::from_file;
 use super::source::Asked;
@@ -25,7 +25,7 @@ pub async fn findings(arguments: FindingsArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What stands out first, then what was judged and does not.
+/// The anomalies first, then the judged kinds without one.
 fn text(report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {

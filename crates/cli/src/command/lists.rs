@@ -42,7 +42,7 @@ async fn forget(arguments: ForgetArguments) -> anyhow::Result<Outcome> {
         .await
         .map_err(CallError::into_error)?;
     output::print_notice(&format!(
-        "agent {} is no longer listed; what it measured stays",
+        "agent {} is no longer listed; its data stay",
         arguments.name
     ));
     Ok(Outcome::Done)

@@ -64,7 +64,7 @@ pub async fn quickstart(arguments: QuickstartArguments) -> anyhow::Result<Outcom
     let sealed = database.seal().await;
     let last = measured.with_context(|| {
         format!(
-            "the run was not seen to its end; what it measured is in {}",
+            "the run was not followed to its end; its data are in {}",
             database.path().display()
         )
     })?;

@@ -184,7 +184,7 @@ fn waiting(wanted: &RunRequest, there: &[&str], waited: Duration) -> String {
     let agents = usize::try_from(wanted.agents).unwrap_or(usize::MAX);
     if agents <= there.len() {
         return format!(
-            "waiting for the agents' answers for {}: they look at the targets",
+            "waiting for the agents' answers for {}: they survey the targets",
             figures::span(waited)
         );
     }
@@ -251,7 +251,7 @@ mod tests {
         );
         assert_eq!(
             after(12, &["a", "b", "c"]),
-            "waiting for the agents' answers for 12 s: they look at the targets"
+            "waiting for the agents' answers for 12 s: they survey the targets"
         );
     }
 }

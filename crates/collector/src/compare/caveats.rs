@@ -1,4 +1,4 @@
-//! What happened to a side in the time that is compared: its flags, what it lost, and the events of its steps.
+//! Caveats of a side within the compared time: its flags, its losses, and the events of its steps.
 
 use super::cell::{self, Cell};
 use super::model::{FigureName, Side};
@@ -7,11 +7,11 @@ use crate::results::{Flag, FlagRow, VerdictEffect};
 use std::collections::BTreeSet;
 
 /// Events of one side that are named; the rest is counted.
-const EVENTS_SAID: usize = 2;
+const MAX_EVENTS_LISTED: usize = 2;
 /// Characters of an event's message.
 const MESSAGE: usize = 90;
 
-/// The repeats that count: those that took part whole, where there are any; else all.
+/// The repeats to compare: the complete ones if there are any, otherwise all.
 pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
     let has_rate = |cell: &&Cell| cell.value(FigureName::Ops).is_some();
     let whole: Vec<Cell> = group
@@ -42,7 +42,8 @@ fn is_lost(cell: &Cell) -> bool {
     cell.partial || cell.flags.iter().any(says_so)
 }
 
-/// Both sides' repeats with their rates per client, where one of them has lost clients and that says all.
+/// Both sides' repeats with their rates per client. `None` if no side has lost clients, or if a flag makes the rates
+/// incomparable altogether.
 pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>)> {
     let mut both = a.iter().chain(b);
     let is_partial = both.clone().any(is_lost);
@@ -55,7 +56,7 @@ pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>
     Some((cell::per_client(a)?, cell::per_client(b)?))
 }
 
-/// Why rates of these repeats, which sum over clients, are not held against another side's.
+/// The reason why the total rates of these repeats cannot be compared with another side's.
 pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
     let lost = cells.iter().any(is_lost);
     lost.then(|| {
@@ -66,7 +67,7 @@ pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
     })
 }
 
-/// Repeats that are left out, events, and flags that weaken a verdict: those of both sides said once.
+/// Excluded repeats, events, and flags that weaken a verdict; a caveat of both sides appears once.
 pub(super) fn caveats(
     pair: &Pair,
     kept_a: usize,
@@ -123,16 +124,16 @@ fn weakening(group: &Group) -> Vec<&'static str> {
 
 /// `while cephfs ran: ceph-fuse on e2 has ended`.
 fn events(group: &Group, side: &Side) -> Option<String> {
-    let mut said: Vec<&str> = Vec::new();
+    let mut distinct: Vec<&str> = Vec::new();
     let all = group.repeats.iter().flat_map(|cell| &cell.events);
     let mut count = 0;
     for event in all {
         count += 1;
-        if !said.contains(&event.as_str()) {
-            said.push(event);
+        if !distinct.contains(&event.as_str()) {
+            distinct.push(event);
         }
     }
-    if said.is_empty() {
+    if distinct.is_empty() {
         return None;
     }
     let short = |event: &&str| -> String {
@@ -141,7 +142,7 @@ fn events(group: &Group, side: &Side) -> Option<String> {
             None => (*event).to_owned(),
         }
     };
-    let mut parts: Vec<String> = said.iter().take(EVENTS_SAID).map(short).collect();
+    let mut parts: Vec<String> = distinct.iter().take(MAX_EVENTS_LISTED).map(short).collect();
     let more = count - parts.len();
     if more > 0 {
         parts.push(format!("{more} more"));

@@ -1,4 +1,4 @@
-//! A cell as it is compared: one operation of one step, told from others by its key.
+//! A cell of a comparison: one operation of one step, identified by its key.
 
 use super::model::FigureName;
 use crate::results::repeats;
@@ -11,10 +11,10 @@ const NS_PER_MS: f64 = 1e6;
 /// The error of CPU time per operation.
 const CPU_RESOLUTION: f64 = 1e-3;
 
-/// One operation of one step: what it came to.
+/// One operation of one step, with its results.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
-    /// The step that it is of.
+    /// The cell's step.
     pub step: i64,
     pub run: i64,
     pub repeat: i64,
@@ -22,9 +22,9 @@ pub(super) struct Cell {
     pub target: String,
     pub flags: Vec<String>,
     pub partial: bool,
-    /// Clients that its rate is of: all of them, or those that stayed to the end; 0: not known.
+    /// Clients that contribute to its rate: all of them, or those that stayed to the end; 0: unknown.
     pub rate_clients: i64,
-    /// What happened to the mesh and the storage while it ran, in words.
+    /// Events of the mesh and the storage while it ran, in words.
     pub events: Vec<String>,
     pub ops: i64,
     pub errors: i64,
@@ -39,7 +39,7 @@ pub(super) struct Cell {
     /// Of service and response times.
     pub histogram: Option<Arc<Histogram>>,
     pub response_histogram: Option<Arc<Histogram>>,
-    /// Of the storage's daemons, by name; on the operation of a step that there are most of.
+    /// CPU time of the storage's daemons, by name; stored with the step's most frequent operation.
     pub cpu_us_per_op: BTreeMap<String, f64>,
     pub series: Option<Arc<Series>>,
     /// The same seconds with the response times.
@@ -47,7 +47,7 @@ pub(super) struct Cell {
     pub imported: bool,
 }
 
-/// What a cell is, without its target and its repeat.
+/// Identity of a cell, without its target and its repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub phase: String,
@@ -63,7 +63,7 @@ pub(super) struct Key {
 }
 
 impl Cell {
-    /// `None`: it has no such figure that could be compared.
+    /// `None` if it has no comparable value of this figure.
     pub fn value(&self, figure: FigureName) -> Option<f64> {
         let value = match figure {
             FigureName::Ops => self.ops_per_s,
@@ -101,7 +101,7 @@ impl Cell {
     }
 }
 
-/// The rates of these repeats per client, each of the clients that it is of; `None`: it is not known of one of them.
+/// The rates of these repeats per contributing client; `None` if one of them is unknown.
 pub(super) fn per_client(cells: &[Cell]) -> Option<Vec<Cell>> {
     let of = |cell: &Cell| {
         let clients = crate::results::real(cell.rate_clients);
@@ -142,7 +142,7 @@ pub(super) fn merged(figure: FigureName, cells: &[Cell]) -> Option<f64> {
     }
 }
 
-/// The standard deviation of the repeats in percent of their mean; `None`: there is one.
+/// The standard deviation of the repeats in percent of their mean; `None` for a single repeat.
 pub(super) fn spread_percent(figure: FigureName, cells: &[Cell]) -> Option<f64> {
     let values: Vec<f64> = cells.iter().filter_map(|cell| cell.value(figure)).collect();
     if values.len() < 2 {

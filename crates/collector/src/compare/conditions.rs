@@ -7,10 +7,10 @@
 //! change    = ["+" | "-"] number "%" | number "x"
 //! ```
 //!
-//! A condition on a figure holds where B's figure lies beyond the change from A's and a difference is shown, corrected
-//! over all loads that have the figure: noise alone fulfils none. A verdict is that of the figure that a load is judged
-//! by; `costlier` is asked of the daemons' CPU. `not comparable` holds where a load has no verdict, or a cell is on one
-//! side only.
+//! A condition on a figure holds if B's figure exceeds the change from A's and the difference is significant, corrected
+//! over all loads that have the figure: noise alone fulfils none. A verdict is that of a load's primary figure;
+//! `costlier` is about the daemons' CPU. `not comparable` holds if a load has no verdict, or a cell is on one side
+//! only.
 
 use super::model::{Answer, FigureName, Row, Verdict};
 use super::sentences::{change, change_like, subject};
@@ -35,7 +35,7 @@ pub enum Beyond {
     Below,
 }
 
-/// Why a text is no condition.
+/// The error of a text that is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotACondition(String);
 
@@ -124,16 +124,16 @@ impl fmt::Display for Condition {
     }
 }
 
-/// What came of a condition.
+/// The result of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Where it holds, in words.
+    /// The rows in which it holds, in words.
     pub holds: Vec<String>,
-    /// No figure could be held against it: it says nothing either way.
+    /// No figure matched the condition: it has no result.
     pub is_untested: bool,
 }
 
-/// Holds an answer against a condition.
+/// Checks a condition on an answer.
 pub fn check(condition: &Condition, answer: &Answer) -> Outcome {
     let mut holds = Vec::new();
     let mut tested = false;

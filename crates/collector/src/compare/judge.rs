@@ -1,8 +1,8 @@
 //! From pairs of cells to rows with intervals and verdicts.
 //!
-//! Each load has one figure that is judged: its rate, or the response time's p99 where a plan paces the rate. Those
-//! verdicts are corrected together, and the interval beside a verdict is the one that it was made by. Other figures are
-//! listed with plain intervals.
+//! Each load has one primary figure: its rate, or the response time's p99 if a plan paces the rate. The verdicts on
+//! these are corrected together, and the interval beside a verdict is the one it is based on. Other figures are listed
+//! with plain intervals.
 
 use super::cell::Cell;
 use super::model::{
@@ -15,12 +15,12 @@ use benchmesh_analysis::correct::{Corrected, holm};
 use benchmesh_analysis::estimate::ALPHA;
 use benchmesh_analysis::{Layout, Noise};
 
-/// A difference that a plan should be able to show: where the interval is wider, the repeats are too few.
+/// The smallest difference that a plan should be able to show: if the interval is wider, there are too few repeats.
 const SHOWN_RATIO: f64 = 1.2;
 /// An interval that reaches further than this from its ratio, as a factor, is of no use to anyone.
 const WIDEST: f64 = 100.0;
 
-/// A side with what was loaded of it.
+/// A side with its loaded cells.
 pub(super) type Loaded = (Side, Vec<Cell>);
 
 /// Compares each pair of sides; the verdicts of all are corrected together.
@@ -43,7 +43,7 @@ pub(super) fn answer(sides: Vec<(Loaded, Loaded)>) -> Answer {
     }
 }
 
-/// Corrects the rows that belong together, and gives each its interval and verdict.
+/// Corrects the rows of one family, and gives each its interval and verdict.
 fn judge(comparisons: &mut [(Comparison, Vec<Judged>)], belongs: impl Fn(&Row) -> bool) {
     let all = comparisons.iter_mut().flat_map(|(_, rows)| rows);
     let mut family: Vec<&mut Judged> = all.filter(|one| belongs(&one.row)).collect();

@@ -1,7 +1,8 @@
 //! Reads the results of runs, and the seconds behind them, from a database.
 //!
-//! Of each step and operation it reads at most some thousand seconds: of a longer step evenly spread stretches of it, so
-//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole steps.
+//! For each step and operation it reads at most some thousand seconds: evenly spread stretches of a longer step, so
+//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole
+//! steps.
 
 mod cells;
 mod runs;
@@ -22,9 +23,9 @@ use std::path::Path;
 use tokio::task::spawn_blocking;
 
 /// Runs of one plan that a trend looks at, the newest.
-const MOST_RUNS: u32 = 500;
+const MAX_RUNS: u32 = 500;
 
-/// Why there is no comparison.
+/// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     #[error("there is no run {wanted:?} in this database; `benchmesh runs` lists them")]
@@ -81,7 +82,7 @@ impl CompareError {
     }
 }
 
-/// Compares what the request names, from an open database.
+/// Runs a comparison on an open database.
 pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, CompareError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     let loaded = load(&mut connection, request).await?;
@@ -97,7 +98,7 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, Comp
     judged(loaded?).await
 }
 
-/// What a request names, read and not yet judged.
+/// The data of a request, read and not yet judged.
 enum LoadedRequest {
     Sides(Vec<(Loaded, Loaded)>),
     Trend {
@@ -119,8 +120,8 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     Ok(answer.await?)
 }
 
-/// The targets of a run that has ended, each against the first, read and not yet judged. `None`: the run has fewer than
-/// two, or has not ended.
+/// The targets of a run that has ended, each paired with the first, read and not yet judged. `None` if the run has
+/// fewer than two, or has not ended.
 pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
 
 impl LoadedTargets {
@@ -166,7 +167,7 @@ async fn history(
     connection: &mut SqliteConnection,
     plan: &str,
 ) -> Result<LoadedRequest, CompareError> {
-    let found = runs::ended_runs(connection, plan, MOST_RUNS).await?;
+    let found = runs::ended_runs(connection, plan, MAX_RUNS).await?;
     if found.is_empty() {
         return Err(CompareError::TooFewRuns {
             plan: plan.to_owned(),
@@ -185,7 +186,7 @@ async fn history(
     })
 }
 
-/// Who is held against whom.
+/// The pairs of sides to compare.
 async fn sides(
     connection: &mut SqliteConnection,
     request: &Request,
@@ -246,7 +247,7 @@ fn side(label: String, runs: Vec<RunRef>) -> Side {
     }
 }
 
-/// Runs of one name are told apart by their ids.
+/// Runs of the same name are labelled by their ids.
 fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
     match a.name == b.name {
         true => (format!("run {}", a.id), format!("run {}", b.id)),
@@ -254,7 +255,7 @@ fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
     }
 }
 
-/// The sides of a comparison of the targets of one run. Fewer than two are refused.
+/// The sides of a comparison of the targets of one run. Fewer than two targets are an error.
 async fn by_target(
     connection: &mut SqliteConnection,
     run: RunRef,

@@ -1,30 +1,30 @@
-//! What is asked, and the answer as plain data: the document of `--format json`.
+//! Requests and answers of comparisons as plain data: the document of `--format json`.
 
 use crate::model::RunId;
 use benchmesh_analysis::Figure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// Changes whenever a field of the JSON document changes its meaning or goes away.
+/// Changes whenever a field of the JSON document changes its meaning or is removed.
 pub const COMPARISON_FORMAT: u32 = 2;
 
-/// What is to be compared. A run is named by its id, uid or name; `last` is the newest.
+/// The subject of a comparison. A run is named by its id, uid or name; `last` is the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Request {
-    /// The first is what the second is held against.
+    /// `a` is the reference for `b`.
     Runs { a: String, b: String },
-    /// The targets of one run: each against the first of the plan.
+    /// The targets of one run: each compared with the first of the plan.
     Targets { run: String },
-    /// The newest run of a plan against so many before it.
+    /// The newest run of a plan against this number of earlier ones.
     Last { plan: String, runs: u32 },
-    /// A run against those that were saved under a name.
+    /// A run against those saved under a name.
     Baseline { name: String, run: String },
-    /// All runs of a plan: where did a figure change?
+    /// The change points of all runs of a plan.
     Trend { plan: String },
 }
 
-/// Everything that `benchmesh compare` says.
+/// The complete answer of `benchmesh compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub format: u32,
@@ -33,7 +33,7 @@ pub struct Answer {
     pub trend: Option<Trend>,
 }
 
-/// Side B held against side A.
+/// Side B compared with side A.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub a: Side,
@@ -41,9 +41,9 @@ pub struct Comparison {
     /// The result in words, the most important first.
     pub sentences: Vec<String>,
     pub rows: Vec<Row>,
-    /// What one side has and the other has not, or has with other keys.
+    /// Cells that only one side has, or that have different keys on the other side.
     pub incomparable: Vec<Incomparable>,
-    /// What a reader must know of the comparison as a whole.
+    /// Notes on the comparison as a whole.
     pub notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct RunRef {
     pub name: String,
     pub state: String,
     pub created_us: i64,
-    /// The tool whose output it was made from.
+    /// The tool that wrote the imported output.
     pub imported_from: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct RunRef {
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
     Ops,
-    /// p99 of the response time: under a rate, from the instant at which an operation was due.
+    /// p99 of the response time: of a paced load, counted from the instant at which an operation was due.
     Response,
     Mean,
     P50,
@@ -117,7 +117,7 @@ impl FigureName {
         }
     }
 
-    /// What a shown change of it by this ratio means.
+    /// The verdict on a significant change by this ratio.
     pub(super) fn verdict(self, ratio: f64) -> Verdict {
         match (self, ratio > 1.0) {
             (Self::Ops, true) => Verdict::Faster,
@@ -133,17 +133,17 @@ impl FigureName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// B does more, or answers sooner.
+    /// B does more, or answers faster.
     Faster,
     Slower,
-    /// B takes less of the daemons' CPU for an operation.
+    /// B needs less CPU time of the daemons per operation.
     Cheaper,
     Costlier,
     NoDifferenceShown,
     /// The repeats are too few, or too far apart, to show a difference worth showing.
     TooFewRepeats,
     NotComparable,
-    /// A figure that is listed beside the one that is judged.
+    /// A secondary figure, without a verdict.
     NotJudged,
 }
 
@@ -181,29 +181,29 @@ pub struct Row {
     pub group: String,
     pub workload: String,
     pub mode: String,
-    /// Empty for the daemons' CPU: it is that of all operations of a step.
+    /// Empty for the daemons' CPU, which covers all operations of a step.
     pub op: String,
-    /// The keys that tell the cells of a phase apart.
+    /// The keys that distinguish the cells of a phase.
     pub cell: Map<String, Json>,
     pub figure: FigureName,
     pub unit: String,
     /// A rate per client, because a side has lost some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub per_client: bool,
-    /// The daemons whose CPU it is.
+    /// The daemons that used this CPU time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<String>,
     pub a: Value,
     pub b: Value,
-    /// B over A.
+    /// Ratio of B to A.
     pub ratio: f64,
-    /// Whether it is the figure of its load that has a verdict.
+    /// Whether it is the primary figure of its load, which has a verdict.
     pub judged: bool,
-    /// 95 % confidence interval of the ratio; of a judged figure corrected for the loads of the answer, as its verdict
-    /// is. `None`: it is not known, or wider than anything that it could be used for.
+    /// 95 % confidence interval of the ratio; that of a primary figure is corrected for the loads of the answer, like
+    /// its verdict. `None` if it is unknown, or too wide to be useful.
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// Chance of such a ratio where there is no difference.
+    /// Probability of such a ratio without a real difference.
     pub p: Option<f64>,
     /// The same, corrected for the same figure of all loads of the answer (Holm).
     pub p_corrected: Option<f64>,
@@ -212,7 +212,7 @@ pub struct Row {
     /// Hedges' g over repeats, or over the seconds of single runs.
     pub effect: Option<f64>,
     pub verdict: Verdict,
-    /// Why it has no verdict, or what would give it one.
+    /// The reason for a missing verdict, or the way to get one.
     pub why: Option<String>,
     /// Flags that weaken the verdict: `A is tool-bound, noisy`.
     pub caveats: Vec<String>,
@@ -225,19 +225,19 @@ pub struct Value {
     pub repeats: usize,
     /// Standard deviation of the repeats, in percent of their mean.
     pub spread_percent: Option<f64>,
-    /// The ids of the steps that it comes from.
+    /// The ids of its steps.
     #[serde(default)]
     pub steps: Vec<i64>,
 }
 
-/// A cell that is not compared.
+/// A cell that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incomparable {
     pub what: String,
     pub why: String,
 }
 
-/// All runs of a plan, and where the level of a figure changed.
+/// All runs of a plan, and the change points of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trend {
     pub plan: String,
@@ -248,7 +248,7 @@ pub struct Trend {
 /// The history of one figure of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrendRow {
-    /// Phase, mode, operation, target and what tells the cell from others.
+    /// Phase, mode, operation, target and the keys that distinguish the cell.
     pub what: String,
     pub figure: FigureName,
     pub unit: String,

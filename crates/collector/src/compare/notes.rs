@@ -25,7 +25,7 @@ pub(super) fn notes(
     };
     if by(Noise::Seconds) {
         notes.push(String::from(
-            "Where each side is one run, the interval comes from its own seconds and knows nothing of differences \
+            "Where each side is one run, the interval comes from its own seconds and does not include differences \
              between repeats or runs.",
         ));
     }
@@ -68,7 +68,7 @@ pub(super) fn notes(
     if !unknown.is_empty() {
         let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
         notes.push(format!(
-            "Only one side says anything of: {}.",
+            "Only one side has a value of: {}.",
             keys.join(", ")
         ));
     }

@@ -1,4 +1,4 @@
-//! Which cells of two sides belong together, and why the others do not.
+//! Pairs the cells of two sides, and gives the reason for each cell without a partner.
 
 use super::cell::{Cell, Key};
 use super::model::Incomparable;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub key: Key,
-    /// Empty where targets are what is compared.
+    /// Empty if the sides are targets.
     pub target: String,
     pub repeats: Vec<Cell>,
 }
@@ -21,9 +21,9 @@ pub(super) struct Group {
 pub(super) struct Pair {
     pub a: Group,
     pub b: Group,
-    /// What tells it from other cells of its phase.
+    /// The keys that distinguish it from other cells of its phase.
     pub cell: Map<String, Value>,
-    /// Keys that only one side knows, where a side was imported.
+    /// Keys that only one side has, if a side was imported.
     pub one_sided: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn pairs(a: Vec<Cell>, b: Vec<Cell>) -> (Vec<Pair>, Vec<Incomparable>
     let targets = |cells: &[Cell]| -> BTreeSet<String> {
         cells.iter().map(|cell| cell.target.clone()).collect()
     };
-    // One target on either side is what is compared, whatever its name; several are compared by name.
+    // A single target on each side is compared whatever its name; several are compared by name.
     let by_target = targets(&a).len() > 1 || targets(&b).len() > 1;
     let imported = a.iter().chain(&b).any(|cell| cell.imported);
     let left_a = grouped(a, by_target);
@@ -104,7 +104,7 @@ fn pair(a: Group, b: Group, one_sided: Vec<String>) -> Pair {
     }
 }
 
-/// Whether two cells, of which one was imported, are the same load as far as both sides know.
+/// Whether two cells, one of them imported, are the same load as far as both sides' keys show.
 fn is_same_load(a: &Group, b: &Group) -> bool {
     a.key.op == b.key.op
         && a.key.mode == b.key.mode

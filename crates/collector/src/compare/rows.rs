@@ -1,4 +1,4 @@
-//! The figures of pairs of cells, each with its contrast and what a reader must know of it, not yet judged.
+//! The figures of pairs of cells, each with its contrast and its caveats, not yet judged.
 
 use super::caveats::{self, without_lost};
 use super::cell::{Cell, merged, spread_percent};
@@ -8,13 +8,13 @@ use benchmesh_analysis::effect::effect_size;
 use benchmesh_analysis::{Contrast, Layout, Load, Repeat, contrasts};
 use std::collections::BTreeSet;
 
-/// A row and what it is judged by.
+/// A row and the data for its verdict.
 pub(super) struct Judged {
     pub row: Row,
     pub contrast: Option<Contrast>,
 }
 
-/// Both sides of a load without the repeats that did not take part whole, where others did.
+/// Both sides of a load without incomplete repeats, if there are complete ones.
 struct Sides {
     a: Vec<Cell>,
     b: Vec<Cell>,
@@ -100,7 +100,7 @@ fn load<'s>(
     })
 }
 
-/// Whether the figure is the one that the load is judged by: a rate that the plan paces is no result.
+/// Whether the figure is the load's primary one: a rate that the plan paces is not a result.
 fn is_primary(figure: FigureName, sides: &Sides) -> bool {
     match has(FigureName::Response, sides) {
         true => figure == FigureName::Response,
@@ -206,7 +206,7 @@ fn daemons(sides: &Sides) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// Why a load cannot be compared at all: a side of it has no rate in any repeat.
+/// The reason why a load cannot be compared: one side has no rate in any repeat.
 pub(super) fn no_rate(pair: &Pair, a: &Side, b: &Side) -> Option<Incomparable> {
     let key = &pair.a.key;
     let lacks = |group: &Group, side: &Side| {

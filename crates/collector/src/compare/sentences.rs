@@ -3,8 +3,8 @@
 use super::model::{Comparison, FigureName, Row, Verdict};
 use crate::figures;
 
-/// Cells of a phase, mode and operation that each have a sentence; of more there is one about all.
-const MOST_CELLS: usize = 3;
+/// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
+const MAX_CELLS: usize = 3;
 
 /// One sentence per cell, or per operation where there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
@@ -26,7 +26,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
         last = Some(place);
     }
     for cells in &loads {
-        match cells.len() > MOST_CELLS {
+        match cells.len() > MAX_CELLS {
             true => sentences.extend(of_many(comparison, cells)),
             false => sentences.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
         }
@@ -34,7 +34,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
-/// The place of a row's load and cell, which are made where there are none yet.
+/// The position of a row's load and cell, which are created if they do not exist yet.
 fn cell_of<'r>(loads: &mut Vec<Vec<Vec<&'r Row>>>, row: &'r Row) -> (usize, usize) {
     let first = |load: &Vec<Vec<&'r Row>>| load.first().and_then(|cell| cell.first().copied());
     let load = loads

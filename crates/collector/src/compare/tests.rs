@@ -230,7 +230,7 @@ fn an_imported_side_agrees_in_the_keys_that_both_know() {
     assert_eq!(answer.comparisons[0].rows.len(), 2);
     let notes = answer.comparisons[0].notes.join(" ");
     assert!(
-        notes.contains("Only one side says anything of: ioengine."),
+        notes.contains("Only one side has a value of: ioengine."),
         "{notes}"
     );
     let answer = compared(vec![imported], vec![cell("64k", 100.0, 2)]);

@@ -1,4 +1,4 @@
-//! Which rows of a table belong to what is exported.
+//! Selects the rows of a table that belong to an export.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,7 +12,7 @@ pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     names.collect()
 }
 
-/// The run that is meant by an id, a uid or a name, of which the newest.
+/// The run with this id, uid or name (the newest of that name).
 pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .query_row(
@@ -25,11 +25,11 @@ pub(super) fn find_run(connection: &Connection, wanted: &str) -> rusqlite::Resul
 }
 
 pub(super) enum Scope {
-    /// With the ids of all runs: a view costs little for one run, and much for all at once.
+    /// The ids of all runs, because a view is cheap for one run and expensive for all at once.
     All(Vec<i64>),
     Run {
         id: i64,
-        /// No end: it has not ended.
+        /// Without an end: it has not ended.
         from_us: i64,
         until_us: i64,
     },
@@ -55,8 +55,8 @@ impl Scope {
         )
     }
 
-    /// What to ask for the rows of a table: one query, or one per run. Ids stand in it as numbers, because SQLite pushes a
-    /// condition below a view's GROUP BY only where it compares with a constant.
+    /// The queries for the rows of a table: a single one, or one per run. Ids are literal numbers, because SQLite
+    /// pushes a condition below a view's GROUP BY only for a comparison with a constant.
     pub(super) fn queries(
         &self,
         connection: &Connection,
@@ -88,7 +88,7 @@ impl Scope {
     }
 }
 
-/// Which rows are a run's, by the first of these columns that the table has.
+/// The condition for a run's rows, by the first of these columns that the table has.
 fn of_run(table: &str, run: i64, has: &dyn Fn(&str) -> bool) -> String {
     let hosts = format!("(SELECT host_id FROM run_agents WHERE run_id = {run})");
     let agents = format!("(SELECT agent_id FROM run_agents WHERE run_id = {run})");

@@ -1,4 +1,4 @@
-//! CSV as RFC 4180 has it, and JSON lines. A blob is written in hexadecimal digits, NULL as nothing or `null`.
+//! CSV according to RFC 4180, and JSON lines. A blob is written in hexadecimal digits, NULL as nothing or `null`.
 
 use super::Format;
 use crate::report::csv_field;

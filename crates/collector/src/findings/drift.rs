@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 /// The probability of a false drift among all operations of the run.
 const ALPHA: f64 = 0.01;
 const INTERVAL: f64 = 0.05;
-/// The start of a step, which is in no series.
+/// Maximum length of a step's start, which is excluded from every series.
 const MAX_START_US: i64 = 10_000_000;
 
 /// One figure that may drift.
@@ -24,9 +24,9 @@ struct Drifting {
     name: &'static str,
     figure: &'static str,
     unit: &'static str,
-    /// The change over the step that matters.
+    /// Minimum relevant change over the step.
     least: f64,
-    /// What leaves the operation steady.
+    /// Maximum change of a steady operation.
     steady: f64,
     more_is_worse: bool,
 }
@@ -55,7 +55,7 @@ const POINTS_OF: &str = "
     WHERE i.ramp = 0
     GROUP BY p.key, i.group_name, i.op ORDER BY p.key";
 
-/// One figure of one operation of a step, by its natural logarithm over hours.
+/// One figure of one operation of a step: its natural logarithm over time in hours.
 #[derive(Debug)]
 struct Drift<'s> {
     step: &'s Step,

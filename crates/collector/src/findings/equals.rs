@@ -10,12 +10,12 @@ use benchmesh_analysis::equals::{LESS, MORE, Rule, since, unlike};
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// Steps from which daemons and clients are judged.
+/// Minimum duration of a step for judging daemons and clients.
 const MIN_DAEMONS_US: i64 = 30_000_000;
 const MIN_CLIENTS_US: i64 = 10_000_000;
 /// More than its peers, in percent of a CPU, that matters.
 const MIN_CPU_PERCENT: f64 = 20.0;
-/// Points at which is looked since when.
+/// Number of points for finding the beginning.
 const POINTS: usize = 60;
 /// Peers that are read for it.
 const MAX_PEERS: usize = 40;
@@ -35,7 +35,7 @@ const CLIENTS: &str = "
     WHERE t.step_id = ?1 AND t.state = 'done' AND x.ops_per_s > 0
     ORDER BY 3, 4, 1";
 
-/// What daemons had used at an instant, by the last sample before.
+/// CPU time of daemons at an instant, by the last sample before it.
 const CPU_AT: &str = "
     SELECT p.key, (SELECT x.cpu_user_us + x.cpu_system_us FROM daemon_samples AS x
                    WHERE x.daemon_id = ?2 AND x.at_us <= p.value ORDER BY x.at_us DESC LIMIT 1)
@@ -44,14 +44,14 @@ const CPU_AT: &str = "
 /// As [`DAEMONS`] reads it: a daemon and its CPU time, in percent of a CPU.
 type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64);
 
-/// One that was unlike the others, over the steps that have it.
+/// A subject unlike the others, over its steps.
 #[derive(Clone, Debug)]
 struct Unlike<W> {
     who: W,
-    /// Steps in which it was judged, and in which it was unlike the others.
+    /// Number of steps in which it was judged, and in which it was unlike the others.
     judged: usize,
     times: usize,
-    /// Where it was furthest from them: place of the step, own value, median of the others, how many they were.
+    /// The largest deviation: index of the step, own value, median and number of the others.
     worst: Option<(usize, f64, f64, usize)>,
 }
 
@@ -142,7 +142,7 @@ async fn daemons(
     Ok(found)
 }
 
-/// Since when in a step a daemon was unlike those of its name.
+/// The instant within a step from which a daemon was unlike those of its name.
 async fn began(
     connection: &mut SqliteConnection,
     step: &Step,

@@ -1,7 +1,7 @@
 //! Stores the findings of runs that have ended.
 //!
-//! A run without stored findings is one whose findings are to be computed: those of late data, of a merge and of an older
-//! version are made in the same way as those of a run that has just ended.
+//! A run without stored findings is due for computation. Late data delete the findings of a run, and merged runs and
+//! those of an older version have none: they take the same path as a run that has just ended.
 
 use super::{FindingsError, of_run};
 use crate::model::RunId;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often is looked for runs without findings.
+/// Interval between two checks for runs without findings.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the findings of a run are not stored.
@@ -22,7 +22,7 @@ enum KeepError {
     Store(#[from] StoreError),
 }
 
-/// Computes and stores what is missing, the newest run first, until it is cancelled.
+/// Computes and stores missing findings, the newest run first, until it is cancelled.
 pub async fn keep(store: Store, closing: CancellationToken) {
     let mut failed: HashSet<RunId> = HashSet::new();
     loop {
@@ -52,7 +52,7 @@ pub async fn keep(store: Store, closing: CancellationToken) {
 }
 
 async fn keep_of(store: &Store, run: RunId) -> Result<(), KeepError> {
-    // Late data wait, so that findings are never stored that are older than the figures.
+    // Late data wait meanwhile, so that the stored findings are never older than the figures.
     let _claims = store.claim_steps(run).await?;
     let mut connection = store
         .reader()

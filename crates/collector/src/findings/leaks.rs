@@ -26,12 +26,12 @@ struct Leaking {
     /// The column of `daemon_samples`.
     column: &'static str,
     name: &'static str,
-    /// Growth over the run that matters.
+    /// Minimum relevant growth over the run.
     least: f64,
     is_bytes: bool,
 }
 
-/// In the order of the columns that [`SAMPLES`] reads.
+/// In the order of the columns of [`SAMPLES`].
 const FIGURES: [Leaking; 3] = [
     Leaking {
         column: "rss_bytes",
@@ -79,7 +79,7 @@ const MEMORY: &str =
     "SELECT memory_available_bytes FROM host_samples WHERE host_id = ? AND at_us <= ?
     ORDER BY at_us DESC LIMIT 1";
 
-/// A daemon, and when it was born, or seen first.
+/// A daemon, and the time of its birth or of its first sample.
 type Candidate = (Daemon, i64);
 /// The place of a window, and the three figures.
 type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
@@ -87,7 +87,7 @@ type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
 /// As [`DAEMONS`] reads it.
 type CandidateRow = (i64, String, Option<String>, i64, i64, String, i64);
 
-/// The point of each window, and the load that it is of.
+/// The point of each window, and its load.
 struct Schedule {
     windows: Vec<Window>,
     loads: Vec<usize>,
@@ -132,7 +132,7 @@ fn schedule(steps: &[Step]) -> Option<Schedule> {
     Some(schedule)
 }
 
-/// Which daemon and figure a series is of.
+/// The daemon and the figure of a series.
 type Subject = (usize, usize);
 
 pub(super) async fn find(
@@ -254,7 +254,7 @@ async fn series(
     Ok((subjects, series))
 }
 
-/// Numbers the loads of a series from 0, in the order in which they come.
+/// Numbers the loads of a series from 0, in the order of their first appearance.
 fn number_loads(points: &mut [Point]) {
     let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
     for point in points {
@@ -345,7 +345,7 @@ fn leak(
     }
 }
 
-/// How many daemons do not leak, and of which that is not sure. `None`: all leak, or the figure was not sampled.
+/// Numbers of daemons that do not leak and that are undecided. `None`: all leak, or the figure was not sampled.
 fn summary(
     figure: &Leaking,
     judged: &[(&Daemon, &Growth)],

@@ -11,7 +11,7 @@ use sqlx::SqliteConnection;
 
 /// Seconds of outages that are read of one group.
 const MAX_SECONDS: i64 = 100_000;
-/// After the longest gap, in which the load may recover.
+/// Time after the longest gap for the load to recover.
 const AFTER_US: i64 = 30_000_000;
 /// A gap of this length is an error.
 const LONG_US: i64 = 10_000_000;
@@ -60,7 +60,7 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Of each group the median rate, over all its operations.
+/// The median rate of each group, over all its operations.
 async fn usual_rates(
     connection: &mut SqliteConnection,
     step: &Step,
@@ -149,7 +149,7 @@ async fn of_group(
     Ok(Some(gone.finding(step)))
 }
 
-/// What is known of the outages of a group.
+/// The outages of a group.
 struct Gone<'g> {
     group: &'g str,
     rate: f64,

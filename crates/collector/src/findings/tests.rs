@@ -52,7 +52,7 @@ fn of_kind<'f>(found: &'f [Finding], kind: &str) -> Vec<&'f Finding> {
         .collect()
 }
 
-/// Nothing of what the generator plants: neither seconds without an operation nor a daemon that grows.
+/// Without planted anomalies: neither seconds without an operation nor a daemon that grows.
 const CLEAN: &str = "
     UPDATE daemon_samples SET rss_bytes = 300 * 1048576 + (at_us / 1000000 * 7919 % 1000) * 1000;
     UPDATE step_intervals SET ops = 700 + at_us / 1000000 * 7919 % 50 WHERE ops = 0;";

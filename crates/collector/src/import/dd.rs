@@ -17,12 +17,9 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
             // The counts of records read come first and are replaced by those written.
             records = Some((number, counted));
         } else if let Some((bytes, seconds)) = copied(line) {
-            let (_, records) = records.take().ok_or_else(|| {
-                at(
-                    number,
-                    "no line with the records that were written stands before this one",
-                )
-            })?;
+            let (_, records) = records
+                .take()
+                .ok_or_else(|| at(number, "no line with the written records before this one"))?;
             let step = step(&records, bytes, seconds, &hints.mode);
             steps.push(ImportedStep {
                 at_us: begun_us,

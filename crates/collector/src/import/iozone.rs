@@ -182,9 +182,7 @@ impl Reader {
                 false => ends.get(place + 2).and_then(|end| self.column_at(*end)),
             };
             let Some(test) = column.and_then(|column| COLUMNS.get(column)) else {
-                return Err(format!(
-                    "{figure:?} stands under no column of iozone's table"
-                ));
+                return Err(format!("{figure:?} is under no column of iozone's table"));
             };
             let figure: f64 = figure
                 .parse()
@@ -225,7 +223,7 @@ impl Reader {
             .ok_or_else(|| format!("{who:?} is no test of iozone that is known"))?;
         let (size, record) = self
             .each
-            .ok_or("no line that begins with \"Each process\" stands before this one")?;
+            .ok_or("no line that begins with \"Each process\" before this one")?;
         self.push(*test, size, record, count, figure)
     }
 

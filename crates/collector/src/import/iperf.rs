@@ -1,4 +1,4 @@
-//! `iperf3 --json`: a step per log, with its seconds. TCP logs contain what was sent and received, UDP also loss and
+//! `iperf3 --json`: a step per log, with its seconds. TCP logs contain sent and received bytes, UDP logs also loss and
 //! jitter.
 
 use super::{ImportError, ImportedLog, ImportedOp, ImportedSecond, ImportedStep, at, json, nanos};

@@ -226,7 +226,7 @@ fn figures_of_a_real_bonnie_are_those_of_its_csv_line() {
     let directory = TempDir::new().unwrap();
     let place = directory.path().to_str().unwrap();
     let mut arguments = vec!["-d", place, "-s", "16", "-r", "8", "-n", "1", "-m", "host"];
-    // It refuses to run as root unless told to, and only root can select another user.
+    // It refuses to run as root unless an option allows it, and only root can select another user.
     if std::fs::metadata(place).unwrap().uid() == 0 {
         arguments.extend(["-u", "root"]);
     }

@@ -35,7 +35,7 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
         } else {
             let step = steps
                 .last_mut()
-                .ok_or_else(|| at(number + 1, format!("no line `real` stands before `{what}`")))?;
+                .ok_or_else(|| at(number + 1, format!("no line `real` before `{what}`")))?;
             step.params
                 .insert(format!("{what}_s"), Value::from(seconds));
         }

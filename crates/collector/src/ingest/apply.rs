@@ -1,18 +1,18 @@
-//! What happens to batches inside the writer's transaction.
+//! Handles batches inside the writer's transaction.
 //!
 //! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool.
-//! Rows of tasks, runs and steps that are not its agent's here are taken out of it. Then the others are stored. Samples
-//! of daemons, by far the most, are gathered from the whole group and inserted in the order of their key. Those of
+//! Rows of tasks, runs and steps that do not belong to its agent here are removed. Then the others are stored. Samples
+//! of daemons, by far the most, are collected from the whole group and inserted in the order of their key. Samples of
 //! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
 //! and the batch has results of loads too.
 //!
-//! A batch may wait for its transaction; its intervals are shown to those who look as soon as it has come.
+//! A batch may wait for its transaction; live views get its intervals on arrival.
 
 use super::batch::{AgentEvent, Batch, DaemonSample};
 use super::cache::{Caches, Mark};
 use super::feed::{Feed, LiveInterval};
-use super::lasting::{LeftOut, MOST_ROWS};
-use super::pending::{PendingBatch, Verdict};
+use super::lasting::{LeftOut, MAX_ROWS};
+use super::pending::{Admission, PendingBatch};
 use super::receipt::IngestError;
 use super::reserve::{self, Reserve};
 use super::source::Source;
@@ -26,17 +26,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// How far `daemons.last_seen_us` may lag behind the newest sample.
-const SEEN_EVERY_US: i64 = 60_000_000;
+const SEEN_INTERVAL_US: i64 = 60_000_000;
 
-/// The writer's side of the ingest.
+/// The ingest within the writer.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     caches: Caches,
     live: Feed,
     reserve: Arc<Reserve>,
-    /// Of each agent the last batch whose intervals were shown: its spool and sequence.
+    /// Per agent, the last batch that was sent to the live views: its spool and sequence.
     shown: HashMap<AgentId, (String, u64)>,
-    /// Whether this transaction brought data of steps that had ended.
+    /// Whether this transaction stored data of steps that had ended.
     late: bool,
 }
 
@@ -77,7 +77,7 @@ impl Ingest {
         }
         self.store_daemon_samples(connection, batches)?;
         self.store_positions(connection, batches)?;
-        self.late |= tasks::note_late(connection, &steps)?;
+        self.late |= tasks::mark_results_stale(connection, &steps)?;
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Ingest {
         }
     }
 
-    /// Whether `show` has anything to do for batches that have just come.
+    /// Whether `show` has work for batches that have just arrived.
     pub(crate) fn is_to_show(&self, batches: &[PendingBatch]) -> bool {
         if !batches.is_empty() {
             self.live.arrived();
@@ -120,8 +120,8 @@ impl Ingest {
         self.live.is_followed() && batches.iter().any(has_intervals)
     }
 
-    /// Publishes the intervals of batches that have just come: those of their agent's own tasks, and of a batch that is
-    /// sent again only once.
+    /// Publishes the intervals of batches that have just arrived: only those of their agent's own tasks, and only once
+    /// for a batch that is sent again.
     pub(crate) fn show(
         &mut self,
         connection: &Connection,
@@ -163,10 +163,10 @@ impl Ingest {
         &mut self,
         connection: &Connection,
         pending: &mut PendingBatch,
-    ) -> Result<Result<Verdict, IngestError>, StoreError> {
+    ) -> Result<Result<Admission, IngestError>, StoreError> {
         let last = self.position(connection, pending)?;
         match verdict(&pending.batch, last) {
-            Ok(Verdict::Fresh) => {}
+            Ok(Admission::Fresh) => {}
             other => return Ok(other),
         }
         pending.unknown.take_out(
@@ -175,7 +175,7 @@ impl Ingest {
             pending.source.agent,
             &mut pending.batch,
         )?;
-        Ok(Ok(Verdict::Fresh))
+        Ok(Ok(Admission::Fresh))
     }
 
     fn position(
@@ -230,7 +230,7 @@ impl Ingest {
         for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
             devices::name_child(connection, source, parent)?;
         }
-        self.late |= tasks::note_late_losses(connection, source.agent, &batch.losses)?;
+        self.late |= tasks::mark_stale_by_losses(connection, source.agent, &batch.losses)?;
         let mut ids = Vec::with_capacity(batch.daemon_samples.len());
         for sample in &batch.daemon_samples {
             let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;
@@ -249,7 +249,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// An event for what of the agent is not stored.
+    /// Records an event for the agent's rows that were left out.
     fn record_left_out(
         &mut self,
         connection: &Connection,
@@ -270,7 +270,8 @@ impl Ingest {
                 "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or not described): they were left out"
             ),
             (..) => format!(
-                "agent `{name}` reports more than {MOST_ROWS} new daemons, disks and interfaces within an hour: {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
+                "agent `{name}` reports more than {MAX_ROWS} new daemons, disks and interfaces within an hour: \
+                {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
             ),
         };
         tracing::warn!("{message}");
@@ -319,7 +320,7 @@ impl Ingest {
             Some((at.min(oldest), at.max(newest)))
         });
         if let Some(ends) = ends {
-            self.late |= tasks::note_late_samples(connection, ends)?;
+            self.late |= tasks::mark_stale_by_samples(connection, ends)?;
         }
         if rows.is_empty() {
             return Ok(());
@@ -330,7 +331,7 @@ impl Ingest {
         for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
             if let Some((daemon, newest)) = of_one.last() {
                 let stored = self.caches.last_seen.get(daemon).copied();
-                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_EVERY_US) {
+                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_INTERVAL_US) {
                     devices::daemon_seen(&mut self.caches, connection, *daemon, newest.at)?;
                 }
             }
@@ -355,7 +356,7 @@ impl Ingest {
                 )
             })
             .collect();
-        // The last of each spool stands first, and is the one that stays.
+        // Sorted descending, so that the last position of each spool comes first and is kept.
         moved.sort_unstable_by(|a, b| b.cmp(a));
         moved.dedup_by_key(|(agent, spool, _)| (*agent, *spool));
         tables::SPOOLS
@@ -365,13 +366,13 @@ impl Ingest {
 }
 
 /// Whether `batch` is the next after `last`, a repeat, or neither.
-fn verdict(batch: &Batch, last: u64) -> Result<Verdict, IngestError> {
+fn verdict(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
     if batch.sequence <= last {
-        return Ok(Verdict::Repeat);
+        return Ok(Admission::Repeat);
     }
     let expected = last + 1;
     if batch.first_sequence == expected {
-        return Ok(Verdict::Fresh);
+        return Ok(Admission::Fresh);
     }
     if batch.first_sequence > expected {
         return Err(IngestError::Hole {

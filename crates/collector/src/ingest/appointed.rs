@@ -1,5 +1,5 @@
-//! Rows of a host and of its interfaces are of the agent that was appointed to sample them at their time. Those of
-//! others are taken out of a batch and counted.
+//! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at their time.
+//! Others are removed from a batch and counted.
 
 use super::batch::{AgentEvent, Batch};
 use crate::model::MeshMicros;
@@ -11,7 +11,7 @@ const TOLERANCE_US: i64 = 2_000_000;
 /// When an agent was appointed to sample a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Appointed {
-    /// The place is its own: it changes what is known of it, too.
+    /// The agent is the place's own agent, so its rows also update the description of the place.
     pub is_own: bool,
     /// From when until when, in their order.
     pub spans: Vec<(MeshMicros, MeshMicros)>,
@@ -28,7 +28,7 @@ impl Appointed {
 }
 
 impl Batch {
-    /// Takes out what its agent was not appointed to; how many rows that were.
+    /// Removes rows that the agent was not appointed to sample; returns their number.
     pub(crate) fn take_out_of_others(&mut self, host: &Appointed, interfaces: &Appointed) -> usize {
         let before = self.rows();
         self.daemons.retain(|row| host.holds(row.at));

@@ -1,7 +1,7 @@
 //! A batch as checked types, with units in the names.
 //!
-//! `wire` converts what an agent sent, or names the field that is wrong. Nothing here knows the database; whether a
-//! task or a daemon exists is checked later.
+//! `wire` converts an agent's message, or names the field that is wrong. This module does not use the database; the
+//! existence of a task or a daemon is checked later.
 
 mod wire;
 
@@ -29,7 +29,7 @@ pub struct Batch {
     pub task_ends: Vec<TaskEnd>,
     /// The latest instant in it.
     pub newest_us: i64,
-    /// Its agent stands in for the sampler of its host since then: what is older there is not its to change.
+    /// Since this instant the agent stands in for the sampler of its host; it must not change older rows there.
     pub stands_in_since: Option<MeshMicros>,
 }
 
@@ -65,7 +65,7 @@ impl Batch {
 #[derive(Clone, Debug)]
 pub struct OpInterval {
     pub task: TaskId,
-    /// Of the task's run; empty: its agent did not tell it.
+    /// The uid of the task's run; empty if the agent did not send it.
     pub run_uid: String,
     pub at: MeshMicros,
     pub span_us: i64,
@@ -81,7 +81,7 @@ pub struct OpInterval {
     pub response: Option<Blob>,
 }
 
-/// A process on the agent's host: a pid alone is used again, together with its start it is not.
+/// A process on the agent's host. A pid is reused, but together with its start it is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub pid: i32,
@@ -97,9 +97,9 @@ pub struct DaemonSeen {
     pub cmdline: String,
     pub at: MeshMicros,
     pub ended: bool,
-    /// `None`: its agent does not know.
+    /// `None` if the agent does not know it.
     pub born: Option<MeshMicros>,
-    /// It only started a daemon of its name and instance, which went into the background.
+    /// It only started a daemon of its name and instance in the background.
     pub is_parent: bool,
 }
 
@@ -125,7 +125,7 @@ pub struct HostSample {
 pub struct DiskSample {
     pub at: MeshMicros,
     pub disk: String,
-    /// It stands on other disks of the host.
+    /// It is built on other disks of the host.
     pub stacked: bool,
     pub figures: DiskFigures,
 }
@@ -151,7 +151,7 @@ pub struct ClockOffset {
 #[derive(Clone, Debug)]
 pub struct AgentEvent {
     pub at: MeshMicros,
-    /// Of the run that it is about; empty: of none, or its agent did not tell it.
+    /// The uid of the run that the event is about; empty if it is about none, or the agent did not send it.
     pub run_uid: String,
     pub run: Option<RunId>,
     pub step: Option<StepId>,
@@ -174,7 +174,7 @@ pub struct Loss {
 #[derive(Clone, Debug)]
 pub struct TaskEnd {
     pub task: TaskId,
-    /// Of the task's run; empty: its agent did not tell it.
+    /// The uid of the task's run; empty if the agent did not send it.
     pub run_uid: String,
     pub state: TaskState,
     pub workers: u32,

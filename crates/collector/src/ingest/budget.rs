@@ -1,9 +1,9 @@
-//! What each agent may have stored within an hour, by table: the one list of these limits, which docs/operations.md
-//! shows.
+//! Limits of the data that each agent may store within an hour, by table: the one list of these limits, which
+//! docs/operations.md shows.
 //!
-//! By the agents' names, which their certificates hold. An agent that sends less saves up to [`HOURS_SAVED`] for the
-//! spool that it brings after a time without contact. Counted when a batch comes in: how its rows are dated plays no
-//! part. Whoever sends more is turned away for an hour. Pure but for the clock, which is given.
+//! Agents are identified by the names in their certificates. An agent that sends less saves up to [`HOURS_SAVED`] for
+//! the spool that it delivers after a time without contact. Batches are counted on arrival, whatever the dates of their
+//! rows. An agent that exceeds a limit is turned away for an hour. Pure: the clock is a parameter.
 
 use super::batch::Batch;
 use benchmesh_workloads::histogram::Blob;
@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Of a full spool of 256 MiB no table takes more than one hour's worth: this is enough for larger ones.
+/// A full spool of 256 MiB needs at most one hour's budget of any table: this is enough for larger spools.
 const HOURS_SAVED: u64 = 3;
-/// Accounts beyond are looked through for idle ones.
+/// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
 /// Of one table, within an hour.
@@ -31,7 +31,7 @@ pub(crate) struct Cost {
     bytes: u64,
 }
 
-/// Where no column is a text or a histogram.
+/// The cost of a table without a text or a histogram.
 const NO_TEXT: u64 = 0;
 
 static LIMITS: [Limit; 10] = [
@@ -124,7 +124,7 @@ static LIMITS: [Limit; 10] = [
 /// Of a batch, for each table.
 pub(crate) type Costs = [Cost; LIMITS.len()];
 
-/// What a batch takes of its agent's budget.
+/// The cost of a batch, to be taken from its agent's budget.
 pub(crate) fn costs(batch: &Batch) -> Costs {
     LIMITS.each_ref().map(|limit| (limit.cost)(batch))
 }
@@ -147,7 +147,7 @@ fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// An agent that has sent more than anybody may.
+/// An agent that has exceeded a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the agent `{name}` has sent more than {limit} {unit} for `{table}` within an hour, which no sound agent does: it is taken again in {minutes} min"
@@ -166,7 +166,7 @@ struct Account {
     left: Costs,
     /// Up to when `left` was raised.
     raised: Instant,
-    /// The table, the unit and the limit, and until when nothing is taken.
+    /// The table, the unit and the limit, and the end of the ban.
     barred: Option<(&'static str, &'static str, u64, Instant)>,
 }
 
@@ -174,17 +174,17 @@ struct Account {
 #[derive(Debug, Default)]
 pub(crate) struct Budget(HashMap<String, Account>);
 
-/// Why a batch is not taken.
+/// The reason why a batch is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is the one that is too much.
+    /// This batch exceeds the limit.
     Begins(Flood),
     /// One before it was.
     GoesOn(Flood),
 }
 
 impl Budget {
-    /// Takes what a batch costs.
+    /// Takes the cost of a batch.
     pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), Refusal> {
         self.check(name, now).map_err(Refusal::GoesOn)?;
         if !self.0.contains_key(name) {
@@ -220,7 +220,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Whether anything is taken of an agent.
+    /// Whether batches of an agent are accepted.
     pub fn check(&self, name: &str, now: Instant) -> Result<(), Flood> {
         let Some((table, unit, limit, until)) = self.0.get(name).and_then(|it| it.barred) else {
             return Ok(());
@@ -272,7 +272,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What a batch with these rows costs, each with a text of so many bytes.
+    /// The cost of a batch with these rows, each with a text of `bytes` bytes.
     fn of(table: &str, rows: u64, bytes: u64) -> Costs {
         assert!(LIMITS.iter().any(|limit| limit.table == table), "{table}");
         LIMITS.each_ref().map(|limit| match limit.table == table {
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// A row of a sample takes some 50 bytes of a spool, of which there are 256 MiB.
+    /// A sampled row takes some 50 bytes of a spool of at most 256 MiB.
     #[test]
     fn a_full_spool_is_no_flood() {
         let now = Instant::now();

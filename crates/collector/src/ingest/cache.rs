@@ -1,6 +1,7 @@
-//! Write-through caches of what ingest looks up for each batch: spool positions, tasks, daemons, devices.
+//! Write-through caches for the lookups of each batch: spool positions, tasks, daemons, devices.
 //!
-//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled back.
+//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled
+//! back.
 
 use super::batch::Process;
 use super::lasting::LastingRows;
@@ -9,16 +10,16 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Entries of one kind before it is emptied at a commit; daemons and tasks come and go for months.
+/// Maximum entries of one kind; above it, the cache is emptied at a commit. Daemons and tasks change over months.
 const KEPT: usize = 1 << 17;
 
-/// A task, as far as its rows need it.
+/// The properties of a task that its rows need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskFacts {
     pub agent: AgentId,
     pub run_uid: Arc<str>,
     pub step: StepId,
-    /// As the registry calls it; `None`: this version does not have it.
+    /// The name in the registry; `None` if this version does not have the workload.
     pub workload: Option<&'static str>,
 }
 
@@ -77,10 +78,10 @@ pub(crate) struct Caches {
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
     /// `last_seen_us` as the table has it.
     pub last_seen: WriteThroughCache<DaemonId, i64>,
-    /// With what is stored of whether it stands on others.
+    /// The row's id, and whether the disk is stored as built on others.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
-    /// What each agent may still add to the tables of these.
+    /// The number of rows that each agent may still add to the tables of these.
     pub lasting: LastingRows,
 }
 

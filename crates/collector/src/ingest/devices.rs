@@ -1,7 +1,7 @@
 //! The rows that samples refer to: tasks, daemons, disks, interfaces, by the names that agents use for them.
 //!
-//! Each is looked up in the cache first and in the table on a miss. Daemons, disks and interfaces that are new are
-//! added as far as the agent has room for them.
+//! Each is looked up in the cache first and in the table on a miss. New daemons, disks and interfaces are added while
+//! the agent has room for them.
 
 use super::batch::{DaemonSeen, Process};
 use super::cache::{Caches, TaskFacts};
@@ -32,7 +32,7 @@ fn may_add(
     Ok(caches.lasting.take(&name, Instant::now()))
 }
 
-/// A task's agent, run and step; `None` when there is no such task.
+/// A task's agent, run and step; `None` if the task does not exist.
 pub(super) fn task(
     caches: &mut Caches,
     connection: &Connection,
@@ -79,7 +79,7 @@ pub(super) fn records(workload: &str, op: &str) -> bool {
         .any(|known| known.as_str() == op)
 }
 
-/// `None`: there is no such run.
+/// `None` if the run does not exist.
 pub(super) fn run_uid(connection: &Connection, run: RunId) -> Result<Option<String>, StoreError> {
     const FIND: &str = "SELECT uid FROM runs WHERE id = ?";
     find(connection, "look for a run", FIND, [run.0], |row| {
@@ -95,7 +95,7 @@ pub(super) fn run_of_uid(connection: &Connection, uid: &str) -> Result<Option<Ru
     })
 }
 
-/// The uid of the run that a step is of; `None`: there is no such step.
+/// The uid of a step's run; `None` if the step does not exist.
 pub(super) fn run_of_step(
     connection: &Connection,
     step: StepId,
@@ -127,7 +127,7 @@ pub(super) fn takes_part(
     Ok(found.is_some())
 }
 
-/// The daemon that a process on a host is; `None` when it was never described.
+/// The daemon for a process on a host; `None` if it was never described.
 pub(super) fn daemon(
     caches: &mut Caches,
     connection: &Connection,
@@ -152,8 +152,8 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Makes a daemon where there is room for it, or updates its description: some set their name late. An agent that
-/// stands in for the host's sampler says no more of daemons from before than that they have ended.
+/// Inserts a daemon if there is room for it, or updates its description, because some set their name late. For a daemon
+/// from before its time, an agent that stands in for the host's sampler can only report the end.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,
@@ -232,8 +232,9 @@ pub(super) fn describe_daemon(
 /// 10 ms.
 const BIRTH_TICKS_US: i64 = 20_000;
 
-/// A start was reported with the process that was seen first: where that only put the daemon into the background, the
-/// event names the daemon instead. Daemons and events of the parent's batch have to be stored before.
+/// A start was reported with the first process that was seen. If that process only started the daemon in the
+/// background, the event is changed to name the daemon. Daemons and events of the parent's batch have to be stored
+/// before.
 pub(super) fn name_child(
     connection: &Connection,
     source: &Source,
@@ -280,7 +281,7 @@ pub(super) fn daemon_seen(
     Ok(())
 }
 
-/// `None`: it is left out.
+/// `None` if it is left out.
 pub(super) fn disk(
     caches: &mut Caches,
     connection: &Connection,
@@ -305,7 +306,7 @@ pub(super) fn disk(
         Some((id, _)) => {
             execute(
                 connection,
-                "note what a disk stands on",
+                "store the disks beneath a disk",
                 "UPDATE disks SET stacked = ? WHERE id = ?",
                 (stacked, id),
             )?;
@@ -330,7 +331,7 @@ pub(super) fn disk(
     Ok(Some(id))
 }
 
-/// `None`: it is left out.
+/// `None` if it is left out.
 pub(super) fn interface(
     caches: &mut Caches,
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! Notifications of what has come and of what was committed, for live views and for those who wait for a batch.
+//! Notifications of received and committed batches, for live views and for callers that wait for a batch.
 //!
 //! Delivery is best effort: a receiver that lags loses intervals and reads the database instead.
 
@@ -25,11 +25,11 @@ pub struct LiveInterval {
     pub span_us: i64,
     pub ops: i64,
     pub bytes: i64,
-    /// The service times; `None`: there was no viewer when it came.
+    /// The service times; `None` if there was no viewer at its arrival.
     pub service: Option<Blob>,
 }
 
-/// Publishes rows as they come, and commits; cheap to clone.
+/// Publishes arriving rows, and commits; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Feed {
     intervals: broadcast::Sender<Arc<[LiveInterval]>>,
@@ -70,18 +70,18 @@ impl Feed {
         &self.samples
     }
 
-    /// The intervals of each batch as it comes, which its commit follows. Bounded: a receiver that lags loses the oldest.
+    /// The intervals of each arriving batch, before its commit. Bounded: a receiver that lags loses the oldest.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<[LiveInterval]>> {
         self.intervals.subscribe()
     }
 
-    /// Latencies are published for as long as there is a viewer.
+    /// Latencies are published while there is a viewer.
     pub fn viewer(&self) -> Viewer {
         self.viewers.fetch_add(1, Ordering::Relaxed);
         Viewer(Arc::clone(&self.viewers))
     }
 
-    /// Changes with every batch that has come: `Store::flush` commits it.
+    /// Changes with every arriving batch: `Store::flush` commits it.
     pub(crate) fn arrivals(&self) -> watch::Receiver<u64> {
         self.arrivals.subscribe()
     }
@@ -95,7 +95,7 @@ impl Feed {
         self.commits.subscribe()
     }
 
-    /// Changes with every commit that brought data of a step that had ended.
+    /// Changes with every commit that stored data of a step that had ended.
     pub(crate) fn late_data(&self) -> watch::Receiver<u64> {
         self.late.subscribe()
     }
@@ -104,12 +104,12 @@ impl Feed {
         self.late.send_modify(|late| *late += 1);
     }
 
-    /// Whether anybody takes intervals.
+    /// Whether there is a receiver of intervals.
     pub(crate) fn is_followed(&self) -> bool {
         self.intervals.receiver_count() > 0
     }
 
-    /// Whether anybody looks at latencies.
+    /// Whether there is a viewer of latencies.
     pub(crate) fn has_viewers(&self) -> bool {
         self.viewers.load(Ordering::Relaxed) > 0
     }
@@ -117,7 +117,7 @@ impl Feed {
     /// Publishes the intervals of one batch.
     pub(crate) fn publish(&self, intervals: Arc<[LiveInterval]>) {
         if !intervals.is_empty() {
-            // The last receiver may just have gone.
+            // The last receiver may just have been dropped.
             drop(self.intervals.send(intervals));
         }
     }

@@ -1,26 +1,27 @@
-//! Rows that stay for as long as the database: each new daemon, disk or interface is one. How many an agent may add.
+//! Limits for rows that stay as long as the database: every new daemon, disk or interface adds one.
 //!
-//! By the agents' names, which their certificates hold: a uid is made in a moment. Pure but for the clock, which is given.
-//! What was taken or left out in a transaction that is rolled back is undone, as the transaction is attempted again.
+//! Agents are identified by the names in their certificates, because a new uid costs nothing. Pure: the clock is a
+//! parameter. Changes made in a transaction that is rolled back are undone, because the transaction is attempted again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of daemons; a server that
+/// Number of rows that an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of
+/// daemons; a server that forks for each client adds some thousands an hour.
 /// forks for each client adds some thousands an hour.
-pub(super) const MOST_ROWS: u32 = 65_536;
+pub(super) const MAX_ROWS: u32 = 65_536;
 const REFILL: Duration = Duration::from_secs(3600);
-/// At most one event per agent in this time.
+/// Minimum time between two events of one agent.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
-/// Accounts beyond are looked through for idle ones.
+/// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
 /// Of an agent, since the event before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. A device is not remembered, and
-    /// each of its samples counts.
+    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. Left-out devices are not
+    /// stored, so each of their samples counts.
     pub rows: u64,
     /// Samples of daemons that are not in the table.
     pub samples: u64,
@@ -38,16 +39,16 @@ struct Account {
 #[derive(Debug, Default)]
 pub(super) struct LastingRows {
     accounts: HashMap<Arc<str>, Account>,
-    /// Each change of this transaction: whose account, and what it was.
+    /// The accounts that this transaction has changed, each with its former state.
     before: Vec<(Arc<str>, Account)>,
     is_anything_left_out: bool,
 }
 
 impl LastingRows {
-    /// Room for one row more; `false`: it has to be left out, which is counted.
+    /// Takes room for one more row; `false` if there is none: the row has to be left out and is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
         let account = self.change(name, now);
-        if account.spent >= MOST_ROWS {
+        if account.spent >= MAX_ROWS {
             account.left_out.rows = account.left_out.rows.saturating_add(1);
             self.is_anything_left_out = true;
             return false;
@@ -69,7 +70,7 @@ impl LastingRows {
         self.is_anything_left_out
     }
 
-    /// What was left out since the last event, if there is anything and it is time for an event.
+    /// The rows left out since the last event, if there are any and an event is due.
     pub fn take_left_out(&mut self, name: &str, now: Instant) -> Option<LeftOut> {
         let Account {
             left_out,
@@ -110,7 +111,7 @@ impl LastingRows {
         }
     }
 
-    /// The account, refilled, after it is remembered as it was.
+    /// The account, refilled, after its former state is saved.
     fn change(&mut self, name: &str, now: Instant) -> &mut Account {
         let name = match self.accounts.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
@@ -129,7 +130,7 @@ impl LastingRows {
 }
 
 impl Account {
-    /// `false`: a new one would say the same.
+    /// Whether it differs from a new account.
     fn is_in_use(&self, now: Instant) -> bool {
         let has_event = |last| now.duration_since(last) < EVENT_INTERVAL;
         self.spent > 0
@@ -139,7 +140,7 @@ impl Account {
 
     fn refill(&mut self, now: Instant) {
         let passed = now.duration_since(self.refilled).as_millis();
-        let rows = passed * u128::from(MOST_ROWS) / REFILL.as_millis();
+        let rows = passed * u128::from(MAX_ROWS) / REFILL.as_millis();
         if rows > 0 {
             let rows = u32::try_from(rows).unwrap_or(u32::MAX);
             self.spent = self.spent.saturating_sub(rows);
@@ -161,18 +162,18 @@ mod tests {
     #[test]
     fn an_agent_adds_so_many_at_once_and_again_within_an_hour() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS + 10, start), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS + 10, start), MAX_ROWS);
         assert_eq!(taken(&mut rows, "b", 10, start), 10);
         assert_eq!(rows.take_left_out("b", start), None);
         let later = start + REFILL / 2;
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, later), MOST_ROWS / 2);
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, later + REFILL), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, later), MAX_ROWS / 2);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, later + REFILL), MAX_ROWS);
     }
 
     #[test]
     fn one_event_a_minute() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        taken(&mut rows, "a", MOST_ROWS, start);
+        taken(&mut rows, "a", MAX_ROWS, start);
         assert_eq!(rows.take_left_out("a", start), None);
         taken(&mut rows, "a", 7, start);
         rows.leave_out_samples("a", 2, start);
@@ -200,16 +201,16 @@ mod tests {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
         for _ in 0..5 {
             let mark = rows.mark();
-            assert!((0..MOST_ROWS).all(|_| rows.take("a", start)));
+            assert!((0..MAX_ROWS).all(|_| rows.take("a", start)));
             rows.undo_to(mark);
         }
-        assert_eq!(taken(&mut rows, "a", MOST_ROWS, start), MOST_ROWS);
+        assert_eq!(taken(&mut rows, "a", MAX_ROWS, start), MAX_ROWS);
     }
 
     #[test]
     fn a_rolled_back_transaction_counts_nothing_and_records_no_event() {
         let (mut rows, start) = (LastingRows::default(), Instant::now());
-        taken(&mut rows, "a", MOST_ROWS, start);
+        taken(&mut rows, "a", MAX_ROWS, start);
         let expected = Some(LeftOut {
             rows: 1,
             samples: 3,

@@ -8,7 +8,7 @@ use crate::model::{AgentId, DaemonId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Rows that come so late were not sent when they were measured.
+/// Rows this late were not sent when they were measured.
 const BACKLOG_US: i64 = 10_000_000;
 
 /// A batch that waits for its turn and then for its commit.
@@ -16,14 +16,14 @@ const BACKLOG_US: i64 = 10_000_000;
 pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
-    pub(super) verdict: Result<Verdict, IngestError>,
-    /// What was taken out of the batch.
+    pub(super) verdict: Result<Admission, IngestError>,
+    /// Rows that were taken out of the batch.
     pub(super) unknown: UnknownRows,
-    /// Samples that were taken out because the database's disk is almost full.
+    /// Samples that were removed because the database's disk is almost full.
     pub(super) withheld: Vec<Loss>,
-    /// Of each daemon sample, once the batch is admitted; `None`: it is left out.
+    /// The daemon of each sample, once the batch is admitted; `None` if the sample is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
-    /// From a spool that is drained: the agent sends nothing newer before these are acknowledged.
+    /// From a spool that is being drained: the agent sends nothing newer before these are acknowledged.
     is_backlog: bool,
     done: oneshot::Sender<Result<Stored, IngestError>>,
     _permit: OwnedSemaphorePermit,
@@ -31,7 +31,7 @@ pub(crate) struct PendingBatch {
 
 /// The result of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     Waiting,
     Fresh,
     Repeat,
@@ -47,7 +47,7 @@ impl PendingBatch {
         Self {
             source,
             batch,
-            verdict: Ok(Verdict::Waiting),
+            verdict: Ok(Admission::Waiting),
             unknown: UnknownRows::default(),
             withheld: Vec::new(),
             daemon_ids: Vec::new(),
@@ -57,7 +57,7 @@ impl PendingBatch {
         }
     }
 
-    /// Its rows are older than `now_us`, by more than they take to come.
+    /// Marks it as backlog if its rows are older than `now_us` by more than the usual delay.
     pub(crate) fn at(mut self, now_us: i64) -> Self {
         self.is_backlog = self.batch.newest_us < now_us.saturating_sub(BACKLOG_US);
         self
@@ -71,7 +71,7 @@ impl PendingBatch {
         &self.source
     }
 
-    /// Whether its commit may come later: it has samples or intervals of now, and nothing that decides.
+    /// Whether its commit may be delayed: it has only current samples or intervals, and no row that decides anything.
     pub(crate) fn may_wait(&self) -> bool {
         let batch = &self.batch;
         let decides =
@@ -93,11 +93,11 @@ impl PendingBatch {
 
     pub(crate) fn answer(self) {
         let answer = match self.verdict {
-            Ok(Verdict::Fresh | Verdict::Repeat) => Ok(Stored {
+            Ok(Admission::Fresh | Admission::Repeat) => Ok(Stored {
                 spool_id: self.batch.spool_id,
                 sequence: self.batch.sequence,
             }),
-            Ok(Verdict::Waiting) => Err(IngestError::Closed),
+            Ok(Admission::Waiting) => Err(IngestError::Closed),
             Err(error) => Err(error),
         };
         // The session may have ended; the rows are stored all the same.
@@ -105,7 +105,7 @@ impl PendingBatch {
     }
 
     pub(super) fn is_fresh(&self) -> bool {
-        self.verdict == Ok(Verdict::Fresh)
+        self.verdict == Ok(Admission::Fresh)
     }
 
     pub(super) fn spool(&self) -> (AgentId, String) {

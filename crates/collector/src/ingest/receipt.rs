@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Why a batch was not stored. Nothing of it is in the database.
+/// The reason why a batch was not stored. No row of it is in the database.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IngestError {
     #[error(

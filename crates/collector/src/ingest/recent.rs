@@ -1,4 +1,4 @@
-//! The newest samples of hosts and daemons as they come, before they are committed: for those who look, never for results.
+//! The newest samples of hosts and daemons on arrival, before they are committed: for live views, never for results.
 //!
 //! Bounded: two seconds of each series, and a maximum of daemons per host.
 
@@ -12,11 +12,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A rate is over at least so long, so that a dense sample at a step's start makes no rate.
+/// Minimum time span of a rate, so that a dense sample at a step's start gives no rate.
 const MIN_SPAN_US: i64 = 1_500_000;
 /// Samples of one series within that time: at the shortest `--sample-period`, with room.
 const MAX_KEPT: usize = 32;
-/// A daemon that was not sampled for so long, by the time of its host's samples, is forgotten.
+/// A daemon without a sample for this long, by the time of its host's samples, is forgotten.
 const FORGOTTEN_US: i64 = 15_000_000;
 /// Of one host.
 const MAX_DAEMONS: usize = 4096;
@@ -100,7 +100,7 @@ impl<F> Default for Series<F> {
 }
 
 impl<F: Figures> Series<F> {
-    /// What is older than the newest, as from a spool that is drained, is passed over.
+    /// Ignores a sample that is older than the newest, as from a spool that is drained.
     fn add(&mut self, at_us: i64, figures: F) {
         if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
             return;

@@ -1,5 +1,5 @@
-//! Room on the database's disk that is kept for results: below it samples are left out and counted as lost, and no run
-//! is started; intervals and ends of tasks, events and states of runs are stored until the disk is full.
+//! Disk space reserved for results: below it samples are left out and counted as lost, and no run is started; intervals
+//! and ends of tasks, events and states of runs are stored until the disk is full.
 
 use super::batch::{Batch, Loss};
 use super::statements::execute;
@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Of the file system.
+/// The reserve is the file system's size divided by this.
 const PART: u64 = 20;
 const MAX_RESERVE_BYTES: u64 = 1 << 30;
-/// Losses of one kind that follow each other within this are one row.
+/// Consecutive losses of one kind within this time share a row.
 const SAME_LOSS_US: i64 = 60_000_000;
 
 /// The database's disk.
@@ -25,12 +25,12 @@ pub(crate) struct Reserve {
     was_low: AtomicBool,
 }
 
-/// Below it room is kept: a twentieth of the file system, 1 GiB at most.
+/// The reserve: a twentieth of the file system, at most 1 GiB.
 fn reserve_bytes(size_bytes: u64) -> u64 {
     (size_bytes / PART).min(MAX_RESERVE_BYTES)
 }
 
-/// Once it is low it stays so until a quarter more is free.
+/// Once space is low, it stays so until a quarter more is free.
 fn is_low(was_low: bool, free_bytes: u64, size_bytes: u64) -> bool {
     let reserve = reserve_bytes(size_bytes);
     free_bytes
@@ -54,7 +54,7 @@ impl Reserve {
         }
     }
 
-    /// Whether less is free than the reserve. A file system that does not tell is taken for one with room.
+    /// Whether less is free than the reserve. A file system that does not report its free space counts as not full.
     pub fn look(&self) -> bool {
         let was_low = self.is_low.load(Ordering::Relaxed);
         let is_low = rustix::fs::statvfs(&self.directory).is_ok_and(|fs| {
@@ -72,7 +72,7 @@ impl Reserve {
     }
 }
 
-/// Takes the samples out of a batch.
+/// Removes the samples from a batch.
 pub(super) fn withhold(batch: &mut Batch) -> Vec<Loss> {
     let daemons = std::mem::take(&mut batch.daemon_samples);
     let hosts = std::mem::take(&mut batch.host_samples);
@@ -102,7 +102,7 @@ fn lost(what: LossKind, instants: impl Iterator<Item = MeshMicros>) -> Option<Lo
     })
 }
 
-/// Counts what was withheld of an agent as lost.
+/// Counts an agent's withheld rows as lost.
 pub(super) fn record(
     connection: &Connection,
     agent: AgentId,

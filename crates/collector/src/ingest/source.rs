@@ -1,4 +1,4 @@
-//! Whose batches a publisher's are.
+//! The agent and host that a batch belongs to.
 
 use crate::model::{AgentId, HostId};
 
@@ -8,6 +8,6 @@ pub(crate) struct Source {
     pub agent: AgentId,
     pub host: HostId,
     pub net_namespace: String,
-    /// Batches that it sends ahead of their acknowledgement.
+    /// Number of batches that it sends ahead of their acknowledgement.
     pub window: usize,
 }

@@ -1,6 +1,6 @@
 //! The statements of ingest, run at once by the calling thread; each is prepared once per transaction.
 //!
-//! Rows of a table go in through one statement, stepped once per row.
+//! The rows of a table are inserted by one statement, stepped once per row.
 
 use crate::database::StoreError;
 use crate::results::real;
@@ -57,7 +57,7 @@ pub(crate) struct Table {
     columns: &'static [&'static str],
     /// Their columns follow the others.
     figures: &'static [Figure],
-    /// After VALUES: `ON CONFLICT (a) DO NOTHING`.
+    /// Text after VALUES: `ON CONFLICT (a) DO NOTHING`.
     tail: &'static str,
     doing: &'static str,
     /// Put together when first used.
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// The table of a kind of series, of which a sample that is there already stays.
+    /// The table of a kind of series. An existing sample is kept.
     pub(crate) const fn of_samples<F: Figures>(
         columns: &'static [&'static str],
         doing: &'static str,
@@ -141,8 +141,8 @@ impl Table {
     }
 }
 
-/// The values of one row, in the order of the statement's columns. The first that cannot be bound is remembered, and
-/// the row refused.
+/// The values of one row, in the order of the statement's columns. The first value that cannot be bound is kept as an
+/// error, and the row is refused.
 #[derive(Debug)]
 pub(crate) struct Values<'r, 'c> {
     statement: &'r mut Statement<'c>,

@@ -85,7 +85,7 @@ pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>
     row.add(event.run.map(|id| id.0));
     row.add(event.step.map(|id| id.0));
     row.add(agent.0);
-    // Of what an agent does the collector records events as well.
+    // The collector also records events about an agent's actions.
     row.add(match may_be_agents(&event.kind) {
         true => "agent",
         false => "collector",

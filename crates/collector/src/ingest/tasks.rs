@@ -1,4 +1,4 @@
-//! Rows of tasks: their intervals, merged where one exists, and how they ended.
+//! Rows of tasks: their intervals, merged with existing ones, and their ends.
 
 use super::batch::{Loss, OpInterval, TaskEnd};
 use super::statements::{Table, Values, execute, find};
@@ -47,11 +47,11 @@ const FIND: &str = "SELECT span_us, ops, bytes, undated_bytes, errors, in_flight
      response_saturated, response_histogram
  FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Replaces the row of this key, which was read and added to.
+/// Replaces the existing row of this key, which was read and added to.
 const REMOVE: &str =
     "DELETE FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Stores an interval; late parts of one that is there are added to it.
+/// Stores an interval; late parts are added to an existing one.
 pub(super) fn store_interval(
     connection: &Connection,
     interval: &OpInterval,
@@ -103,7 +103,7 @@ fn columns(interval: &OpInterval, row: &mut Values<'_, '_>) {
     distribution(row, interval.response.as_ref());
 }
 
-/// Seven columns: count, both sums, least and largest (NULL when nothing was recorded), saturated, histogram.
+/// Seven columns: count, both sums, minimum and maximum (NULL if nothing was recorded), saturated, histogram.
 fn distribution(row: &mut Values<'_, '_>, blob: Option<&Blob>) {
     let some = blob.filter(|blob| blob.count > 0);
     row.add(blob.map(|blob| column(blob.count)));
@@ -115,7 +115,7 @@ fn distribution(row: &mut Values<'_, '_>, blob: Option<&Blob>) {
     row.add(some.map(|blob| &blob.v2_deflate));
 }
 
-/// The seven columns from `first` on; `None` when nothing of that kind was recorded.
+/// Decodes the seven columns from `first` on; `None` if no distribution was recorded.
 fn distribution_of(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Blob>> {
     let Some(count) = row.get::<_, Option<i64>>(first)? else {
         return Ok(None);
@@ -137,7 +137,7 @@ fn distribution_of(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Blob>
     }))
 }
 
-/// Counts were checked where the batch came in; a sum of many that leaves the range stays at its end.
+/// Counts were checked when the batch arrived; a sum of many that exceeds the range is clamped.
 fn column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -181,8 +181,8 @@ fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
     Ok(sum.to_blob())
 }
 
-/// Keeps how a task ended, and its errors by operation and errno. One that its step has lost stays lost, unless it had
-/// done all of its work meanwhile.
+/// Stores the end of a task, and its errors by operation and errno. A task that its step has lost stays lost, unless it
+/// had completed all of its work.
 pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), StoreError> {
     execute(
         connection,
@@ -225,9 +225,9 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     Ok(())
 }
 
-/// Notes that steps which have ended got more data, so that their results are made again; says whether any had. Results of
-/// rows that are merged stay as they are, here and below.
-pub(super) fn note_late(
+/// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
+/// were any. Results of merged rows stay as they are, here and below.
+pub(super) fn mark_results_stale(
     connection: &Connection,
     steps: &BTreeSet<StepId>,
 ) -> Result<bool, StoreError> {
@@ -245,9 +245,9 @@ pub(super) fn note_late(
     Ok(late)
 }
 
-/// Notes that an agent has lost batches of the time of steps which have ended, so that their results are made again;
-/// says whether there were any.
-pub(super) fn note_late_losses(
+/// Marks steps that have ended and overlap batches that an agent has lost, so that their results are computed again;
+/// returns whether there were any.
+pub(super) fn mark_stale_by_losses(
     connection: &Connection,
     agent: AgentId,
     losses: &[Loss],
@@ -270,12 +270,12 @@ pub(super) fn note_late_losses(
     Ok(late)
 }
 
-/// Samples this long after a step's end still tell of its end.
+/// Samples up to this long after a step's end still matter for its end.
 const AFTER_US: i64 = 5_000_000;
 
-/// Notes that steps which have ended got samples of their time, so that what daemons used in them is reckoned again;
-/// says whether any had. What was imported happened elsewhere.
-pub(super) fn note_late_samples(
+/// Marks steps that have ended and received samples of their time, so that the daemons' usage is computed again;
+/// returns whether there were any. Imported steps are skipped: they ran elsewhere.
+pub(super) fn mark_stale_by_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),
 ) -> Result<bool, StoreError> {

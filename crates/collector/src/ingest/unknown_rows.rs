@@ -1,9 +1,9 @@
-//! Rows of tasks, runs and steps that are not this agent's here: of a run that was deleted, of another database, of
-//! another agent. They are left out and counted, and what came with them is stored.
+//! Rows of tasks, runs and steps that do not belong to the agent here: of a deleted run, another database, or another
+//! agent. They are left out and counted; the rest of the batch is stored.
 //!
-//! A task, a run or a step is found by its id, which belongs to one database. Where the agent tells the uid of the run,
-//! too, both must agree: a database that was put back from a copy can give ids a second time. An event that tells the
-//! uid alone is of the run that has it here, otherwise of none.
+//! A task, a run or a step is found by its id, which is unique only within one database. If the agent also sends the
+//! run's uid, both must match: a restored database can assign ids a second time. An event with a uid alone belongs to
+//! the run that has this uid here, otherwise to none.
 
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 
 const KIND: &str = "rows-left-out";
 /// Events of one agent; the rows of further runs are counted in one more.
-const MOST_RUNS: i64 = 64;
+const MAX_RUNS: i64 = 64;
 
-/// What was left out of a batch, by the uid of its run; empty: the agent told none.
+/// Rows left out of a batch, by the uid of their run; empty if the agent sent none.
 #[derive(Debug, Default)]
 pub(super) struct UnknownRows(BTreeMap<String, Counts>);
 
@@ -54,8 +54,8 @@ impl UnknownRows {
         self.0.entry(run_uid.to_owned()).or_default()
     }
 
-    /// Takes the rows out of `batch` that are not its agent's here. What was taken out before is kept: a transaction is
-    /// attempted again with what is left of the batch.
+    /// Removes the rows from `batch` that do not belong to its agent here. Rows removed earlier stay counted: a
+    /// transaction is attempted again with the rest of the batch.
     pub(super) fn take_out(
         &mut self,
         caches: &mut Caches,
@@ -93,7 +93,7 @@ impl UnknownRows {
         })
     }
 
-    /// Adds what was left out to the agent's event of each run.
+    /// Adds the removed rows to the agent's event of each run.
     pub(super) fn record(
         &self,
         connection: &Connection,
@@ -107,7 +107,7 @@ impl UnknownRows {
     }
 }
 
-/// Keeps the rows for which `keep` says so.
+/// Keeps the rows that satisfy `keep`.
 fn retain<T>(
     rows: &mut Vec<T>,
     mut keep: impl FnMut(&T) -> Result<bool, StoreError>,
@@ -123,12 +123,12 @@ fn retain<T>(
     outcome
 }
 
-/// An agent that does not tell a uid is believed.
+/// A missing uid matches every run.
 fn is_same(told: &str, stored: &str) -> bool {
     told.is_empty() || told == stored
 }
 
-/// Whether an interval is of a task of its agent, and of an operation that the task's workload has.
+/// Whether an interval belongs to a task of its agent, and its operation to the task's workload.
 pub(super) fn is_own_interval(
     caches: &mut Caches,
     connection: &Connection,
@@ -154,7 +154,7 @@ fn is_own(
     Ok(facts.is_some_and(|facts| facts.agent == agent && is_same(run_uid, &facts.run_uid)))
 }
 
-/// Whether the run and the step of an event are here, and the agent takes part in them.
+/// Whether the run and the step of an event exist here, and the agent takes part in them.
 fn is_known(
     connection: &Connection,
     agent: AgentId,
@@ -194,7 +194,7 @@ fn add_to_event(
             (agent.0, KIND),
             |row| row.get(0),
         )?;
-        if runs >= MOST_RUNS {
+        if runs >= MAX_RUNS {
             run_uid = "";
             there = recorded(connection, agent, run_uid)?;
         }
@@ -236,7 +236,7 @@ fn add_to_event(
         .map(drop)
 }
 
-/// The agent's event about a run, and what it counts.
+/// The agent's event about a run, and the counts in it.
 fn recorded(
     connection: &Connection,
     agent: AgentId,

@@ -1,7 +1,7 @@
-//! A report or a comparison as one HTML file that needs nothing else: its data, our style and our script, in one text.
+//! A report or a comparison as one self-contained HTML file with its data, our style and our script.
 //!
-//! What was named by plans, agents and hosts is data in a JSON block, never markup; the script shows it as text. A policy
-//! in the file lets no other script run and loads nothing from anywhere.
+//! Names from plans, agents and hosts are data in a JSON block, never markup; the script shows them as text. A content
+//! security policy in the file forbids other scripts and every request.
 
 use super::{Overlays, Pictures};
 use crate::compare::Answer;
@@ -14,7 +14,7 @@ const CHARTS: &str = include_str!("../web/assets/charts.js");
 const REPORT: &str = include_str!("../web/assets/report.js");
 const COMPARE: &str = include_str!("../web/assets/compare.js");
 
-/// What the script shows: the report's tables as text, and the pictures. The live page asks for the same.
+/// The document that the script shows: the report's tables as text, and the pictures. The live page requests the same.
 pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
     let tables = report::tables(report, Detail::All);
     json!({
@@ -74,10 +74,10 @@ pub fn comparison_html(answer: &Answer, overlays: &Overlays) -> String {
     file(&title, &document, &scripts, "BenchmeshCompare")
 }
 
-/// One text with its data, style and scripts. `shows`: the script's object whose `show` draws the document.
+/// The HTML with its data, style and scripts. `shows`: the script's object with the `show` function for the document.
 fn file(title: &str, document: &Value, scripts: &[&str], shows: &str) -> String {
     let nonce = Uuid::new_v4().simple();
-    // No `<` is left in the data, so that none of it can end the block that it stands in.
+    // Every `<` is escaped, so that no text in the data can end the block around it.
     let data = document.to_string().replace('<', "\\u003c");
     let (title, scripts) = (escaped(title), scripts.join("\n"));
     format!(

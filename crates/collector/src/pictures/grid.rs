@@ -1,5 +1,5 @@
 //! The tables of results that have a key to draw them over: block sizes, numbers of clients. Pure; `report::pivot` has
-//! chosen their rows and columns, and here stands only which of them make a picture.
+//! chosen their rows and columns, and this module selects the ones that make a picture.
 
 use super::short;
 use crate::report::{Cell, Measure, PhaseReport, Pivot, Report, StepReport, pivot};
@@ -7,9 +7,9 @@ use serde::Serialize;
 
 /// A plan with more of them is read in tables.
 const MAX_GRIDS: usize = 200;
-/// Keys whose values have no order: no axis.
+/// Keys with unordered values, which make no axis.
 const UNORDERED: [&str; 6] = ["mode", "op", "group", "target", "link", "cache"];
-/// Figures that a reader chooses from, beside what the table is about.
+/// Figures that a reader can choose beside the main one.
 const BESIDE: [Measure; 5] = [
     Measure::MibPerS,
     Measure::OpsPerS,
@@ -29,7 +29,7 @@ pub struct Grid {
     pub columns: Vec<String>,
     /// Which of the two is the axis of the lines.
     pub axis: Axis,
-    /// What the table is about first.
+    /// The main figure first.
     pub figures: Vec<GridFigure>,
     pub notes: Vec<String>,
     /// The most repeats of any cell.
@@ -48,7 +48,7 @@ pub enum Axis {
 pub struct GridFigure {
     /// With its unit.
     pub title: &'static str,
-    /// Of all repeats together, by row and column. `None`: the plan left that cell out, or it has no figure.
+    /// All repeats together, by row and column. `None` if the plan left the cell out, or it has no figure.
     pub values: Vec<Vec<Option<f64>>>,
 }
 

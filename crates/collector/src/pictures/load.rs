@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokio::runtime::Handle;
 
-/// Points over the whole run.
+/// Number of points over the whole run.
 const RUN_POINTS: i64 = 1200;
 /// Points of one step, and of all steps together.
 const STEP_POINTS: i64 = 240;
 const ALL_STEP_POINTS: i64 = 30_000;
 /// A step with fewer is better read in the table.
-const LEAST_STEP_POINTS: i64 = 20;
-/// Steps that have pictures of their own.
+const MIN_STEP_POINTS: i64 = 20;
+/// Maximum number of steps with pictures of their own.
 const MAX_STEPS: usize = 2000;
 const HEAT_COLUMNS: i64 = 240;
-/// Histograms that are decoded for the heat map, at some tens of microseconds each.
+/// Maximum number of histograms decoded for the heat map, at some tens of microseconds each.
 const HEAT_HISTOGRAMS: i64 = 8000;
 const MAX_EVENTS: i64 = 500;
 
@@ -64,7 +64,7 @@ pub enum PictureError {
     Thread(#[from] tokio::task::JoinError),
 }
 
-/// The pictures of a run whose report has been read.
+/// The pictures of a run, given its report.
 pub async fn load(path: &Path, report: Report) -> Result<Pictures, PictureError> {
     connected(path.to_owned(), move |connection| {
         pictures(connection, report)
@@ -239,7 +239,7 @@ pub(super) fn run_timeline(
     })
 }
 
-/// Operations that went on in the same second: their sums, and the latencies of the slowest.
+/// Combines operations of the same second: their sums, and the latencies of the slowest.
 fn join(sum: &mut Second, other: &Second) {
     sum.span_us = sum.span_us.max(other.span_us);
     sum.ops = sum.ops.saturating_add(other.ops);
@@ -282,7 +282,7 @@ fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlit
         order: Vec::new(),
     };
     let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
-    let step_points = (ALL_STEP_POINTS / count).clamp(LEAST_STEP_POINTS, STEP_POINTS);
+    let step_points = (ALL_STEP_POINTS / count).clamp(MIN_STEP_POINTS, STEP_POINTS);
     let mut statement = connection.prepare(SECONDS)?;
     let mut pictures = Vec::with_capacity(steps.len());
     for step in steps {
@@ -318,7 +318,7 @@ fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlit
     })
 }
 
-/// One of so many seconds is counted for the heat map.
+/// One of this number of seconds is counted for the heat map.
 fn heat_stride(connection: &Connection, steps: &[Step]) -> Result<i64, rusqlite::Error> {
     let mut statement = connection.prepare(STEP_COUNTS)?;
     let mut all = 0_i64;
@@ -333,12 +333,12 @@ struct Drawing {
     axis: Axis,
     heat: HeatMap,
     whole: BTreeMap<String, Points>,
-    /// Of the series, as they came.
+    /// Keys of the series, in the order of their first appearance.
     order: Vec<String>,
 }
 
 impl Drawing {
-    /// Takes in the seconds of a step. Its own series, where they are finer than those of the whole run.
+    /// Adds the seconds of a step. Returns its own series, if they are finer than those of the whole run.
     fn draw(
         &mut self,
         mut rows: rusqlite::Rows<'_>,
@@ -385,7 +385,7 @@ impl Drawing {
             .collect())
     }
 
-    /// The series of the whole run, in the order in which they came.
+    /// The series of the whole run, in the order of their first appearance.
     fn take_series(&mut self) -> Vec<Series> {
         self.order
             .iter()
@@ -403,7 +403,7 @@ fn series_name(target: &str, group: &str, op: &str) -> String {
     words.join(" ")
 }
 
-/// Warnings and errors, and what the report knows as marks, in the order of time.
+/// Warnings and errors, and the report's marks, in the order of time.
 fn marks(
     connection: &Connection,
     report: &Report,

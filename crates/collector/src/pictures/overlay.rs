@@ -25,20 +25,20 @@ const SECONDS: &str = "
 SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns FROM step_intervals
 WHERE step_id = ?1 AND op = ?2 AND coalesce(group_name, '') = ?3 ORDER BY at_us";
 
-/// What is drawn of a comparison.
+/// The drawn parts of a comparison.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Overlays {
     /// In the order of the answer's comparisons and rows.
     pub loads: Vec<Overlay>,
     pub loads_left_out: usize,
-    /// Where two runs are compared: all operations together, from the start of either run.
+    /// For a comparison of two runs: all operations together, from the start of each run.
     pub runs: Vec<Overlay>,
 }
 
 /// One load on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overlay {
-    /// The place of its comparison in the answer.
+    /// The index of its comparison in the answer.
     pub comparison: usize,
     pub title: String,
     pub bucket_s: f64,
@@ -49,7 +49,7 @@ pub struct Overlay {
 /// One repeat of one side.
 #[derive(Clone, Debug, Serialize)]
 pub struct OverlayLine {
-    /// Whether it is of side B.
+    /// Whether it belongs to side B.
     pub is_b: bool,
     /// The first of its side; further ones are drawn thinner.
     pub is_first: bool,
@@ -153,7 +153,7 @@ fn load(
     })
 }
 
-/// Two whole runs; a side of several runs, or one target of a run, is no whole run.
+/// Two whole runs; a side of several runs, or one target of a run, is not a whole run.
 fn runs(
     connection: &Connection,
     place: usize,

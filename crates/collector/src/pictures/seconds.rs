@@ -3,7 +3,7 @@
 use super::{Series, short};
 use crate::results::PERIOD_US;
 
-/// A sliver at the edge of a step has a rate that means nothing.
+/// Minimum span: a sliver at the edge of a step has a meaningless rate.
 const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// One second (or less) of one operation.
@@ -22,7 +22,7 @@ pub struct Second {
 /// How a span of time is cut into points.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// Where seconds count from.
+    /// Origin of the seconds.
     pub origin_us: i64,
     pub from_us: i64,
     pub bucket_us: i64,
@@ -72,7 +72,7 @@ pub fn real(value: i64) -> f64 {
     value as f64
 }
 
-/// One series while seconds come, in the order of time.
+/// One series during its construction, in the order of time.
 #[derive(Debug)]
 pub struct Points {
     axis: Axis,
@@ -141,7 +141,7 @@ impl Points {
         point.max_ns = point.max_ns.max(second.max_ns.unwrap_or(0));
     }
 
-    /// A sliver is drawn where there is nothing else.
+    /// A sliver is drawn only if there is nothing else.
     fn close(&mut self) {
         let Some(bucket) = self.bucket.take() else {
             return;

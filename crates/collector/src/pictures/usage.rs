@@ -1,4 +1,4 @@
-//! What daemons and hosts used, read at the edges of the points: the cost depends on the picture, not on the run.
+//! Usage of daemons and hosts, read at the edges of the points: the cost depends on the picture, not on the run.
 
 use super::{
     DaemonSeries, HostSeries,
@@ -8,7 +8,7 @@ use super::{
 use crate::results::usage::{MIN_SPAN_US, share_percent};
 use rusqlite::{Connection, Row, params};
 
-/// Edges per daemon or host; each is one look into an index.
+/// Edges per daemon or host; each is one lookup in an index.
 const EDGES: i64 = 400;
 const MAX_DAEMONS: usize = 40;
 const MAX_HOSTS: usize = 40;
@@ -49,16 +49,16 @@ impl Span {
         // Samples come once a second.
         let count = (length / 1_000_000).clamp(1, EDGES);
         let from_us = self.from_us;
-        // Up to the first edge nothing is known of what comes before it.
+        // Nothing before the first edge is known.
         (0..=count).map(move |edge| from_us.saturating_add(edge.saturating_mul(length) / count))
     }
 }
 
-/// One reading at an edge: its instant, and what was read.
+/// One reading at an edge: its instant and its values.
 type Reading = (i64, [i64; 3]);
 
-/// The readings at the edges, none so close to another that a share of that time would tell nothing; none from before
-/// the drawn time but the last.
+/// The readings at the edges. Readings that are too close together for a meaningful share are skipped; of those before
+/// the drawn time, only the last is kept.
 fn readings(
     connection: &Connection,
     sql: &str,

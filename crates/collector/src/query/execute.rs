@@ -1,7 +1,7 @@
 //! One query from its thread's side: open, guard, prepare, step, close.
 //!
-//! The thread belongs to the query alone. SQLite runs on it, so that its temporary files can be counted by thread, and
-//! a statement that holds it up for long holds up nobody else.
+//! Each query has a thread of its own. SQLite runs on it, so that its temporary files can be counted by thread, and a
+//! slow statement blocks no other query.
 
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-/// What a thread needs for its query.
-pub(super) struct Job {
+/// Input of a query's thread.
+pub(super) struct QueryJob {
     pub path: PathBuf,
     pub sql: String,
     pub limits: Limits,
@@ -28,7 +28,7 @@ pub(super) struct Job {
     pub rows_out: mpsc::Sender<Vec<Row>>,
 }
 
-impl Job {
+impl QueryJob {
     /// Answers the query. The file is closed when this returns.
     pub(super) fn run(self) -> Result<(), QueryError> {
         let mut file = self.runtime.block_on(ReadOnly::open(&self.path))?;
@@ -56,7 +56,7 @@ impl Job {
                 .and_then(|()| self.send_rows(&borrowed)),
             Err(error) => Err(classify(error, &limits)),
         };
-        // It holds a sender of the channel, whose end is the end of the rows.
+        // The handler holds a sender of the channel; the channel ends when the last sender is dropped.
         handle.remove_progress_handler();
         answered.map_err(|error| stop.error(&limits).unwrap_or(error))
     }
@@ -135,7 +135,7 @@ impl Batches {
         Ok(Receiver::Waits)
     }
 
-    /// A receiver that takes no rows holds a snapshot, which the WAL cannot be folded in past: its time runs on.
+    /// A slow receiver holds a snapshot, which blocks checkpoints of the WAL: its time continues.
     fn flush(&mut self) -> Result<Receiver, QueryError> {
         if self.batch.is_empty() {
             return Ok(Receiver::Waits);
@@ -156,7 +156,7 @@ impl Batches {
     }
 }
 
-/// Bytes of a value in a message, at least.
+/// Lower bound of a value's size in a message.
 fn size(value: &ValueRef<'_>) -> usize {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len() + 16,
@@ -174,7 +174,7 @@ fn copied(value: &ValueRef<'_>) -> Value {
     }
 }
 
-/// SQLite's own message for what is wrong with the statement itself, the whole chain for the rest.
+/// Maps an error of the statement itself to SQLite's own message, and any other error to its whole chain.
 fn classify(error: rusqlite::Error, limits: &Limits) -> QueryError {
     let (code, message) = match &error {
         rusqlite::Error::SqliteFailure(failure, message) => (failure.code, message.clone()),

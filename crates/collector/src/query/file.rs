@@ -1,7 +1,8 @@
-//! Opening a database file to read it, and leaving it as it was found.
+//! Opens a database file for reading, and leaves its directory unchanged.
 //!
-//! A reader of a WAL database makes `-wal` and `-shm` files beside it and cannot remove them, for want of write access.
-//! Where they weren't before, a writer's connection that changes nothing lets SQLite tidy up under its own locks.
+//! A reader of a WAL database creates `-wal` and `-shm` files beside it and cannot remove them, because it has no write
+//! access. If they did not exist before, a writer's connection that changes nothing lets SQLite remove them under its
+//! own locks.
 
 use super::QueryError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -10,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a reader waits for a lock that somebody else holds on the file.
+/// How long a reader waits for another process's lock on the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A read-only connection to an existing database.
@@ -18,7 +19,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ReadOnly {
     pub(crate) connection: SqliteConnection,
     path: PathBuf,
-    /// There was no `-wal` file: nobody had it open for writing.
+    /// There was no `-wal` file: no process had it open for writing.
     idle: bool,
 }
 
@@ -39,8 +40,8 @@ impl ReadOnly {
         let idle = !with_suffix(path, "-wal").exists();
         let connection = match connect(path, options(path)).await {
             Ok(connection) => connection,
-            // In a directory that cannot be written there is no room for the shared memory of a WAL database. When
-            // nobody writes it, it can be read without.
+            // A read-only directory has no room for the shared memory of a WAL database. Without a writer, the database
+            // can be read without it.
             Err(_) if idle && !directory_is_writable(path) => {
                 connect(path, options(path).immutable(true)).await?
             }
@@ -53,13 +54,13 @@ impl ReadOnly {
         })
     }
 
-    /// Closes it and leaves nothing beside the file that wasn't there.
+    /// Closes it and removes the files that it has created beside the database.
     pub(crate) async fn close(self) {
         if let Err(error) = self.connection.close().await {
             tracing::debug!(%error, "close a reader's connection");
         }
         if self.idle && with_suffix(&self.path, "-wal").exists() {
-            // Somebody who may not write the file leaves what SQLite has made.
+            // Without write access to the file, SQLite's files remain.
             let writer = async {
                 connect(&self.path, options(&self.path).read_only(false))
                     .await?
@@ -74,8 +75,8 @@ impl ReadOnly {
     }
 }
 
-/// Makes a database that nobody has open one single file, readable from a directory that cannot be written. A collector
-/// that opens it again takes it up as ever.
+/// Turns a database that no process has open into one single file, readable from a read-only directory. A collector
+/// that opens it later continues normally.
 pub async fn seal(path: &Path) -> Result<(), QueryError> {
     let options = options(path)
         .read_only(false)
@@ -98,7 +99,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// SQLite opens lazily: only a first read tells whether this is a database.
+/// SQLite opens lazily: only the first read shows whether this is a database.
 async fn connect(
     path: &Path,
     options: SqliteConnectOptions,

@@ -1,8 +1,8 @@
-//! What keeps a query from doing anything but reading, by SQLite's own means.
+//! Restricts a query to reading, by SQLite's own means.
 //!
-//! A read-only connection alone isn't enough: `ATTACH` would read other files, `VACUUM INTO` writes a new one even from a
-//! read-only database, and some pragmas change the whole process. So every statement is prepared under an authorizer
-//! that allows reading and a list of harmless pragmas, and nothing else. It knows nothing of the schema.
+//! A read-only connection alone isn't enough: `ATTACH` would read other files, `VACUUM INTO` writes a new one even from
+//! a read-only database, and some pragmas change the whole process. So every statement is prepared under an authorizer
+//! that allows reading and a list of harmless pragmas. This module does not depend on the schema.
 
 use super::limits::SQLITE_LIMITS;
 use super::{Limits, QueryError};
@@ -10,7 +10,7 @@ use libsqlite3_sys as ffi;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-/// Pragmas that only tell, and take no argument.
+/// Read-only pragmas without an argument.
 const PLAIN_PRAGMAS: &[&str] = &[
     "application_id",
     "collation_list",
@@ -30,7 +30,7 @@ const PLAIN_PRAGMAS: &[&str] = &[
     "user_version",
 ];
 
-/// Pragmas that only tell, and whose argument is a name or a number of rows.
+/// Read-only pragmas with a name or a number of rows as argument.
 const NAMED_PRAGMAS: &[&str] = &[
     "foreign_key_check",
     "foreign_key_list",
@@ -53,7 +53,7 @@ const DENIED_FUNCTIONS: &[&str] = &[
     "edit",
 ];
 
-/// From now on the connection reads and does nothing else.
+/// Restricts the connection to reading from now on.
 pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>, limits: &Limits) {
     let database = connection.as_raw_handle().as_ptr();
     // SAFETY: the handle is open and locked by the caller for as long as these calls last; the authorizer keeps no
@@ -89,7 +89,7 @@ pub(super) fn inspect(
                 message,
                 offset,
             } => {
-                // A barred function is a plain error of SQLite's, told apart by its words alone.
+                // SQLite reports a barred function as a plain error that only its text identifies.
                 if code & 0xff == ffi::SQLITE_AUTH || message.starts_with("not authorized") {
                     return Err(QueryError::NotReading);
                 }

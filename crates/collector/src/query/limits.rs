@@ -1,24 +1,24 @@
-//! What a query may use. Temporary files are counted for the query's own thread, memory for the process.
+//! Resource limits of a query. Temporary files are counted for the query's own thread, memory for the process.
 
 use libsqlite3_sys as ffi;
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// What one query may use.
+/// Resource limits of one query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From the call to the last row.
     pub time: Duration,
-    /// What SQLite holds in the process, page caches too: beyond it, queries end at their next look.
+    /// Maximum memory of SQLite in the process, page caches included: above it, queries end at their next check.
     pub memory_bytes: u64,
-    /// What it writes to temporary files (sorting, materialized views).
+    /// Bytes of temporary files (sorting, materialized views).
     pub temp_bytes: u64,
     /// The values of all rows together.
     pub answer_bytes: u64,
 }
 
 impl Limits {
-    /// For a query beside a collector, whose page caches hold 320 MiB at most.
+    /// For a query beside a collector with page caches of up to 320 MiB.
     pub fn shared(time: Duration) -> Self {
         Self {
             time,
@@ -40,9 +40,9 @@ impl Limits {
 }
 
 impl Limits {
-    /// What SQLite gets at all: one row can be larger than the rest of the memory, between two looks. It is for the
-    /// whole process, and a write that it refuses is made again; the value that reaches it is a query's, of up to 8 MiB,
-    /// which leaves room for what others allocate until that query has ended.
+    /// SQLite's heap limit. It exceeds the query's limit because one row can be larger than the remaining memory
+    /// between two checks. It applies to the whole process, and a write that fails because of it is repeated; only a
+    /// query's value of up to 8 MiB reaches it, which leaves room for other allocations until that query has ended.
     pub(super) fn heap_bytes(&self) -> i64 {
         i64::try_from(self.memory_bytes / 2 * 3).unwrap_or(i64::MAX)
     }
@@ -52,7 +52,7 @@ impl Limits {
 pub(crate) const MAX_ROW_BYTES: usize = 7 << 20;
 
 /// SQLite's limits per statement. Functions such as `instr` and `replace` compare in time that grows with the square of
-/// a value's length and look at no clock, so a value is as long as a message from an agent and no longer.
+/// a value's length and check no clock, so a value is at most as long as an agent's message.
 pub(super) const SQLITE_LIMITS: &[(c_int, c_int)] = &[
     (ffi::SQLITE_LIMIT_ATTACHED, 0),
     (ffi::SQLITE_LIMIT_LENGTH, 8 << 20),

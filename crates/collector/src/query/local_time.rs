@@ -1,9 +1,10 @@
-//! Local time, by SQLite, which knows the time zone of the machine.
+//! Local time from SQLite, which uses the machine's time zone.
 
 use rusqlite::{Connection, OptionalExtension};
 
-/// The next instant after `now_us` at which clocks here show the time of a day (`02:00`), or the instant of a local date and
-/// time (`2026-12-24T02:00`), or of one with `Z` or an offset; in microseconds since the Unix epoch. `None`: it is none.
+/// The next instant after `now_us` at which local clocks show a time of day (`02:00`), or the instant of a local date
+/// and time (`2026-12-24T02:00`), or of one with `Z` or an offset; in microseconds since the Unix epoch. `None` if the
+/// text has none of these forms.
 pub fn instant(text: &str, now_us: i64) -> Option<i64> {
     if !text.contains(':') {
         return None;

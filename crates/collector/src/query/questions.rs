@@ -1,19 +1,19 @@
-//! The documented questions: docs/questions.md has each with its SQL, and this reads them from there.
+//! The documented questions: docs/questions.md has each with its SQL, and this module reads them from there.
 //!
-//! One source: what the document shows is what runs. A question is about one run, which stands for `:run`.
+//! One source: the documented SQL is the executed SQL. A question is about one run, given by `:run`.
 
 use std::sync::LazyLock;
 
 const DOCUMENT: &str = include_str!("../../../../docs/questions.md");
-/// What a question says for its run, so that it can be asked anywhere.
+/// The expression for a question's run, which also works without a value for `:run`.
 const RUN: &str = "coalesce(:run, (SELECT max(id) FROM runs))";
 
-/// One question of the field.
+/// A documented question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// `worst-seconds`
     pub name: &'static str,
-    /// In words.
+    /// The question in words.
     pub asks: &'static str,
     /// With `:run` for the run's id; NULL means the newest run.
     pub sql: &'static str,
@@ -21,7 +21,7 @@ pub struct Question {
 
 static ALL: LazyLock<Vec<Question>> = LazyLock::new(|| read(DOCUMENT));
 
-/// All of them, in the order of the document.
+/// All questions, in the order of the document.
 pub fn all() -> &'static [Question] {
     &ALL
 }
@@ -31,7 +31,7 @@ pub fn find(name: &str) -> Option<&'static Question> {
     all().iter().find(|question| question.name == name)
 }
 
-/// Those that ask for what a report shows.
+/// Names of the questions that match a report's content.
 pub fn of_report(has_targets: bool, has_links: bool) -> Vec<&'static str> {
     let mut names = vec!["results"];
     if has_targets {
@@ -52,8 +52,8 @@ pub fn of_report(has_targets: bool, has_links: bool) -> Vec<&'static str> {
 }
 
 impl Question {
-    /// The SQL about the run of an id. The id stands in it as a number: SQLite pushes a condition below a view's GROUP BY
-    /// only where it compares with a constant.
+    /// The SQL for the run with this id. The id is a literal number: SQLite pushes a condition below a view's GROUP BY
+    /// only for a comparison with a constant.
     pub fn about(&self, run: i64) -> String {
         self.sql.replace(RUN, &run.to_string())
     }
@@ -64,8 +64,8 @@ impl Question {
     }
 }
 
-/// The SQL that finds the run that is meant by an id, a uid or a name, of which the newest; `None`: the newest of all. Its
-/// one row holds the id, or NULL.
+/// The SQL that finds the run with this id, uid or name (the newest of that name); `None`: the newest of all. Its one
+/// row holds the id, or NULL.
 pub fn which_run(wanted: Option<&str>) -> String {
     let Some(wanted) = wanted.filter(|wanted| !matches!(*wanted, "" | "last")) else {
         return "SELECT max(id) FROM runs".to_owned();

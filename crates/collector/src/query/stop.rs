@@ -1,5 +1,5 @@
-//! Looks at a running query every hundred instructions of SQLite's, and ends one that nobody waits for or that has used
-//! up its time, the memory or its temporary files.
+//! Checks a running query every hundred instructions of SQLite, and ends one without a receiver or beyond its limits of
+//! time, memory or temporary files.
 
 use super::{Limits, QueryError, Row};
 use std::fs::File;
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// SQLite's instructions between two looks: about a microsecond, and at most as many values of 8 MiB.
+/// SQLite's instructions between two checks: about a microsecond, and at most as many values of 8 MiB.
 pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 100;
 /// How often the thread's temporary files are looked at.
 const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why a query was ended; 0 stands for: it was not.
+/// The reason why a query was ended; 0: it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum StopReason {
     TimeUp = 1,
     MemoryFull,
     TempFull,
-    /// Nobody waits for its rows.
+    /// Its receiver was dropped.
     Abandoned,
 }
 
@@ -30,7 +30,7 @@ enum StopReason {
 pub(super) struct Stop(Arc<AtomicU8>);
 
 impl Stop {
-    /// What the end of a query that was ended is called; `None`: it was not.
+    /// The error of a query that was ended; `None` if it was not.
     pub(super) fn error(&self, limits: &Limits) -> Option<QueryError> {
         let is = |reason: StopReason| self.0.load(Ordering::Relaxed) == reason as u8;
         if is(StopReason::MemoryFull) {
@@ -47,7 +47,7 @@ impl Stop {
             .then_some(QueryError::TimeLimit { limit: limits.time })
     }
 
-    /// Whether the query goes on, to be asked on the query's thread again and again.
+    /// Whether the query may continue; called repeatedly on the query's thread.
     pub(super) fn handler(
         &self,
         limits: &Limits,
@@ -81,15 +81,15 @@ impl Stop {
     }
 }
 
-/// What SQLite holds in this process.
+/// SQLite's memory in this process.
 fn memory_bytes() -> u64 {
     // SAFETY: it takes no pointer and may be called at any time, by any thread.
     unsafe { libsqlite3_sys::sqlite3_memory_used() }.unsigned_abs()
 }
 
-/// What a thread has written: the query's thread writes nothing but SQLite's temporary files.
+/// Bytes written by a thread: the query's thread writes only SQLite's temporary files.
 struct TempUse {
-    /// `/proc/thread-self/io`; `None`: the kernel keeps no such account.
+    /// `/proc/thread-self/io`; `None` if the kernel does not provide it.
     io: Option<File>,
     before: u64,
 }

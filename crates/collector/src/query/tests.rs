@@ -34,7 +34,7 @@ async fn all(
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Every file beneath, with its bytes: what a query must leave as it was.
+/// Every file beneath, with its bytes: a query must leave them unchanged.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     std::fs::read_dir(directory)
         .unwrap()
@@ -334,7 +334,7 @@ async fn a_live_database_answers_while_it_is_written() {
         writer
             .execute("INSERT INTO things(id) VALUES (?1)", [id])
             .unwrap();
-        // In the middle of the writer's transaction: what is committed is seen, and nobody waits.
+        // In the middle of the writer's transaction: committed rows are visible, and no reader waits.
         let (_, rows) = all(&path, "SELECT max(id) FROM things", LONG)
             .await
             .unwrap();

@@ -1,11 +1,12 @@
-//! Tables whose columns stand in bands, on as many tables as the width of a line needs.
+//! Splits tables with banded columns into as many tables as the line width requires.
 
 use super::{Align, Column, Table};
 
 /// A head, and columns with their own heads and cells.
 pub(super) type Band = (String, Vec<(String, Vec<String>)>);
 
-/// Puts bands of columns side by side as far as the width allows, and goes on in a further table with the same labels.
+/// Puts bands of columns side by side as far as the width allows, and continues in a further table with the same
+/// labels.
 pub(super) fn packed(
     title: &str,
     labels: &[(String, Vec<String>)],

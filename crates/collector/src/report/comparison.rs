@@ -6,7 +6,7 @@ use crate::compare::{Answer, Comparison, FigureName, Row, Side, Trend, Value, Ve
 use crate::figures::{self, NONE};
 use std::collections::BTreeSet;
 
-/// What stands above the tables of a comparison: its sentences.
+/// The sentences above the tables of a comparison.
 pub fn comparison_sentences(answer: &Answer) -> Vec<String> {
     let sentences = answer.comparisons.iter().flat_map(|one| &one.sentences);
     sentences.cloned().collect()

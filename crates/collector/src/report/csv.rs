@@ -1,4 +1,5 @@
-//! The results of a report as CSV (RFC 4180, one head line, `\n`): one row per step and operation, raw units, all digits.
+//! The results of a report as CSV (RFC 4180, one head line, `\n`): one row per step and operation, raw units, all
+//! digits.
 
 use super::{Line, OpReport, Report};
 
@@ -20,7 +21,7 @@ pub fn csv(report: &Report) -> String {
     out
 }
 
-/// One field as CSV writes it: quoted where it has to be.
+/// One field in CSV: quoted if necessary.
 pub fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -29,7 +30,7 @@ pub fn field(text: &str) -> String {
     }
 }
 
-/// A name that a user chose. One that a spreadsheet would take for a formula begins with an apostrophe.
+/// A name that a user chose. One that a spreadsheet would interpret as a formula begins with an apostrophe.
 fn name(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         format!("'{text}")

@@ -1,8 +1,8 @@
 //! Reads a report from a database, in one read transaction, so that its parts belong together.
 //!
-//! It asks the tables and views of docs/database.md and nothing else; a person could ask the same in SQL. Every statement
-//! begins at one run and follows indexes, so that the cost grows with the run and not with the database
-//! (`plans.rs` holds them to it).
+//! It queries only the tables and views of docs/database.md; a person could do the same in SQL. Every statement begins
+//! at one run and follows indexes, so that the cost grows with the run and not with the database (`plans.rs` checks
+//! this).
 
 use super::row::{ReportError, reading, rows, value};
 use super::sections::{

@@ -1,8 +1,9 @@
 //! Reads the rows of a statement about one run.
 //!
-//! What is read is declared once, as a struct that serde knows: its fields name the columns of the statement and the keys
-//! of the JSON document. An integer is a truth value where the field is one; a text is JSON where the field is a list or
-//! an object; NULL is 0 where the field is a number that is always there, and empty where it is a text.
+//! Each kind of row is declared once, as a struct that serde deserializes: its fields name the columns of the statement
+//! and the keys of the JSON document. An integer becomes a boolean for a boolean field; a text is parsed as JSON for a
+//! list or an object; NULL becomes 0 for a required number, and empty for a
+//! text.
 
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
@@ -14,7 +15,7 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use sqlx::sqlite::{Sqlite, SqliteRow, SqliteValueRef};
 use sqlx::{Column as _, Decode, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
 
-/// Why there is no report.
+/// The reason why a report failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(
@@ -27,7 +28,7 @@ pub enum ReportError {
     Open(QueryError),
     #[error("cannot compare the targets of the run")]
     Compare(#[source] CompareError),
-    #[error("cannot judge what stands out in the run")]
+    #[error("cannot compute the findings of the run")]
     Findings(#[source] FindingsError),
     #[error("this file is no benchmesh database of this version: {what} cannot be read")]
     Read {
@@ -58,7 +59,7 @@ pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
     rows_with(connection, statement, run, |row| value(row)).await
 }
 
-/// As [`rows`], with what makes a value of a row.
+/// As [`rows`], with a function that makes a value of a row.
 pub(super) async fn rows_with<T>(
     connection: &mut SqliteConnection,
     statement: Statement,
@@ -109,7 +110,7 @@ impl<'r> Stored<'r> {
         stored.map_err(sqlx::Error::Decode)
     }
 
-    /// The text as JSON; `None`: it is no text.
+    /// The text as JSON; `None` if it is not a text.
     fn json(self) -> Option<serde_json::Deserializer<serde_json::de::StrRead<'r>>> {
         match self {
             Self::Text(text) => Some(serde_json::Deserializer::from_str(text)),

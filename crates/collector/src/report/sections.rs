@@ -1,12 +1,12 @@
-//! What a report is made of: one file per section, with what is read, how it is kept and how it is shown.
+//! The sections of a report: one file per section, with its data, its query and its tables.
 //!
 //! A section declares its rows as a struct (the columns of its statement and the keys of the JSON document), the
 //! statement, and its tables as columns over those rows. [`super::tables`] has their order; terminal, Markdown and HTML
-//! write every table alike. [`queried`] lists the sections that are a query and nothing else.
+//! write every table alike. [`queried`] lists the sections that consist of a query only.
 //!
-//! [`Report`] is the whole: what [`super::load`] reads, what the JSON document holds, and what every renderer takes. Plain
-//! data with names, units in the names of fields. Figures that the database does not have are `None`. Fields that came
-//! later have a default, so that a report of an older collector is still understood.
+//! [`Report`] is the whole: [`super::load`] reads it, the JSON document holds it, and every renderer takes it. Plain
+//! data with names, units in the names of fields. Figures that the database does not have are `None`. Fields of later
+//! versions have a default, so that a report of an older collector can still be read.
 
 pub(super) mod agents;
 pub(super) mod costs;
@@ -45,7 +45,7 @@ use crate::model::RunId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Changes whenever a field of the JSON document changes its meaning or goes away.
+/// Changes whenever a field of the JSON document changes its meaning or is removed.
 pub const REPORT_FORMAT: u32 = 2;
 
 /// Everything that is said of one run.
@@ -55,50 +55,51 @@ pub struct Report {
     pub format: u32,
     pub run: RunReport,
     pub agents: Vec<AgentReport>,
-    /// What stands out, and what was judged and does not.
+    /// The anomalies, and a sentence for each judged kind without one.
     #[serde(default)]
     pub findings: Vec<Finding>,
-    /// What a reader must know before any figure.
+    /// The checks of the figures' validity.
     #[serde(default)]
     pub validity: Vec<Check>,
-    /// The targets, each held against the first of the plan; empty where there is one, and while the run goes on.
+    /// The targets, each compared with the first of the plan; empty for a single target, and while the run goes on.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
     /// The results in the shape of the plan's matrix, repeats averaged.
     #[serde(default)]
     pub phases: Vec<PhaseReport>,
-    /// In the order of the plan; of a step with several attempts only the last.
+    /// In the order of the plan; only the last attempt of a step with several.
     pub steps: Vec<StepReport>,
-    /// Loads that were walked up, and where response time left its floor.
+    /// Load curves, and the loads at which response time left its floor.
     #[serde(default)]
     pub curves: Vec<CurveReport>,
     /// The watched processes, over all steps.
     pub daemons: Vec<DaemonReport>,
-    /// What an operation cost the daemons, per step and daemon name.
+    /// Cost of an operation for the daemons, per step and daemon name.
     pub costs: Vec<CostReport>,
-    /// What each sampled host did in each step.
+    /// Usage of each sampled host in each step.
     #[serde(default)]
     pub hosts: Vec<HostReport>,
     pub links: Vec<LinkReport>,
     /// Warnings and errors of the run, oldest first.
     pub events: Vec<EventReport>,
-    /// How many there are in the database; `events` holds the first thousand.
+    /// Their number in the database; `events` holds the first thousand.
     #[serde(default)]
     pub events_total: i64,
-    /// What is dated on its time line: marks of people and scripts, daemons that started or ended. Oldest first.
+    /// The entries of its time line: marks of people and scripts, daemons that started or ended. Oldest first.
     #[serde(default)]
     pub marks: Vec<MarkReport>,
-    /// Samples that agents had to give up during the run.
+    /// Samples that agents had to drop during the run.
     #[serde(default)]
     pub losses: Vec<LossReport>,
-    /// Hosts whose samples of the run's end are not there: what they used in the last step is up to their last sample.
+    /// Hosts with missing samples of the run's end: their usage in the last step ends at their last sample.
     #[serde(default)]
     pub awaited: Vec<String>,
-    /// Who else took CPU time on the clients of steps whose workers had none, or whose tool was the limit.
+    /// Other processes with much CPU time on the clients of steps in which the workers lacked it, or the tool was the
+    /// limit.
     #[serde(default)]
     pub busy_others: Vec<BusyOther>,
-    /// The rows of the sections that are a query and nothing else ([`queried`]), by their keys: fields of the document like
-    /// those above. Also what a later version may have added to the document.
+    /// The rows of the sections that consist of a query only ([`queried`]), by their keys: fields of the document like
+    /// those above. Also holds fields that a later version may have added to the document.
     #[serde(flatten)]
     pub queried: Map<String, Value>,
 }
@@ -123,15 +124,15 @@ pub struct RunReport {
     pub created_us: i64,
     pub started_us: Option<i64>,
     pub ended_us: Option<i64>,
-    /// What the random order of its cells was drawn from.
+    /// The seed of the random order of its cells.
     #[serde(default)]
     pub order_seed: Option<u32>,
     /// The benchmesh that measured.
     pub version: String,
-    /// The tool that measured, with its version; `None`: benchmesh did.
+    /// The measuring tool with its version; `None` for benchmesh.
     #[serde(default)]
     pub imported_from: Option<String>,
-    /// The plan's text, with what `--set` changed.
+    /// The plan's text, with the changes of `--set`.
     #[serde(default)]
     pub plan: String,
 }

@@ -1,8 +1,8 @@
-//! A titled table of ready text with notes beneath, the same for every medium that people read.
+//! A titled table of ready text with notes beneath, the same for every medium for people.
 
 use crate::figures;
 
-/// On which side the text of a column stands.
+/// Alignment of a column's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
@@ -14,7 +14,7 @@ pub enum Align {
 pub struct Column {
     pub title: String,
     pub align: Align,
-    /// What this and its neighbours of the same band have in common; stands above their titles.
+    /// Common title of this and its neighbours of the same band, printed above their own titles.
     pub band: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<String>>,
     pub notes: Vec<String>,
-    /// Columns that may be left out where the table is too wide, the least important first.
+    /// Columns that may be dropped if the table is too wide, the least important first.
     pub spare: Vec<&'static str>,
 }
 
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// An empty table with a row per item; its columns say what of an item they show.
+    /// An empty table with a row per item; columns are functions of an item.
     pub fn of<'r, R>(title: &str, items: &'r [R]) -> TableOf<'r, R> {
         TableOf {
             table: Self::titled(title),
@@ -84,7 +84,7 @@ impl Table {
         self.column(title, Align::Right, cells)
     }
 
-    /// A column of text that is left out when no cell says anything.
+    /// A column of text that is left out if every cell is empty.
     pub fn text_if_any(self, title: &str, cells: Vec<String>) -> Self {
         if cells.iter().any(|cell| !cell.is_empty()) {
             self.text(title, cells)
@@ -118,7 +118,7 @@ impl<'r, R> TableOf<'r, R> {
         self.column(title, Align::Left, cell)
     }
 
-    /// A column of numbers as they are, or of text that is read as a figure.
+    /// A column of unformatted numbers, or of text aligned like a figure.
     pub fn figure<T: ToString>(self, title: &str, cell: impl Fn(&'r R) -> T) -> Self {
         self.column(title, Align::Right, cell)
     }
@@ -133,14 +133,14 @@ impl<'r, R> TableOf<'r, R> {
         self.figure(title, |item| figures::maybe_millis(cell(item).into()))
     }
 
-    /// A column of instants; empty where there is none.
+    /// A column of instants; an absent instant gives an empty cell.
     pub fn instant<F: Into<Option<i64>>>(self, title: &str, cell: impl Fn(&'r R) -> F) -> Self {
         self.text(title, |item| {
             cell(item).into().map(figures::instant).unwrap_or_default()
         })
     }
 
-    /// Leaves the last column out where it does not hold.
+    /// Removes the last column unless `holds`.
     pub fn only_if(mut self, holds: bool) -> Self {
         if !holds {
             self.table.columns.pop();
@@ -151,7 +151,7 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// Leaves the last column out where none of its cells says anything.
+    /// Removes the last column if all of its cells are empty.
     pub fn if_any(self) -> Self {
         let mut cells = self.table.rows.iter().filter_map(|row| row.last());
         let says_something = cells.any(|cell| !cell.is_empty() && cell != figures::NONE);
@@ -166,13 +166,13 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// Columns that may be left out where the table is too wide, the least important first.
+    /// Columns that may be dropped if the table is too wide, the least important first.
     pub fn spare(mut self, titles: &[&'static str]) -> Self {
         self.table.spare = titles.to_vec();
         self
     }
 
-    /// Adds a line beneath the table where it holds.
+    /// Adds a line beneath the table if `holds`.
     pub fn note_where(self, holds: bool, note: impl FnOnce() -> String) -> Self {
         match holds {
             true => self.note(note()),
@@ -185,7 +185,7 @@ impl<'r, R> TableOf<'r, R> {
         self
     }
 
-    /// The table; `None`: there is no item.
+    /// The table; `None` if there are no items.
     pub fn done(self) -> Option<Table> {
         (!self.items.is_empty()).then_some(self.table)
     }

@@ -1,7 +1,7 @@
 //! A report as titled tables of ready text with notes beneath, the same for every medium that people read.
 //!
-//! Pure. A column that would say the same in each row, or nothing, is left out, so that the table fits and every column
-//! that is there is worth reading. The notes say what a figure is and what its flags mean.
+//! Pure. A column with the same value in each row, or none, is left out, so that the table fits and every column is
+//! informative. The notes explain the figures and their flags.
 
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// Sentences of a comparison shown in a summary.
 const SENTENCES_SHOWN: usize = 12;
 
-/// What the run is, in a line or a few.
+/// A summary of the run in a few lines.
 pub fn heading(report: &Report) -> Vec<String> {
     let run = &report.run;
     let mut first = format!("run {} {:?}: {}", run.id, run.name, run.state);
@@ -55,18 +55,18 @@ pub fn heading(report: &Report) -> Vec<String> {
 /// How much of a report is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What fits a screen or two: the results first; links, daemons and hosts, summed up, last.
+    /// Fits a screen or two: the results first; links, daemons and hosts, summed up, last.
     Summary,
     /// Each step, client, host and daemon; the results first.
     All,
 }
 
-/// Every table of the report that has something to say, however wide.
+/// Every table of the report that is not empty, however wide.
 pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
     tables_within(report, detail, None)
 }
 
-/// As [`tables`], with the results on as many tables as lines of `width` characters need.
+/// As [`tables`], with the results split into as many tables as lines of `width` characters require.
 pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend(findings::table(report));
@@ -115,7 +115,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
     tables
 }
 
-/// The targets held against each other, in words: what every report of a plan with several targets begins with.
+/// The comparison of the targets in words: the beginning of every report of a plan with several targets.
 pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
     let all = report.comparisons.iter().flat_map(|one| &one.sentences);
     let mut lines: Vec<String> = all.cloned().collect();

@@ -1,4 +1,4 @@
-//! Which way an operation moves data between the client and the target.
+//! The direction in which an operation moves data between the client and the target.
 
 use benchmesh_workloads::op::{Moves, Op};
 

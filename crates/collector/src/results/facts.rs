@@ -1,9 +1,9 @@
-//! What the sums are made from: a step's tasks and their intervals, as they are stored.
+//! Input of the sums: a step's tasks and their intervals, as they are stored.
 
 use crate::model::{AgentId, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 
-/// What was due of a task under a rate.
+/// The schedule of a paced task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paced {
     pub per_second: f64,
@@ -23,7 +23,7 @@ pub enum Arrivals {
     Poisson,
 }
 
-/// A task of a step. Instants are mesh time in microseconds; `None` is what its agent has not said (yet).
+/// A task of a step. Instants are mesh time in microseconds; `None` if its agent has not reported them yet.
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
     pub task: TaskId,
@@ -42,21 +42,21 @@ pub struct TaskFacts {
     pub ended_us: Option<i64>,
     pub wait_cpu_us: Option<i64>,
     pub harness_ns_per_op: Option<i64>,
-    /// The end of its last interval: where a lost task was last heard of.
+    /// The end of its last interval: the last sign of life of a lost task.
     pub last_interval_us: Option<i64>,
     pub agent: AgentId,
-    /// What the reads of its agent are held against; `None`: the target is not behind a network that is known.
+    /// Upper bound for the reads of its agent; `None` if the target is not behind a known network.
     pub link_bytes_per_s: Option<i64>,
-    /// What its agent's policy lets all its load move; `None`: no limit.
+    /// Limit of its agent's policy for all load of the agent; `None`: no limit.
     pub rate_limit_bytes_per_s: Option<i64>,
     /// The mode of its workload.
     pub mode: String,
-    /// `None`: it does all it can.
+    /// `None` for an unpaced task.
     pub paced: Option<Paced>,
     /// O_DIRECT: no page cache on the client.
     pub direct: bool,
-    /// The least round trip that was measured from its agent to another host before its step, among the agent's last
-    /// thousand links; `None`: none was. What is measured later changes nothing of an old step.
+    /// The least round trip measured from its agent to another host before its step, among the agent's last thousand
+    /// links; `None` if there was none. Later measurements do not change an old step.
     pub round_trip_ns: Option<i64>,
 }
 

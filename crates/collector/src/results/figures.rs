@@ -1,4 +1,4 @@
-//! What a finished step came to, as plain structs.
+//! Results of a finished step as plain structs.
 
 use super::flags::Flag;
 use super::seconds::Seconds;
@@ -6,12 +6,12 @@ use crate::figures;
 use crate::model::{MeshMicros, TaskId};
 use benchmesh_workloads::histogram::Histogram;
 
-/// Which figure leads: the all-active window, or everything to the last worker's end.
+/// The basis of the headline rate: the all-active window, or everything to the last worker's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headline {
     Window,
     LastDone,
-    /// Tasks did not overlap, so there is no rate of all of them.
+    /// Tasks did not overlap, so they have no common rate.
     None,
 }
 
@@ -34,7 +34,7 @@ pub struct StepResults {
     pub measured_from: Option<MeshMicros>,
     /// From the last start to the first moment any worker finished.
     pub all_active: Option<(MeshMicros, MeshMicros)>,
-    /// When the last worker of the last task had done.
+    /// The end of the last worker of the last task.
     pub last_done: Option<MeshMicros>,
     /// The largest distance of a start from the planned instant, and its uncertainty.
     pub max_skew_us: Option<i64>,
@@ -46,7 +46,7 @@ pub struct StepResults {
 }
 
 impl StepResults {
-    /// How many operations failed, as the reason of a step of which most did.
+    /// The number of failed operations, as the failure reason of a step in which most operations failed.
     pub fn mostly_failed(&self) -> String {
         let done: i64 = self.ops.iter().map(|op| op.ops).sum();
         let failed: i64 = self.ops.iter().map(|op| op.errors).sum();
@@ -61,7 +61,7 @@ impl StepResults {
     }
 }
 
-/// What one operation came to over all tasks of a step, or of one of its groups. Never a sum over different operations
+/// The result of one operation over all tasks of a step, or of one of its groups. Never a sum over different operations
 /// or groups.
 #[derive(Clone, Debug)]
 pub struct OpResult {
@@ -86,14 +86,14 @@ pub struct OpResult {
     pub last_done_us: Option<i64>,
     pub last_done_ops_per_s: Option<f64>,
     pub last_done_bytes_per_s: Option<f64>,
-    /// `None`: the window has no whole second.
+    /// `None` if the window has no whole second.
     pub seconds: Option<Seconds>,
     pub service: Histogram,
-    /// `None` when the load was not paced.
+    /// `None` if the load was not paced.
     pub response: Option<Histogram>,
 }
 
-/// What one operation came to in one task, from its last worker's start to its last worker's end.
+/// The result of one operation in one task, from its first worker's start to its last worker's end.
 #[derive(Clone, Debug)]
 pub struct TaskResult {
     pub task: TaskId,

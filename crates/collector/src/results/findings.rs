@@ -1,21 +1,21 @@
-//! What stands out in a run, and the one table of its kinds.
+//! The kinds of anomalies of a run, in one table.
 //!
-//! `crate::findings` computes them; reports, the database and docs/findings.md say of a kind what stands here.
+//! `crate::findings` computes them; reports, the database and docs/findings.md take their texts from here.
 
 use crate::model::{FindingVerdict, Severity};
 use serde::{Deserialize, Serialize};
 
-/// Everything there is to know of one kind.
+/// The definition of one kind.
 #[derive(Debug)]
 pub struct FindingRow {
     pub kind: FindingKind,
-    /// The word that the database and the commands write.
+    /// The name in the database and the commands.
     pub name: &'static str,
-    /// What it says, as a clause without its full stop.
+    /// Its meaning, as a clause without its full stop.
     pub meaning: &'static str,
-    /// What is looked at, and when it is found, in sentences.
+    /// The examined data and the criterion, in sentences.
     pub judged: &'static str,
-    /// What to do about it, in sentences.
+    /// The remedy, in sentences.
     pub remedy: &'static str,
 }
 
@@ -25,12 +25,12 @@ macro_rules! kinds {
         judged: $judged:literal,
         remedy: $remedy:literal $(,)?
     })+) => {
-        /// What kind of thing stands out.
+        /// A kind of anomaly.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum FindingKind { $($variant),+ }
 
         impl FindingKind {
-            /// The table, in the order in which findings are listed.
+            /// The table, in the order of listing.
             pub const ROWS: &'static [FindingRow] = &[$(FindingRow {
                 kind: Self::$variant,
                 name: $name,
@@ -92,15 +92,15 @@ kinds! {
     }
 }
 
-/// One thing that stands out, or a sentence on what was judged and does not.
+/// One anomaly, or a sentence on a judged kind without one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     pub kind: String,
     pub verdict: String,
     pub severity: String,
-    /// Who or what it is about, by its name.
+    /// The name of its subject.
     pub subject: String,
-    /// The figure that stands out: `rss_bytes`, `threads`, `fds`, `ops_per_s`, `p99_ms`, `cpu_percent`.
+    /// The anomalous figure: `rss_bytes`, `threads`, `fds`, `ops_per_s`, `p99_ms`, `cpu_percent`.
     pub figure: Option<String>,
     pub step_id: Option<i64>,
     pub group_name: Option<String>,
@@ -110,7 +110,7 @@ pub struct Finding {
     pub daemon_id: Option<i64>,
     pub from_us: Option<i64>,
     pub until_us: Option<i64>,
-    /// How much, in `unit`, with its 95 % interval where there is one.
+    /// The size in `unit`, with its 95 % interval if there is one.
     pub size: Option<f64>,
     pub unit: Option<String>,
     pub low: Option<f64>,
@@ -140,7 +140,7 @@ impl Finding {
         }
     }
 
-    /// Whether it stands out, and is not a sentence on what was judged.
+    /// Whether it is an anomaly and not a sentence on a judged kind.
     pub fn is_found(&self) -> bool {
         self.verdict == FindingVerdict::Found.as_str()
     }

@@ -1,7 +1,7 @@
-//! What is said of a step beside its figures: the one table of flags.
+//! The table of flags, which qualify the figures of a step.
 //!
 //! Notes beneath tables, a report's validity, a comparison's caveats, the live page and docs/flags.md are made from it.
-//! [`super::sum`] raises them; what a flag means to a reader is said here and nowhere else.
+//! [`super::sum`] raises them; only this table explains them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagSeverity {
-    /// Limits what the figures say.
+    /// Limits the meaning of the figures.
     Note,
     /// Figures may be wrong or missing.
     Warning,
@@ -27,20 +27,20 @@ impl FlagSeverity {
     }
 }
 
-/// What a flag of one side does to a comparison.
+/// Effect of one side's flag on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictEffect {
     Nothing,
-    /// The verdict stands, with the flag behind it.
+    /// The verdict stays, with the flag behind it.
     Caveat,
-    /// Rates are compared per client, of the clients that stayed to the end.
+    /// Rates are compared per client, over the clients that stayed to the end.
     PerClient,
-    /// Rates that sum over clients are not held against another side's.
+    /// Rates that sum over clients are not compared.
     NotComparable,
 }
 
 impl VerdictEffect {
-    /// As docs/flags.md says it.
+    /// The wording of docs/flags.md.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -53,26 +53,26 @@ impl VerdictEffect {
     }
 }
 
-/// Everything there is to know of one flag.
+/// The definition of one flag.
 #[derive(Debug)]
 pub struct FlagRow {
     pub flag: Flag,
-    /// The word that the database and the commands write.
+    /// The name in the database and the commands.
     pub name: &'static str,
-    /// The line of a report's validity that it stands in.
+    /// The line of a report's validity that lists it.
     pub about: &'static str,
     pub severity: FlagSeverity,
     pub verdict: VerdictEffect,
-    /// What it says of the figures, as a clause without its full stop.
+    /// Its meaning for the figures, as a clause without its full stop.
     pub meaning: &'static str,
-    /// When it is raised, in sentences.
+    /// The condition that raises it, in sentences.
     pub raised: &'static str,
-    /// What to do about it, in sentences.
+    /// The remedy, in sentences.
     pub remedy: &'static str,
 }
 
 impl FlagRow {
-    /// The column of the view `v_results` that has it.
+    /// Its column of the view `v_results`.
     pub fn column(&self) -> String {
         format!("flag_{}", self.name.replace('-', "_"))
     }
@@ -87,12 +87,12 @@ macro_rules! flags {
         raised: $raised:literal,
         remedy: $remedy:literal $(,)?
     })+) => {
-        /// Something that a reader of a step's figures must know.
+        /// A qualification of a step's figures.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Flag { $($variant),+ }
 
         impl Flag {
-            /// The table, in the order in which flags are listed.
+            /// The table, in the order of listing.
             pub const ROWS: &'static [FlagRow] = &[$(FlagRow {
                 flag: Self::$variant,
                 name: $name,
@@ -112,13 +112,13 @@ macro_rules! flags {
 }
 
 impl Flag {
-    /// The row of a word; `None`: another version's.
+    /// The row with this name; `None` for a flag of another version.
     pub fn row_of(name: &str) -> Option<&'static FlagRow> {
         Self::ROWS.iter().find(|row| row.name == name)
     }
 }
 
-/// What a flag means; of a word that another version wrote, where to look.
+/// The meaning of a flag; for a flag of another version, a pointer to the documentation.
 pub fn meaning(name: &str) -> &'static str {
     Flag::row_of(name).map_or("see docs/flags.md", |row| row.meaning)
 }

@@ -1,8 +1,8 @@
-//! A step's intervals: those of its tasks laid on one grid of seconds from the planned start, and added.
+//! A step's intervals: those of its tasks, summed on one grid of seconds from the planned start.
 //!
-//! An interval that is wider than a period is not divided: what overlaps becomes one wider interval, so that every
-//! count stays whole and every histogram too. An interval lies on the lines that it touches, also when it begins or ends
-//! between two of them, as at the end of a ramp; an instant that is off a line by less than [`SLACK_US`] is on it.
+//! An interval wider than a period is not divided: overlapping intervals become one wider interval, so that every count
+//! and every histogram stays whole. An interval covers all periods that it touches, even if it begins or ends within
+//! one, as at the end of a ramp; an instant within [`SLACK_US`] of a line counts as on the line.
 
 use super::PERIOD_US;
 use super::facts::IntervalFacts;
@@ -11,7 +11,7 @@ use crate::model::TaskId;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What two clocks' rounding can make of one instant.
+/// Maximum difference of one instant by the rounding of two clocks.
 const SLACK_US: i64 = 1000;
 
 /// Lines of the grid are `start_us + k * PERIOD_US`.
@@ -44,8 +44,8 @@ impl Grid {
         }
     }
 
-    /// The instant just before the line at or before `at_us`: an interval that begins earlier has its first line before
-    /// it, one that begins later has not, so that `take_before` never cuts an interval's place.
+    /// The instant just before the line at or before `at_us`. The first line of an interval that begins earlier is
+    /// before it, that of a later one is not, so `take_before` never splits the intervals of one period.
     pub fn before_a_line(&self, at_us: i64) -> i64 {
         self.line_at(self.touched(at_us)).saturating_sub(SLACK_US)
     }
@@ -54,7 +54,7 @@ impl Grid {
         self.add_until(interval, None);
     }
 
-    /// The same, where the interval's task ended at `ended_us`: its last interval is as long as it was at work in it.
+    /// The same for an interval of a task that ended at `ended_us`: the last interval ends there.
     pub fn add_until(&mut self, interval: &IntervalFacts, ended_us: Option<i64>) {
         let from = self.touched(interval.at_us.saturating_add(SLACK_US));
         let nominal_us = interval.at_us.saturating_add(interval.span_us);
@@ -92,7 +92,7 @@ impl Grid {
         cells.insert(at, cell);
     }
 
-    /// Takes the intervals that end by `before_us`: nothing that begins later can be added to them. By time and name.
+    /// Takes the intervals that end by `before_us`, sorted by time and name: no later interval can be added to them.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let before = self.touched(before_us.saturating_add(SLACK_US));
         let mut taken = Vec::new();
@@ -109,7 +109,8 @@ impl Grid {
         taken
     }
 
-    /// All intervals of the grid that begin before this instant have been taken, after `take_before(before_us)`.
+    /// All intervals of the grid that begin before the returned instant have been taken, after
+    /// `take_before(before_us)`.
     pub fn settled_before(&self, before_us: i64) -> i64 {
         let before = self.touched(before_us.saturating_add(SLACK_US));
         let open = self.open.values().filter_map(|cells| cells.keys().next());

@@ -1,4 +1,4 @@
-//! What a step did in one interval of its grid.
+//! The work of a step in one interval of its grid.
 
 use benchmesh_workloads::histogram::Histogram;
 
@@ -8,7 +8,7 @@ pub struct StepInterval {
     /// Empty: the step has no groups.
     pub group: String,
     pub at_us: i64,
-    /// More than a period where some task's interval was wider, less where all had ended before.
+    /// More than a period if some task's interval was wider, less if all had ended before.
     pub span_us: i64,
     pub op: String,
     pub ramp: bool,
@@ -17,6 +17,6 @@ pub struct StepInterval {
     pub bytes: i64,
     pub errors: i64,
     pub service: Histogram,
-    /// `None` when the load was not paced.
+    /// `None` if the load was not paced.
     pub response: Option<Histogram>,
 }

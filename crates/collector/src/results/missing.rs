@@ -1,18 +1,17 @@
-//! Clients that did not take part in a step to its end, and what they had done: in words, the same for everyone who tells
-//! of a partial step.
+//! Clients that left a step before its end, and their work until then: one wording for all texts about a partial step.
 
 use crate::figures;
 use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
 
-/// One task that did not end as it should.
+/// One task that ended abnormally.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Missing {
     pub agent: String,
     /// `lost`, `failed` or `stopped`.
     pub state: String,
-    /// From the step's start to its last operation that is known; `None`: it never started.
+    /// From the step's start to its last known operation; `None` if it never started.
     pub ran_us: Option<i64>,
     /// Of all kinds, without the ramp.
     pub ops: i64,
@@ -26,7 +25,7 @@ impl Missing {
         if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
             text.push_str(&format!(" after {}", figures::span(ran)));
         }
-        // What a lost one did after its last message is unknown.
+        // The work of a lost client after its last message is unknown.
         let is_lost = self.state == "lost";
         if self.ops == 0 && self.bytes == 0 {
             text.push_str(match is_lost {
@@ -49,7 +48,7 @@ impl Missing {
     }
 }
 
-/// "without `a` (...), `b` (...)"; `None`: nobody is missing.
+/// "without `a` (...), `b` (...)"; `None` if no client is missing.
 pub fn without(missing: &[Missing]) -> Option<String> {
     let described: Vec<String> = missing.iter().map(Missing::describe).collect();
     (!described.is_empty()).then(|| format!("without {}", described.join(", ")))

@@ -1,7 +1,7 @@
-//! Where the bytes of a target come from, by its mount, and which of those that were read cannot have come from there.
+//! The source of a target's bytes, by its mount, and the part of the read bytes that cannot have come from there.
 //!
-//! A read that moved more bytes than the host received, or than its disks delivered, was answered by a cache, whatever
-//! its rate. Where nothing counts what a target delivers there is no judgement but a reason. Pure.
+//! If a host read more bytes than it received, or than its disks delivered, a cache answered the rest, whatever the
+//! rate. If no counter covers the target's traffic, the result is a reason instead of a judgement. Pure.
 
 /// Network file systems, by the type of the mount or of its FUSE client.
 const NETWORKED: &[&str] = &[
@@ -27,20 +27,20 @@ const NETWORKED: &[&str] = &[
     "juicefs",
     "curvefs",
 ];
-/// Those that commonly move data past the kernel's network: InfiniBand verbs, DPDK.
+/// File systems that commonly bypass the kernel's network: InfiniBand verbs, DPDK.
 const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
-/// File systems on a block device that store what is written as it is.
+/// File systems on a block device that store data unchanged.
 const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
-/// Of what was read, as much may come from a cache without being worth a flag: inodes, the ends of files.
+/// One part in this many of the read bytes may come from a cache without a flag: inodes, the ends of files.
 const CACHED_SHARE: i64 = 10;
 
-/// The devices that must have carried what is read of a target.
+/// The devices that must have carried the bytes read from a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Network,
     Disk,
-    /// Nothing that is sampled, and why.
+    /// A source that is not sampled, with the reason.
     Unknown(&'static str),
 }
 
@@ -91,19 +91,20 @@ pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
     }
 }
 
-/// What the tasks of a host read, and what came to it in the same time. `None`: no samples cover the time.
+/// Bytes that the tasks of a host read, and bytes that reached the host in the same time. `None`: no samples cover the
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub read_bytes: i64,
-    /// At least as much as came over the network, the loopback included.
+    /// Upper bound of the bytes from the network, the loopback included.
     pub received_bytes: Option<i64>,
     pub disk_read_bytes: Option<i64>,
 }
 
-/// How much of what was read came from a cache, at least; `Ok(None)`: nothing was read.
+/// Lower bound of the read bytes that came from a cache; `Ok(None)` if nothing was read.
 ///
 /// # Errors
-/// Why it cannot be judged.
+/// The reason why it cannot be judged.
 pub fn cached(origin: Origin, carried: Carried) -> Result<Option<i64>, &'static str> {
     if carried.read_bytes == 0 {
         return Ok(None);
@@ -120,7 +121,7 @@ pub fn cached(origin: Origin, carried: Carried) -> Result<Option<i64>, &'static 
     Ok(Some(carried.read_bytes.saturating_sub(came).max(0)))
 }
 
-/// Whether so much of a read was cached that its rate is not the storage's.
+/// Whether the cached part of a read is so large that its rate is not the storage's.
 pub fn is_suspect(cached_bytes: i64, read_bytes: i64) -> bool {
     cached_bytes > read_bytes / CACHED_SHARE
 }

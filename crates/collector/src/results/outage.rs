@@ -1,6 +1,6 @@
-//! What a load lost from an instant on: its longest gap, when it was back, and the operations that were not done.
+//! Loss of a load from an instant on: its longest gap, its time of recovery, and the operations that were not done.
 //!
-//! Pure. A percentile of the seconds around an outage hides it: hardly any operation ends in one. So the
+//! Pure. A percentile of the seconds around an outage hides it, because hardly any operation ends in one. So the
 //! figures are times and counts.
 
 use super::real;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 /// A second below this share of the rate before belongs to the outage.
 const BELOW_SHARE: f64 = 0.5;
 
-/// What a load lost from an instant on, against its mean rate before.
+/// Loss of a load from an instant on, against its mean rate before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
-    /// The longest time without progress: seconds in a row in which nothing completed, or the slowest operation if that
-    /// took longer.
+    /// The longest time without progress: consecutive seconds without a completed operation, or the slowest operation
+    /// if that took longer.
     pub longest_gap_ms: f64,
-    /// From the instant to the end of the last second below half of the rate before; 0: none was. `None`: it was still
-    /// below at the end.
+    /// From the instant to the end of the last second below half of the rate before; 0 if there was none. `None` if the
+    /// rate was still below at the end.
     pub recovered_s: Option<f64>,
     /// Fewer than at the rate before, until then.
     pub ops_lost: f64,
-    /// The slowest, from the instant at which it was due; `None`: the load is not paced.
+    /// The slowest response, from the instant at which it was due; `None` if the load is not paced.
     pub response_max_ms: Option<f64>,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Second {
     pub at_us: i64,
     pub until_us: i64,
     pub ops: i64,
-    /// Of the operations that ended in it.
+    /// Of the operations that ended in the second.
     pub slowest_ns: Option<i64>,
     pub response_ns: Option<i64>,
 }
 
-/// `rate`: operations per second before. `None`: there is no second after the mark.
+/// `rate`: operations per second before. `None` if there is no second after the mark.
 pub(crate) fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
     let last = seconds.last()?;
     let span_s = |second: &Second| real(second.until_us - second.at_us) / 1e6;
@@ -63,7 +63,7 @@ pub(crate) fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outa
     })
 }
 
-/// The longest run of seconds in which nothing completed.
+/// The longest run of seconds without a completed operation.
 fn longest_silence_us(seconds: &[Second]) -> f64 {
     let (mut longest, mut current) = (0.0_f64, 0.0);
     for second in seconds {

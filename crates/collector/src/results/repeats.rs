@@ -1,12 +1,12 @@
-//! What the repeats of one load come to: the figures of one measurement that was as long as all of them together.
+//! Merges the repeats of one load: the figures of one measurement as long as all of them together.
 //!
 //! The one rule, for reports, comparisons and files alike. Percentiles are those of the merged histograms; rates are
-//! the work of all repeats over the time of all repeats; what is per operation is weighted by operations.
+//! the work of all repeats over the time of all repeats; figures per operation are weighted by operations.
 
 use benchmesh_workloads::histogram::Histogram;
 
-/// The mean of values with their weights: rates by time, figures of an operation by operations. Where a weight is not
-/// known all weigh alike.
+/// The weighted mean of values: rates by time, figures of an operation by operations. If a weight is unknown, all have
+/// the same weight.
 pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
     let known = parts
         .iter()
@@ -17,7 +17,7 @@ pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
     (!parts.is_empty()).then(|| sum / all)
 }
 
-/// A percentile of all histograms together, in nanoseconds. `None`: one of them is missing, as in what was imported.
+/// A percentile of all histograms together, in nanoseconds. `None` if one of them is missing, as in imports.
 pub fn percentile<'h>(
     histograms: impl Iterator<Item = Option<&'h Histogram>>,
     quantile: f64,

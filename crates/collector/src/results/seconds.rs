@@ -1,13 +1,14 @@
 //! How even a load was: the rates of its whole seconds in the all-active window, in constant memory.
 //!
 //! Pure. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved counts
-//! with a rate of zero, whether it has an interval or not. An interval that covers several seconds counts as so many
-//! seconds of its mean rate.
+//! with a rate of zero, whether it has an interval or not. An interval over several seconds counts as that many seconds
+//! of its mean rate.
 
 use super::interval::StepInterval;
 use super::{PERIOD_US, real};
 
-/// An edge second counts as whole when at most this part of it lies outside the window: workers start within microseconds.
+/// An edge second counts as whole if at most this part of it lies outside the window: workers start within
+/// microseconds.
 const SLACK_US: i64 = PERIOD_US / 20;
 
 /// The rates of a step's seconds, of one operation.
@@ -15,7 +16,7 @@ const SLACK_US: i64 = PERIOD_US / 20;
 pub struct Seconds {
     /// Whole seconds in the window.
     pub count: i64,
-    /// Of them, those in which no operation completed and no byte moved.
+    /// Number of them in which no operation completed and no byte moved.
     pub zero: i64,
     /// Operations per second.
     pub ops: Spread,
@@ -23,10 +24,10 @@ pub struct Seconds {
     pub bytes: Spread,
 }
 
-/// Of the seconds' rates.
+/// Statistics of the seconds' rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Of the sample; 0 when there is one second.
+    /// Sample standard deviation; 0 for a single second.
     pub stddev: f64,
     pub min: f64,
     pub max: f64,
@@ -40,7 +41,7 @@ pub struct WholeSeconds {
 }
 
 impl WholeSeconds {
-    /// `None` when the window has no whole second on the grid that begins at `start_us`.
+    /// `None` if the window has no whole second on the grid that begins at `start_us`.
     pub fn of(start_us: i64, (from_us, until_us): (i64, i64)) -> Option<Self> {
         let after = |at_us: i64| at_us.saturating_sub(start_us);
         let first = after(from_us)
@@ -67,7 +68,7 @@ impl WholeSeconds {
     }
 }
 
-/// The seconds of one operation so far.
+/// Accumulates the seconds of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SecondsSum {
     seen: i64,
@@ -77,7 +78,7 @@ pub struct SecondsSum {
 }
 
 impl SecondsSum {
-    /// Adds an interval that is no part of a ramp, where it lies in the window.
+    /// Adds an interval outside of ramps, if it is in the window.
     pub fn add(&mut self, window: WholeSeconds, interval: &StepInterval) {
         if interval.ramp || !window.has(interval) {
             return;
@@ -96,7 +97,7 @@ impl SecondsSum {
         self.bytes.add(per_second(interval.bytes), seconds);
     }
 
-    /// The figures; the seconds that had no interval were zero.
+    /// The figures; seconds without an interval count as zero.
     pub fn finish(mut self, window: WholeSeconds) -> Seconds {
         let count = window.count();
         let missing = (count - self.seen).max(0);

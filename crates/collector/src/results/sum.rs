@@ -1,7 +1,7 @@
 //! One pass over a step's intervals: its grid, its totals, its all-active window, its flags.
 //!
-//! `new` takes the tasks, `add` every interval in the order of time, `take_before` the grid's finished intervals on the
-//! way, `finish` the figures. Ramp intervals are on the grid and in no figure.
+//! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
+//! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
 
 mod raised;
 
@@ -10,35 +10,35 @@ use super::figures::{Headline, OpResult, StepResults, TaskResult};
 use super::grid::Grid;
 use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};
-use super::window::{Activity, Share, Together, share};
+use super::window::{Activity, TaskOverlap, WindowShare, share};
 use super::{PERIOD_US, real};
 use crate::model::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A shorter window does not lead. Half a period away from every runtime in whole seconds, so that a load that ends a
-/// little early does not decide.
+/// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
+/// load that ends a little early makes no difference.
 const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
-/// Nor does a window of which a larger part may as well lie outside.
+/// Nor does a window with a larger part that may lie outside of it.
 const MAX_UNKNOWN_PART: f64 = 0.1;
 
 #[derive(Debug)]
 pub struct StepSum {
     tasks: Vec<TaskFacts>,
     activities: HashMap<TaskId, Activity>,
-    together: Option<Together>,
+    together: Option<TaskOverlap>,
     /// Tasks that were lost or failed while others went on: the window is the others'.
     left_early: HashSet<TaskId>,
     all_active: Option<(i64, i64)>,
     /// By group: its tasks together.
-    groups: HashMap<String, Together>,
+    groups: HashMap<String, TaskOverlap>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
-    /// Of the tasks that the window is of, where these are not all.
+    /// Only the tasks of the window, if these are not all.
     window_grid: Option<Grid>,
     whole_seconds: Option<WholeSeconds>,
-    /// By group and operation, of the intervals that were taken.
+    /// By group and operation, of the intervals already taken from the grid.
     seconds: HashMap<(String, String), SecondsSum>,
     /// By group and operation.
     ops: BTreeMap<String, BTreeMap<String, OpSum>>,
@@ -52,7 +52,7 @@ struct OpSum {
     ops: i64,
     bytes: i64,
     errors: i64,
-    inside: Share,
+    inside: WindowShare,
     service: Histogram,
     response: Option<Histogram>,
 }
@@ -66,7 +66,7 @@ struct TaskSum {
 }
 
 impl StepSum {
-    /// `start_us`: the instant at which the step was to start.
+    /// `start_us`: the planned start of the step.
     pub fn new(start_us: i64, tasks: Vec<TaskFacts>) -> Self {
         let activities: HashMap<_, _> = tasks
             .iter()
@@ -74,13 +74,13 @@ impl StepSum {
             .collect();
         let together = |group: &str| {
             let own = tasks.iter().filter(|task| task.group == group);
-            Together::of(own.filter_map(|task| activities.get(&task.task).copied()))
+            TaskOverlap::of(own.filter_map(|task| activities.get(&task.task).copied()))
         };
         let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
-        let all = Together::of(activities.values().copied());
+        let all = TaskOverlap::of(activities.values().copied());
         let left_early = left_early(&tasks);
         let staying = activities.iter().filter(|(id, _)| !left_early.contains(id));
-        let staying = Together::of(staying.map(|(_, one)| *one));
+        let staying = TaskOverlap::of(staying.map(|(_, one)| *one));
         let window = staying
             .filter(|_| all.is_some_and(|all| all.overlap()))
             .and_then(|staying| staying.all_active());
@@ -144,7 +144,7 @@ impl StepSum {
         of_task.service.add(&interval.service);
     }
 
-    /// The step's intervals that end by `before_us`, which must not be later than the next one to be added begins.
+    /// The step's intervals that end by `before_us`, which must not exceed the begin of the next added interval.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let taken = self.grid.take_before(before_us);
         let of_window = match &mut self.window_grid {
@@ -207,9 +207,9 @@ impl StepSum {
         (last, results)
     }
 
-    /// Of one group; the window is the whole step's, in which everything went on at once.
+    /// Times of one group; the window is the whole step's, in which everything ran at once.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
-        let last_done_us = self.groups.get(group).map(Together::measured_us);
+        let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
         let overlap = self.together.is_some_and(|together| together.overlap());
         Times {
             window_us: all_active.map(|(from, until)| until - from),
@@ -259,12 +259,12 @@ impl StepSum {
     }
 }
 
-/// Whether the other end of a link counted it: no work of the task's own.
+/// Whether the other end of a link counted it: not work of the task itself.
 fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
 
-/// The tasks that did not take part to the end of a step that others carried on; none where nobody did.
+/// The tasks that left a step early while others went on; empty if no task went on.
 fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
     let is_early = |task: &&TaskFacts| {
         task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
@@ -299,7 +299,7 @@ fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: 
     }
 }
 
-/// The times that rates are taken over.
+/// The times for computing rates.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     window_us: Option<i64>,
@@ -353,7 +353,7 @@ fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) 
     }
 }
 
-/// Per second; `None` when no time passed.
+/// Per second; `None` if no time passed.
 fn rate(count: f64, us: i64) -> Option<f64> {
     (us > 0).then(|| count * 1e6 / real(us))
 }

@@ -275,7 +275,7 @@ fn a_lost_task_ends_where_it_was_last_heard_of() {
     let (grid, results) = sum(vec![task(1, 0, 10 * S), lost.clone()], &intervals);
     assert_eq!((grid[0].ops, grid[9].ops), (200, 100));
     let write = &results.ops[0];
-    // The window, its rate and its seconds are those of the one that stayed; what the other did counts in the totals.
+    // The window, its rate and its seconds are those of the remaining client; the other's work counts in the totals.
     assert_eq!((write.ops, write.window_us), (1600, Some(10 * S)));
     assert_eq!(write.ops_per_s, Some(100.0));
     let seconds = write.seconds.unwrap();

@@ -1,15 +1,15 @@
-//! What a process used between two instants, from readings of its cumulative counters.
+//! Usage of a process between two instants, from readings of its cumulative counters.
 //!
-//! A reading at the instant gives the exact value; between two readings the value lies on the line between them, and the
-//! error is bounded by what the counter moved there, and by what it can move between the instant and the nearer reading. A
-//! process that was born within the time counts from zero at its birth.
-//! Pure: no SQL, no clock.
+//! A reading at the instant gives the exact value. Between two readings the value is interpolated linearly, and the
+//! error is bounded by the counter's movement there, and by its maximum movement between the instant and the nearer
+//! reading. A process that was born within the time counts from zero at its birth. Pure: no SQL, no clock.
 
 use super::real;
 
-/// Counters of CPU time and of a disk's busy time go in steps of up to 10 ms: over less time than this a share is NULL.
+/// Counters of CPU time and of a disk's busy time advance in steps of up to 10 ms: over a shorter time than this, a
+/// share is NULL.
 pub const MIN_SPAN_US: i64 = 100_000;
-/// A counter rests when it hardly moved for so long: two samples of the beat lie in it.
+/// A counter rests if it hardly moved for this long: it contains two regular samples.
 const REST_US: i64 = 900_000;
 
 /// One reading: an instant and the counter's value there.
@@ -18,24 +18,24 @@ pub type Point = (i64, i64);
 /// A counter's value at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The instant asked for, or the nearest reading when it lies outside of all readings.
+    /// The requested instant, or the nearest reading if it is outside of all readings.
     pub at_us: i64,
     pub value: i64,
-    /// The value is at most this far from the truth.
+    /// Maximum error of the value.
     pub error: i64,
 }
 
-/// What a counter moved by.
+/// The movement of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
     pub from_us: i64,
     pub until_us: i64,
     pub amount: i64,
-    /// The amount is at most this far from the truth.
+    /// Maximum error of the amount.
     pub error: i64,
 }
 
-/// What a counter moved by after an instant, until it rested or the samples ended.
+/// The movement of a counter after an instant, until it rested or the samples ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
     pub until_us: i64,
@@ -44,8 +44,8 @@ pub struct After {
     pub is_idle: bool,
 }
 
-/// What the counter moved by from `from_us` until it rested: moved by at most `rest` in a microsecond. `limit_us`: what
-/// it moves by from then on has another cause. `None`: no reading is after the instant.
+/// The movement of the counter from `from_us` until it rested: moved by at most `rest` in a microsecond. Movement after
+/// `limit_us` has another cause. `None`: no reading is after the instant.
 pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> Option<After> {
     let last_us = points.last().map(|(at, _)| *at)?.min(limit_us);
     let begin = value_at(points, from_us, None).filter(|begin| begin.at_us < last_us)?;
@@ -81,15 +81,15 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
     })
 }
 
-/// How much of `of` things' time in `span_us` a counter of time moved by, in percent: never above 100. `None`: the time
-/// is too short for the counter.
+/// The movement of a time counter in `span_us` as percent of the time of `of` things: never above 100. `None` if the
+/// time is too short for the counter.
 pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
     let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
     (span_us >= MIN_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
 }
 
-/// The value at `at_us`; `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
-/// (`None`: by anything). `None`: there are no points.
+/// The value at `at_us`. `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
+/// (`None`: unbounded). `None` if there are no points.
 pub fn value_at(points: &[Point], at_us: i64, per_us: Option<i64>) -> Option<Estimate> {
     let next = points.partition_point(|(at, _)| *at < at_us);
     let exact = |&(at_us, value): &Point| Estimate {
@@ -132,14 +132,14 @@ fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>
     }
 }
 
-/// What the counter moved by between two instants, as far as readings cover them. `None`: fewer than two readings tell of
-/// that time, or the counter went backwards.
+/// The movement of the counter between two instants, as far as readings cover them. `None`: fewer than two readings
+/// cover that time, or the counter went backwards.
 pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) -> Option<Used> {
     let from = value_at(points, from_us, per_us)?;
     let until = value_at(points, until_us, per_us)?;
     let most = until.at_us.saturating_sub(from.at_us);
     let most = per_us.map_or(i64::MAX, |per_us| most.saturating_mul(per_us));
-    // Two readings of a clock and a counter are not taken in one instant.
+    // Two readings of a clock and a counter are not taken at the same instant.
     let amount = until.value.checked_sub(from.value)?.min(most);
     let backwards = points
         .windows(2)
@@ -152,7 +152,7 @@ pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) 
     })
 }
 
-/// The reading nearest to an instant: for what is a level and no counter.
+/// The reading nearest to an instant, for a gauge.
 pub fn nearest(points: &[Point], at_us: i64) -> Option<i64> {
     points
         .iter()
@@ -236,17 +236,18 @@ mod tests {
         }
     }
 
-    /// A counter cannot move faster than all CPUs together: close to a reading the error is small, however much it moved.
+    /// A counter cannot move faster than all CPUs together: close to a reading the error is small, however much it
+    /// moved.
     #[test]
     fn the_error_is_bounded_by_the_distance_to_a_reading() {
         let points = [(0, 0), (1_000_000, 600_000)];
         let error = |at, per_us| value_at(&points, at, per_us).map(|estimate| estimate.error);
-        // 1 ms before a reading, on one CPU: between 599 and 600 ms of the 599.4 that are told.
+        // 1 ms before a reading, on one CPU: between 599 and 600 ms; the estimate is 599.4.
         assert_eq!(error(999_000, Some(1)), Some(600));
         assert_eq!(error(999_000, Some(4)), Some(3_400));
         assert_eq!(error(1_000, Some(1)), Some(600));
         assert_eq!(error(999_000, None), Some(599_400));
-        // Half way all may have come before, or after: 100 to 500 ms of the 300 that are told.
+        // In the middle, all may have come before or after: 100 to 500 ms; the estimate is 300.
         assert_eq!(error(500_000, Some(1)), Some(200_000));
         assert_eq!(error(500_000, Some(9)), Some(300_000));
         for at in [1, 1_000, 250_000, 500_000, 999_999] {

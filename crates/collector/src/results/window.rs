@@ -1,4 +1,4 @@
-//! The window in which all tasks of a step were active, and how much of an interval's work was made in it.
+//! The window in which all tasks of a step were active, and the part of an interval's work in it.
 
 use super::facts::{IntervalFacts, TaskFacts};
 use super::{PERIOD_US, real};
@@ -10,15 +10,15 @@ pub struct Activity {
     pub start_us: i64,
     /// Its last worker's start.
     pub last_start_us: i64,
-    /// The end of its ramp; the planned start when it has none.
+    /// The end of its ramp, or the planned start without a ramp.
     pub measured_us: i64,
-    /// The first moment that any of its workers had done.
+    /// The end of its first worker.
     pub first_done_us: i64,
     pub ended_us: i64,
 }
 
 impl Activity {
-    /// `None` for a task that never started. One that was lost ended where it was last heard of.
+    /// `None` for a task that never started. A lost one ended at its last sign of life.
     pub fn of(task: &TaskFacts) -> Option<Self> {
         let start_us = task.start_us?;
         let ended_us = task.ended_us.or(task.last_interval_us)?.max(start_us);
@@ -35,19 +35,19 @@ impl Activity {
 
 /// A step's tasks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Together {
+pub struct TaskOverlap {
     pub last_start_us: i64,
     /// When the first and the last task began to be measured.
     pub first_measured_us: i64,
     pub last_measured_us: i64,
     pub first_done_us: i64,
-    /// When the first task had ended altogether.
+    /// The end of the first task.
     pub first_ended_us: i64,
     pub last_done_us: i64,
 }
 
-impl Together {
-    /// `None` when no task started.
+impl TaskOverlap {
+    /// `None` if no task started.
     pub fn of(activities: impl IntoIterator<Item = Activity>) -> Option<Self> {
         activities
             .into_iter()
@@ -69,13 +69,12 @@ impl Together {
             })
     }
 
-    /// Whether there was a moment at which every task was at work. Otherwise a sum would be of things that never were
-    /// at once.
+    /// Whether all tasks were at work at some moment. Otherwise a sum would add loads that never ran at once.
     pub fn overlap(&self) -> bool {
         self.last_start_us < self.first_ended_us
     }
 
-    /// From the last start, and the end of the last ramp, to the first moment any worker had done.
+    /// From the last start, or the end of the last ramp, to the first end of any worker.
     pub fn all_active(&self) -> Option<(i64, i64)> {
         let from = self.last_start_us.max(self.last_measured_us);
         (self.overlap() && from < self.first_done_us).then_some((from, self.first_done_us))
@@ -89,20 +88,20 @@ impl Together {
     }
 }
 
-/// What of an interval lies in a window.
+/// The part of an interval within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Share {
+pub struct WindowShare {
     pub ops: f64,
     /// How far `ops` can be from the truth.
     pub ops_error: f64,
     pub bytes: f64,
     pub bytes_error: f64,
-    /// Of the errors, what comes from operations of a second and more: when they, or their bytes, were made is unknown.
+    /// The part of the errors from operations of a second and more: it is unknown when they, or their bytes, were made.
     pub long_ops_error: f64,
     pub undated_error: f64,
 }
 
-impl Share {
+impl WindowShare {
     pub fn add(&mut self, other: Self) {
         self.ops += other.ops;
         self.ops_error += other.ops_error;
@@ -112,7 +111,7 @@ impl Share {
         self.undated_error += other.undated_error;
     }
 
-    /// The part of what the window holds that may as well lie outside of it, for want of progress.
+    /// The part of the window's work that may lie outside of it, for want of progress.
     pub fn unknown_part(&self) -> f64 {
         let part = |error: f64, of: f64| {
             if error > 0.0 {
@@ -128,19 +127,19 @@ impl Share {
     }
 }
 
-/// What of an interval's work was made in the window, and how wrong that can be.
+/// The part of an interval's work within the window, and its possible error.
 ///
 /// Bytes count where they were moved, and are shared linearly over the interval's span, as far as its task was measured
 /// in it. So are operations that took less than a second: in a slice of time no more can have completed than the
 /// workers could at the interval's least service time (plus the ones under way). A longer operation was made over all
-/// of its service time before its end: its share is the part of that time that lies in the window, also where it ended
-/// after it; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
+/// of its service time before its end: its share is the part of that time within the window, even if it ended after the
+/// window; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
     activity: Option<&Activity>,
     window: (i64, i64),
-) -> Share {
+) -> WindowShare {
     let (from, until) = window;
     let nominal = interval.at_us.saturating_add(interval.span_us);
     let begin = activity
@@ -153,7 +152,7 @@ pub fn share(
         .map_or(nominal, |ended| ended.min(nominal));
     let span = end - begin;
     if span <= 0 {
-        return Share::default();
+        return WindowShare::default();
     }
     let inside = until.min(end).saturating_sub(from.max(begin)).max(0);
     let part = real(inside) / real(span);
@@ -177,7 +176,7 @@ pub fn share(
         (true, true) => short_error / short,
         (true, false) => part.max(1.0 - part),
     };
-    // Bytes without a date that were counted at their operations' end are spread over its time like the operations.
+    // Undated bytes that were counted at their operations' end are spread over the operations' time.
     let undated = real(interval.undated_bytes);
     let counted_here = interval.undated_bytes <= interval.bytes && long.count > 0.0;
     let (spread, undated_error) = match counted_here {
@@ -185,7 +184,7 @@ pub fn share(
         false => (0.0, undated * long.displaced()),
     };
     let linear = real(interval.bytes) - spread;
-    Share {
+    WindowShare {
         ops: short_inside + long.inside,
         ops_error: short_error + long.error,
         bytes: linear * part + spread * long.part(),
@@ -224,7 +223,7 @@ impl LongOps {
         long
     }
 
-    /// The part of their time that lies in the window.
+    /// The part of their time within the window.
     fn part(&self) -> f64 {
         if self.count > 0.0 {
             self.inside / self.count
@@ -233,8 +232,8 @@ impl LongOps {
         }
     }
 
-    /// Which part of bytes that were counted at some earlier time of an operation may stand on the wrong side of the
-    /// window's edge; none where all of the operation lies on one side.
+    /// The part of the bytes counted at an earlier time of an operation that may be on the wrong side of the window's
+    /// edge; 0 if all of the operation is on one side.
     fn displaced(&self) -> f64 {
         let inside = self.part();
         match inside > 0.0 && inside < 1.0 {
@@ -244,8 +243,7 @@ impl LongOps {
     }
 }
 
-/// The least and the largest part of an operation's time that lies in the window, over all instants at which it can
-/// have ended.
+/// The minimum and maximum part of an operation's time within the window, over all its possible ends.
 fn part_inside(
     lasted: i64,
     (earliest, latest): (i64, i64),
@@ -258,7 +256,7 @@ fn part_inside(
         let inside = end.min(until) - began.max(from);
         real(inside.max(0)) / real(end - began)
     };
-    // Between the ends of the range it is largest where the operation or the window ends.
+    // Between the ends of the range, the part is largest where the operation or the window ends.
     [until, from.saturating_add(lasted)]
         .into_iter()
         .filter(|end| (earliest..=latest).contains(end))
@@ -269,8 +267,8 @@ fn part_inside(
         })
 }
 
-/// The most operations that can complete within `slice_us`: each of the operations that were under way at once completes
-/// one already begun, and then one per least service time.
+/// Maximum number of operations that can complete within `slice_us`: each of the operations under way at once
+/// completes, and then one per least service time.
 fn capacity(interval: &IntervalFacts, workers: u32, span_us: i64, slice_us: i64) -> f64 {
     let service = &interval.service;
     if service.is_empty() || service.min_ns() == 0 {

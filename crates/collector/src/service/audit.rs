@@ -1,11 +1,11 @@
-//! Who did what, and from where: runs that are started and stopped, rows that are pruned, tokens, certificates. Each is a line of the log and an
-//! event.
+//! The audit trail: runs that are started and stopped, rows that are pruned, tokens, certificates, each with its
+//! requester and address. Each is a line of the log and an event.
 //!
-//! The events of trust are also a second copy of what the registry knows was taken away: a registry that is restored from an
-//! older copy learns it from them at the collector's start.
+//! The events of trust are also a second copy of the registry's withdrawals: a registry that is restored from an older
+//! copy learns them from the events at the collector's start.
 //!
-//! No event holds a secret: a token goes by the first digits of its hash. An event that cannot be stored holds nobody up:
-//! the log has it.
+//! No event holds a secret: a token is identified by the first digits of its hash. An event that cannot be stored
+//! delays no request: the log has it.
 
 use super::{
     INSECURE,
@@ -23,7 +23,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use tonic::Request;
 use tracing::{info, warn};
 
-/// Whoever asked.
+/// The requester of an action.
 #[derive(Debug)]
 pub(super) struct Requester {
     identity: PeerIdentity,
@@ -61,7 +61,7 @@ impl Requester {
     }
 }
 
-/// A run was started; that nobody can tell by whom is stored with it.
+/// A run was started. An unknown requester is stored as such.
 pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was started");
     let message = format!("started by {by}");
@@ -78,7 +78,7 @@ pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by
     }
 }
 
-/// A run that had not ended was asked to stop.
+/// A run that had not ended received a stop request.
 pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
     info!(%run, %by, "a run was stopped");
     let message = format!("stopped by {by}");
@@ -95,15 +95,15 @@ pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str
     }
 }
 
-/// A token, by what may be shown of it.
+/// The printable part of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenId(Fingerprint);
 
 impl TokenId {
-    /// Of its text.
+    /// Number of digits shown.
     pub const DIGITS: usize = 8;
 
-    /// Of the hash that the registry knows it by.
+    /// From the hash under which the registry has it.
     pub fn of(hash: Fingerprint) -> Self {
         Self(hash)
     }
@@ -120,8 +120,8 @@ const TOKEN_USED: &str = "token-used";
 const TOKEN_CANCELLED: &str = "token-cancelled";
 const CERTIFICATE_REVOKED: &str = "certificate-revoked";
 
-/// At the start: the registry learns from the events what was taken away after it was copied, and the events from the
-/// registry what was revoked after the database was.
+/// At the start, exchanges withdrawals: the registry learns from the events those that are newer than its copy, and the
+/// events learn from the registry the revocations that are newer than the database.
 pub(super) async fn reconcile(
     store: &Store,
     clock: &MeshClock,
@@ -131,7 +131,7 @@ pub(super) async fn reconcile(
     let own = Arc::clone(&authority);
     let recorded = known.clone();
     let withdrawn = tokio::task::spawn_blocking(move || own.withdraw(&recorded)).await;
-    // The call holds nothing that could panic.
+    // Nothing in the call can panic.
     if withdrawn
         .unwrap_or(Ok(false))
         .map_err(ReconcileError::Trust)?
@@ -166,7 +166,7 @@ pub(super) enum ReconcileError {
     Trust(TrustError),
 }
 
-/// What the collector's own events say was taken away, in their order.
+/// The withdrawals in the collector's own events, in their order.
 async fn withdrawals(store: &Store) -> Result<Vec<Withdrawal>, StoreError> {
     let kinds = [TOKEN_USED, TOKEN_CANCELLED, CERTIFICATE_REVOKED];
     let mut withdrawals = Vec::new();
@@ -191,7 +191,7 @@ async fn withdrawals(store: &Store) -> Result<Vec<Withdrawal>, StoreError> {
     Ok(withdrawals)
 }
 
-/// A change of who is trusted.
+/// A change of trust.
 #[derive(Clone, Debug)]
 pub(super) enum TrustChange {
     TokenMade {
@@ -209,14 +209,14 @@ pub(super) enum TrustChange {
     TokenExhausted {
         token: TokenId,
     },
-    /// Nobody joins with it any more.
+    /// It can no longer be used to join.
     TokenCancelled {
         token: TokenId,
         uses: u32,
     },
     CertificateIssued {
         holder: Holder,
-        /// `None`: the owner asked for it.
+        /// `None`: requested by the owner.
         token: Option<TokenId>,
     },
     CertificateRenewed {
@@ -227,7 +227,7 @@ pub(super) enum TrustChange {
         name: String,
         certificates: Vec<Fingerprint>,
     },
-    /// An agent's uid goes to another name.
+    /// An agent's uid is bound to another name.
     AgentRenamed {
         former: String,
         name: String,
@@ -298,7 +298,7 @@ impl TrustChange {
         }
     }
 
-    /// What is added to who asked.
+    /// Facts beside the requester.
     fn facts(&self) -> Value {
         match self {
             Self::TokenMade {
@@ -353,7 +353,7 @@ impl TrustChange {
     }
 }
 
-/// Stores changes of trust, in their order, behind the back of whoever asked.
+/// Stores changes of trust, in their order, without delaying the requester.
 pub(super) fn trust_changed(
     store: &Store,
     clock: &MeshClock,
@@ -393,7 +393,7 @@ async fn keep(
 ) {
     let event = event(clock, Some(run), kind, message, Some(by.detail()));
     if let Err(error) = store.add_event(event).await {
-        warn!(%error, %run, %by, kind, "cannot store who asked");
+        warn!(%error, %run, %by, kind, "cannot store the requester");
     }
 }
 

@@ -1,7 +1,7 @@
-//! Limits of connections: how many there are, whose they are, and when one is closed.
+//! Limits of connections: their number, their owners, and their closing.
 //!
-//! HTTP/2 keepalive finds a peer that is gone. This module closes what keepalive does not find: a connection that never
-//! speaks TLS or HTTP/2, one that answers pings and makes no calls, and one whose certificate has been revoked.
+//! HTTP/2 keepalive finds a peer that is gone. This module closes connections that keepalive does not find: one that
+//! never speaks TLS or HTTP/2, one that answers pings and makes no calls, and one with a revoked certificate.
 
 use super::{
     gate::{Gate, Transport},
@@ -28,23 +28,23 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 use tracing::debug;
 
-/// How long a new connection may take to begin HTTP/2.
+/// Time limit for a new connection to begin HTTP/2.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first bytes of an HTTP/2 client.
 const PREFACE_BYTES: u64 = 24;
-/// A connection that carries less than this in [`IDLE_WINDOW`] and has no call open does nothing: an attached agent and
-/// one who watches a run carry a message per second, pings alone 4 KiB.
+/// A connection with less traffic than this in [`IDLE_WINDOW`] and no open call is idle: an attached agent and a
+/// watcher of a run receive a message per second, pings alone are 4 KiB.
 const IDLE_BYTES: u64 = 8 << 10;
 const IDLE_WINDOW: Duration = Duration::from_secs(600);
-/// After a failure to accept, such as too many open files.
+/// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a connection may do nothing.
+/// Limits of a connection's idle time.
 #[derive(Clone, Copy, Debug)]
 struct IdleLimits {
     handshake: Duration,
     window: Duration,
-    /// After a window it is closed whatever it has done.
+    /// It is closed after one window, whatever its traffic.
     has_one_window: bool,
 }
 
@@ -63,8 +63,8 @@ fn newcomer_limits(timeout: Duration) -> IdleLimits {
     }
 }
 
-/// As many of the incoming connections as may be, each let in by the gate and watched for idleness; the others are
-/// closed at once.
+/// As many of the incoming connections as the limits allow, each admitted by the gate and watched for idleness; the
+/// others are closed at once.
 pub(super) fn admitted(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
     gate: Arc<Gate>,
@@ -77,7 +77,7 @@ pub(super) fn admitted(
             let (newcomers, gate) = (Arc::clone(&newcomers), Arc::clone(&gate));
             admit(stream, permit, newcomers, gate, of_newcomers)
         })
-        // One that is slow to begin holds up nobody.
+        // A slow handshake delays no other connection.
         .buffer_unordered(limits.connections.max(1))
         .filter_map(future::ready)
 }
@@ -109,7 +109,7 @@ async fn admit(
             return None;
         }
     };
-    // A place among newcomers is given up by whoever is known, and by everybody where nobody can be.
+    // A known client gives up its place among unauthenticated connections; without TLS every client does.
     let place = match identity {
         PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
         PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),
@@ -155,13 +155,13 @@ fn limited(
     })
 }
 
-/// A connection that ends when it does nothing, and when its certificate is revoked.
+/// A connection that ends when it is idle, and when its certificate is revoked.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Transport,
     peer: Peer,
     idle: IdleCheck,
-    /// Its certificate was revoked, or it has none and another has its place.
+    /// Signals that its certificate was revoked, or that it has none and lost its place to another.
     ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     _place: Option<Place>,
     _room: Option<Permit<String>>,
@@ -224,7 +224,7 @@ impl IdleCheck {
         }
     }
 
-    /// Ready when the connection has done too little for too long.
+    /// Ready when the connection has been idle for too long.
     fn poll(&mut self, context: &mut Context<'_>, peer: &Peer) -> Poll<()> {
         loop {
             ready!(self.next.as_mut().poll(context));

@@ -43,7 +43,7 @@ use watcher::RunWatcher;
 
 /// Longer queries can be run on the database file itself, without a limit.
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Each has a thread and, while it lasts, a snapshot of the database; the memory of all is bounded by their number.
+/// Each has a thread and, while it lasts, a snapshot of the database; their number bounds the memory of all.
 const QUERIES: QuotaLimits = QuotaLimits {
     what: "queries",
     client: "host",
@@ -57,7 +57,7 @@ const REPORTS: QuotaLimits = QuotaLimits {
     in_all: 8,
     per_client: 4,
 };
-/// Within which a collector that was started takes up what has not ended, and how often that is looked at.
+/// Time limit for a new collector to take up unfinished runs, and the interval of the checks.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const TAKEN_UP_POLL: Duration = Duration::from_millis(20);
 /// Each is woken by every change of its run.
@@ -100,7 +100,7 @@ pub(super) struct ControlService {
 impl ControlService {
     async fn compared(&self, request: v1::CompareRequest) -> Result<compare::Answer, Status> {
         let wanted = serde_json::from_slice(&request.request_json).map_err(|error| {
-            Status::invalid_argument(format!("what is to be compared: {error}"))
+            Status::invalid_argument(format!("invalid comparison request: {error}"))
         })?;
         self.store.refresh().await;
         compare::compare(self.store.reader(), &wanted)
@@ -149,8 +149,8 @@ impl ControlService {
 }
 
 impl ControlService {
-    /// The progress of a run that this collector has seen. One that has not ended is waited for: a collector that has just
-    /// been started takes it up a moment later.
+    /// The progress of a run in this collector. Waits for one that has not ended: a collector that has just been
+    /// started continues it a moment later.
     async fn progress_of(&self, row: &RunRow) -> Option<Arc<RunProgress>> {
         let deadline = Instant::now() + TAKEN_UP_WITHIN;
         loop {
@@ -243,7 +243,7 @@ impl Control for ControlService {
             .await
             .map_err(|error| store_status(&error));
         if !row.state.is_end() {
-            // Where the database cannot be written, the command must not wait for it.
+            // If the database cannot be written, the command must not wait for it.
             let (store, clock, run) = (self.store.clone(), Arc::clone(&self.clock), row.id);
             tokio::spawn(async move { audit::run_stopped(&store, &clock, run, &by).await });
         }

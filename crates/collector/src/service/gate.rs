@@ -1,8 +1,8 @@
-//! Who comes in: the TLS handshake of each connection, and which calls its certificate is good for.
+//! Admission of connections: the TLS handshake, and the calls that a certificate permits.
 //!
-//! A client that shows no certificate, a revoked one or a forgotten one is let in as far as to be told so; only
-//! [`trust`](super::trust) answers it. One whose certificate the CA did not sign, or has expired, fails in its handshake.
-//! Each refusal is logged once a minute for each client, however often it comes.
+//! A client with no certificate, a revoked or a forgotten one is admitted only to receive an error; only
+//! [`trust`](super::trust) answers it. A certificate that the CA did not sign, or that has expired, fails in the
+//! handshake. Each refusal is logged once a minute for each client, however often it comes.
 
 use super::{
     peer::{Peer, PeerIdentity},
@@ -31,17 +31,17 @@ use tracing::debug;
 
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 22;
-/// A fatal alert of TLS, `protocol_version`: what a client without TLS gets.
+/// A fatal alert of TLS, `protocol_version`: the answer to a client without TLS.
 const NO_PLAIN_TEXT: [u8; 7] = [TLS_ALERT, 3, 3, 0, 2, 2, 70];
 
-/// The one call that is open to whoever has no certificate yet.
+/// The one call that is open to clients without a certificate.
 const ENROL: &str = "/benchmesh.v1.Trust/Enrol";
 
 /// How much and for how long a client without TLS is listened to after it was answered.
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An agent has one, and another while it comes back after a broken one.
+/// An agent has one, and a second one while it reconnects after a broken one.
 const AGENT_CONNECTIONS: QuotaLimits = QuotaLimits {
     what: "connections",
     client: "agent",
@@ -55,7 +55,7 @@ const OPERATOR_CONNECTIONS: QuotaLimits = QuotaLimits {
     in_all: usize::MAX,
     per_client: 512,
 };
-/// An agent has two, each of which may hold a message of 8 MiB while it comes in.
+/// An agent has two, and each may hold an incoming message of 8 MiB.
 const AGENT_STREAMS: QuotaLimits = QuotaLimits {
     what: "streams",
     client: "agent",
@@ -63,14 +63,14 @@ const AGENT_STREAMS: QuotaLimits = QuotaLimits {
     per_client: 8,
 };
 
-/// What bytes go over.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Lets connections in.
+/// Admits connections.
 #[derive(Debug)]
 pub(super) struct Gate {
     tls: Option<Tls>,
@@ -110,7 +110,7 @@ impl Gate {
         })
     }
 
-    /// Room for a connection of this holder; `None`: nobody is known, or anybody may come.
+    /// Room for a connection of this holder; `None` if the client is unknown, or no certificates are used.
     pub fn room_for(&self, identity: &PeerIdentity) -> Result<Option<Permit<String>>, Status> {
         let PeerIdentity::Known { holder, .. } = identity else {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Gate {
         })
     }
 
-    /// The connection and whose it is; `None`: it is closed.
+    /// The connection and its owner; `None` if it was closed.
     pub async fn admit(
         &self,
         stream: TcpStream,
@@ -174,7 +174,7 @@ impl Gate {
         }
     }
 
-    /// The answer to a call of somebody without a good certificate, to whatever path it is; `None`: the call may go on.
+    /// The answer to a call of a client without a valid certificate, whatever its path; `None` if the call is allowed.
     pub fn refuse_stranger<B>(&self, request: &http::Request<B>) -> Option<Status> {
         let peer = request.extensions().get::<Peer>();
         let refusal = peer
@@ -187,7 +187,7 @@ impl Gate {
         Some(refusal)
     }
 
-    /// Whether a call by a holder of the right role may be made.
+    /// Whether the requester's role allows the call.
     pub fn check<T>(&self, request: &Request<T>, needed: Needed) -> Result<(), Status> {
         let identity = Peer::identity(request);
         let refusal = match (identity.refusal(), &identity) {
@@ -206,29 +206,29 @@ impl Gate {
         Err(refusal)
     }
 
-    /// What has been logged of late; the page's refusals count too.
+    /// The recently logged refusals; the page's refusals count too.
     pub fn refusals(&self) -> Arc<Refusals> {
         Arc::clone(&self.refusals)
     }
 
-    /// Logs a refusal of whoever is at this address.
+    /// Logs a refusal of a client at this address.
     pub fn log_refusal(&self, address: Option<IpAddr>, problem: &str) {
         self.refusals.log(address, problem);
     }
 
-    /// Logs a refusal of somebody who is known.
+    /// Logs a refusal of a known client.
     pub fn log_refusal_of(&self, client: &str, problem: &str) {
         self.refusals.log_of(client, problem);
     }
 
-    /// Logs what an attached agent did wrong, and what a result may lack by it.
+    /// Logs a fault of an attached agent, which may leave gaps in a result.
     pub fn log_fault_of(&self, agent: &str, what: &'static str, problem: &str) {
         self.refusals.log_fault_of(agent, what, problem);
     }
 }
 
 impl Tls {
-    /// The error is what to log; `None`: nothing came.
+    /// The error is for the log; `None` if no data arrived.
     async fn shake_hands(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, Option<String>> {
         let mut first = [0; 1];
         match stream.peek(&mut first).await {
@@ -256,8 +256,8 @@ impl Tls {
     }
 }
 
-/// Says that there is TLS alone. What the client still sends is read, within limits: closing with bytes unread would reset
-/// the connection, and the answer would be lost.
+/// Answers that only TLS is served. The client's remaining bytes are read, within limits: closing with unread bytes
+/// would reset the connection, and the answer would be lost.
 async fn refuse_plain_text(mut stream: TcpStream) {
     let answer = async {
         stream.write_all(&NO_PLAIN_TEXT).await?;
@@ -267,7 +267,7 @@ async fn refuse_plain_text(mut stream: TcpStream) {
     let _ = timeout(DRAIN_TIMEOUT, answer).await;
 }
 
-/// Who may make a call.
+/// Roles that may make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needed {
     Agent,

@@ -1,16 +1,17 @@
-//! How many connections the collector takes, within the files that its process may have open.
+//! The number of connections of the collector, within its process's limit of open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
 /// Every agent has one, every command that runs another.
 const MAX_CONNECTIONS: usize = 4096;
-/// Of them, those that have shown no good certificate: half-open ones, and hosts that join. The others are kept free.
+/// Limit of those without a valid certificate: half-open ones, and hosts that join. The rest is reserved for the
+/// others.
 const MAX_NEWCOMERS: usize = 1024;
-/// Whoever has no good certificate asks for one and leaves within this, after a third of it to begin HTTP/2.
+/// A client without a valid certificate must request one and leave within this time, and begin HTTP/2 within a third of
+/// it.
 pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the limit of open files is raised to, where the system allows it: connections, the page's, the database's
-/// files.
+/// Target for the limit of open files, if the system allows it: connections, the page's, the database's files.
 const WANTED_FILES: u64 = 16_384;
 
 /// Of connections.
@@ -18,12 +19,12 @@ const WANTED_FILES: u64 = 16_384;
 pub(super) struct ConnectionLimits {
     pub connections: usize,
     pub newcomers: usize,
-    /// How long one without a good certificate may stay.
+    /// Maximum lifetime of a connection without a valid certificate.
     pub newcomer_timeout: Duration,
 }
 
 impl ConnectionLimits {
-    /// Half of the files are for connections; the page has an eighth, and the database needs the rest.
+    /// Half of the files are for connections, an eighth for the page, and the rest for the database.
     fn within(files: Option<u64>) -> Self {
         let files = files.map_or(usize::MAX, |files| {
             usize::try_from(files).unwrap_or(usize::MAX)
@@ -35,7 +36,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// Raises this process's limit of open files, as far as that is allowed, and divides what there is.
+    /// Raises this process's limit of open files as far as allowed, and divides it.
     pub fn of_this_process() -> Self {
         let limit = getrlimit(Resource::Nofile);
         if let Some(current) = limit.current {

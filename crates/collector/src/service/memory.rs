@@ -1,7 +1,7 @@
-//! Memory that one large request has taken goes back to the system.
+//! Returns the memory of one large request to the system.
 //!
-//! glibc keeps what is free in each thread's arena. By default it raises the size up to which it keeps it to twice that of the
-//! largest block ever freed, up to 64 MiB per arena. Other allocators need nothing of this.
+//! glibc keeps free memory in each thread's arena. By default it raises the size up to which it keeps it to twice that
+//! of the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
 
 /// Free memory at the end of an arena, in bytes, that glibc keeps.
 #[cfg(target_env = "gnu")]
@@ -9,7 +9,7 @@ const KEPT_BYTES: libc::c_int = 8 << 20;
 /// Larger blocks are mapped on their own, and unmapped when they are freed. Messages of the wire are mostly smaller.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES: libc::c_int = 4 << 20;
-/// A freed block of this size makes glibc look at the end of its arena.
+/// A freed block of this size makes glibc check the end of its arena.
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
@@ -23,7 +23,7 @@ pub(super) fn limit_kept() {
     }
 }
 
-/// Gives freed memory back to the system, also what lies between blocks that are in use.
+/// Returns freed memory to the system, including memory between blocks in use.
 pub(super) fn give_back() {
     #[cfg(target_env = "gnu")]
     {

@@ -34,7 +34,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-/// Characters of a name that are logged before it is known to be good.
+/// Characters of an unchecked name that are logged.
 const MAX_LOGGED_NAME_CHARS: usize = 64;
 /// Time limit for the Hello of a new stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ impl MeshService {
         }
     }
 
-    /// The session whose token a request bears.
+    /// The session that a request's token belongs to.
     fn session_of<T>(&self, request: &Request<T>) -> Result<PublishSession, Status> {
         let token = request
             .metadata()
@@ -108,7 +108,7 @@ fn attach_status(error: &AttachError) -> Status {
     }
 }
 
-/// What is not checked yet, for one line of the log.
+/// An unchecked text in printable form, for one line of the log.
 fn shown(name: &str) -> String {
     printable(MAX_LOGGED_NAME_CHARS, name)
 }
@@ -155,7 +155,7 @@ impl Mesh for MeshService {
             self.gate.log_refusal(from, status.message());
             return Err(status);
         }
-        // Not checked yet: whatever is in it must fit one line of the log.
+        // Unchecked: its content must fit one line of the log.
         let name = shown(&hello.name);
         let proof = match identity {
             PeerIdentity::Plain => NameProof::None,
@@ -239,7 +239,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Until its stream ends, its session does, or the collector closes. Why, if it was the agent's fault, goes to
+    /// Runs until its stream or session ends, or the collector closes. The agent's fault, if there is one, is sent to
     /// `end_status`.
     async fn run(
         self,
@@ -290,7 +290,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Ends the stream for what the agent said.
+    /// Ends the stream because of an invalid message of the agent.
     fn refuse(&self, status: Status, end_status: oneshot::Sender<Status>) {
         let what = "a message that cannot be, its session ends";
         self.gate.log_fault_of(&self.name, what, status.message());
@@ -313,13 +313,13 @@ fn outgoing_messages(
         };
         match message {
             Some(message) => Some((Ok(message), Some((outgoing, ended, end_status)))),
-            // The listener says why and then lets go; if it says nothing, the agent itself has left.
+            // The listener sends its reason before it drops the sender; if it sends none, the agent itself has left.
             None => end_status.await.ok().map(|status| (Err(status), None)),
         }
     })
 }
 
-/// Takes batches off a Publish stream.
+/// Reads batches from a Publish stream.
 struct BatchReader {
     fleet: Fleet,
     agent: AgentId,
@@ -339,7 +339,7 @@ impl BatchReader {
         closing: CancellationToken,
     ) {
         let status = self.read(inbound, ended, closing).await;
-        // What it has sent is acknowledged before the stream ends.
+        // Batches already sent are acknowledged before the stream ends.
         self.store.flush().await;
         if let Some(status) = status {
             let _ = self.receipts.send(Err(status)).await;
@@ -362,7 +362,7 @@ impl BatchReader {
             let batch = match message {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return None,
-                // A message that is no batch, or too large, was refused by the decoder; otherwise the stream broke.
+                // The decoder has refused a message that is not a batch, or is too large; otherwise the stream broke.
                 Err(status) if is_refusal(&status) => break status,
                 Err(_) => return None,
             };
@@ -372,13 +372,14 @@ impl BatchReader {
             };
             self.fleet.take_out_of_others(self.agent, &mut batch);
             self.bound_events(&mut batch);
-            // Of what would be stored.
+            // Only rows that would be stored count.
             if let Err(flood) = self.fleet.spend(self.agent, &self.name, &batch) {
                 break Status::resource_exhausted(flood.to_string());
             }
             if !self.spools.contains(&batch.spool_id) {
                 break Status::invalid_argument(format!(
-                    "batch: spool_id `{}` is none of those that the hello announced: attach again with it in hello.spool_ids",
+                    "batch: spool_id `{}` is not one of those that the hello announced: attach again with it in \
+                    hello.spool_ids",
                     batch.spool_id.escape_debug()
                 ));
             }
@@ -390,7 +391,7 @@ impl BatchReader {
                 Ok(receipt) => receipt,
                 Err(error) => break ingest_status(&error),
             };
-            // Full: the agent waits, which is what bounds a session.
+            // If the channel is full, the agent waits, which bounds a session.
             if self.receipts.send(Ok(receipt)).await.is_err() {
                 return None;
             }
@@ -400,7 +401,7 @@ impl BatchReader {
 }
 
 impl BatchReader {
-    /// An agent that sends events without end does not fill the database with them.
+    /// Keeps an agent that sends events without end from filling the database.
     fn bound_events(&self, batch: &mut Batch) {
         let room = self.fleet.room_for_events(&self.name, batch.events.len());
         if room.begins_to_leave_out
@@ -428,7 +429,7 @@ impl BatchReader {
     }
 }
 
-/// Batches with more intervals are checked off the runtime: each has histograms, which are unpacked.
+/// Batches with more intervals are checked off the runtime, because the histogram of each is decompressed.
 const MANY_INTERVALS: usize = 64;
 
 async fn checked(batch: v1::Batch) -> Result<Batch, BatchError> {
@@ -462,7 +463,7 @@ fn acks(
                 }
                 Err(status) => {
                     match status.code() {
-                        // Not the batch's fault: it comes again.
+                        // Not the batch's fault: the agent sends it again.
                         Code::Unavailable | Code::Aborted => {
                             debug!(%agent, %status, "publishing ends")
                         }
@@ -483,7 +484,7 @@ fn is_fault(status: &Status) -> bool {
     ) || is_refusal(status)
 }
 
-/// Whether the status is the decoder's word on a message.
+/// Whether the decoder refused a message with this status.
 fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),

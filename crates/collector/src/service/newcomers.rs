@@ -1,7 +1,7 @@
-//! Room for connections that have shown no good certificate: the newest have it.
+//! Room for connections without a valid certificate: the newest ones keep it.
 //!
-//! Whoever opens connections and does not finish them pushes out its own older ones. An agent needs some milliseconds to
-//! prove itself, so that it gets through however many there are.
+//! A client that opens many unfinished connections pushes out its own older ones. An agent needs some milliseconds to
+//! authenticate, so it gets through even then.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ pub(super) struct Newcomers {
     waiting: Mutex<Waiting>,
 }
 
-/// By the order in which they came.
+/// Ordered by arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
     pushed_out: BTreeMap<u64, CancellationToken>,
 }
 
-/// One newcomer's place. It is given up when this is dropped.
+/// One place; it is released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     room: Arc<Newcomers>,
@@ -43,7 +43,7 @@ impl Newcomers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more, and whether the oldest had to leave for it.
+    /// Adds a place, and returns whether the oldest connection had to leave for it.
     pub fn enter(self: &Arc<Self>) -> (Place, bool) {
         let mut waiting = self.waiting();
         let is_full = waiting.pushed_out.len() >= self.most;
@@ -85,7 +85,7 @@ mod tests {
         drop(third);
         let (_fourth, full) = room.enter();
         assert!(!full && !second.pushed_out.is_cancelled());
-        // One that was pushed out before gives up nobody else's place.
+        // A connection that was pushed out before does not release another one's place.
         drop(first);
         assert!(room.enter().1 && second.pushed_out.is_cancelled());
     }

@@ -1,4 +1,4 @@
-//! The other end of a connection: where it is, and whose certificate it showed.
+//! The other end of a connection: its address and its certificate.
 
 use crate::trust::Holder;
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
-/// Whose connection it is.
+/// The owner of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum PeerIdentity {
     /// Unknown: `--insecure`.
@@ -24,7 +24,7 @@ pub(super) enum PeerIdentity {
         revoked: Arc<CancellationToken>,
     },
     Revoked(Holder),
-    /// The CA signed the certificate, and the registry has no such.
+    /// The CA signed the certificate, but the registry does not have it.
     Forgotten,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Peer {
     calls: Arc<AtomicUsize>,
 }
 
-/// A call that may be silent for long; its connection does not count as idle.
+/// A call that may be silent for a long time; its connection does not count as idle.
 #[derive(Debug)]
 pub(super) struct OpenCall(Arc<AtomicUsize>);
 
@@ -89,12 +89,12 @@ impl Peer {
         self.address.map(|address| address.ip())
     }
 
-    /// Where a request came from.
+    /// The address of a request's sender.
     pub fn address<T>(request: &Request<T>) -> Option<IpAddr> {
         request.extensions().get::<Self>()?.ip()
     }
 
-    /// Whose request it is.
+    /// The sender of a request.
     pub fn identity<T>(request: &Request<T>) -> PeerIdentity {
         let peer = request.extensions().get::<Self>();
         peer.map_or(PeerIdentity::Stranger, |peer| peer.identity.clone())

@@ -1,6 +1,7 @@
-//! Limits of concurrent calls of one kind: in all, and per client.
+//! Limits of concurrent calls of one kind: in total, and per client.
 //!
-//! A client is an address, or the holder of a certificate. A call over a limit is refused at once, with the limit in the message; nothing queues.
+//! A client is an address, or the holder of a certificate. A call over a limit is refused at once, with the limit in
+//! the message; nothing queues.
 
 use super::peer::Peer;
 use std::{
@@ -16,7 +17,7 @@ use tonic::{Request, Status};
 pub(super) struct QuotaLimits {
     /// In the plural, for messages.
     pub what: &'static str,
-    /// What a client is called.
+    /// The word for a client in messages.
     pub client: &'static str,
     pub in_all: usize,
     pub per_client: usize,
@@ -71,7 +72,7 @@ impl<C: Eq + Hash + Clone> Quota<C> {
     }
 }
 
-/// One piece of work; it makes room when it is dropped.
+/// One running call; it releases its place on drop.
 #[derive(Debug)]
 pub(super) struct Permit<C: Eq + Hash = Option<IpAddr>> {
     quota: Arc<Quota<C>>,

@@ -25,7 +25,7 @@ use tracing::error;
 
 /// An uncompressed point of P-256.
 const PUBLIC_KEY_BYTES: usize = 65;
-/// A token that is good for longer would be forgotten by those who made it.
+/// Maximum lifetime: a token valid for longer would be forgotten by its creator.
 const MAX_TTL_S: u64 = 365 * 24 * 3600;
 
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl TrustService {
         }
     }
 
-    /// Changes the registry, off the runtime because it writes a file. What changed is recorded, even if the client
-    /// has gone by then.
+    /// Changes the registry, off the runtime because it writes a file. The change is recorded even if the client has
+    /// disconnected by then.
     async fn change<T: Send + 'static>(
         &self,
         by: Requester,
@@ -110,7 +110,7 @@ fn role(word: &str) -> Result<Role, Status> {
     }
 }
 
-/// Whose place the users of a token may take.
+/// The holder that the users of a token may replace.
 fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
     let name = &wanted.replaces;
     if name.is_empty() {
@@ -128,7 +128,7 @@ fn replacement(wanted: &v1::CreateTokenRequest) -> Result<Replacement, Status> {
     Ok(Replacement::Named(name.clone()))
 }
 
-/// What a certificate that was given changed in the registry.
+/// Changes of the registry by an issued certificate.
 fn changes(holder: &Holder, granted: &Granted) -> Vec<TrustChange> {
     let issued = |token| TrustChange::CertificateIssued {
         holder: holder.clone(),
@@ -185,7 +185,7 @@ impl Trust for TrustService {
         let secret = Some(&wanted.token_secret).filter(|secret| !secret.is_empty());
         let token = secret.map(|secret| Fingerprint::of(secret));
         if asker.is_none() {
-            // The cheapest check comes first: strangers may ask.
+            // The cheapest check comes first, because strangers may call this.
             authority
                 .check_token(token)
                 .map_err(|refusal| status(&TrustError::Enrol(refusal)))

@@ -1,19 +1,19 @@
 //! Appoints samplers: one agent per host for daemons and disks, one per network namespace for interfaces.
 //!
-//! Pure. A place's own agent is appointed whenever it is attached. Without it whoever was appointed last stays
-//! appointed, otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
+//! Pure. A place's own agent is appointed whenever it is attached. Without it the last appointed agent stays appointed;
+//! otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
 
 use crate::model::AgentId;
 use std::collections::BTreeMap;
 
-/// By what an attached agent may be appointed to a place; the least comes first.
+/// The ground for appointing an attached agent to a place; the smallest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// The place is its own.
     Own,
     /// It was appointed last.
     Last,
-    /// Nobody is expected.
+    /// No other agent is expected.
     Free,
     /// The agent before may be back in a moment.
     Waits,
@@ -27,7 +27,7 @@ pub struct Candidate {
     pub net: (String, Claim),
 }
 
-/// What an agent samples.
+/// The samples of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appointed {
     pub agent: AgentId,
@@ -35,7 +35,7 @@ pub struct Appointed {
     pub interfaces: bool,
 }
 
-/// What each candidate samples: one has each host, and one each namespace.
+/// The appointments of the candidates: one for each host, and one for each namespace.
 pub fn appoint(candidates: &[Candidate]) -> Vec<Appointed> {
     let hosts = chosen(candidates, |candidate| &candidate.host);
     let nets = chosen(candidates, |candidate| &candidate.net);

@@ -22,7 +22,7 @@ pub struct Call {
     pub command: Command,
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,
-    /// From now; `None`: as long as the agent is not lost.
+    /// From now; `None`: until the agent is lost.
     pub deadline: Option<Duration>,
     pub progress: Option<watch::Sender<Progress>>,
 }
@@ -52,7 +52,7 @@ impl Call {
         self
     }
 
-    /// The same, with_progress how far it is.
+    /// The same, with reports of its progress.
     pub fn with_progress(mut self, progress: watch::Sender<Progress>) -> Self {
         self.progress = Some(progress);
         self
@@ -60,7 +60,7 @@ impl Call {
 }
 
 impl Fleet {
-    /// Asks, and waits for the answer; asks again when the agent has reattached meanwhile. Cancel-safe.
+    /// Sends the command and waits for the answer; sends it again when the agent has reattached meanwhile. Cancel-safe.
     pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
         let deadline = call.deadline.map(|within| Instant::now() + within);
         let expired = async {

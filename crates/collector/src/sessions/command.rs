@@ -46,7 +46,7 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
-    /// From an instant on the task has another share of its step's rate.
+    /// Changes the task's share of its step's rate from an instant on.
     ShareRate {
         task: TaskId,
         task_index: u32,
@@ -62,21 +62,21 @@ pub enum Command {
     },
 }
 
-/// Whether a run directory that is not there is made.
+/// Whether a missing run directory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     IfMissing,
     Never,
 }
 
-/// The part of the sampling that an agent is appointed to.
+/// An agent's part of the sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     pub host_wide: bool,
     pub interfaces: bool,
     /// 0: only at marks.
     pub period_us: i64,
-    /// Of the whole host; empty where the agent does not sample it.
+    /// Sampling of the whole host; empty if the agent does not sample it.
     pub host: Arc<HostSampling>,
 }
 
@@ -85,11 +85,11 @@ pub struct Sampling {
 pub struct HostSampling {
     /// The mesh's own processes.
     pub mesh_pids: BTreeSet<i32>,
-    /// In the order of the agents' names, none twice.
+    /// In the order of the agents' names, without duplicates.
     pub daemon_rules: Vec<DaemonRule>,
 }
 
-/// A process that an agent's operator wants watched; empty conditions always hold.
+/// A process that an agent's operator wants to watch; an empty condition always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonRule {
     pub name: String,
@@ -107,7 +107,7 @@ pub struct Listen {
     pub workload: String,
     pub mode: String,
     pub params_json: String,
-    /// The only peer that may connect; empty: not known.
+    /// The only peer that may connect; empty if unknown.
     pub from_address: String,
     /// The receiver's own address, as the sender will dial it.
     pub address: String,
@@ -152,12 +152,12 @@ pub struct Survey {
     /// Each path and the facts about it.
     pub paths: Vec<(String, crate::plan::PathFacts)>,
     pub sources: Vec<(String, crate::plan::PathFacts)>,
-    /// `None`: the agent has no scratch.
+    /// `None` if the agent has no scratch directory.
     pub scratch_free_bytes: Option<u64>,
     /// The speed of its interfaces; 0: unknown.
     pub link_bytes_per_s: u64,
     pub inventory: Inventory,
-    /// Why it takes no load at this hour; empty: it does.
+    /// The reason why it accepts no load at this hour; empty if it does.
     pub closed: String,
 }
 
@@ -167,7 +167,7 @@ pub struct Survey {
 pub struct Inventory {
     pub distribution: String,
     pub cpu_model: String,
-    /// Objects that are stored as they are.
+    /// Objects that are stored unchanged.
     pub interfaces: Vec<serde_json::Value>,
     pub disks: Vec<serde_json::Value>,
     /// Package -> version.
@@ -183,13 +183,14 @@ pub struct RunDirectory {
     pub free_bytes: u64,
 }
 
-/// A task has ended, and its last row is in the agent's spool. That row tells how; until it is stored, `state` does.
+/// A task has ended, and its last row is in the agent's spool. That row holds the result; until it is stored, `state`
+/// is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub state: crate::model::TaskState,
-    /// The batch with the last row; `None`: the task never began, and has no row.
+    /// The batch with the last row; `None` if the task never began, so that there is no row.
     pub last_batch: Option<SpoolPosition>,
-    /// A hanging operation has ended the task, as `on-stall` says.
+    /// A hanging operation has ended the task, as `on-stall` demands.
     pub stalled: bool,
 }
 
@@ -219,13 +220,13 @@ pub enum RefusalKind {
     Unsupported,
     /// It hangs, and the plan does not wait for it.
     Stalled,
-    /// The target is not there any more: its mount is dead or gone.
+    /// The target is gone: its mount is dead or was removed.
     TargetLost,
     Failed,
 }
 
 impl RefusalKind {
-    /// Any other word is an ordinary failure.
+    /// Any unknown name is an ordinary failure.
     pub fn parse(word: &str) -> Self {
         match word {
             "unknown-task" => Self::UnknownTask,
@@ -257,7 +258,7 @@ pub enum CallError {
         doing: &'static str,
         within: std::time::Duration,
     },
-    /// The command was not sent: the instant by which the answer was needed had passed.
+    /// The command was not sent: the latest time for its answer had passed.
     #[error("agent `{agent}` was not asked in time to {doing}: the collector was too slow")]
     TooLateToAsk { agent: String, doing: &'static str },
     #[error("agent `{agent}` sent the answer of another command")]

@@ -1,7 +1,7 @@
 //! The members and their sessions: attach, detach, forget.
 //!
 //! One lock over plain maps, held for short moments and never across an await. A session ends when its stream does,
-//! when the same agent attaches anew, or when nothing has been heard from it for too long (`silence`).
+//! when the same agent attaches anew, or after too long a silence (`silence`).
 
 mod error;
 mod handle;
@@ -48,21 +48,21 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Messages that wait for one agent's stream. The scheduler has a handful open per agent; when it is full, commands
-/// wait and clock replies are dropped (the agent probes again).
+/// Capacity of the queue to one agent's stream. The scheduler has a handful of calls open per agent; when the queue is
+/// full, commands wait and clock replies are dropped (the agent probes again).
 const OUTGOING: usize = 64;
-/// An agent that was heard this recently is alive. The session of a dead agent ends sooner.
+/// An agent with a message this recent is alive. The session of a dead agent ends sooner.
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
-/// Of the version of an agent that is turned away for it.
+/// Logged characters of the version of a refused agent.
 const MAX_VERSION_CHARS: usize = 64;
 
-/// What speaks for the name of an agent that attaches.
+/// Proof of the name of an attaching agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameProof {
-    /// Its uid stays with the name.
+    /// Its uid is bound to the name.
     Certificate,
-    /// `--insecure`: it may be renamed by whoever starts it.
+    /// `--insecure`: anyone who starts it may rename it.
     None,
 }
 
@@ -80,13 +80,13 @@ pub struct Welcome {
 #[derive(Debug)]
 pub(crate) struct PublishSession {
     pub agent: AgentId,
-    /// Under which the agent attached.
+    /// The name with which the agent attached.
     pub name: String,
     pub host: HostId,
     pub net_namespace: String,
-    /// Those that the hello announced; no other has a position that both sides agree on.
+    /// Spools that the hello announced; only these have a position on which both sides agree.
     pub spools: BTreeSet<String>,
-    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    /// Batches that it sends ahead of their acknowledgement; 0: unknown.
     pub window_batches: u32,
     pub ended: CancellationToken,
 }
@@ -164,7 +164,7 @@ impl Fleet {
         self.state().members.values().map(Member::facts).collect()
     }
 
-    /// Every member, by id, as the scheduler sees it.
+    /// Every member, by id, for the scheduler.
     pub fn presences(&self) -> Vec<Presence> {
         self.state()
             .members
@@ -195,7 +195,7 @@ impl Fleet {
             return Err(AttachError::WireVersion {
                 agent: hello.wire_version,
                 collector: WIRE_VERSION,
-                // Not checked yet.
+                // Unchecked.
                 agent_version: printable(MAX_VERSION_CHARS, &hello.version),
             });
         }
@@ -235,7 +235,7 @@ impl Fleet {
                 stored.await.map_err(|error| {
                     if is_change {
                         // Nothing was stored.
-                        self.state().recent.take_back_change(&hello.name);
+                        self.state().recent.undo_change(&hello.name);
                     }
                     match error {
                         StoreError::UidBound { known_as } => {
@@ -250,7 +250,7 @@ impl Fleet {
         let spools = self.0.store.spool_positions(agent).await.map_err(store)?;
         let is_ahead = hello.is_ahead_of(mesh_uid, &spools);
         if is_ahead {
-            // They are of the database that is lost: here their ids are of other tasks, or the agent is about to drop
+            // They belong to the lost database: here their ids are those of other tasks, or the agent is about to drop
             // them.
             hello.held_tasks.clear();
         }
@@ -280,7 +280,7 @@ impl Fleet {
         let name = hello.name.clone();
         let (sampling, changes) = {
             let mut state = self.state();
-            // Another may have taken the name while the database was busy.
+            // Another agent may have taken the name while the database was busy.
             check_available(&state, &hello)?;
             let session = Session {
                 number,
@@ -322,8 +322,8 @@ impl Fleet {
         })
     }
 
-    /// The ids of an agent that has been here before under this name and is still on the same host. It is taken back
-    /// without a wait for the database, which may be blocked for longer than its run has patience with it.
+    /// The ids of an agent that attached before under this name and is still on the same host. It is readmitted without
+    /// waiting for the database, which may be blocked for longer than its run tolerates.
     fn known(&self, hello: &Hello) -> Option<(AgentId, HostId)> {
         let state = self.state();
         let mut members = state.members.values();
@@ -336,7 +336,7 @@ impl Fleet {
             .map(|member| (member.id, member.host))
     }
 
-    /// Stores that a known agent is back, behind its back.
+    /// Stores that a known agent is back, without delaying its attachment.
     fn store_attachment(&self, agent: NewAgent) {
         let store = self.0.store.clone();
         tokio::spawn(async move {
@@ -408,7 +408,7 @@ impl Fleet {
         });
     }
 
-    /// Binds an agent's uid to another name. Its session under the former one, if it has one, ends.
+    /// Binds an agent's uid to another name. Ends its session under the former one, if there is one.
     pub async fn rename(&self, uid: &str, former: &str, name: &str) -> Result<(), StoreError> {
         let at = self.0.clock.now();
         self.0.store.rename_agent(uid, former, name, at).await?;
@@ -468,7 +468,7 @@ impl Fleet {
         })
     }
 
-    /// Forgets an agent that is away: it is listed no longer, and its rows stay.
+    /// Forgets a detached agent: it is no longer listed, and its rows stay.
     pub async fn forget(&self, name: &str) -> Result<AgentId, ForgetError> {
         let name = || name.to_owned();
         let agent = {

@@ -1,4 +1,4 @@
-//! An agent's hello, checked field by field before anything is done with it.
+//! An agent's hello, checked field by field before it is used.
 
 use super::command::DaemonRule;
 use crate::plan::AgentPolicy;
@@ -14,7 +14,7 @@ const MAX_WORKLOADS: usize = 256;
 /// Agents drain old spools; hundreds of restarts without a collector leave as many.
 const MAX_SPOOLS: usize = 4096;
 const MAX_HELD_TASKS: usize = 65_536;
-/// All texts together. The limits above allow several MiB, which no agent needs and the collector would keep.
+/// Limit of all texts together. The limits above allow several MiB, which no agent needs and the collector would keep.
 const MAX_BYTES: usize = 256 << 10;
 /// Paths that are remembered of an agent that is away, for lists.
 const MAX_PATHS_AWAY: usize = 64;
@@ -39,29 +39,29 @@ pub struct Hello {
     pub allowed: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
     pub workloads: BTreeMap<String, u32>,
-    /// `None`: it does not tell it.
+    /// `None` if the agent did not send it.
     pub policy: Option<AgentPolicy>,
     pub spool_ids: Vec<String>,
-    /// Empty: as the collector sees it.
+    /// Empty: the address that the collector sees.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
     /// 0: not reported.
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
-    /// The device and the inode of its state directory; empty: not told.
+    /// The device and the inode of its state directory; empty if unknown.
     pub state_directory: String,
     /// When it locked that, by its host's CLOCK_MONOTONIC.
     pub started_ns: i64,
     /// Its spools that belong to a mesh.
     pub acked: Vec<AckedSpool>,
-    /// The largest id of a run that it has had a command of, and the mesh of that.
+    /// The largest run id in a command to it, and the mesh of that run.
     pub newest_run: Option<(String, i64)>,
-    /// Batches that it sends ahead of their acknowledgement; 0: not told.
+    /// Batches that it sends ahead of their acknowledgement; 0: unknown.
     pub window_batches: u32,
 }
 
-/// How far a mesh's collector has acknowledged a spool, as its agent knows it.
+/// The acknowledged position of a spool at a mesh's collector, according to the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckedSpool {
     pub spool_id: String,
@@ -114,14 +114,14 @@ fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadField
     Ok(())
 }
 
-/// How a hello is related to another one with the same uid.
+/// The relation of a hello to another one with the same uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It is of the same process.
+    /// Both are from the same process.
     Same,
-    /// It is of a later process with the same state directory, the lock on which has ended the other.
+    /// It is from a later process with the same state directory; the directory's lock proves that the other has ended.
     Later,
-    /// The other is.
+    /// The other one is from a later process.
     Earlier,
     /// The state directory of one was copied from the other.
     OfACopy,
@@ -130,9 +130,9 @@ pub enum Start {
 }
 
 impl Hello {
-    /// What start of the agent this is, held against another hello.
+    /// The relation of this hello to another one.
     pub fn against(&self, other: &Hello) -> Start {
-        // Every start of an agent has a spool of its own.
+        // Every start of an agent has its own spool.
         if self.spool_ids.last() == other.spool_ids.last() {
             return Start::Same;
         }
@@ -150,8 +150,8 @@ impl Hello {
         }
     }
 
-    /// Whether this mesh had acknowledged more of some spool than it has `stored`: its database was put back from an
-    /// older copy. The agent drops all that it holds once it is told what is stored.
+    /// Whether this mesh had acknowledged more of some spool than it has `stored`: its database was restored from an
+    /// older copy. The agent drops all that it holds when it receives the stored positions.
     pub fn is_ahead_of(&self, mesh_uid: &str, stored: &[(String, u64)]) -> bool {
         let mut acked = self.acked.iter().filter(|spool| spool.mesh_uid == mesh_uid);
         acked.any(|spool| {
@@ -161,7 +161,7 @@ impl Hello {
         })
     }
 
-    /// The largest id of a run of this mesh that the agent has had a command of.
+    /// The largest run id of this mesh in a command to the agent.
     pub fn newest_run_of(&self, mesh_uid: &str) -> Option<i64> {
         let newest = self.newest_run.as_ref();
         newest
@@ -169,7 +169,7 @@ impl Hello {
             .map(|(_, run)| *run)
     }
 
-    /// Every check that needs nothing but the message.
+    /// Every check of the message alone.
     pub fn check(&self) -> Result<(), BadField> {
         text("agent_uid", &self.uid, MAX_UID_BYTES)?;
         text("name", &self.name, MAX_NAME_BYTES)?;
@@ -304,7 +304,7 @@ impl Hello {
                 .sum::<usize>()
     }
 
-    /// The part that is kept while the agent is away: the columns of lists, and the identity by which it is recognized.
+    /// The part that is kept while the agent is detached: the columns of lists, and its identity.
     pub(super) fn for_absence(&self) -> Self {
         let allowed = self.allowed.iter().take(MAX_PATHS_AWAY).cloned();
         Self {

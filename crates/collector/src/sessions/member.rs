@@ -1,4 +1,4 @@
-//! One agent as the collector knows it, attached or not.
+//! One agent in the collector's view, attached or not.
 
 use super::{
     command::{Answer, CallError, Command, Progress, RefusalKind, Sampling},
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// A message to an agent, on its Attach stream.
 #[derive(Debug)]
 pub enum Outgoing {
-    /// The instant of sending is stamped when the stream takes it.
+    /// The stream adds the instant of sending.
     Clock {
         agent_sent_ns: i64,
         received_ns: i64,
@@ -41,7 +41,7 @@ pub(super) struct PendingReply {
     pub progress: Option<watch::Sender<Progress>>,
 }
 
-/// A session that is there.
+/// A current session.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Distinguishes this session from earlier ones of the same agent.
@@ -57,7 +57,7 @@ pub(super) struct Member {
     pub id: AgentId,
     pub host: HostId,
     pub hello: Arc<Hello>,
-    /// Where its connection came from.
+    /// The address of its connection.
     pub seen_at: Option<IpAddr>,
     pub session: Option<Session>,
     pub sampling: Sampling,
@@ -67,7 +67,7 @@ pub(super) struct Member {
     pub round_trip_us: i64,
     /// Since the collector's start it has attached with more than the database has, and has dropped its tasks.
     pub was_ahead: bool,
-    /// Since when its disk takes nothing, by its own clock, as it said last.
+    /// Since when its disk has refused writes, by its own clock, as last reported.
     pub spool_blocked_ns: Option<i64>,
 }
 
@@ -102,7 +102,7 @@ impl Member {
         }
     }
 
-    /// Whether an attachment with this hello changes nothing of what is stored of the agent.
+    /// Whether an attachment with this hello leaves the stored description of the agent unchanged.
     pub fn is_described_by(&self, hello: &Hello) -> bool {
         fn texts(hello: &Hello) -> [&str; 7] {
             [
@@ -121,7 +121,7 @@ impl Member {
             && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes)
     }
 
-    /// Whether a hello of the same host says the same of it: agents share the row of their host.
+    /// Whether a hello from the same host describes it identically: agents share the row of their host.
     pub fn agrees_on_host(&self, hello: &Hello) -> bool {
         let known = &self.hello;
         let is_same = known.boot_id == hello.boot_id && known.pid_namespace == hello.pid_namespace;
@@ -131,7 +131,7 @@ impl Member {
                 && (known.cpus, known.memory_bytes) == (hello.cpus, hello.memory_bytes))
     }
 
-    /// Where peers reach it.
+    /// The address at which peers reach it.
     pub fn address(&self) -> String {
         if !self.hello.advertised.is_empty() {
             return self.hello.advertised.clone();
@@ -144,12 +144,12 @@ impl Member {
         Place::Host(self.hello.host_key())
     }
 
-    /// The interfaces that it sees.
+    /// The network namespace that it sees.
     pub fn net_place(&self) -> Place {
         Place::Interfaces(self.hello.net_key())
     }
 
-    /// Ends its session, and drops what only a session needs.
+    /// Ends its session, and drops everything that only a session needs.
     pub fn leave(&mut self) -> Option<Session> {
         self.hello = Arc::new(self.hello.for_absence());
         self.session.take()
@@ -188,12 +188,12 @@ pub struct MemberFacts {
     /// Distinguishes its session from earlier ones; 0: not attached.
     pub session: u64,
     pub last_seen: MeshMicros,
-    /// 0: not known yet.
+    /// 0: unknown.
     pub clock_error_us: i64,
-    /// 0: not known yet.
+    /// 0: unknown.
     pub round_trip_us: i64,
     pub sampling: Sampling,
-    /// Where peers reach it, without a port.
+    /// The address at which peers reach it, without a port.
     pub address: String,
 }
 

@@ -1,4 +1,4 @@
-//! An agent as the scheduler sees it: whether it is attached, and what its hello said.
+//! An agent in the scheduler's view: whether it is attached, and the contents of its hello.
 
 use super::member::Member;
 use crate::model::{AgentId, HostId, MeshMicros, TaskId};
@@ -11,18 +11,18 @@ pub struct Presence {
     pub attached: bool,
     /// Distinguishes its session from earlier ones; 0: not attached.
     pub session: u64,
-    /// The tasks that it held when it attached.
+    /// Its tasks at the time of attaching.
     pub held_tasks: Vec<TaskId>,
     /// Since the collector's start it has attached with more than the database has, and has dropped its tasks: the
-    /// database was put back from an older copy.
+    /// database was restored from an older copy.
     pub was_ahead: bool,
     pub boot_id: String,
     pub host: HostId,
     pub host_name: String,
-    /// Where peers reach it, without a port.
+    /// The address at which peers reach it, without a port.
     pub address: String,
     pub is_storage: bool,
-    /// Whether it is the one that samples its host.
+    /// Whether it samples its host.
     pub samples_host: bool,
     pub samples_interfaces: bool,
     pub last_seen: MeshMicros,

@@ -1,20 +1,20 @@
-//! What each agent has done within a minute or an hour: an agent that attaches without end gets neither the log nor the
-//! database.
+//! Activity of each agent within a minute or an hour: an agent that attaches without end must fill neither the log nor
+//! the database.
 
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// One that has lost its connection tries again with growing pauses, and restarts take seconds.
+/// An agent without a connection retries with growing pauses, and restarts take seconds.
 const MAX_ATTACHES: u32 = 120;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Attachments with a new uid, or with another description: each leaves a row for ever. An agent without a state directory
-/// that is kept has a new uid after each restart.
+/// Attachments with a new uid, or with another description: each leaves a row forever. An agent without a persistent
+/// state directory has a new uid after each restart.
 pub(super) const MAX_CHANGES: u32 = 100;
 
-/// Events of one agent that are stored; each is a row for ever. A soak in which every worker stalls sends some tens.
+/// Stored events of one agent; each is a row forever. A soak in which every worker stalls sends some tens.
 const MAX_EVENTS: usize = 2000;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Minute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventRoom {
     pub stored: usize,
-    /// The first ones of this minute are left out.
+    /// The first omission of this minute.
     pub begins_to_leave_out: bool,
 }
 
@@ -65,14 +65,14 @@ impl Recent {
         })
     }
 
-    /// Counts an attachment; `false`: it is one too many.
+    /// Counts an attachment; `false` if it exceeds the limit.
     pub fn attach(&mut self, name: &str, now: Instant) -> bool {
         let minute = self.minute(name, now);
         minute.attaches = minute.attaches.saturating_add(1);
         minute.attaches <= MAX_ATTACHES
     }
 
-    /// Counts an attachment with a new uid or another description; `false`: it is one too many.
+    /// Counts an attachment with a new uid or another description; `false` if it exceeds the limit.
     pub fn change(&mut self, name: &str, now: Instant) -> bool {
         self.hours
             .retain(|_, hour| now.duration_since(hour.began) < HOUR);
@@ -85,7 +85,7 @@ impl Recent {
     }
 
     /// Counts a change no longer: it was refused or could not be stored.
-    pub fn take_back_change(&mut self, name: &str) {
+    pub fn undo_change(&mut self, name: &str) {
         if let Some(hour) = self.hours.get_mut(name) {
             hour.changes = hour.changes.saturating_sub(1);
         }
@@ -105,12 +105,12 @@ impl Recent {
         }
     }
 
-    /// Whether this claim of tasks of others is the first of the minute.
+    /// Whether this claim of other agents' tasks is the first of the minute.
     pub fn is_first_claim(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_claimed, true)
     }
 
-    /// Whether these rows about a host of another agent are the first of the minute.
+    /// Whether these rows about another agent's host are the first of the minute.
     pub fn is_first_of_others(&mut self, name: &str, now: Instant) -> bool {
         !std::mem::replace(&mut self.minute(name, now).has_sent_rows_of_others, true)
     }

@@ -1,8 +1,8 @@
-//! Who samples a host, and the interfaces of a network namespace, and since when.
+//! The sampler of each host and of the interfaces of each network namespace, with its periods.
 //!
-//! A place is its first agent's own, for as long as that is not forgotten: that alone describes it, and its rows count
-//! from then on. Another agent stands in while the first one is gone; its rows count for that time. Agents go by the
-//! names of their certificates: a uid is made in a moment.
+//! A place belongs to its first agent until that agent is forgotten: only this agent describes the place, and its rows
+//! count from then on. Another agent stands in while the first one is gone; its rows count for that time. Agents are
+//! identified by the names in their certificates, because a new uid costs nothing.
 
 use crate::{
     ingest::appointed::Appointed,
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// Appointments of one place that are remembered, beside the first.
 const MAX_PERIODS: usize = 256;
 
-/// What a sampler is appointed to.
+/// The thing that a sampler is appointed to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// As `Hello::host_key` has it.
@@ -37,12 +37,12 @@ impl Period {
     }
 }
 
-/// Who was appointed when.
+/// All appointments with their times.
 #[derive(Debug, Default)]
 pub struct Samplers {
     /// The periods of each place, in their order.
     places: HashMap<Place, Vec<Period>>,
-    /// Since when an agent has had a place of its own.
+    /// Since when an agent has had its own place.
     since: HashMap<AgentId, MeshMicros>,
 }
 
@@ -74,12 +74,12 @@ impl Samplers {
         self.own(place).is_some_and(|own| own.is_of(agent, name))
     }
 
-    /// Who was appointed last.
+    /// The last appointment.
     pub fn current(&self, place: &Place) -> Option<&Period> {
         self.places.get(place)?.last()
     }
 
-    /// Appoints an agent, unless it is; whether anything changed.
+    /// Appoints an agent, unless it already is; returns whether anything changed.
     pub fn appoint(&mut self, place: &Place, agent: AgentId, name: &str, at: MeshMicros) -> bool {
         if let Some(current) = self
             .places
@@ -108,8 +108,8 @@ impl Samplers {
         let mut periods = periods.iter().filter(|period| period.is_of(agent, name));
         let always = MeshMicros(i64::MAX);
         let spans = match is_own {
-            // It may have gone on beyond reach while another stood in; and what it spooled before a reboot, or in a
-            // container before this one, is of a place that it had then.
+            // It may have gone on without a connection while another stood in; and its spooled rows from before a
+            // reboot, or from an earlier container, describe the place of that time.
             true => {
                 let since = |from| self.since.get(&agent).copied().unwrap_or(from).min(from);
                 Vec::from_iter(periods.next().map(|period| (since(period.from), always)))
@@ -121,7 +121,7 @@ impl Samplers {
         Appointed { is_own, spans }
     }
 
-    /// Nothing is an agent's own any more.
+    /// Removes an agent's ownership of its places.
     pub fn forget(&mut self, agent: AgentId) {
         for periods in self.places.values_mut() {
             periods.retain(|period| period.agent != agent);

@@ -20,19 +20,19 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Agents that are attached or were. A member that is away takes a kilobyte or two, and `hello::MAX_BYTES` at most.
+/// Maximum number of attached and detached agents. A detached member takes a kilobyte or two, and `hello::MAX_BYTES` at
+/// most.
 const MAX_MEMBERS: usize = 12_000;
 
-/// How often a host is sampled between runs, where one of its agents wants that; the agent's own period takes its
-/// place.
+/// Sampling period of a host between runs, if one of its agents wants it; the agent's own period overrides it.
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
 /// Rules of all agents of one host.
-const MOST_RULES: usize = 1024;
-/// How long a host goes without a sampler before another agent stands in: an agent without a connection tries again
-/// within this.
+const MAX_RULES: usize = 1024;
+/// Time that a host goes without a sampler before another agent stands in: an agent without a connection tries again
+/// within this time.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// The collector's own host, in the form that agents report; `None`: the kernel does not tell.
+/// The collector's own host, in the form that agents report; `None` if the kernel does not report it.
 fn own_host_key() -> Option<String> {
     static KEY: OnceLock<Option<String>> = OnceLock::new();
     KEY.get_or_init(|| {
@@ -53,7 +53,7 @@ pub(super) struct State {
     /// Session token -> agent.
     pub tokens: HashMap<String, AgentId>,
     pub period_us: i64,
-    /// After how long without contact the run under way takes an agent for lost.
+    /// Time without contact after which the current run counts an agent as lost.
     pub loss_after: Option<Duration>,
     pub recent: Recent,
     pub budget: Budget,
@@ -67,11 +67,11 @@ pub(super) struct State {
 pub(super) struct SamplerChange {
     pub host: HostId,
     pub host_name: String,
-    /// Of its interfaces; `None`: of all else.
+    /// Appointment for its interfaces; `None`: for everything else.
     pub net_namespace: Option<String>,
     pub agent: AgentId,
     pub name: String,
-    /// `None`: the place had no agent before.
+    /// `None` if the place had no agent before.
     pub former: Option<String>,
     pub at: MeshMicros,
 }
@@ -118,7 +118,7 @@ impl State {
         );
     }
 
-    /// Makes room for one more by forgetting those away for longest. Their rows stay.
+    /// Makes room for one more by forgetting the members that have been detached for longest. Their rows stay.
     fn drop_longest_away(&mut self) {
         while self.members.len() >= MAX_MEMBERS {
             let away = self
@@ -132,8 +132,9 @@ impl State {
         }
     }
 
-    /// The host sampling that is asked of the samplers of hosts, and whether it is wanted between runs: by themselves and
-    /// by agents that connect from the same address. Whoever says from elsewhere that it is on a host has no part.
+    /// The host sampling requested from the samplers of hosts, and whether it is wanted between runs: by themselves and
+    /// by agents that connect from the same address. An agent that claims this host from another address does not
+    /// count.
     fn hosts(&self, samplers: &[AgentId]) -> HashMap<String, (HostSampling, bool)> {
         let attached = || {
             let members = self.members.values();
@@ -156,7 +157,7 @@ impl State {
                 host.mesh_pids.insert(hello.pid);
             }
             for rule in &hello.daemon_rules {
-                if !host.daemon_rules.contains(rule) && host.daemon_rules.len() < MOST_RULES {
+                if !host.daemon_rules.contains(rule) && host.daemon_rules.len() < MAX_RULES {
                     host.daemon_rules.push(rule.clone());
                 }
             }
@@ -177,7 +178,7 @@ impl State {
         })
     }
 
-    /// By what an attached agent may be appointed.
+    /// The ground for appointing an attached agent.
     fn claim(&self, place: &Place, member: &Member) -> Claim {
         let (Some(own), Some(last)) = (self.samplers.own(place), self.samplers.current(place))
         else {
@@ -196,7 +197,7 @@ impl State {
         }
     }
 
-    /// Remembers what an agent was appointed to; what changed by it.
+    /// Records an agent's appointments; returns the changes.
     fn note_appointed(
         &mut self,
         appointed: appoint::Appointed,
@@ -232,7 +233,7 @@ impl State {
     }
 
     /// Appoints samplers again, and sends each agent its new part; the agent `welcomed` gets it with its Welcome.
-    /// Returns what is to be stored.
+    /// Returns the changes to store.
     #[must_use]
     pub fn appoint(&mut self, welcomed: Option<AgentId>, at: MeshMicros) -> Vec<SamplerChange> {
         let candidates: Vec<Candidate> = self
@@ -289,8 +290,8 @@ impl State {
                 continue;
             }
             if let Some(session) = &member.session {
-                // Ids from the top: the answers are not awaited. A full queue belongs to a stuck agent, whose session
-                // ends; its next Welcome has the sampling.
+                // Ids count down from the maximum: the answers are not awaited. A full queue belongs to a stuck agent,
+                // and its session ends; its next Welcome has the sampling.
                 let message = Outgoing::Command {
                     run: None,
                     id: number,

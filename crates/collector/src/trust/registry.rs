@@ -30,7 +30,7 @@ pub struct Registry {
     certificates: Vec<Certificate>,
     tokens: Vec<Token>,
     /// A lower bound of the current time: never later than the wall clock, and advanced only by the collector's running
-    /// time. Decides what has expired.
+    /// time. Decides about expiry.
     #[serde(default)]
     confirmed_s: u64,
 }
@@ -365,7 +365,7 @@ impl Registry {
         forgotten
     }
 
-    /// For credentials that replace what was lost, not renewed.
+    /// For credentials that replace lost ones.
     pub fn forget_owners(&mut self) {
         self.certificates.retain(|it| it.role != Role::Owner);
     }
@@ -502,7 +502,7 @@ impl Certificate {
         !self.revoked && !self.has_expired(now_s)
     }
 
-    /// A certificate is good to the end of its last second, as TLS has it.
+    /// A certificate is valid to the end of its last second, as in TLS.
     fn has_expired(&self, now_s: u64) -> bool {
         self.expires_s < now_s
     }

@@ -1,9 +1,9 @@
-//! Who may read: whoever has the token, under a name that is ours.
+//! Access to the page: for clients with the token that use an allowed host name.
 //!
 //! The token comes in the address once and is then kept in a cookie that scripts cannot read and other sites cannot
-//! send, or in an `Authorization: Bearer` header. It is asked for on loopback too: every user of the machine reaches the
-//! port. The `Host` header must be an address, `localhost` or a name that was allowed, so that a name of someone else's
-//! that resolves to this machine (DNS rebinding) opens nothing.
+//! send, or in an `Authorization: Bearer` header. It is required on loopback too: every user of the machine reaches the
+//! port. The `Host` header must be an address, `localhost` or an allowed name, so that a foreign name that resolves to
+//! this machine (DNS rebinding) gives no access.
 
 use super::{App, assets, error::Refusal, listener::Client};
 use axum::{
@@ -26,13 +26,13 @@ use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 /// Shorter ones could be guessed.
-const LEAST_CHARACTERS: usize = 32;
-const MOST_CHARACTERS: usize = 256;
+const MIN_CHARACTERS: usize = 32;
+const MAX_CHARACTERS: usize = 256;
 
-/// For a request of somebody who has shown no token.
+/// For a request without the token.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What may be loaded by a page of ours: nothing from elsewhere, and no script in a page's own text.
+/// Content security policy of our pages: nothing from other origins, and no inline script.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
@@ -64,7 +64,8 @@ pub enum TokenError {
     )]
     OfAnother { path: PathBuf, user: u32 },
     #[error(
-        "{} holds no token: it must be {LEAST_CHARACTERS} to {MOST_CHARACTERS} letters, digits, - or _ on one line; remove the file, and the collector makes one",
+        "{} holds no token: it must be {MIN_CHARACTERS} to {MAX_CHARACTERS} letters, digits, - or _ on one line; \
+        remove the file, and the collector makes one",
         path.display()
     )]
     NotAToken { path: PathBuf },
@@ -81,7 +82,7 @@ impl Token {
         ))
     }
 
-    /// The token in a file that only its owner reads; one is made where there is none.
+    /// The token in a file that only its owner can read; creates one if it is missing.
     pub fn kept_in(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::File {
             path: path.to_owned(),
@@ -116,7 +117,7 @@ impl Token {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(failed)?;
                 let text = text.trim();
-                let is_token = (LEAST_CHARACTERS..=MOST_CHARACTERS).contains(&text.len())
+                let is_token = (MIN_CHARACTERS..=MAX_CHARACTERS).contains(&text.len())
                     && text
                         .chars()
                         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -135,7 +136,7 @@ impl Token {
         &self.0
     }
 
-    /// In a time that does not depend on where they differ.
+    /// Compares in constant time.
     fn is(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -206,7 +207,7 @@ impl Access {
         HeaderValue::from_str(&cookie).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// To the page without the token in its address, where it would stay in the history.
+    /// Redirects to the page without the token in its address, which would stay in the history.
     fn accept(&self) -> Response {
         let to = HeaderValue::from_static("/");
         let headers = [
@@ -217,7 +218,7 @@ impl Access {
     }
 }
 
-/// What a request shows of the token.
+/// The token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     None,
@@ -226,7 +227,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// With one more token, which is ours or another.
+    /// Adds one more token, which is ours or another.
     fn and(self, is_ours: bool) -> Self {
         match (self, is_ours) {
             (Self::Token, _) | (_, true) => Self::Token,
@@ -235,7 +236,7 @@ impl Shown {
     }
 }
 
-/// Where a request came from, for the log.
+/// The address of a request, for the log.
 fn client(extensions: &Extensions) -> Option<IpAddr> {
     let client = extensions.get::<ConnectInfo<Client>>();
     client.map(|ConnectInfo(Client(address))| *address)
@@ -243,12 +244,12 @@ fn client(extensions: &Extensions) -> Option<IpAddr> {
 
 const WRONG_TOKEN: &str = "the page was asked for with a token that is not the collector's";
 
-/// What is served without the token: the form that asks for it, and what that looks like.
+/// Paths served without the token: the login form and its style.
 fn is_open(path: &str) -> bool {
     matches!(path, "/login" | "/assets/page.css" | "/favicon.ico")
 }
 
-/// Checks each request, and states on each answer what a browser may do with it.
+/// Checks each request, and sets the security headers of each answer.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = checked(&app, request, next).await;
     let headers = response.headers_mut();
@@ -307,7 +308,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
     let path = request.uri().path();
     if is_open(path) {
-        // The body of a login may come as slowly as its sender likes.
+        // The body of a login may arrive as slowly as its sender likes.
         return match tokio::time::timeout(OPEN_TIMEOUT, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Refusal::new(
@@ -338,7 +339,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
 }
 
-/// By the browser's own word; other programs do not send these.
+/// By the browser's own headers; other programs do not send these.
 fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let site = HeaderName::from_static("sec-fetch-site");
@@ -495,7 +496,7 @@ mod tests {
             Token::kept_in(&path),
             Err(TokenError::ReadByOthers { .. })
         ));
-        // Root's collector does not take the token of a user who knows it.
+        // Root's collector refuses a token file that another user owns and thus knows.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             assert!(matches!(

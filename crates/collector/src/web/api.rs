@@ -22,7 +22,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking, time::timeout};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_EVENTS: u32 = 1000;
-/// Points of a timeline, unless asked for otherwise; at most.
+/// Default number of points of a timeline, and the maximum.
 const DEFAULT_POINTS: i64 = 600;
 const MAX_POINTS: i64 = 5000;
 /// How long a report waits for others to be made.
@@ -30,7 +30,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) type Answer = Result<Json<Value>, Refusal>;
 
-async fn look(app: &App) -> Result<Published, Refusal> {
+async fn published(app: &App) -> Result<Published, Refusal> {
     app.overview.look().await.ok_or_else(|| {
         Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -47,7 +47,7 @@ pub(super) fn written(part: &impl serde::Serialize) -> Answer {
 
 /// All topics of the live state in one object.
 pub async fn overview(State(app): State<App>) -> Result<Response, Refusal> {
-    let published = look(&app).await?;
+    let published = published(&app).await?;
     let parts: Vec<String> = published
         .topics
         .iter()
@@ -62,7 +62,7 @@ async fn part<T: serde::Serialize>(
     name: &str,
     part: impl FnOnce(&Snapshot) -> &T,
 ) -> Answer {
-    let published = look(app).await?;
+    let published = published(app).await?;
     let value = written(part(&published.snapshot))?;
     Ok(Json(json!({ name: value.0 })))
 }
@@ -79,7 +79,7 @@ pub async fn hosts(State(app): State<App>) -> Answer {
     part(&app, "hosts", |snapshot| &snapshot.hosts).await
 }
 
-/// Which events.
+/// Selects events.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventsWanted {
@@ -185,11 +185,11 @@ pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
     })))
 }
 
-/// Which part of a run's load.
+/// Selects a part of a run's load.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineWanted {
-    /// Mesh time; what ended before is left out.
+    /// Mesh time; data that ended before it are left out.
     #[serde(default)]
     from_us: i64,
     points: Option<i64>,
@@ -252,7 +252,7 @@ pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Ans
         .map_err(|error| Refusal::failed(&error))
 }
 
-/// The report as one file, to be kept or sent.
+/// The report as one self-contained file.
 pub async fn report_file(
     State(app): State<App>,
     Path(wanted): Path<String>,

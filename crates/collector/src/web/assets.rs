@@ -1,4 +1,4 @@
-//! What the page is made of, built into the binary: hand-written, and loaded from nowhere else.
+//! The files of the page, built into the binary: hand-written, and loaded from nowhere else.
 
 use super::error::Refusal;
 use crate::results::Flag;
@@ -47,7 +47,7 @@ const ASSETS: [(&str, &str, &str); 6] = [
     ("icon.svg", "image/svg+xml", ICON),
 ];
 
-/// The table of flags, for the page to say what a flag means.
+/// The table of flags, for the page's explanations.
 const FLAGS: &str = "flags.js";
 
 /// The sampled figures that the page shows, by their table.

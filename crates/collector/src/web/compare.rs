@@ -1,4 +1,4 @@
-//! Comparisons over HTTP: the document of `benchmesh compare --format json`, what its page draws, and the file.
+//! Comparisons over HTTP: the document of `benchmesh compare --format json`, the page's pictures, and the file.
 
 use super::api::{self, attached, report_permit, written};
 use super::{App, error::Refusal};
@@ -13,10 +13,11 @@ use axum::{
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-/// Runs of a plan that the newest is held against, at most: as many as `benchmesh compare --last` takes.
-const MOST_LAST: u32 = 100;
+/// Maximum number of earlier runs of a plan to compare with: the same as for `benchmesh compare --last`.
+const MAX_LAST: u32 = 100;
 
-/// What is compared: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or without `run`, `trend`.
+/// The subject of the comparison: exactly one of `a` with `b`, `targets`, `plan` with `last`, `baseline` with or
+/// without `run`, `trend`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -49,7 +50,7 @@ impl TryFrom<Wanted> for Request {
             ((None, None), Some(run), (None, None), (None, None), None) => {
                 Ok(Self::Targets { run })
             }
-            ((None, None), None, (Some(plan), Some(runs @ 1..=MOST_LAST)), (None, None), None) => {
+            ((None, None), None, (Some(plan), Some(runs @ 1..=MAX_LAST)), (None, None), None) => {
                 Ok(Self::Last { plan, runs })
             }
             ((None, None), None, (None, None), (Some(name), run), None) => Ok(Self::Baseline {
@@ -62,7 +63,7 @@ impl TryFrom<Wanted> for Request {
             _ => Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 format!(
-                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MOST_LAST}), \
+                    "say what to compare: a=RUN&b=RUN, targets=RUN, plan=NAME&last=N (N from 1 to {MAX_LAST}), \
                      baseline=NAME&run=RUN, or trend=PLAN"
                 ),
             )),
@@ -107,7 +108,7 @@ pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> a
         .map_err(|error| Refusal::failed(&error))
 }
 
-/// The comparison as one file, to be kept or sent.
+/// The comparison as one self-contained file.
 pub async fn file(
     State(app): State<App>,
     Query(wanted): Query<Wanted>,

@@ -1,4 +1,4 @@
-//! Refusals as JSON: one document, `{"error": "..."}`, whatever goes wrong.
+//! Errors as JSON: always one document, `{"error": "..."}`.
 
 use axum::{
     Json,
@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// The longest text of the framework that is passed on.
+/// Maximum length of a text of the framework that is passed on.
 const MAX_TEXT: usize = 64 << 10;
 
 /// A refusal with its status.
@@ -48,8 +48,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Middleware: what the framework refuses by itself, such as an unknown parameter or a method that an address does not have,
-/// in plain text or without a body, becomes the same document.
+/// Middleware: turns the framework's own refusals (an unknown parameter, a method that an address does not have), which
+/// are plain text or have no body, into the same document.
 pub async fn as_document(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let response = next.run(request).await;

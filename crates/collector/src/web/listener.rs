@@ -1,4 +1,4 @@
-//! Connections that are bounded in number, and cut when their client stops reading or has nothing to say.
+//! Connections with a bounded number; one is cut when its client stops reading or stays idle.
 
 use axum::{
     extract::connect_info::Connected,
@@ -23,15 +23,15 @@ use tracing::debug;
 
 /// Open connections; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
-/// A client that takes nothing of what is written to it for so long is gone, or hostile.
+/// A client that reads nothing for this long is gone, or hostile.
 const WRITE_STALL: Duration = Duration::from_secs(20);
-/// A connection on which nothing moves in either direction. Longer than any query.
+/// Time limit of a connection without traffic in either direction. Longer than any query.
 const IDLE: Duration = Duration::from_secs(180);
-/// From a connection's beginning to the end of its first request's head, however slowly that comes.
+/// Time limit from a connection's beginning to the end of its first request's head, however slowly it arrives.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// What ends a head.
+/// The end of a head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// After a failure to accept, such as too many open files.
+/// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The listener of the page.
@@ -90,7 +90,7 @@ impl Listener for Connections {
     }
 }
 
-/// Where a request came from.
+/// The address of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Client(pub IpAddr);
 
@@ -109,7 +109,7 @@ pub struct Connection<S> {
     /// Set while a write waits for its client.
     stalled: Option<Pin<Box<Sleep>>>,
     quiet: Pin<Box<Sleep>>,
-    /// `None`: the first request's head has come.
+    /// `None` once the first request's head has arrived.
     first_head: Option<FirstHead>,
     _room: Option<OwnedSemaphorePermit>,
 }
@@ -117,13 +117,13 @@ pub struct Connection<S> {
 /// A head that has not ended.
 #[derive(Debug)]
 struct FirstHead {
-    /// Bytes of [`HEAD_END`] that came last.
+    /// Number of bytes of [`HEAD_END`] at the end of the received data.
     matched: usize,
     due: Pin<Box<Sleep>>,
 }
 
 impl FirstHead {
-    /// Whether it ends in what came.
+    /// Whether the head ends in these bytes.
     fn ends_in(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
             self.matched = match HEAD_END.get(self.matched) == Some(byte) {

@@ -1,7 +1,7 @@
 //! The live state in the text format of Prometheus.
 //!
-//! Names follow its conventions: base units, `_total` for counters, a help and a type line each. What is not known has no
-//! sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
+//! Names follow its conventions: base units, `_total` for counters, a help and a type line each. An unknown value has
+//! no sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
 use super::{App, error::Refusal};
 use crate::{
@@ -36,7 +36,7 @@ type Labels<'l> = Vec<(&'static str, &'l str)>;
 struct Text(String);
 
 impl Text {
-    /// A metric with its samples; nothing where there is none.
+    /// A metric with its samples; nothing if there are none.
     fn family<'l>(
         &mut self,
         name: &str,
@@ -48,7 +48,7 @@ impl Text {
         if samples.peek().is_none() {
             return;
         }
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         for (labels, value) in samples {
             self.0.push_str(name);
@@ -300,7 +300,7 @@ fn load(text: &mut Text, snapshot: &Snapshot) {
     );
 }
 
-/// Processes of one name and instance on one host, of which there may be several.
+/// Processes are summed by name and instance, because one host may have several of each.
 fn daemons(text: &mut Text, snapshot: &Snapshot) {
     let mut all: BTreeMap<(&str, &str, &str), Vec<&DaemonNow>> = BTreeMap::new();
     for daemon in &snapshot.daemons {
@@ -349,7 +349,7 @@ fn daemons(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn hosts(text: &mut Text, snapshot: &Snapshot) {
-    // Two kernels or namespaces may have one name; a series must not come twice.
+    // Two kernels or namespaces may have the same name; a series must be unique.
     let mut hosts = BTreeMap::new();
     for host in &snapshot.hosts {
         hosts.insert(host.host.as_str(), host);

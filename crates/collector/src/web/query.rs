@@ -1,4 +1,4 @@
-//! SQL over HTTP, within the bounds of `benchmesh query`. The answer is one JSON document, whatever goes wrong on the way.
+//! SQL over HTTP, within the bounds of `benchmesh query`. The answer is always one JSON document, even after an error.
 
 use super::{App, MAX_QUERIES, error::Refusal};
 use crate::query::{self, Answer, Limits, QueryError, Row, Rows, Value};
@@ -15,14 +15,14 @@ use serde_json::Value as Json_;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// The integers that a browser's numbers hold exactly; larger ones are sent as text.
+/// The largest integer that a browser's numbers hold exactly; larger ones are sent as text.
 const EXACT: i64 = 1 << 53;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
     sql: String,
-    /// At most so many rows; all when it is left out.
+    /// Maximum number of rows; all if absent.
     #[serde(default)]
     limit: Option<u64>,
 }
@@ -104,7 +104,7 @@ impl Document {
         Some(format!("],\"truncated\":{truncated},\"error\":{error}}}").into())
     }
 
-    /// `None`: there are as many rows as were asked for already.
+    /// `None` if the requested number of rows is reached.
     fn piece(&mut self, batch: Vec<Row>) -> Option<Bytes> {
         if self.left == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The live state as server-sent events: each part of a snapshot when it has changed.
+//! The live state as server-sent events: each part of a snapshot after its change.
 
 use super::{App, MAX_VIEWERS, error::Refusal};
 use crate::overview::{Published, Viewer};
@@ -18,7 +18,7 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A line is sent at least so often, so that a client that is gone is noticed.
+/// A line is sent at least this often, so that a lost client is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// One open stream.
@@ -50,8 +50,8 @@ pub async fn stream(State(app): State<App>) -> Result<Response, Refusal> {
 }
 
 impl Stream {
-    /// The next event. A viewer that falls behind is sent the newest text of what has changed, so that what waits for it is
-    /// one event of each topic at most.
+    /// The next event. A viewer that falls behind receives the newest text of each changed topic, so that at most one
+    /// event per topic is queued.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(event) = self.unsent.pop_front() {
@@ -68,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// The events of what this viewer has not been sent yet.
+    /// The events that this viewer has not received yet.
     fn take(&mut self, published: &Published) {
         for topic in published.topics.iter() {
             if self.sent.insert(topic.name, topic.version) != Some(topic.version) {

@@ -267,7 +267,7 @@ fn without_a_run_there_are_no_figures_of_one() {
     assert!(!text.contains("benchmesh_step") && !text.contains("benchmesh_daemon"));
 }
 
-/// A dashboard that asks for a metric of another name shows nothing, and says nothing.
+/// A renamed metric would leave a dashboard empty without an error.
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
     let dashboard: serde_json::Value =
@@ -289,8 +289,8 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(asked >= 14, "{asked}");
 }
 
-/// Over a real socket, with a second for the stall. What the collector holds for the viewer are the events that it has
-/// taken and not yet given to the kernel.
+/// Over a real socket, with a second for the stall. The collector holds only the events for the viewer that it has
+/// taken and not yet passed to the kernel.
 #[tokio::test]
 async fn a_viewer_that_never_reads_is_cut_and_little_is_held_for_it() {
     const STALL: Duration = Duration::from_secs(1);
@@ -346,7 +346,7 @@ async fn a_viewer_that_never_reads_is_cut_and_little_is_held_for_it() {
     // More than the kernel takes for a client was published: 32 MiB at least, since a stall is 200 ticks or so.
     assert!(published.len() > 100, "{}", published.len());
     assert!(most_held <= 8, "{most_held} events of 256 KiB are held");
-    // What the kernel holds ends in the middle of an event.
+    // The data in the kernel's buffer end in the middle of an event.
     let mut taken = Vec::new();
     let end = timeout(LIMIT, deaf.read_to_end(&mut taken)).await.unwrap();
     let last = taken.rsplit(|&byte| byte == b'\n').next().unwrap();

@@ -1,4 +1,4 @@
-//! What is dropped for a cold step, where, and what is told of what cannot be.
+//! The caches dropped for a cold step, their hosts, and the report on caches that cannot be dropped.
 
 use super::{
     fake_agent::{FakeAgent, Script},
@@ -44,10 +44,11 @@ async fn one_kernel_is_asked_once_and_another_agent_of_it_where_the_first_may_no
             .await,
         stage.agent("s2", on("h2", "other")).await,
     ];
-    // The fake one that may drop says of its second cache that it was not permitted, so both of a kernel are asked.
+    // The fake agent that may drop caches reports its second cache as not permitted, so both agents of a kernel are
+    // asked.
     run(&stage).await;
     assert_eq!(agents.each_ref().map(drops), [1, 1, 1, 1]);
-    // What the first of each kernel said is kept.
+    // The first answer of each kernel is kept.
     assert_eq!(
         stage.rows("select a.name, d.what, d.dropped from cache_drops d join agents a on a.id = d.agent_id order by 1, 2").await,
         ["c1|dentries-inodes|0", "c1|page-cache|1", "s1|page-cache|0"]
@@ -81,6 +82,6 @@ async fn caches_inside_processes_are_recorded_as_not_dropped() {
         kept[1].starts_with("s|daemon-caches|ceph-osd (1) may cache"),
         "{kept:?}"
     );
-    // What is so with every run of such a storage is no warning.
+    // A property of every run on such a storage is not a warning.
     assert!(!told.contains("fuse-client"), "{told}");
 }

@@ -1,5 +1,5 @@
-//! What is compared, and what is said of runs, over the wire and over HTTP, on a generated database: each of these calls
-//! only reads or notes, so no agent is needed. Some 4 s each, mostly to generate.
+//! Comparisons and annotations of runs, over the wire and over HTTP, on a generated database: each of these calls only
+//! reads or notes, so no agent is needed. Some 4 s each, mostly to generate.
 
 use super::page::Page;
 use super::stage::Stage;
@@ -133,7 +133,7 @@ async fn a_run_that_lost_a_client_is_compared_by_those_that_stayed() {
             .contains("of run 1's rate per client in the geometric mean"),
         "{said}"
     );
-    // Of a rate over the whole step nobody knows whose it is.
+    // A rate over the whole step cannot be attributed to single clients.
     change(
         &stage,
         "UPDATE step_results SET headline = 'last-done' WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);",
@@ -185,7 +185,7 @@ async fn what_cannot_be_compared_is_refused_with_a_reason() {
     let stage = stage().await;
     let (wrong, none) = (Code::InvalidArgument, Code::NotFound);
     for (request, code, word) in [
-        ("", wrong, "what is to be compared"),
+        ("", wrong, "invalid comparison request"),
         ("{}", wrong, "kind"),
         (r#"{"kind":"guess"}"#, wrong, "guess"),
         (r#"{"kind":"runs","a":"1","b":"77"}"#, none, "\"77\""),
@@ -427,7 +427,7 @@ async fn a_comparison_is_served_as_json_as_pictures_and_as_a_file() {
         html.extend(piece.html);
     }
     for text in [file.body, String::from_utf8(html).unwrap()] {
-        // Names are data: no tag of theirs, and no end of the block that they stand in.
+        // Names are data: they contain no tag, and cannot end the block around them.
         assert!(!text.contains("<img"), "a name became markup");
         assert_eq!(text.matches("</script>").count(), 2);
         assert!(text.contains("default-src 'none'"));

@@ -1,5 +1,5 @@
 //! A simulated agent: it answers every command at once, "runs" a task by waiting, and publishes one interval and the
-//! task's end. What it holds outlives its connections, as a real agent's tasks do.
+//! task's end. Its state outlives its connections, as a real agent's tasks do.
 
 // The bench of a fleet has this file by its path, too.
 #[path = "fake_agent/commands.rs"]
@@ -63,7 +63,7 @@ pub struct Inner {
     spool: Mutex<Vec<v1::Batch>>,
     spooled: watch::Sender<u64>,
     pub sampling: Mutex<v1::Sampling>,
-    /// It stands still: its connections stay, and nothing is said or heard.
+    /// It is frozen: its connections stay, and it neither sends nor receives.
     frozen: AtomicBool,
 }
 
@@ -104,7 +104,7 @@ impl FakeAgent {
         self.inner.hello()
     }
 
-    /// Dials, says Hello, and answers from then on. The error is what the collector says.
+    /// Dials, sends Hello, and answers from then on. The error is the collector's.
     pub async fn attach(&self, address: SocketAddr) -> Result<v1::Welcome, Status> {
         self.attach_with(address, self.inner.hello()).await
     }
@@ -154,7 +154,7 @@ impl FakeAgent {
         }
     }
 
-    /// Stands still from now on, as a process that is stopped or a host behind a cut link: its connection stays.
+    /// Freezes it from now on, like a stopped process or a host behind a cut link: its connection stays.
     #[allow(
         dead_code,
         reason = "for the mesh tests; the fleet bench shares this file"
@@ -169,7 +169,7 @@ impl FakeAgent {
         self.inner.changes.send_modify(|count| *count += 1);
     }
 
-    /// What it was asked so far.
+    /// The commands received up to now.
     pub fn journal(&self) -> Vec<String> {
         self.inner.journal.borrow().clone()
     }

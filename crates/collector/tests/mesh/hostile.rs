@@ -17,7 +17,7 @@ async fn client(address: SocketAddr) -> MeshClient<Channel> {
         .unwrap()
 }
 
-/// How a stream ends that says `messages`.
+/// The status with which a stream with these `messages` ends.
 pub async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status {
     let (said, receiver) = mpsc::channel(64);
     for message in messages {
@@ -129,7 +129,7 @@ async fn a_bad_message_ends_its_own_stream_alone() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         assert!(status.message().contains(part), "{status:?} is not {part}");
     }
-    // Replies and progress that nobody asked for are nobody's.
+    // Unrequested replies and progress are ignored.
     let said = vec![
         hello(),
         message(AgentBody::Reply(v1::Reply {
@@ -164,8 +164,8 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     );
 }
 
-/// An answer that the database cannot hold is its agent's fault alone: the run goes on without that agent, and so does the
-/// queue.
+/// An answer that the database cannot hold is its agent's fault alone: the run goes on without that agent, and so does
+/// the queue.
 #[tokio::test]
 async fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
     for nonce in [String::new(), "n".repeat(5000), String::from("a\nb")] {
@@ -243,7 +243,7 @@ async fn a_bad_batch_is_refused_whole() {
         published(&stage, session, batch(1)).await.unwrap().sequence,
         1
     );
-    // What is sent twice is stored once.
+    // A batch sent twice is stored once.
     assert_eq!(
         published(&stage, session, batch(1)).await.unwrap().sequence,
         1
@@ -263,7 +263,7 @@ async fn a_bad_batch_is_refused_whole() {
         status.message().contains("spool_id `spool-b`"),
         "{status:?}"
     );
-    // What is no task of its own is left out, and the rest is stored.
+    // Rows of other agents' tasks are left out, and the rest is stored.
     let mut foreign = batch(2);
     foreign.task_ends = vec![v1::TaskEnd {
         task_id: 4711,

@@ -1,4 +1,4 @@
-//! What a collector logs, as long as it runs on this thread.
+//! The log of a collector that runs on this thread.
 
 use std::{
     io,
@@ -38,8 +38,8 @@ impl<'w> MakeWriter<'w> for Written {
 impl Log {
     /// As the binary has it, without colours.
     pub fn new() -> Self {
-        // With a single subscriber, a place that logs for the first time on a thread without it is taken for one that nobody
-        // wants.
+        // With a single subscriber, a call site that logs for the first time on a thread without it is cached as
+        // disabled.
         static SECOND: OnceLock<Dispatch> = OnceLock::new();
         SECOND.get_or_init(|| Dispatch::new(tracing_subscriber::registry()));
         let written = Written::default();

@@ -80,7 +80,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         &["directory-left", "agent-tidied", "directory-removed"],
     )
     .await;
-    // It stays lost, and the step partial; the report says what it had done.
+    // It stays lost, and the step partial; the report shows its work until then.
     assert_eq!(
         stage.rows("select a.name, t.state, s.partial from tasks t join agents a on a.id = t.agent_id join steps s on s.id = t.step_id order by 1").await,
         ["a|done|1", "b|lost|1"]
@@ -104,7 +104,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         report["steps"][0]["missing"],
         serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "ops": 100, "bytes": 0 }])
     );
-    // Attached once more, there is nothing left to say.
+    // After another attachment, there is nothing more to report.
     let removals = |agent: &FakeAgent| {
         let journal = agent.journal();
         journal

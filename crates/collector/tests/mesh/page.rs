@@ -1,4 +1,4 @@
-//! The collector over HTTP, as other programs see it: who is let in, what is answered, what is refused.
+//! The collector over HTTP, as other programs see it: admission, answers, refusals.
 
 use super::{fake_agent::Script, stage::Stage};
 use serde_json::{Value, json};
@@ -301,7 +301,7 @@ async fn answers_have_the_shape_that_the_openapi_file_gives() {
     );
 }
 
-/// What the framework refuses by itself has the shape of every other refusal.
+/// The framework's own refusals have the same form as all others.
 #[tokio::test]
 async fn every_refusal_is_one_json_document() {
     let stage = Stage::new().await;
@@ -352,7 +352,7 @@ async fn until_exposed(page: &Page, text: &str) {
     .unwrap_or_else(|_| panic!("{text:?} is exposed"));
 }
 
-/// Reads a stream until it has told of all these topics.
+/// Reads a stream until it has contained all of these topics.
 async fn until_told(page: &Page, topics: &[&str]) -> TcpStream {
     let mut stream = TcpStream::connect(&page.host).await.unwrap();
     let request = format!(

@@ -1,4 +1,4 @@
-//! Runs from their start to their end, and what goes wrong between.
+//! Runs from their start to their end, and faults between.
 
 mod lost;
 mod new_agents;
@@ -43,7 +43,7 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
     let started = stage.start(IO).await.unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates).0, "failed", "{}", messages(&updates));
-    // The cell ends with it: what the next mode reads was never written.
+    // The cell ends with it: the data for the next mode were never written.
     assert_eq!(
         stage
             .rows(
@@ -294,7 +294,7 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
         ["write|failed", "read|failed", "run|done"]
     );
     assert!(a.journal().contains(&String::from("remove /mnt/a")));
-    // What was not measured is told, and is not done.
+    // A step that was not measured is reported, and is not done.
     assert!(
         messages(&updates).contains("step 2 is not measured: an earlier mode of the cell failed"),
         "{}",
@@ -319,7 +319,7 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
         stage.rows("select steps_done, steps from v_runs").await,
         ["1|3"]
     );
-    // Whoever looks later sees how long it took, not how long ago it began.
+    // A later reader sees its duration, not the time since it began.
     let took = stage
         .rows("select ended_us - started_us from runs")
         .await
@@ -331,8 +331,8 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
     assert_eq!(said.matches(why).count(), 1, "{said}");
 }
 
-/// An agent that falls silent (its session stays open) and one whose connection ends, each while another program holds the
-/// database's write lock: the other agent is stopped, as the policy wants it, within a second after `loss-after`.
+/// An agent that falls silent (its session stays open) and one whose connection ends, each while another program holds
+/// the database's write lock: the other agent is stopped, as the policy wants it, within a second after `loss-after`.
 #[test]
 fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
     measured_async(|| async {
@@ -358,7 +358,7 @@ fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
             }
             a.until_asked("stop").await;
             let took = gone.elapsed();
-            // What was heard last may be older by the second between two probes.
+            // The last contact may be older by the second between two probes.
             let least = loss_after.saturating_sub(Duration::from_secs(1));
             let most = loss_after + Duration::from_secs(1);
             timing!((least..=most).contains(&took), "{took:?} of {loss_after:?}");

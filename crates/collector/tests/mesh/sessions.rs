@@ -1,4 +1,4 @@
-//! Attaching: who is let in, who samples, who replaces whom.
+//! Attaching: admission, appointment of samplers, replacement of agents.
 
 use super::{
     fake_agent::{FakeAgent, Script},
@@ -35,7 +35,7 @@ async fn a_name_is_used_once_at_a_time() {
     drop((first, again));
 }
 
-/// Whoever has the token can publish in the agent's name, and whoever may query can read the file.
+/// The token allows publishing in the agent's name, and anyone who may query can read the file.
 #[tokio::test]
 async fn the_token_of_a_session_is_nowhere_in_the_database() {
     let stage = Stage::new().await;
@@ -71,7 +71,7 @@ async fn another_wire_version_is_told_what_to_update() {
     }
 }
 
-/// Of the minor versions before and after: one has fewer workloads, the other some that nobody knows here.
+/// Agents of the minor versions before and after: one has fewer workloads, the other some that are unknown here.
 #[tokio::test]
 async fn agents_of_other_minor_versions_attach() {
     let stage = Stage::new().await;
@@ -138,7 +138,7 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
     assert_eq!(listed[0].address, "127.0.0.1");
 }
 
-/// The one that samples a host watches for all agents on it, and knows this mesh's processes there.
+/// The host's sampler watches for all agents on it, and knows this mesh's processes there.
 #[tokio::test]
 async fn the_sampler_of_a_host_has_the_rules_and_pids_of_all_its_agents() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! Rests until the storage is idle, as its samples say.
+//! Rests until the storage is idle by its samples.
 
 use super::{
     fake_agent::{FakeAgent, Script},

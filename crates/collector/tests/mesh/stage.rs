@@ -44,7 +44,7 @@ impl Stage {
         Self::on(TempDir::new().unwrap()).await
     }
 
-    /// On a directory whose `mesh.db`, if there is one, the collector takes up.
+    /// Uses a directory; the collector continues its `mesh.db`, if there is one.
     pub async fn on(directory: TempDir) -> Self {
         let collector = Collector::bind(CollectorConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -93,14 +93,14 @@ impl Stage {
             .unwrap()
     }
 
-    /// What the collector says of its agents.
+    /// The collector's list of its agents.
     pub async fn listed(&self) -> Vec<v1::AgentFacts> {
         let mut control = self.control().await;
         let reply = control.list_agents(v1::ListAgentsRequest {}).await;
         reply.unwrap().into_inner().agents
     }
 
-    /// An attached agent that does what `script` says.
+    /// An attached agent that follows `script`.
     pub async fn agent(&self, name: &str, script: Script) -> FakeAgent {
         let agent = FakeAgent::new(name, script);
         agent.attach(self.address).await.unwrap();
@@ -228,7 +228,7 @@ pub fn state(updates: &[v1::RunUpdate]) -> (&str, bool) {
     (last.state.as_str(), last.partial)
 }
 
-/// All that was told of a run.
+/// All messages about a run.
 pub fn messages(updates: &[v1::RunUpdate]) -> String {
     updates
         .iter()

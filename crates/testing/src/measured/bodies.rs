@@ -49,7 +49,8 @@ impl Source {
             && !is_own("measured")
     }
 
-    /// The calls of repeating functions whose body is not a parameter of the caller: the line and the tokens of each.
+    /// The calls of repeating functions with a body that is not a parameter of the caller: the line and the tokens of
+    /// each.
     fn measured(&self) -> Vec<(usize, std::ops::Range<usize>)> {
         let called = |at: &usize| {
             self.name(*at).is_some_and(|name| REPEATS.contains(&name))
@@ -79,7 +80,7 @@ impl Source {
     }
 }
 
-/// The function whose name is the token after `at`.
+/// The function named by the token after `at`.
 fn function(tokens: &[Token], at: usize) -> Option<Function> {
     if tokens.get(at)?.name() != Some("fn") {
         return None;

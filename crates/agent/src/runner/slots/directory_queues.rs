@@ -1,7 +1,7 @@
-//! Commands on one run's directory, done one after the other in the order in which they came.
+//! Commands on one run's directory, executed one after the other in the order of their arrival.
 //!
-//! Each runs on a thread of its own. Without queues, a removal could overtake the opening that was asked before it, by a
-//! collector that was killed meanwhile, say, and leave a directory that nobody knows of.
+//! Each runs on a thread of its own. Without queues, a removal could overtake an earlier command to open the directory
+//! (of a collector that was killed meanwhile, for example) and leave a directory without an owner.
 
 use super::RunPath;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(super) struct DirectoryQueues(BTreeMap<RunPath, oneshot::Receiver<()>>);
 
-/// A command in its place; the next one begins when it is dropped.
+/// A command's turn in a queue; the next one begins when it is dropped.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     before: Option<oneshot::Receiver<()>>,
@@ -34,7 +34,7 @@ impl QueuedCommand {
     /// Blocks until the command before this one is over.
     pub fn wait(&mut self) {
         if let Some(before) = self.before.take() {
-            // Its end is told by dropping the sender.
+            // A dropped sender marks the end of the previous command.
             let _ = before.blocking_recv();
         }
     }
@@ -62,7 +62,7 @@ mod tests {
         let mut removal = queues.next(&path("/a"));
         let mut elsewhere = queues.next(&path("/b"));
         opening.wait();
-        // Nobody is before it there.
+        // That queue is empty.
         elsewhere.wait();
         let (sender, done) = mpsc::sync_channel(1);
         let thread = std::thread::spawn(move || {

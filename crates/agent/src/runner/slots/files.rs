@@ -1,4 +1,4 @@
-//! Commands that work on files, each on a thread of its own: it may block for as long as the target does.
+//! Commands that work on files, each on a thread of its own, because each may block for as long as the target does.
 
 use super::hang_watch::HangWatch;
 use super::threads::unpanicked;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 /// Each dry run and each start asks for one.
-const MOST_SURVEYS: usize = 16;
-/// One dead mount holds up a few, and plans on others go on.
+const MAX_SURVEYS: usize = 16;
+/// One dead mount blocks a few, and plans on others continue.
 const MIN_SURVEYS: usize = 4;
 
 impl Slots {
-    /// Does it on a thread, which replies.
+    /// Executes the request on a thread, which replies.
     pub(super) fn on_files(&mut self, request: Request, run: Option<RunId>, reply_to: ReplyHandle) {
         let permissions = self.deps.permissions.clone();
         let mesh = self.mesh.clone().unwrap_or_default();
@@ -83,13 +83,13 @@ impl Drop for UnderWay {
 }
 
 impl Slots {
-    /// Room for a survey: so many at once, and no more than the policy has threads. The other commands on files keep
-    /// their room, however many surveys hang on a dead file system.
+    /// Permission for a survey: a bounded number at once, and no more than the policy has threads. The other file
+    /// commands keep their own threads, even if many surveys hang on a dead file system.
     fn begin_survey(&self) -> Result<UnderWay, Refusal> {
         let threads = self.deps.permissions.policy.budget.limits().threads;
         let most = usize::try_from(threads)
             .unwrap_or(usize::MAX)
-            .clamp(MIN_SURVEYS, MOST_SURVEYS);
+            .clamp(MIN_SURVEYS, MAX_SURVEYS);
         let before = self.surveys.fetch_add(1, Ordering::Relaxed);
         let survey = UnderWay(Arc::clone(&self.surveys));
         if before < most {
@@ -114,7 +114,7 @@ fn word_of(request: &Request) -> &'static str {
     }
 }
 
-/// The uid of the run that it is for, where it says one.
+/// The uid of the run that a request belongs to. Empty if it names none.
 fn uid_of(request: &Request) -> RunUid {
     match request {
         Request::OpenRunDirectory { run_uid, .. }
@@ -156,7 +156,7 @@ fn work(
                 uid: &run_uid,
             };
             let open = |make| permissions.open_run(run, &target, make);
-            // One that is there may have been made by this command before its answer was lost.
+            // An existing directory may have been created by this command before its answer was lost.
             let mut facts = open(Make::Never)?;
             if !facts.found && matches!(make, MakeDirectory::IfMissing) {
                 permissions.policy.check_hours()?;

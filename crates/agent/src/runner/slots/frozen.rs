@@ -1,7 +1,8 @@
-//! An agent that did not run for a while in mid-step: stopped by a signal, by a debugger or a hypervisor, or starved.
+//! Detects an agent that did not run for a while in mid-step: stopped by a signal, a debugger or a hypervisor, or
+//! starved of CPU.
 //!
-//! Its workers stood still with it, so the step's figures are not the target's. Nothing else shows that: no operation has
-//! failed, and the session may have outlasted it.
+//! Its workers were frozen too, so the step's figures do not describe the target. No other signal shows this: no
+//! operation failed, and the session may have survived.
 
 use super::{Slots, State};
 use crate::spool::Entry;
@@ -11,35 +12,35 @@ use serde_json::json;
 use std::time::Duration;
 
 /// How often the runner looks at its clock while a load runs.
-pub(in crate::runner) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A look that is later than this was not held up by a busy host.
+pub(in crate::runner) const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// A busy host does not delay a poll by this much.
 const FROZEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Slots {
-    /// When the clock is to be looked at next; `None`: no load runs.
-    pub(in crate::runner) fn next_look(&mut self) -> Option<Duration> {
+    /// Time until the next poll of the clock; `None` if no load runs.
+    pub(in crate::runner) fn next_poll(&mut self) -> Option<Duration> {
         let runs = |state: &State| matches!(state, State::Running { .. });
         if !self.tasks.values().any(|slot| runs(&slot.state)) {
-            self.looked = None;
+            self.polled = None;
             return None;
         }
         let now = MonoNanos::now();
-        let looked = *self.looked.get_or_insert(now);
-        Some(LOOK_EVERY.saturating_sub(now.since(looked)))
+        let polled = *self.polled.get_or_insert(now);
+        Some(POLL_INTERVAL.saturating_sub(now.since(polled)))
     }
 
-    /// Looks at the clock, and records how long the agent stood still. Called after every wait of the runner.
-    pub(in crate::runner) fn look(&mut self, now: MonoNanos) {
-        let Some(looked) = self.looked else {
+    /// Reads the clock, and records how long the agent was frozen. Called after every wait of the runner.
+    pub(in crate::runner) fn poll(&mut self, now: MonoNanos) {
+        let Some(polled) = self.polled else {
             return;
         };
-        let gap = now.since(looked);
-        if gap < LOOK_EVERY {
+        let gap = now.since(polled);
+        if gap < POLL_INTERVAL {
             return;
         }
-        self.looked = Some(now);
+        self.polled = Some(now);
         if let Some(frozen) = frozen_for(gap) {
-            self.note_frozen(looked, now, frozen);
+            self.note_frozen(polled, now, frozen);
         }
     }
 
@@ -88,9 +89,9 @@ impl Slots {
     }
 }
 
-/// How long the agent stood still, when two looks were so far apart.
+/// How long the agent was frozen, given the gap between two polls.
 fn frozen_for(gap: Duration) -> Option<Duration> {
-    let late = gap.saturating_sub(LOOK_EVERY);
+    let late = gap.saturating_sub(POLL_INTERVAL);
     (late >= FROZEN_AFTER).then_some(late)
 }
 

@@ -5,8 +5,8 @@ use crate::clock::Gap;
 use crate::telemetry::{Event, Row, Scope, Severity};
 
 impl Slots {
-    /// Records a gap that the session has seen: once for each step that has a load here, and once without a step when
-    /// there is none. The tasks themselves follow it (`runner::follow`).
+    /// Records a gap that the session has detected: once for each step with a load here, or once without a step if
+    /// there is none. The tasks themselves follow the gap in `runner::follow`.
     pub(in crate::runner) fn note_gap(&self, gap: Gap) {
         let host = rustix::system::uname();
         let message = gap.message(&host.nodename().to_string_lossy());

@@ -1,6 +1,6 @@
-//! Commands on a target that hang: each is an event with its system call and path, as an operation of a load would be.
+//! Reports commands on a target that hang: each is an event with its system call and path, like an operation of a load.
 //!
-//! The agent stays attached meanwhile, and goes on with everything else.
+//! Meanwhile the agent stays attached and continues with everything else.
 
 use crate::clock::Dating;
 use crate::runner::task_events::TaskEvents;
@@ -11,7 +11,7 @@ use benchmesh_workloads::task::{HangDetector, PrepThreads, StallEvent, TaskPhase
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// One system call of a command takes no longer on a file system that works.
+/// No system call of a command takes longer on a file system that works.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches the thread of one command.
@@ -24,7 +24,7 @@ pub(super) struct HangWatch {
 }
 
 impl HangWatch {
-    /// Until the other end of `over` is dropped.
+    /// Watches until the other end of `over` is dropped.
     pub async fn run(self, threads: PrepThreads, over: oneshot::Receiver<()>) {
         self.run_after(HANGS_AFTER, threads, over).await;
     }
@@ -61,7 +61,7 @@ impl HangWatch {
         };
         let scope = self.scope.clone();
         let row = Row::Event(TaskEvents { scope, map }.stall(event));
-        // A spool that has ended takes nothing: the agent is going.
+        // A closed spool takes nothing: the agent is shutting down.
         let _ = self.entries.send(Entry::Rows(vec![row])).await;
     }
 }

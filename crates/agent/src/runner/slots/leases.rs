@@ -1,4 +1,4 @@
-//! Load without contact: it goes on for its lease, and then stops.
+//! Load without contact to the collector: it continues for its lease, and then stops.
 
 use super::Slots;
 use crate::spool::Entry;
@@ -16,14 +16,14 @@ impl Slots {
             .map(|slot| slot.asked.lease);
         let silent = MonoNanos::now().since(self.deps.contact.last());
         leases.chain(self.receivers.lease()).min().map(|lease| {
-            // A little longer, so that it has ended when it is looked at.
+            // A little longer, so that the lease has ended when it is checked.
             lease
                 .saturating_sub(silent)
                 .saturating_add(Duration::from_millis(10))
         })
     }
 
-    /// Stops what has been without contact for longer than it may.
+    /// Stops tasks that have been without contact for longer than their lease.
     pub(in crate::runner) fn end_leases(&mut self) {
         let silent = MonoNanos::now().since(self.deps.contact.last());
         let now = self.map().ok().map(|map| map.to_mesh(MonoNanos::now()));
@@ -58,7 +58,7 @@ impl Slots {
                 }));
             }
         }
-        // The actor never blocks: where the spool's queue is full, the log and the task's end still say it.
+        // The actor never blocks: if the spool's queue is full, the log and the task's end still record it.
         if !events.is_empty() {
             let _ = self.deps.entries.try_send(Entry::Rows(events));
         }

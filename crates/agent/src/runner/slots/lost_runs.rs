@@ -1,4 +1,4 @@
-//! Runs that a restored database does not know: no scheduler will ever ask to remove what they left on the targets.
+//! Runs that a restored database does not know: no scheduler will ever ask to remove their data from the targets.
 
 use super::Slots;
 use crate::command::{Answer, Outcome, Request};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 /// Directories that are remembered; a run makes one for each target and file system.
-const MOST_MADE: usize = 4096;
+const MAX_MADE: usize = 4096;
 
 /// A run's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ impl RunPath {
         })
     }
 
-    /// What the outcome of that command changes.
+    /// The effect of that command's outcome on the set of made directories.
     pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<RunnerRequest> {
         match outcome {
             Ok(Answer::RunDirectory(facts)) if facts.made => Some(RunnerRequest::Made(self, acked)),
@@ -52,9 +52,9 @@ impl RunPath {
 }
 
 impl Slots {
-    /// This agent has made a run's directory, after the collector had acked so much of the written spool.
+    /// Notes that this agent has made a run's directory, and the position of the written spool that was acked before.
     pub(in crate::runner) fn made(&mut self, path: RunPath, acked: Sequence) {
-        if self.made.len() < MOST_MADE {
+        if self.made.len() < MAX_MADE {
             self.made.insert(path, acked);
         }
     }
@@ -72,7 +72,7 @@ impl Slots {
             .extract_if(.., |_, acked| *acked > stored)
             .map(|(path, _)| path)
             .collect();
-        // The spool begins anew: its sequences say nothing of what was made before.
+        // The spool begins anew: its sequences cannot be compared with older ones.
         self.made.clear();
         for run in lost {
             let permissions = self.deps.permissions.clone();

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
-/// Tasks that are held, ended ones included; the oldest end gives way.
-const MOST_TASKS: usize = 1024;
+/// Maximum number of tasks, ended ones included; beyond it, the oldest ended one is dropped.
+const MAX_TASKS: usize = 1024;
 
 impl Slots {
     pub(super) fn prepare(&mut self, asked: Prepare, reply_to: ReplyHandle) {
@@ -43,7 +43,7 @@ impl Slots {
         let Some(mesh) = self.mesh.clone() else {
             return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        // Before it is among those that end with the hours.
+        // The task is not yet among those that end with the hours.
         if let Err(denial) = self.deps.permissions.policy.check_hours() {
             return reply_to.reply(Err(denial.into()));
         }
@@ -88,7 +88,7 @@ impl Slots {
                 })
             });
             if let Some(requests) = requests.upgrade() {
-                // An actor that has ended needs no task; it is dropped, which ends its workers.
+                // Without an actor, the task is dropped, which ends its workers.
                 let _ = requests.blocking_send(RunnerRequest::Prepared(id, preparation, prepared));
             }
         });
@@ -120,8 +120,8 @@ impl Slots {
         self.stop_slot(id, &format!("too little is left free: {denial}"));
     }
 
-    /// What is done about calls of a preparation that do not end: they are told, and where the plan does not wait, the
-    /// task is refused. The thread that hangs is left behind; nothing can end it.
+    /// Handles calls of a preparation that hang: reports them, and refuses the task if the plan does not wait. The
+    /// hanging thread is left behind, because nothing can end it.
     fn on_stalls(
         &self,
         asked: &Prepare,
@@ -130,15 +130,15 @@ impl Slots {
         let (id, scope, on_stall) = (asked.task, asked.scope.clone(), asked.on_stall);
         let (dating, entries) = (self.deps.dating.clone(), self.deps.entries.clone());
         let requests = self.requests.clone();
-        move |news| {
+        move |stall| {
             if let Some(map) = dating.map() {
                 let scope = scope.clone();
-                let event = TaskEvents { scope, map }.stall(&news);
-                // A spool that has ended takes nothing: the agent is going.
+                let event = TaskEvents { scope, map }.stall(&stall);
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
             if let (Some(why), Some(requests)) = (
-                news.why_ended(on_stall, MonoNanos::now()),
+                stall.why_ended(on_stall, MonoNanos::now()),
                 requests.upgrade(),
             ) {
                 let refusal = Refusal::new(RefusalKind::Stalled, why);
@@ -158,7 +158,7 @@ impl Slots {
         })
     }
 
-    /// Refuses the task of a preparation that hangs. A result that comes later is dropped.
+    /// Refuses the task of a preparation that hangs. A later result is dropped.
     pub(in crate::runner) fn abandon_preparation(
         &mut self,
         id: TaskId,
@@ -180,7 +180,7 @@ impl Slots {
 
     /// An ended task that was not forgotten is replaced by the new one.
     fn make_room(&mut self) -> Result<(), Refusal> {
-        if self.tasks.len() < MOST_TASKS {
+        if self.tasks.len() < MAX_TASKS {
             return Ok(());
         }
         let ended = self
@@ -193,12 +193,12 @@ impl Slots {
                 Ok(())
             }
             None => Err(Refusal::failed(format!(
-                "the agent holds {MOST_TASKS} tasks already"
+                "the agent holds {MAX_TASKS} tasks already"
             ))),
         }
     }
 
-    /// Takes the result of a preparation. The result of one that was abandoned is dropped, whatever the task does now.
+    /// Takes the result of a preparation. The result of an abandoned one is dropped, whatever the state of the task.
     pub(in crate::runner) fn prepared(
         &mut self,
         id: TaskId,
@@ -259,7 +259,7 @@ impl Slots {
     }
 }
 
-/// Tells the actor.
+/// Reports a breached floor to the actor.
 fn on_breach(requests: mpsc::WeakSender<RunnerRequest>, id: TaskId) -> impl FnOnce(Denial) + Send {
     move |denial| {
         if let Some(requests) = requests.upgrade() {

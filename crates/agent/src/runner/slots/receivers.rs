@@ -1,4 +1,4 @@
-//! The receiving ends of tasks of other agents: open for the step, and only for the peer that is expected.
+//! The receiving ends of other agents' tasks: open for the step, and only for the expected peer.
 
 use super::Slots;
 use crate::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-/// Ports that are open at once.
-const MOST: usize = 1024;
-/// A receiving end whose collector has vanished is closed after this; its sender's own lease is not known here.
+/// Maximum number of open ports.
+const MAX_OPEN: usize = 1024;
+/// A receiving end is closed after this time without its collector. The lease of its sender is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
 /// Of addresses that no port is needed of.
 const DISCARD_PORT: u16 = 9;
 
-/// One that is open.
+/// One open receiving end.
 struct OpenReceiver {
     asked: Listen,
     receiver: Box<dyn Receiver>,
@@ -36,7 +36,7 @@ pub(super) struct Receivers {
 }
 
 impl Receivers {
-    /// How long they stay without contact, when there are any.
+    /// Time that they stay open without contact; `None` if there are none.
     pub(super) fn lease(&self) -> Option<Duration> {
         (!self.open.is_empty()).then_some(LEASE)
     }
@@ -98,9 +98,9 @@ impl Slots {
         if let Some(from) = listen.from {
             permissions.policy.check_peer(from)?;
         }
-        if self.receivers.open.len() >= MOST {
+        if self.receivers.open.len() >= MAX_OPEN {
             return Err(Refusal::failed(format!(
-                "the agent has {MOST} receiving ends open already"
+                "the agent has {MAX_OPEN} receiving ends open already"
             )));
         }
         let workload = registry::find(&listen.workload).ok_or_else(|| {
@@ -146,15 +146,15 @@ impl Slots {
     }
 }
 
-/// Where a receiving end may listen, the best first: at the address that its sender dials; where no interface has that, as
-/// behind a translation, at the one that faces the sender. Never at all interfaces.
+/// Addresses on which a receiving end may listen, best first: the address that its sender dials, then (if no interface
+/// has that one, as behind NAT) the address of the interface that faces the sender. Never all interfaces.
 fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
     let given = listen.address.into_iter();
     let all = given.chain(listen.from.and_then(facing));
     all.filter(|address| !address.is_unspecified())
 }
 
-/// Opens it in a thread that has the load's CPUs: those that receive inherit them. Nothing in this waits.
+/// Opens it in a thread on the load's CPUs, which the receiving threads inherit. Nothing here blocks.
 fn on_load_cpus(
     policy: &Policy,
     open: impl FnOnce() -> Result<Box<dyn Receiver>, Refusal> + Send,
@@ -167,13 +167,13 @@ fn on_load_cpus(
         match opening.join() {
             Ok(opened) => opened,
             Err(_) => Err(Refusal::failed(
-                "the agent panicked over this command; its log says where",
+                "the agent panicked over this command; its log shows where",
             )),
         }
     })
 }
 
-/// This host's address on the way to `peer`. Nothing is sent.
+/// This host's address on the route to `peer`. Sends no packet.
 fn facing(peer: IpAddr) -> Option<IpAddr> {
     let any = match peer {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

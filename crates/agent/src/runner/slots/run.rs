@@ -1,4 +1,4 @@
-//! From the start instant to the end: armed, run on a thread of its own, asked how it ended.
+//! A task from its start instant to its end: armed, run on a thread of its own, queried for its end.
 
 use super::{PendingAction, Slots, State};
 use crate::command::{Answer, Ended, Outcome, Progress, Refusal, RefusalKind};
@@ -114,7 +114,7 @@ impl Slots {
         Ok(Answer::Armed { lead_us })
     }
 
-    /// Changes a running task's share of its step's rate; one that has ended has none.
+    /// Changes a running task's share of its step's rate; no effect on one that has ended.
     pub(super) fn share_rate(
         &mut self,
         id: TaskId,
@@ -161,8 +161,9 @@ impl Slots {
             .map_err(|error| Refusal::failed(format!("no thread for task {id}: {error}")))
     }
 
-    /// The workers of a task have ended: takes a sample here, and tells the scheduler, which has one taken by every
-    /// sampler once the last task is that far. The workload's finishing work may take long, and belongs to no step.
+    /// The workers of a task have ended: takes a sample here and reports to the scheduler, which requests one from
+    /// every sampler once the last task has ended. The workload's finishing work may take long and does not count
+    /// towards a step.
     pub(in crate::runner) fn load_over(&mut self, id: TaskId) {
         self.deps.watch.mark(Mark::TaskEnd(MonoNanos::now()));
         let Some(State::Running {
@@ -208,7 +209,7 @@ impl Slots {
                 if *load_over {
                     reply_to.progress(LOAD_OVER);
                 }
-                // Reply handles of sessions that are over are dropped.
+                // Reply handles of closed sessions are dropped.
                 waiting.retain(ReplyHandle::is_open);
                 waiting.push(reply_to);
             }

@@ -1,4 +1,5 @@
-//! Operations that a stop does not reach: workers end between two operations, so one that the kernel holds is named.
+//! Operations that a stop does not reach: workers end between two operations, so an operation stuck in the kernel is
+//! reported.
 
 use super::{Slot, Slots, State};
 use crate::spool::Entry;
@@ -7,13 +8,13 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::InFlight;
 use std::time::Duration;
 
-/// No new operation begins so long after a stop; what is in flight then is stuck.
+/// An operation still in flight this long after a stop is stuck; no new one begins after the stop.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// Operations that are spelled out; the rest are counted.
 const NAMED: usize = 16;
 
 impl Slots {
-    /// Stops a task, and tells of the operations that do not end of it.
+    /// Stops a task and reports its operations that do not end.
     pub(super) fn stop_slot(&mut self, id: TaskId, reason: &str) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
@@ -45,14 +46,14 @@ impl Slots {
                     message: clipped(message),
                     detail: String::new(),
                 };
-                // A spool that has ended takes nothing: the agent is going.
+                // A closed spool takes nothing: the agent is shutting down.
                 let _ = entries.send(Entry::Rows(vec![Row::Event(event)])).await;
             }
         });
     }
 }
 
-/// What is stuck, in words; `None`: nothing is.
+/// A message about the stuck operations; `None` if there are none.
 fn stuck_message(task: TaskId, in_flight: &[InFlight], now: MonoNanos) -> Option<String> {
     // Operations begun after the stop are reported too, with their age.
     let named: Vec<String> = in_flight

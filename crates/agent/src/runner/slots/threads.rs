@@ -1,4 +1,4 @@
-//! Threads for what may block, so many and no more.
+//! Threads for blocking work, with a limit on their number.
 
 use super::Slots;
 use crate::command::Refusal;
@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Commands that block on the file system at once. One more than a mesh asks for means that they hang.
-const MOST_THREADS: usize = 64;
+/// Maximum number of commands that block on the file system. More than a mesh sends at once, so the limit means that
+/// they hang.
+const MAX_THREADS: usize = 64;
 
 impl Slots {
     /// Starts a thread for something that may block.
@@ -17,10 +18,10 @@ impl Slots {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Refusal> {
         let threads = Arc::clone(&self.threads);
-        if threads.fetch_add(1, Ordering::Relaxed) >= MOST_THREADS {
+        if threads.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
             threads.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal::failed(format!(
-                "{MOST_THREADS} commands wait for file systems already: does one of them hang?"
+                "{MAX_THREADS} commands wait for file systems already: does one of them hang?"
             )));
         }
         let counted = Arc::clone(&threads);
@@ -41,7 +42,7 @@ impl Slots {
 pub(super) fn unpanicked<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Refusal::failed(
-            "the agent panicked while it handled this command; its log says where",
+            "the agent panicked while it handled this command; its log shows where",
         ))
     })
 }

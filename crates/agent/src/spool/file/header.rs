@@ -1,7 +1,7 @@
-//! The row that says whose spool a file is and how far it was sent and stored.
+//! The row that identifies a spool's owner and its sent and stored positions.
 //!
-//! A checksum covers all of it: a damaged mesh would send rows to another database, and a damaged position would give up
-//! or merge what must stay. Whoever changes a column writes the checksum with it.
+//! A checksum covers all of it: with a damaged mesh, rows would go to another database, and with a damaged position,
+//! batches that must stay would be given up or merged. Every change of a column writes the checksum too.
 
 use crate::envelope::{Sequence, SpoolId};
 use crate::spool::SpoolError;
@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::{number_of, sequence_of};
 
-/// Of the format.
+/// Version of the format.
 const VERSION: i64 = 1;
 
-/// What a spool is.
+/// Identity and positions of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: SpoolId,
@@ -24,7 +24,7 @@ pub(super) struct Header {
     pub(super) mesh: Option<String>,
     /// Up to here batches may have been sent, and must not change.
     pub(super) reserved: Sequence,
-    /// What the collector has stored, as far as it was written down.
+    /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) acked: Sequence,
 }
 
@@ -75,7 +75,7 @@ impl Header {
             .map(drop)
     }
 
-    /// Writes what can change: the mesh and the acked position.
+    /// Writes the columns that can change: the mesh and the acked position.
     pub(super) async fn update(
         &self,
         connection: &mut SqliteConnection,
@@ -89,7 +89,7 @@ impl Header {
             .map(drop)
     }
 
-    /// Reads that of a spool which an earlier start has left.
+    /// Reads the header of an earlier start's spool.
     pub(super) async fn open(
         connection: &mut SqliteConnection,
         path: &Path,

@@ -1,7 +1,8 @@
 //! The last sequence that was appended to a spool, beside its file.
 //!
-//! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after each
-//! append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is claimed.
+//! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after
+//! each append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is
+//! claimed.
 
 use crate::envelope::Sequence;
 use std::fs::{File, OpenOptions};
@@ -48,14 +49,14 @@ impl AppendMark {
         self.file = file.filter(|file| file.write_all_at(&encode(last), 0).is_ok());
     }
 
-    /// How long ago it was written; 0: nobody knows.
+    /// Its age; 0: unknown.
     pub(super) fn age_us(&self) -> i64 {
         let written = std::fs::metadata(&self.path).and_then(|file| file.modified());
         let age = written.ok().and_then(|at| at.elapsed().ok());
         age.map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// `None`: there is none, or it is damaged.
+    /// `None` if it is missing or damaged.
     pub(super) fn read(&self) -> Option<Sequence> {
         decode(&std::fs::read(&self.path).ok()?)
     }

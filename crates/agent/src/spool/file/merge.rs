@@ -27,7 +27,7 @@ impl SpoolFile {
             .unwrap_or_default();
             group = cut;
             match merged {
-                Some(merged) if merged.len() <= wire::batch::MOST_BYTES => {
+                Some(merged) if merged.len() <= wire::batch::MAX_BYTES => {
                     return self.replace(&group, merged).await.map(Some);
                 }
                 // Too much for one batch: fewer of them.
@@ -64,7 +64,7 @@ impl SpoolFile {
             let Some(Stored::Intact(envelope)) = self.after(last).await? else {
                 break;
             };
-            // Over a hole the merged batch would claim what is not in it.
+            // A batch merged across a hole would claim the missing sequences.
             if !group.is_empty() && envelope.first != last.next() {
                 break;
             }
@@ -107,8 +107,8 @@ impl SpoolFile {
     }
 }
 
-/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is the
-/// first.
+/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is
+/// the first.
 fn merge(group: &mut Vec<Envelope>) -> Option<Vec<u8>> {
     let mut opened = Vec::with_capacity(group.len());
     for (place, envelope) in group.iter().enumerate() {

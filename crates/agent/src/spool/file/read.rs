@@ -1,8 +1,8 @@
-//! Reading on through a spool that the disk may have damaged.
+//! Sequential reading of a spool that the disk may have damaged.
 //!
-//! A row counts only when its checksum does. What cannot be read is passed over by looking for the next batch behind it, so
-//! that one damaged page holds back nothing else; the sequences in between are reported as lost. Each look is bounded, and
-//! nothing that a damaged row says about itself is believed.
+//! A row counts only if its checksum is right. Unreadable rows are skipped by a search for the next intact batch, so
+//! that one damaged page does not block the rest; the sequences in between are reported as lost. Each search is
+//! bounded, and no field of a damaged row is trusted.
 
 use super::{SpoolFile, checksum, number_of, sequence_of};
 use crate::envelope::{Envelope, Sequence};
@@ -15,17 +15,17 @@ use sqlx::sqlite::SqliteRow;
 
 /// Sequences that are tried one by one behind a damaged place: more than a page has batches. Then the steps double.
 const STEPS_OF_ONE: u32 = 256;
-/// Damaged batches at the end of a file that are looked at for the last one that is whole.
-const LOOKS_FROM_THE_END: u32 = 64;
+/// Maximum number of damaged batches at the end of a file that are checked for the last intact one.
+const MAX_ATTEMPTS_FROM_END: u32 = 64;
 
-/// What a batch holds at the most where nothing else tells: one is begun each second.
+/// Upper bound of a batch's duration if nothing else limits it: one is begun each second.
 const LONGEST_BATCH_US: i64 = 2_000_000;
 
-/// What a file has after a sequence.
+/// The entry after a given sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::spool) enum Stored {
     Intact(Envelope),
-    /// Everything up to there is lost.
+    /// Everything up to this sequence is lost.
     Lost {
         upto: Sequence,
         why: Loss,
@@ -54,7 +54,7 @@ impl Loss {
 }
 
 impl Stored {
-    /// The last sequence that it stands for.
+    /// The last sequence that it covers.
     pub(in crate::spool) fn sequence(&self) -> Sequence {
         match self {
             Self::Intact(envelope) => envelope.sequence,
@@ -63,34 +63,34 @@ impl Stored {
     }
 }
 
-/// One look into the file.
-enum Look {
+/// The result of one read.
+enum ReadAttempt {
     Intact(Envelope),
-    /// A row whose checksum is wrong, by its key.
+    /// A row with a wrong checksum, by its key.
     Damaged(Sequence),
     /// The disk or SQLite refuses the page.
     Unreadable,
-    /// There is nothing more.
+    /// No more batches.
     End,
 }
 
 impl SpoolFile {
-    /// What follows `sent`: a batch, which may stand for several sequences, or how far everything is lost; `None` when
-    /// there is nothing more.
+    /// The entry after `sent`: a batch, which may cover several sequences, or a range of lost sequences; `None` at the
+    /// end.
     pub(in crate::spool) async fn after(
         &mut self,
         sent: Sequence,
     ) -> Result<Option<Stored>, SpoolError> {
         let last = self.last();
-        match self.look(sent).await? {
-            Look::Intact(envelope) => Ok(Some(Stored::Intact(envelope))),
-            Look::End => Ok((self.is_old && last > sent).then(|| Stored::Lost {
+        match self.try_read(sent).await? {
+            ReadAttempt::Intact(envelope) => Ok(Some(Stored::Intact(envelope))),
+            ReadAttempt::End => Ok((self.is_old && last > sent).then(|| Stored::Lost {
                 upto: last,
                 why: Loss::Tail,
                 damaged: Vec::new(),
             })),
-            // At least one batch is lost, though nobody knows how many were appended.
-            look if last <= sent => Ok((self.is_old
+            // At least one batch is lost, but the number of appended batches is unknown.
+            attempt if last <= sent => Ok((self.is_old
                 && !self.end_reported
                 && (last < sent || !self.is_end_known))
                 .then(|| {
@@ -98,47 +98,51 @@ impl SpoolFile {
                     Stored::Lost {
                         upto: sent.next(),
                         why: Loss::Damaged,
-                        damaged: keys(&[look]),
+                        damaged: keys(&[attempt]),
                     }
                 })),
-            look => self.behind_damage(sent, look).await.map(Some),
+            attempt => self.behind_damage(sent, attempt).await.map(Some),
         }
     }
 
-    /// Looks for the next intact batch behind one that is not.
-    async fn behind_damage(&mut self, sent: Sequence, first: Look) -> Result<Stored, SpoolError> {
+    /// Searches for the next intact batch after a damaged one.
+    async fn behind_damage(
+        &mut self,
+        sent: Sequence,
+        first: ReadAttempt,
+    ) -> Result<Stored, SpoolError> {
         let last = self.last();
-        let mut looks = vec![first];
+        let mut attempts = vec![first];
         let (mut bad, mut step) = (sent.0, 1_u64);
         let mut found = None;
         while found.is_none() && bad < last.0 {
             let at = bad.saturating_add(step).min(last.0);
-            match self.look(Sequence(at)).await? {
-                look @ (Look::Damaged(_) | Look::Unreadable) => {
-                    looks.push(look);
+            match self.try_read(Sequence(at)).await? {
+                attempt @ (ReadAttempt::Damaged(_) | ReadAttempt::Unreadable) => {
+                    attempts.push(attempt);
                     bad = at;
                 }
                 usable => found = Some((at, usable)),
             }
-            if looks.len() > STEPS_OF_ONE as usize {
+            if attempts.len() > STEPS_OF_ONE as usize {
                 step = step.saturating_mul(2);
             }
         }
-        // Long steps may have passed over batches that can be read.
+        // Long steps may have skipped readable batches.
         while let Some((good, _)) = found
             && good - bad > 1
         {
             let at = bad + (good - bad) / 2;
-            match self.look(Sequence(at)).await? {
-                look @ (Look::Damaged(_) | Look::Unreadable) => {
-                    looks.push(look);
+            match self.try_read(Sequence(at)).await? {
+                attempt @ (ReadAttempt::Damaged(_) | ReadAttempt::Unreadable) => {
+                    attempts.push(attempt);
                     bad = at;
                 }
                 usable => found = Some((at, usable)),
             }
         }
         let upto = match found {
-            Some((_, Look::Intact(envelope))) => match envelope.first.0.checked_sub(1) {
+            Some((_, ReadAttempt::Intact(envelope))) => match envelope.first.0.checked_sub(1) {
                 Some(upto) if upto > sent.0 => Sequence(upto),
                 // It was not damaged, only hard to find.
                 _ => return Ok(Stored::Intact(envelope)),
@@ -148,12 +152,12 @@ impl SpoolFile {
         Ok(Stored::Lost {
             upto,
             why: Loss::Damaged,
-            damaged: keys(&looks),
+            damaged: keys(&attempts),
         })
     }
 
     /// The row that follows `at`.
-    async fn look(&mut self, at: Sequence) -> Result<Look, SpoolError> {
+    async fn try_read(&mut self, at: Sequence) -> Result<ReadAttempt, SpoolError> {
         let row = sqlx::query(
             "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence > ? ORDER BY sequence LIMIT 1",
         )
@@ -167,22 +171,24 @@ impl SpoolFile {
         &self,
         row: Result<Option<SqliteRow>, sqlx::Error>,
         is_in_order: impl Fn(Sequence) -> bool,
-    ) -> Result<Look, SpoolError> {
+    ) -> Result<ReadAttempt, SpoolError> {
         let read = match row {
-            Ok(None) => return Ok(Look::End),
+            Ok(None) => return Ok(ReadAttempt::End),
             Ok(Some(row)) => self.read_row(&row),
             Err(error) => Err(error),
         };
         match read {
-            // A damaged index can lead back, and to rows of which nothing is left to read.
-            Ok(Look::Intact(envelope)) if !is_in_order(envelope.sequence) => Ok(Look::Unreadable),
-            Ok(look) => Ok(look),
-            Err(error) if is_damage(&error) => Ok(Look::Unreadable),
+            // A damaged index can lead backwards, and to rows that are completely lost.
+            Ok(ReadAttempt::Intact(envelope)) if !is_in_order(envelope.sequence) => {
+                Ok(ReadAttempt::Unreadable)
+            }
+            Ok(attempt) => Ok(attempt),
+            Err(error) if is_damage(&error) => Ok(ReadAttempt::Unreadable),
             Err(error) => Err(SpoolError::sql("read the spool", &self.path)(error)),
         }
     }
 
-    fn read_row(&self, row: &SqliteRow) -> Result<Look, sqlx::Error> {
+    fn read_row(&self, row: &SqliteRow) -> Result<ReadAttempt, sqlx::Error> {
         let sequence = sequence_of(row.try_get(0)?);
         let rest = || -> Result<(Sequence, Vec<u8>, i64), sqlx::Error> {
             Ok((
@@ -193,32 +199,32 @@ impl SpoolFile {
         };
         let (first, body, found) = match rest() {
             Ok(rest) => rest,
-            Err(error) if is_damage(&error) => return Ok(Look::Damaged(sequence)),
+            Err(error) if is_damage(&error) => return Ok(ReadAttempt::Damaged(sequence)),
             Err(error) => return Err(error),
         };
         let is_intact = found == checksum(first, sequence, &body);
         Ok(if is_intact && first <= sequence {
-            Look::Intact(Envelope {
+            ReadAttempt::Intact(Envelope {
                 spool: self.header.id,
                 first,
                 sequence,
                 body,
             })
         } else {
-            Look::Damaged(sequence)
+            ReadAttempt::Damaged(sequence)
         })
     }
 
-    /// From when to when the batches behind `sent` up to `upto` were measured, as far as their neighbours and the last
-    /// append tell.
+    /// The time range in which the batches after `sent` up to `upto` were measured, estimated from their neighbours and
+    /// the last append.
     pub(in crate::spool) async fn span_of_lost(
         &mut self,
         sent: Sequence,
         upto: Sequence,
         now: MeshMicros,
     ) -> (MeshMicros, MeshMicros) {
-        let after = match self.look(upto).await {
-            Ok(Look::Intact(envelope)) => span_of(&envelope),
+        let after = match self.try_read(upto).await {
+            Ok(ReadAttempt::Intact(envelope)) => span_of(&envelope),
             _ => None,
         };
         let before = sqlx::query(
@@ -229,7 +235,7 @@ impl SpoolFile {
         .fetch_optional(&mut self.connection)
         .await;
         let before = match self.judge(before, |sequence| sequence <= sent) {
-            Ok(Look::Intact(envelope)) => span_of(&envelope),
+            Ok(ReadAttempt::Intact(envelope)) => span_of(&envelope),
             _ => None,
         };
         let batches = i64::try_from(upto.0.saturating_sub(sent.0)).unwrap_or(i64::MAX);
@@ -241,15 +247,15 @@ impl SpoolFile {
         (MeshMicros(from.max(1)), MeshMicros(until.max(1)))
     }
 
-    /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it know.
+    /// Finds the last sequence that an earlier start appended, as far as the file and the mark beside it show.
     pub(super) async fn find_end(&mut self) -> Result<(), SpoolError> {
         let mark = self.mark.read();
         let mut last = mark.unwrap_or_default().max(self.header.acked);
         self.is_end_known = mark.is_some();
         let mut below = i64::MAX;
-        // Each damaged batch at the end stands for one at least.
+        // Each damaged batch at the end covers at least one sequence.
         let mut damaged = 0;
-        while damaged < LOOKS_FROM_THE_END {
+        while damaged < MAX_ATTEMPTS_FROM_END {
             let row = sqlx::query(
                 "SELECT sequence, first_sequence, body, checksum FROM batches WHERE sequence < ? \
                  ORDER BY sequence DESC LIMIT 1",
@@ -258,24 +264,24 @@ impl SpoolFile {
             .fetch_optional(&mut self.connection)
             .await;
             match self.judge(row, |sequence| number_of(sequence) < below)? {
-                Look::Intact(envelope) => {
+                ReadAttempt::Intact(envelope) => {
                     let found = envelope.sequence.0.saturating_add(damaged.into());
                     last = last.max(Sequence(found));
                     self.is_end_known = true;
                     break;
                 }
-                Look::Damaged(key) if number_of(key) < below => {
+                ReadAttempt::Damaged(key) if number_of(key) < below => {
                     below = number_of(key);
                     damaged += 1;
                 }
-                Look::Damaged(_) | Look::Unreadable | Look::End => break,
+                ReadAttempt::Damaged(_) | ReadAttempt::Unreadable | ReadAttempt::End => break,
             }
         }
         self.next = last.next();
         Ok(())
     }
 
-    /// The bytes of all bodies; of a damaged file, what it takes on the disk.
+    /// The bytes of all bodies; for a damaged file, its size on the disk.
     pub(super) async fn count_bytes(&mut self) -> Result<u64, SpoolError> {
         let sum = sqlx::query("SELECT coalesce(sum(length(body)), 0) FROM batches")
             .fetch_one(&mut self.connection)
@@ -295,11 +301,11 @@ fn span_of(envelope: &Envelope) -> Option<(MeshMicros, MeshMicros)> {
     wire::batch::open(&envelope.body).ok()?.span()
 }
 
-fn keys(looks: &[Look]) -> Vec<Sequence> {
-    let mut keys: Vec<Sequence> = looks
+fn keys(attempts: &[ReadAttempt]) -> Vec<Sequence> {
+    let mut keys: Vec<Sequence> = attempts
         .iter()
-        .filter_map(|look| match look {
-            Look::Damaged(key) => Some(*key),
+        .filter_map(|attempt| match attempt {
+            ReadAttempt::Damaged(key) => Some(*key),
             _ => None,
         })
         .collect();

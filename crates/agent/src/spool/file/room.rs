@@ -1,4 +1,4 @@
-//! How much a spool's file takes of the disk, and what is given up when it may not take more.
+//! Disk usage of a spool's file, and which batches are given up when it has to shrink.
 
 use super::transaction::transaction;
 use super::{SpoolFile, Stored, checksum, number_of};
@@ -7,11 +7,11 @@ use crate::spool::{SpoolError, compact};
 use crate::wire;
 use sqlx::{AssertSqlSafe, Row};
 
-/// SQLite's own, which the options leave.
+/// SQLite's default, which the options do not change.
 const PAGE_BYTES: u64 = 4096;
 
 impl SpoolFile {
-    /// The bytes of the pages that hold something.
+    /// The bytes of the used pages.
     pub(in crate::spool) async fn used_bytes(&mut self) -> Result<u64, SpoolError> {
         let sql = "SELECT (SELECT page_count FROM pragma_page_count) - \
                    (SELECT freelist_count FROM pragma_freelist_count)";
@@ -19,11 +19,11 @@ impl SpoolFile {
             .fetch_one(&mut self.connection)
             .await
             .and_then(|row| row.try_get(0))
-            .map_err(SpoolError::sql("look at the spool", &self.path))?;
+            .map_err(SpoolError::sql("read the spool's size", &self.path))?;
         Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE_BYTES))
     }
 
-    /// From now on the file takes no more than that; what is in it stays.
+    /// Limits the file's size from now on; existing content stays.
     pub(in crate::spool) async fn limit_to(&mut self, bytes: u64) -> Result<(), SpoolError> {
         let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
         let sql = format!("PRAGMA max_page_count = {pages}");
@@ -34,7 +34,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("limit the spool", &self.path))
     }
 
-    /// Forgets the bodies of refused batches, and keeps that they were refused.
+    /// Deletes the bodies of refused batches, but keeps the fact of their refusal.
     pub(in crate::spool) async fn drop_refused_bodies(&mut self) -> Result<(), SpoolError> {
         sqlx::raw_sql("UPDATE refused SET body = x'' WHERE length(body) > 0")
             .execute(&mut self.connection)
@@ -43,7 +43,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives all free pages back to the file system.
+    /// Returns all free pages to the file system.
     pub(in crate::spool) async fn trim(&mut self) -> Result<(), SpoolError> {
         sqlx::raw_sql("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut self.connection)
@@ -52,11 +52,10 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives up the oldest batch that has not been, and counts in its place what was in it: of those that were not sent
-    /// first. Returns how many batches it stood for; `None`: all have been given up.
+    /// Gives up the oldest batch that is still whole, and leaves counts of its content in its place; unsent batches go
+    /// first. Returns the number of batches that it covered; `None` if all have been given up.
     ///
-    /// The place in the sequence stays the same, so that it does not matter whether the collector has committed it
-    /// before.
+    /// The sequences stay the same, so it does not matter whether the collector has committed the batch before.
     pub(in crate::spool) async fn give_up_next(&mut self) -> Result<Option<u64>, SpoolError> {
         loop {
             let unsent = self.header.reserved.max(self.given_up.unsent);
@@ -81,7 +80,7 @@ impl SpoolFile {
         }
     }
 
-    /// How many batches were given up with this one; 0: it was already, or cannot be.
+    /// The number of batches given up with this one; 0 if it already was, or cannot be.
     async fn replaced(&mut self, stored: Stored) -> Result<u64, SpoolError> {
         let Stored::Intact(envelope) = stored else {
             return Ok(0);
@@ -120,14 +119,14 @@ impl SpoolFile {
     }
 }
 
-/// The bytes of a batch, and what stays of it. `None`: it does not open.
+/// The bytes of a batch, and its rest. `None` if it cannot be decoded.
 fn left_of(envelope: &Envelope, batches: u64) -> Option<(usize, Vec<u8>)> {
     let batch = wire::batch::open(&envelope.body).ok()?;
-    let left = compact::give_up(batch, batches);
+    let left = compact::reduce_to_losses(batch, batches);
     Some((envelope.body.len(), wire::batch::encode(&left)))
 }
 
-/// Work that takes a processor for long. `None` also when the runtime is ending.
+/// Runs CPU-intensive work. `None` also when the runtime is ending.
 pub(super) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Option<T> {

@@ -1,12 +1,13 @@
 //! Several statements as one, all or nothing.
 //!
-//! Not sqlx's transactions: when SQLite has rolled back by itself, as it does when the disk is full, sqlx 0.9 rolls back
-//! again, fails, and takes the connection for being within a transaction for ever after. A spool has to go on.
+//! This does not use sqlx's transactions: when SQLite has rolled back by itself, as it does when the disk is full, sqlx
+//! 0.9 rolls back again, fails, and from then on considers the connection to be within a transaction. A spool has to
+//! continue.
 
 use sqlx::SqliteConnection;
 
-/// Runs `work` between BEGIN and COMMIT. After an error nothing of it has happened, but for a commit whose outcome the
-/// disk has kept to itself.
+/// Runs `work` between BEGIN and COMMIT. After an error nothing has changed, except that a failed COMMIT may have taken
+/// effect.
 pub(super) async fn transaction<T>(
     connection: &mut SqliteConnection,
     work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
@@ -22,7 +23,7 @@ pub(super) async fn transaction<T>(
         Err(error) => Err(error),
     };
     if done.is_err() {
-        // It fails when SQLite has done it already.
+        // It fails if SQLite has already rolled back.
         let _ = sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await;
     }
     done

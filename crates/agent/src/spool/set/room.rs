@@ -1,26 +1,25 @@
-//! Keeping the spools within their limit: merging first, and giving up what has waited longest where that is not
-//! enough.
+//! Keeps the spools within their limit: merges first, then gives up the oldest batches if that is not enough.
 
 use super::SpoolSet;
 use crate::spool::SpoolError;
-use crate::spool::old::shorten;
+use crate::spool::old::shrink_file;
 use benchmesh_workloads::error_chain;
 use std::time::{Duration, Instant};
 
-/// How many appends lie between two looks at the file's size.
-const SHRINK_EVERY: u32 = 32;
-/// What the written spool may always take, however much older ones hold: more than one transaction brings.
-const LEAST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
-/// What the write-ahead log of a spool takes at the most: that of one transaction, and what was not folded in yet.
+/// Number of appends between two checks of the file's size.
+const SHRINK_INTERVAL: u32 = 32;
+/// Minimum size of the written spool, whatever the older ones take: more than one transaction writes.
+const MIN_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
+/// Upper bound of a spool's write-ahead log: one transaction plus the part that was not checkpointed yet.
 const LOG_BYTES: u64 = 6 << 20;
-/// How long merging may hold up what comes in, each time.
+/// Upper bound for one round of merging, during which no rows are appended.
 const MERGE_FOR: Duration = if cfg!(test) {
     Duration::from_secs(60)
 } else {
     Duration::from_millis(100)
 };
 
-/// What was given up since the spools were within their limit last.
+/// Batches given up since the spools were last within their limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GivenUp {
     batches: u64,
@@ -28,7 +27,7 @@ pub(super) struct GivenUp {
 }
 
 impl SpoolSet {
-    /// Whether so many bytes of batches leave a quarter of the limit.
+    /// Whether a quarter of the limit stays free after `incoming` bytes of batches.
     pub(in crate::spool) async fn has_room(&mut self, incoming: u64) -> Result<bool, SpoolError> {
         self.limit_current().await?;
         let used = self.current.used_bytes().await?;
@@ -43,13 +42,13 @@ impl SpoolSet {
         Ok(true)
     }
 
-    /// From where on batches are merged.
+    /// Size from which batches are merged.
     fn merge_from(&self) -> u64 {
         self.limited_to / 4 * 3
     }
 
-    /// Makes room for so many bytes of batches: merges for a while, and gives up what has waited longest where that is
-    /// not enough.
+    /// Makes room for `incoming` bytes of batches: merges for a bounded time, then gives up the oldest batches if that
+    /// is not enough.
     pub(in crate::spool) async fn make_room(&mut self, incoming: u64) -> Result<(), SpoolError> {
         let (limit, merge_from) = (self.limited_to, self.merge_from());
         let mut used = self.current.used_bytes().await?;
@@ -94,18 +93,18 @@ impl SpoolSet {
         self.given_up.batches += batches;
     }
 
-    /// The limit, when something has been given up for it. Told once for as long as the spool is full.
+    /// The limit, if batches were given up because of it. Reported once for as long as the spool is full.
     pub(in crate::spool) fn take_full(&mut self) -> Option<u64> {
         let is_new = self.given_up.batches > 0 && !self.given_up.is_told;
         self.given_up.is_told |= is_new;
         is_new.then_some(self.limit_bytes)
     }
 
-    /// Limits the written file to what older ones leave.
+    /// Limits the written file to the size that older ones leave.
     pub(super) async fn limit_current(&mut self) -> Result<(), SpoolError> {
         let older: u64 = self.old.iter().map(|old| old.bytes).sum();
         let taken = older.saturating_add(LOG_BYTES);
-        let limit = self.limit_bytes.saturating_sub(taken).max(LEAST_BYTES);
+        let limit = self.limit_bytes.saturating_sub(taken).max(MIN_BYTES);
         if limit != self.limited_to {
             self.current.limit_to(limit).await?;
             self.limited_to = limit;
@@ -113,18 +112,18 @@ impl SpoolSet {
         Ok(())
     }
 
-    /// Gives disk space back after a long outage; looks only now and then.
+    /// Returns disk space after a long outage; checks only now and then.
     async fn shrink(&mut self) -> Result<(), SpoolError> {
         self.appends = self.appends.wrapping_add(1);
-        match self.appends % SHRINK_EVERY {
+        match self.appends % SHRINK_INTERVAL {
             0 => self.current.shrink().await,
             _ => Ok(()),
         }
     }
 
-    /// Keeps what many short starts have left behind to the limit, too.
-    pub(super) async fn shorten_old(&mut self) {
-        let most = self.limit_bytes.saturating_sub(LOG_BYTES + LEAST_BYTES);
+    /// Keeps the old spools of many short starts within the limit, too.
+    pub(super) async fn shrink_old(&mut self) {
+        let most = self.limit_bytes.saturating_sub(LOG_BYTES + MIN_BYTES);
         let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();
         let mut given_up = 0;
         for old in &mut self.old {
@@ -132,7 +131,7 @@ impl SpoolSet {
                 break;
             }
             let surplus = total - most;
-            match shorten(&old.path, old.bytes.saturating_sub(surplus)).await {
+            match shrink_file(&old.path, old.bytes.saturating_sub(surplus)).await {
                 Ok((left, batches)) => {
                     total = total.saturating_sub(old.bytes.saturating_sub(left));
                     old.bytes = left;
@@ -147,7 +146,7 @@ impl SpoolSet {
     }
 }
 
-/// Whether batches of so many bytes take a file above `most`: pages are not filled to the last byte.
+/// Whether `incoming` bytes of batches take a file above `most`: pages are not filled to the last byte.
 fn is_above(used: u64, incoming: u64, most: u64) -> bool {
     let pages = incoming
         .saturating_add(incoming / 8)

@@ -99,7 +99,7 @@ async fn a_damaged_batch_does_not_stop_the_merging() {
         (0..50).for_each(|_| batch.push(Row::OpInterval(interval(&[first]))));
         wire::batch::encode(&batch)
     };
-    // The second cannot be opened, the third is damaged; both stand in the middle of what can be merged.
+    // The second cannot be decoded, the third is damaged; both are in the middle of mergeable batches.
     let mut bodies: Vec<Vec<u8>> = (1..=20).map(intervals).collect();
     bodies[1] = b"not a batch".to_vec();
     bodies[2] = body(3);
@@ -231,7 +231,7 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     let attached = rig.spool.attach(mesh(), stored, out).await.unwrap();
     assert_eq!(attached, Attached::Again);
 
-    // What the agent announces next: a new spool, of which the collector has nothing.
+    // The next announcement: a new spool, without any batch at the collector.
     let ids = ids(&rig).await;
     assert!(ids.len() == 2 && ids[0] == first.spool, "{ids:?}");
     let stored = HashMap::from([(first.spool, first.sequence)]);
@@ -254,7 +254,7 @@ async fn a_database_that_went_back_costs_one_loss_with_its_count() {
     rig.spool.close().await.unwrap();
 }
 
-/// The written spool's file loses its pages under the agent: what it measures from then on goes into a new one.
+/// The written spool's file loses its pages while the agent runs: later rows go into a new spool.
 #[tokio::test]
 async fn a_written_spool_that_is_damaged_is_replaced() {
     let mut rig = rig().await;
@@ -340,8 +340,8 @@ async fn spool_files() -> (uuid::Uuid, [Vec<u8>; 3]) {
     (id, files)
 }
 
-/// Opens and drains what the disk has left of a spool. Each batch arrives as it was, or is within a counted gap, or its
-/// whole spool is named as unreadable; what is appended afterwards arrives.
+/// Opens and drains the rest of a damaged spool. Each batch arrives unchanged, or is within a counted gap, or its whole
+/// spool is reported as unreadable; batches appended afterwards arrive.
 async fn check_recovery(id: uuid::Uuid, files: &[Vec<u8>; 3]) {
     let home = tempfile::tempdir().unwrap();
     let state = state(&home);
@@ -403,7 +403,7 @@ async fn a_batch_whose_pages_cannot_be_read_is_a_gap() {
     check_recovery(id, &files).await;
 }
 
-/// It had batches, says the mark beside it.
+/// The mark beside it records that it had batches.
 #[tokio::test]
 async fn a_spool_that_was_cut_to_nothing_is_unreadable() {
     let (id, mut files) = spool_files().await;

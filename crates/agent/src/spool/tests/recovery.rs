@@ -1,5 +1,5 @@
-//! Spools of earlier starts with random damage: what comes back of them is what was written, in order, and what does not is
-//! counted.
+//! Spools of earlier starts with random damage: every batch that is read back was written so and is in order, and every
+//! other batch is counted as lost.
 
 use super::damage::{SUFFIXES, state};
 use super::*;
@@ -18,10 +18,10 @@ const HANGS: Duration = Duration::from_secs(600);
 /// One start of the agent.
 #[derive(Clone, Debug)]
 struct Start {
-    /// Each a transaction with batches of so many bytes.
+    /// Each is a transaction with batches of these sizes in bytes.
     appends: Vec<Vec<usize>>,
     merges: u8,
-    /// So much of it has arrived and is acked, in percent.
+    /// Percentage that has arrived and is acked.
     acked: u8,
     ends: Ending,
 }
@@ -29,11 +29,11 @@ struct Start {
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Closed,
-    /// What is in the write-ahead log stays there.
+    /// The write-ahead log is not checkpointed.
     Killed,
 }
 
-/// What the disk does to one file of one spool; places are taken modulo its length.
+/// Damage of one file of one spool; positions are taken modulo its length.
 #[derive(Clone, Debug)]
 enum Damage {
     FlipBit(usize),
@@ -128,9 +128,9 @@ fn copy_state(from: &TempDir) -> TempDir {
 /// Spools as some starts have left them.
 struct Left {
     home: TempDir,
-    /// What the collector has.
+    /// The collector's positions.
     stored: HashMap<SpoolId, Sequence>,
-    /// Every batch that ever stood in a file; a log that is cut leads back to what was there before a merge.
+    /// Every batch that was ever in a file; a truncated log restores the state before a merge.
     batches: HashSet<(SpoolId, Sequence, Sequence, Vec<u8>)>,
 }
 
@@ -269,7 +269,7 @@ fn check(left: &Left, whole: &Arrived, damaged: &Recovered, has_mark: impl Fn(uu
         }
     }
     for (spool, whole) in whole {
-        // Without its mark nobody knows how far a spool went.
+        // Without its mark, the end of a spool is unknown.
         if damaged.unreadable.contains(spool) || !has_mark(*spool) {
             continue;
         }
@@ -328,7 +328,7 @@ fn damaged_spools_give_back_what_was_written_and_count_each_loss() {
     });
 }
 
-/// Whatever page it is, only what is on it is lost: a few batches, or the file where the page says what the file is.
+/// Whichever page it is, only its own content is lost: a few batches, or the file if the page identifies the file.
 #[test]
 fn a_page_of_zeros_holds_back_nothing_else() {
     block_on(async {

@@ -1,4 +1,4 @@
-//! What `doctor` finds of a directory that targets may lie in.
+//! Findings of `doctor` about a directory for targets.
 
 use crate::finding::Finding;
 use crate::host::mount;
@@ -76,7 +76,7 @@ fn target(path: &Path) -> Finding {
     Finding::ok("path", format!("{shown} ({kind}): {room} free"))
 }
 
-/// A target of its own does not need device nodes: who may make one there could lead the agent to a disk.
+/// A dedicated target does not need device nodes: whoever can create one there could lead the agent to a disk.
 fn device_nodes(path: &Path) -> Option<Finding> {
     let of = |path: &Path| rustix::fs::stat(path).map(|facts| facts.st_dev).ok();
     let flags = rustix::fs::statvfs(path).ok()?.f_flag;
@@ -90,7 +90,7 @@ fn device_nodes(path: &Path) -> Option<Finding> {
     ))
 }
 
-/// Whether a file there takes direct I/O: by writing a block into one that has no name.
+/// Whether a file there accepts direct I/O: writes a block into an unnamed one.
 fn direct(path: &Path) -> Finding {
     let shown = path.display();
     match direct_write(path) {
@@ -116,7 +116,7 @@ fn direct_write(path: &Path) -> Result<(), Errno> {
     rustix::io::pwrite(&file, aligned, 0).map(drop)
 }
 
-/// A file without a name; with one for a moment where the file system knows no others.
+/// An unnamed file; one with a temporary name if the file system does not support unnamed ones.
 fn unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(
@@ -138,7 +138,7 @@ fn unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     )?;
     let create = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&directory, name.as_c_str(), flags | create, mode);
-    // Some file systems make the file and then refuse to open it directly.
+    // Some file systems create the file and then refuse to open it directly.
     let removed = rustix::fs::unlinkat(&directory, name.as_c_str(), AtFlags::empty());
     let file = file?;
     removed?;

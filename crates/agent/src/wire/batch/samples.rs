@@ -27,7 +27,7 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
         Self {
             at: MeshMicros(row.at_us),
             row: DaemonSeen {
-                // The agent's own instant does not travel; mesh time stands beside it.
+                // The agent's own instant is not sent; mesh time is sent beside it.
                 at: MonoNanos(0),
                 pid: row.pid,
                 start_ticks: row.start_ticks,
@@ -65,7 +65,7 @@ pub(super) fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
     }
 }
 
-/// Dated by the sample that they came with.
+/// Dated by their sample.
 fn busy_others(at: MeshMicros, sampled: MonoNanos, others: &BusyOthers) -> v1::BusyOthers {
     let dated = |instant: MonoNanos| {
         let before = sampled.since(instant).as_micros();

@@ -1,4 +1,4 @@
-//! What the collector in memory answers.
+//! The answers of the collector in memory.
 
 use super::*;
 
@@ -123,7 +123,7 @@ async fn on_message(
     }
 }
 
-/// Stores a batch by the rule: the next one is taken, what is known is acked again, a hole is an error.
+/// Stores a batch by the contract: the next one is accepted, a known one is acked again, a hole is an error.
 fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
     shared.with(|state| {
         match &mut state.faults.break_after {
@@ -151,7 +151,7 @@ fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
                 .iter()
                 .any(|row| Some(row.task_id) == refused)
         {
-            // What was never stored may be replaced by a record of its absence.
+            // A batch that was never stored may be replaced by a record of its absence.
             state.seen.remove(&(spool, sequence));
             return Err(Status::invalid_argument("task is no task of this agent"));
         }

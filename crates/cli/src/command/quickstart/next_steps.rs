@@ -15,7 +15,7 @@ pub const QUERIES: [(&str, &str); 3] = [
         "SELECT phase, mode, second, op, ops_per_s, mib_per_s, p99_ms FROM v_timeline",
     ),
     (
-        "who used the CPU",
+        "CPU time by daemon",
         "SELECT name, instance, round(sum(cpu_s), 2) AS cpu_s FROM v_daemon_usage GROUP BY daemon_id ORDER BY cpu_s DESC",
     ),
 ];

@@ -1,4 +1,4 @@
-//! The cells of a run: each operation of each step with its figures and, where wanted, its seconds.
+//! The cells of a run: each operation of each step with its figures and, if requested, its seconds.
 
 use super::seconds::{response_series, series};
 use super::{CompareError, reading};
@@ -20,7 +20,7 @@ pub(super) enum Seconds {
     Skip,
 }
 
-/// A cell whose seconds are not read yet.
+/// A cell before its seconds are read.
 struct Found {
     window: Option<(i64, i64)>,
     /// When the step ran.
@@ -163,7 +163,7 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
             flags: serde_json::from_str(&json("flags")?)
                 .map_err(|error| unreadable("flags", error))?,
             partial,
-            // To the last worker's end, what those did counts too that were lost on the way.
+            // Up to the last worker's end, the rate includes the work of lost tasks.
             rate_clients: match partial && headline != "window" {
                 true => 0,
                 false => row.try_get("stayed")?,
@@ -192,7 +192,7 @@ fn histogram(
         .map_err(|source| CompareError::Histogram { step, source })
 }
 
-/// Events of a run that disturb what is measured, by the beginnings of their kinds.
+/// Events that disturb a measurement, by the prefixes of their kinds.
 const DISTURBING: [&str; 12] = [
     "agent-lost",
     "carrier-",
@@ -207,12 +207,12 @@ const DISTURBING: [&str; 12] = [
     "step-failed",
     "target-lost",
 ];
-/// What people and scripts said of the time.
+/// Marks by people and scripts.
 const MARK: &str = "mark";
 /// Events of a run that are read.
 const MAX_EVENTS: i64 = 4000;
 
-/// Gives each cell what happened while its step ran.
+/// Adds the events during its step to each cell.
 async fn add_events(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -247,10 +247,10 @@ async fn add_events(
             .fetch_all(&mut *connection)
             .await
             .map_err(reading("marks"))?;
-    let said = marks
+    let marked = marks
         .into_iter()
         .map(|(at, text)| (at, String::from(MARK), format!("mark `{text}`")));
-    rows.extend(said);
+    rows.extend(marked);
     rows.sort_by_key(|(at, ..)| *at);
     let disturbs =
         |kind: &str| kind == MARK || DISTURBING.iter().any(|begin| kind.starts_with(begin));

@@ -34,7 +34,7 @@ fn run_ref(row: &SqliteRow) -> Result<RunRef, CompareError> {
     read().map_err(reading("runs"))
 }
 
-/// By id, uid or name, of which the newest; `last`: the newest of all.
+/// Finds a run by id, uid or name (the newest of that name); `last`: the newest of all.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     wanted: &str,

@@ -1,4 +1,4 @@
-//! The seconds of one operation of a step, of which at most [`MAX_SECONDS`] are read.
+//! The seconds of one operation of a step; at most [`MAX_SECONDS`] are read.
 
 use super::{CompareError, reading};
 use crate::results::PERIOD_US;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 const MAX_SECONDS: i64 = 4096;
 /// Intervals of tasks that are read of one step.
 const MAX_RESPONSES: i64 = 50_000;
-/// Of a longer step: so many seconds in a row at a time.
+/// Number of consecutive seconds that are read at a time from a longer step.
 const STRETCH: i64 = 16;
 
-/// The seconds of one operation of a step, from its all-active window where it has one.
+/// The seconds of one operation of a step, from its all-active window if it has one.
 pub(super) async fn series(
     connection: &mut SqliteConnection,
     step: i64,
@@ -75,7 +75,7 @@ pub(super) async fn series(
     Ok((!seconds.is_empty()).then(|| Series::new(&seconds)))
 }
 
-/// Which parts of the intervals between two instants are read: all, or stretches spread over them.
+/// The intervals to read between two instants: all, or stretches spread over them.
 fn stretches(first: i64, last: i64, period_us: i64) -> Vec<(i64, i64)> {
     if (last - first) / period_us < MAX_SECONDS {
         return vec![(first, last)];
@@ -92,8 +92,8 @@ fn stretches(first: i64, last: i64, period_us: i64) -> Vec<(i64, i64)> {
 /// Instant, span, operations, sum and histogram of a task's interval.
 type StoredResponses = (i64, i64, i64, Option<f64>, Option<Vec<u8>>);
 
-/// The same seconds with the response times, of which only the intervals of tasks have histograms. `None`: they are not
-/// kept any more.
+/// The same seconds with the response times; only the intervals of tasks have histograms. `None` if they have been
+/// deleted by retention.
 pub(super) async fn response_series(
     connection: &mut SqliteConnection,
     step: i64,

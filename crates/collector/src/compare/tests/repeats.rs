@@ -123,7 +123,7 @@ fn a_paced_load_is_judged_by_its_response_time() {
     );
 }
 
-/// One of two clients did three quarters of what both had done: each did half as much again.
+/// One of two clients did three quarters of the work of both: each did half as much again.
 #[test]
 fn a_run_that_lost_a_client_is_compared_per_client() {
     let whole = repeats(&[100.0, 101.0, 99.0], 1);
@@ -197,7 +197,7 @@ fn a_sentence_says_what_happened_while_a_side_ran() {
     );
 }
 
-/// A cell's p99 is one number wherever it stands.
+/// A cell's p99 is the same number everywhere.
 #[test]
 fn percentiles_of_repeats_are_those_of_merged_histograms() {
     let of = |fast: u64, slow: u64, repeat: i64| {

@@ -1,5 +1,5 @@
-//! How often a whole comparison is wrong, from the seconds of two runs to the verdict. The noise is an autoregression fitted
-//! to a recorded disk, so that seconds depend on each other.
+//! How often a whole comparison is wrong, from the seconds of two runs to the verdict. The noise is an autoregression
+//! fitted to a recorded disk, so that seconds depend on each other.
 
 use super::*;
 

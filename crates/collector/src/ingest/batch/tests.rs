@@ -269,7 +269,7 @@ fn a_histogram_that_claims_too_much_is_refused() {
     }
 }
 
-/// What is stored of any batch that is taken.
+/// Checks the stored rows of an accepted batch.
 fn check_stored(batch: &Batch) -> Result<(), TestCaseError> {
     let instants = (batch.op_intervals.iter().map(|interval| interval.at.0))
         .chain(batch.daemon_samples.iter().map(|sample| sample.at.0))

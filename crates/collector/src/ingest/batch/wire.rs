@@ -1,7 +1,7 @@
-//! From the wire to our own types: the only place of the ingest that names `proto`.
+//! Conversion from the wire to our own types: the only module of the ingest that names `proto`.
 //!
-//! Every number is checked for its range, every name for its length, the columns of daemon samples for being equally
-//! long, every histogram for being one. Free text (command lines, messages) is cut, names that are too long are refused.
+//! Numbers are checked for their range, names for their length, the columns of daemon samples for equal length,
+//! histograms for validity. Free text (command lines, messages) is cut; names that are too long are refused.
 
 mod checks;
 mod samples;
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 pub use checks::BatchError;
 use checks::{
-    LARGEST_SUM, LATEST_US, LONGEST_US, MOST_DAEMONS, MOST_DEVICES, MOST_EVENTS, NAME_BYTES,
+    LARGEST_SUM, LATEST_US, LONGEST_US, MAX_DAEMONS, MAX_DEVICES, MAX_EVENTS, NAME_BYTES,
     PACKED_BYTES, TEXT_BYTES, count, counter, cut_to, filled, instant, known_counter,
     known_instant, name, range, row_id, sequence, text, unsigned,
 };
@@ -65,7 +65,7 @@ impl TryFrom<proto::Batch> for Batch {
     }
 }
 
-/// An operation that this version knows; which of them a task may record is asked where its workload is known.
+/// Checks that this version knows the operation. Whether the task's workload may record it is checked later.
 fn operation(field: &'static str, found: &str) -> Result<String, BatchError> {
     match Op::parse(found) {
         Some(op) => Ok(op.as_str().to_owned()),
@@ -80,7 +80,7 @@ fn all<W, T>(wire: Vec<W>, one: impl Fn(W) -> Result<T, BatchError>) -> Result<V
     wire.into_iter().map(one).collect()
 }
 
-/// Refuses what no sound agent sends: each device and each event costs a row, and most of them for ever.
+/// Refuses batches that no correct agent sends: each device and each event costs a row, most of them forever.
 fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     fn different<'n>(names: impl Iterator<Item = &'n str>) -> usize {
         names.collect::<HashSet<_>>().len()
@@ -88,10 +88,10 @@ fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     let disks = different(wire.disk_samples.iter().map(|sample| sample.disk.as_str()));
     let interfaces = different(wire.net_samples.iter().map(|it| it.interface.as_str()));
     for (field, found, most) in [
-        ("disk_samples.disk", disks, MOST_DEVICES),
-        ("net_samples.interface", interfaces, MOST_DEVICES),
-        ("daemons", wire.daemons.len(), MOST_DAEMONS),
-        ("events", wire.events.len(), MOST_EVENTS),
+        ("disk_samples.disk", disks, MAX_DEVICES),
+        ("net_samples.interface", interfaces, MAX_DEVICES),
+        ("daemons", wire.daemons.len(), MAX_DAEMONS),
+        ("events", wire.events.len(), MAX_EVENTS),
     ] {
         if found > most {
             return Err(BatchError::TooMany { field, found, most });
@@ -145,7 +145,7 @@ fn op_interval(wire: proto::OpInterval) -> Result<OpInterval, BatchError> {
     })
 }
 
-/// What is kept is the blob; decoding it once here is what makes it believed.
+/// Only the blob is stored; decoding it once here validates it.
 fn distribution(field: &'static str, wire: proto::Distribution) -> Result<Blob, BatchError> {
     let blob = Blob {
         v2_deflate: wire.histogram,
@@ -214,11 +214,11 @@ fn clock_offset(wire: proto::ClockOffset) -> Result<ClockOffset, BatchError> {
 }
 
 fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
-    // A newer agent's word is no reason to refuse the figures that come with it.
+    // An unknown severity of a newer agent must not cause a refusal of the batch's figures.
     let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
     let detail_json = match wire.detail_json {
         detail if detail.is_empty() => None,
-        // A part of a JSON text is none.
+        // Truncated JSON is invalid.
         detail if detail.len() > TEXT_BYTES => {
             Some(format!("{{\"left_out_bytes\":{}}}", detail.len()))
         }
@@ -252,7 +252,7 @@ fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
     })
 }
 
-/// Empty: not told.
+/// May be empty.
 fn run_uid(field: &'static str, found: String) -> Result<String, BatchError> {
     match found.is_empty() {
         true => Ok(found),

@@ -1,7 +1,7 @@
-//! The query plans of a report and of the views: what is asked of one run begins at that run and follows indexes.
+//! The query plans of a report and of the views: a query about one run starts at that run and follows indexes.
 //!
-//! Plans and not times: a plan is the same on every machine, and a scan that costs nothing in a small database is found
-//! all the same.
+//! The tests check plans instead of times: a plan is the same on every machine, and it reveals a scan even where the
+//! scan costs little in a small database.
 #![allow(clippy::unwrap_used)]
 
 use crate::report::row::Statement;
@@ -10,7 +10,7 @@ use crate::report::sections::{
 };
 use crate::store::Store;
 
-/// Every statement of a report but those that find the run, those of its steps and those of the listed sections.
+/// Every statement of a report, except those that find the run, those of its steps and those of the listed sections.
 const STATEMENTS: [Statement; 11] = [
     agents::AGENTS,
     daemons::USAGE,
@@ -25,8 +25,8 @@ const STATEMENTS: [Statement; 11] = [
     marks::MARKS,
 ];
 
-/// The loops of a statement that go through a whole table or index: those over what the statement itself has made
-/// (subqueries, common tables, JSON) are none.
+/// The loops of a statement that scan a whole table or index. Loops over the statement's own results (subqueries,
+/// common tables, JSON) do not count.
 fn scans(file: &rusqlite::Connection, sql: &str) -> Vec<String> {
     let mut explained = file
         .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
@@ -40,7 +40,7 @@ fn scans(file: &rusqlite::Connection, sql: &str) -> Vec<String> {
         Some(name.to_owned())
     };
     let mut made: Vec<String> = lines.iter().filter_map(|line| named(line)).collect();
-    // A common table may go by other names.
+    // A common table may have an alias.
     let words: Vec<&str> = sql.split_whitespace().collect();
     for three in words.windows(3) {
         if let [name, "AS", alias] = three

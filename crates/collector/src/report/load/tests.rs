@@ -91,7 +91,7 @@ async fn a_report_is_what_the_database_says() {
         .iter()
         .map(|agent| agent.name.as_str())
         .collect();
-    // As it was then: what agents say of themselves now changes no old report.
+    // The agents as they were during the run: a later hello does not change an old report.
     assert_eq!(names, ["c1-then", "c2"]);
     let then = &report.agents[0];
     assert_eq!(
@@ -202,7 +202,7 @@ async fn a_listed_section_is_in_every_medium() {
         let table = tables.iter().find(|table| table.title == "Targets");
         let table = table.unwrap();
         let titles = table.columns.iter().map(|column| column.title.as_str());
-        // Nobody knows its size or its options.
+        // Its size and its options are unknown.
         assert_eq!(
             titles.collect::<Vec<_>>(),
             [
@@ -342,7 +342,7 @@ async fn a_report_of_two_targets_begins_with_how_they_compare() {
     let title = "sr33, run 1 (B) against cephfs, run 1 (A)";
     let compared = all.iter().find(|table| table.title == title).unwrap();
     assert!(compared.rows.len() > 4);
-    // What is still going may change its verdicts with every second.
+    // A run under way may change its verdicts with every second.
     rusqlite::Connection::open(&path)
         .unwrap()
         .execute("UPDATE runs SET state = 'running'", [])

@@ -1,4 +1,4 @@
-//! Agents with their hosts, as they were when the run was accepted; hosts of a kind together.
+//! Agents with their hosts, as they were when the run was accepted; equal hosts together.
 
 use crate::figures::{self, plural};
 use crate::report::Table;
@@ -46,7 +46,7 @@ fn yes() -> bool {
     true
 }
 
-/// Those that were attached when the run was accepted, and those that had a task of it.
+/// Agents that were attached when the run was accepted, and those that had a task of it.
 pub(in crate::report) const AGENTS: Statement = Statement {
     what: "agents",
     sql: "WITH clients AS (
@@ -68,7 +68,7 @@ pub(in crate::report) const AGENTS: Statement = Statement {
 /// A heading, and the text of an agent below it.
 type Column = (&'static str, fn(&AgentReport) -> String);
 
-/// The columns of the hosts' table behind the hosts' names.
+/// The columns of the hosts' table after the hosts' names.
 const COLUMNS: [Column; 10] = [
     ("does", |agent| {
         if agent.is_client { "load" } else { "samples" }.to_owned()
@@ -90,10 +90,10 @@ const COLUMNS: [Column; 10] = [
     ("benchmesh", |agent| agent.version.clone()),
 ];
 
-/// Hosts that are the same: what their agents say, and each with the number of its agents.
+/// Hosts with equal descriptions, each with the number of its agents.
 type Kind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
 
-/// The agents' hosts, those that are the same in one row.
+/// The agents' hosts, equal ones in one row.
 pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -102,7 +102,9 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
             continue;
         }
         let of_host: Vec<&AgentReport> = agents.iter().filter(|one| one.host == host).collect();
-        let cells = COLUMNS.map(|(_, cell)| all_said(&of_host, cell)).to_vec();
+        let cells = COLUMNS
+            .map(|(_, cell)| distinct_cells(&of_host, cell))
+            .to_vec();
         match kinds.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, hosts)) => {
                 hosts.insert(host, of_host.len());
@@ -123,7 +125,7 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
         .done()
 }
 
-/// `node1, node2, node3 and 5 more`; with the agents where a host has several.
+/// `node1, node2, node3 and 5 more`; with the agents if a host has several.
 fn names(hosts: &BTreeMap<&str, usize>) -> String {
     let named: Vec<String> = hosts
         .iter()
@@ -139,15 +141,15 @@ fn names(hosts: &BTreeMap<&str, usize>) -> String {
     }
 }
 
-/// What the agents of a host say; where they differ, all of it.
-fn all_said(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
-    let mut said: Vec<String> = Vec::new();
+/// The description of a host by its agents; if they differ, all variants.
+fn distinct_cells(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
+    let mut distinct: Vec<String> = Vec::new();
     for text in agents.iter().map(|agent| cell(agent)) {
-        if !text.is_empty() && !said.contains(&text) {
-            said.push(text);
+        if !text.is_empty() && !distinct.contains(&text) {
+            distinct.push(text);
         }
     }
-    said.join("; ")
+    distinct.join("; ")
 }
 
 /// The speeds of the interfaces that have one: `10 Gbit/s`, `2 x 25 Gbit/s`.

@@ -1,4 +1,4 @@
-//! What the daemons of a name used in each step and mode, beside what an operation cost them.
+//! Usage of the daemons of one name in each step and mode, and their cost per operation.
 
 use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, figures_of, most, over_the_run};
 use super::steps;
@@ -12,28 +12,28 @@ use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Below this, in either unit, a daemon had no part in a step.
-const LEAST_COST: f64 = 0.0005;
+/// Below this, in either unit, a daemon counts as not involved in a step.
+const MIN_COST: f64 = 0.0005;
 /// Names that used less of a CPU in every mode have no column.
-const LEAST_PERCENT: f64 = 0.5;
+const MIN_PERCENT: f64 = 0.5;
 /// Names that have a column; more are in `--all`.
 const NAMES_ACROSS: usize = 5;
 
-/// What all daemons of one name spent on one step.
+/// Cost of one step for all daemons of one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostReport {
     pub step_id: StepId,
     pub target: String,
     pub name: String,
     pub cpu_us_per_op: Option<f64>,
-    /// With what they did after the step until they were idle; `None`: not known of each of them.
+    /// Includes their work after the step until they were idle; `None` unless it is known for each of them.
     #[serde(default)]
     pub cpu_us_per_op_until_idle: Option<f64>,
     pub cpu_s_per_gib: Option<f64>,
-    /// Of one CPU, all of them together, before the run; `None`: nobody looked then.
+    /// Percent of one CPU, all of them together, before the run; `None` if it was not sampled.
     #[serde(default)]
     pub idle_percent: Option<f64>,
-    /// CPU time after the step, for how long at most, and whether all of them were idle then.
+    /// CPU time after the step, the longest duration, and whether all of them were idle then.
     #[serde(default)]
     pub after_cpu_s: Option<f64>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct CostReport {
     pub read_mib: Option<f64>,
     #[serde(default)]
     pub written_mib: Option<f64>,
-    /// The one that used most CPU: host and instance or pid.
+    /// The daemon with the most CPU time: host and instance or pid.
     #[serde(default)]
     pub busiest: String,
     /// Its share of one CPU.
@@ -82,12 +82,12 @@ struct Usage {
     idle_percent: Option<f64>,
 }
 
-/// What all daemons of one name did in one step.
+/// Work of all daemons of one name in one step.
 #[derive(Debug, Default)]
 struct DaemonsOfName {
     cpu_percent: Option<f64>,
     daemons: usize,
-    /// Of those of which it is known.
+    /// Of the daemons for which it is known.
     idle: Vec<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,
@@ -130,7 +130,7 @@ pub(in crate::report) async fn load(
     Ok((over_the_run(run, usage), costs))
 }
 
-/// Of the daemons that serve the step's target, and those that no rule knows.
+/// The daemons that serve the step's target, and those that no rule covers.
 fn by_name(usage: &[DaemonInStep]) -> HashMap<(StepId, &str), DaemonsOfName> {
     let mut names: HashMap<(StepId, &str), DaemonsOfName> = HashMap::new();
     for one in usage.iter().filter(|one| one.daemon.serves != Some(false)) {
@@ -167,7 +167,7 @@ struct Sum {
     percents: Vec<f64>,
     cpu_s: f64,
     ops: f64,
-    /// With what came after the steps, and the operations of the steps of which that is known.
+    /// Includes the work after the steps, and counts only operations of steps for which that is known.
     until_idle_s: f64,
     until_idle_ops: f64,
     busiest: Option<(f64, String)>,
@@ -286,7 +286,7 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
     tables
 }
 
-/// What the daemons used before the run.
+/// Usage of the daemons before the run.
 fn idle(report: &Report, names: &[&str]) -> String {
     let known: Vec<String> = names
         .iter()
@@ -314,7 +314,7 @@ fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), Sum>) -> Vec<&'r str> 
     }
     let mut names: Vec<(&str, f64)> = most
         .into_iter()
-        .filter(|(_, percent)| *percent >= LEAST_PERCENT)
+        .filter(|(_, percent)| *percent >= MIN_PERCENT)
         .collect();
     names.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     names.truncate(NAMES_ACROSS);
@@ -327,7 +327,7 @@ fn is_shown(cost: &CostReport) -> bool {
     !cost.target.is_empty()
 }
 
-/// What the daemons of each name used in each step.
+/// Usage of the daemons of each name in each step.
 pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
     let of_id: HashMap<StepId, &StepReport> =
         report.steps.iter().map(|step| (step.id, step)).collect();
@@ -336,7 +336,7 @@ pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
         .iter()
         .filter(|cost| is_shown(cost))
         .filter(|cost| {
-            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= LEAST_COST);
+            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= MIN_COST);
             shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib) || shown(cost.cpu_percent)
         })
         .filter_map(|cost| Some((cost, *of_id.get(&cost.step_id)?)))

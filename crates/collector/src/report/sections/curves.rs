@@ -1,8 +1,8 @@
-//! Curves: loads that were walked up, and at which rate the response time leaves its floor.
+//! Load curves: series of loads with rising rates, and the rate at which the response time leaves its floor.
 //!
-//! A series are the steps of a phase that differ in their rate alone, whether a load curve or a matrix made them.
-//! The floor is the least of its response times (p99), the knee the highest load whose response time is near it: at every
-//! load above the knee it has left the floor.
+//! A series consists of the steps of a phase that differ only in their rate, whether a load curve or a matrix made
+//! them. The floor is the least of its response times (p99). The knee is the highest load with a response time near the
+//! floor: at every load above it, the response time has left the floor.
 
 use crate::figures::NONE;
 use crate::report::{Line, Report, StepReport, Table};
@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Fewer loads than this are no curve.
-const LEAST_LOADS: usize = 4;
-/// A response time so many times the floor has left it. Below a knee it varies by less, past one a backlog grows with
-/// every second.
+const MIN_LOADS: usize = 4;
+/// A response time above this multiple of the floor has left it. Below a knee it varies by less, past one a backlog
+/// grows with every second.
 const LEAVES: f64 = 3.0;
 /// The keys of a rate.
 const RATES: [&str; 2] = ["rate_iops", "rate"];
@@ -27,15 +27,15 @@ pub struct CurveReport {
     pub mode: String,
     pub op: String,
     pub clients: i64,
-    /// What the steps have in common, without the rate.
+    /// Common parameters of the steps, without the rate.
     pub params: Map<String, Value>,
-    /// `rate_iops` or `rate`: what was walked up.
+    /// The rising parameter: `rate_iops` or `rate`.
     pub key: String,
     /// In rising order.
     pub loads: Vec<LoadReport>,
     /// The response time (p99) at low load.
     pub floor_ms: f64,
-    /// The place in `loads` of the highest load at the floor; `None`: no load was.
+    /// The index in `loads` of the highest load at the floor; `None` if there is none.
     pub knee: Option<usize>,
 }
 
@@ -43,12 +43,12 @@ pub struct CurveReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     pub ordinal: i64,
-    /// As the plan gives it: per worker, task or step.
+    /// The plan's value: per worker, task or step.
     pub rate: i64,
     pub ops_per_s: Option<f64>,
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: f64,
-    /// Its step's: what there is to know of it.
+    /// Flags of its step.
     #[serde(default)]
     pub flags: Vec<String>,
 }
@@ -59,13 +59,13 @@ impl CurveReport {
         self.loads.get(self.knee?)
     }
 
-    /// The lowest load that has left it for good; `None`: none did.
+    /// The lowest load that has left it for good; `None` if there is none.
     pub fn after(&self) -> Option<&LoadReport> {
         self.loads.get(self.knee.map_or(0, |knee| knee + 1))
     }
 }
 
-/// The curves among the steps of a run, in the order of their first steps.
+/// The curves of a run's steps, in the order of their first steps.
 pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
     for line in steps.iter().flat_map(StepReport::lines) {
@@ -86,7 +86,7 @@ pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
             .loads
             .windows(2)
             .all(|two| matches!(two, [a, b] if a.rate < b.rate));
-        rising && curve.loads.len() >= LEAST_LOADS
+        rising && curve.loads.len() >= MIN_LOADS
     });
     for curve in &mut curves {
         let response: Vec<f64> = curve
@@ -117,8 +117,8 @@ fn is_same(a: &CurveReport, b: &CurveReport) -> bool {
     place(a) == place(b) && names(a) == names(b) && a.params == b.params
 }
 
-/// A curve with no loads yet, and the load that this line is of it. Tasks that did not run at the same time were no load
-/// of that rate.
+/// A curve without loads, and this line's load for it. Tasks that did not run at the same time do not form a load of
+/// that rate.
 fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     let op = line.op.filter(|op| op.headline != "none")?;
     let mut params = line.params().clone();
@@ -149,7 +149,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     Some((curve, load))
 }
 
-/// One row for each rate that was walked up, in words that a person can act on; `None`: there is none.
+/// One row for each series, in words that a person can act on; `None` if there is none.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let curves = &report.curves;
     Table::of("Load curves: where response time leaves its floor", curves)
@@ -177,7 +177,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// What there is to know of the two loads that are shown.
+/// Flags of the two loads in the row.
 fn flags(curve: &CurveReport) -> String {
     let shown = curve.before().into_iter().chain(curve.after());
     let flags: BTreeSet<&str> = shown

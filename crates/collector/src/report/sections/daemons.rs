@@ -9,7 +9,7 @@ use sqlx::{Row, sqlite::SqliteRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Daemons that serve no target are worth a row from this share of a CPU on.
-const LEAST_PERCENT: f64 = 1.0;
+const MIN_PERCENT: f64 = 1.0;
 /// Rows of them.
 const OTHERS_SHOWN: usize = 8;
 
@@ -26,11 +26,11 @@ pub struct DaemonReport {
     pub cpu_s: Option<f64>,
     /// Mean over the steps, weighted by their time; 100 is one CPU.
     pub cpu_percent: Option<f64>,
-    /// Of the step in which it was highest.
+    /// Value of the step in which it was highest.
     pub cpu_percent_max: Option<f64>,
     pub rss_first_mib: Option<f64>,
     pub rss_max_mib: Option<f64>,
-    /// With what was resident between two samples, as far as the kernel's own peak rose in a step.
+    /// Includes peaks between two samples, as far as the kernel's own peak rose in a step.
     #[serde(default)]
     pub rss_peak_mib: Option<f64>,
     pub rss_last_mib: Option<f64>,
@@ -39,10 +39,10 @@ pub struct DaemonReport {
     /// The further figures that reports show, by their columns of `v_daemon_usage`; what is not known is left out.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
-    /// Whether it serves a target of the run; `None`: no rule knows.
+    /// Whether it serves a target of the run; `None` if no rule covers it.
     #[serde(default)]
     pub serves: Option<bool>,
-    /// When the process was started and when it was seen to end, where that was during the run.
+    /// Times of the process's start and observed end, if they were during the run.
     #[serde(default)]
     pub born_us: Option<i64>,
     #[serde(default)]
@@ -237,13 +237,13 @@ fn by_name<'r>(
     names
 }
 
-/// The daemons that serve the targets, and what else was busy beside them.
+/// The daemons that serve the targets, and other busy ones beside them.
 pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let serving = by_name(daemons.iter().filter(|one| one.serves != Some(false)));
     let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));
     let mut others: Vec<(&str, DaemonsOfName<'_>)> = others
         .into_iter()
-        .filter(|(_, all)| all.cpu_percent >= LEAST_PERCENT)
+        .filter(|(_, all)| all.cpu_percent >= MIN_PERCENT)
         .collect();
     others.sort_by(|(_, a), (_, b)| b.cpu_s.total_cmp(&a.cpu_s));
     others.truncate(OTHERS_SHOWN);

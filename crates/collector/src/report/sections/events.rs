@@ -27,7 +27,7 @@ pub struct EventReport {
     pub detail: Option<Map<String, Value>>,
 }
 
-/// The `-over` events come along: each ends the message of the event that it ends.
+/// Includes the `-over` events: each completes the message of the event that it ends.
 pub(in crate::report) const EVENTS: Statement = Statement {
     what: "events",
     sql: "SELECT e.at_us, e.severity, e.kind, e.step_id, e.agent_id, e.message,
@@ -39,7 +39,7 @@ pub(in crate::report) const EVENTS: Statement = Statement {
 
 const TOTAL: &str = "SELECT count(*) FROM events WHERE run_id = ? AND severity <> 'info' AND kind NOT LIKE '%-over'";
 
-/// What ties a hang to its end: kind, step, agent, beginning and worker.
+/// The key that links a hang to its end: kind, step, agent, beginning and worker.
 type Hang = (String, Option<i64>, Option<i64>, Value, Value);
 
 /// The first warnings and errors, oldest first, and how many there are.
@@ -93,7 +93,7 @@ fn hang(kind: String, event: &EventReport, agent: Option<i64>) -> Hang {
 }
 
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
-    // How the run ended stands above everything.
+    // The heading already shows the end of the run.
     let is_the_reason = |event: &&EventReport| {
         event.kind.starts_with("run-") && report.run.reason.as_ref() == Some(&event.message)
     };

@@ -1,4 +1,4 @@
-//! What stands out in a run: drifts, leaks, outages, one unlike its equals.
+//! Anomalies of a run: drifts, leaks, outages, one unlike its equals.
 
 use crate::model::RunId;
 use crate::report::row::{ReportError, Statement, reading, rows};
@@ -17,7 +17,7 @@ pub(in crate::report) const FINDINGS: Statement = Statement {
           FROM findings WHERE run_id = ? ORDER BY id",
 };
 
-/// What is stored; of a run that is under way, or was measured by an older version, what its data say now.
+/// The stored findings; for a run that is under way, or from an older version, findings of its current data.
 pub(in crate::report) async fn findings(
     connection: &mut SqliteConnection,
     run: &RunReport,
@@ -49,7 +49,7 @@ async fn stored(
     }
 }
 
-/// Those that stand out; `None`: there is none.
+/// The anomalies; `None` if there are none.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let found: Vec<&Finding> = report
         .findings

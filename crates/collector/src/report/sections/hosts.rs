@@ -1,5 +1,5 @@
-//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; who else was
-//! busy on them, and whose samples are still to come.
+//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; other busy
+//! processes, and hosts with outstanding samples.
 
 use super::steps::{StepReport, places};
 use crate::model::{RunId, StepId};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row, SqliteConnection};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a host did during one step. Shares are of all its CPUs.
+/// Usage of a host during one step. Shares are of all its CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
     pub step_id: StepId,
@@ -39,7 +39,7 @@ pub struct BusyOther {
     pub step_id: StepId,
     pub host: String,
     pub name: String,
-    /// Of one CPU, over the whole step; at least.
+    /// Percent of one CPU, over the whole step; a lower bound.
     pub percent: f64,
 }
 
@@ -50,13 +50,13 @@ pub(in crate::report) const HOSTS: Statement = Statement {
           ORDER BY u.step_id, u.host",
 };
 
-/// Hosts that were sampled until the end of the last step and sent no sample of that end.
+/// Hosts that were sampled until the end of the last step and have no sample of that end.
 pub(in crate::report) const AWAITED: Statement = Statement {
     what: "host_samples",
     sql: crate::store::HOSTS_AWAITED,
 };
 
-/// A reading of them reaches over the ends of a step: it counts by the part of its time that lies within.
+/// A reading may extend beyond a step: it counts by the part of its time within the step.
 pub(in crate::report) const OTHERS: Statement = Statement {
     what: "host_samples",
     sql: "WITH meant AS (
@@ -92,7 +92,7 @@ pub(in crate::report) async fn hosts(
     Ok(hosts)
 }
 
-/// Who else took CPU time in the steps that are flagged for it, the most first.
+/// Other processes with CPU time in the steps that have such a flag, the busiest first.
 pub(in crate::report) async fn busy_others(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -161,7 +161,7 @@ impl Part<'_> {
         mean(self.hosts.iter().filter_map(|host| figure(host)))
     }
 
-    /// Of all hosts together, the mean over steps.
+    /// Sum over all hosts, the mean over steps.
     fn rate(&self, figure: Figure) -> Option<f64> {
         let mut steps: BTreeMap<i64, f64> = BTreeMap::new();
         for host in &self.hosts {
@@ -172,7 +172,7 @@ impl Part<'_> {
         mean(steps.into_values())
     }
 
-    /// The disk that was busiest of all: its name, and where there are several hosts the host's.
+    /// The busiest disk: its name, and its host's if there are several.
     fn busiest_disk(&self) -> String {
         let most = self
             .hosts

@@ -1,4 +1,4 @@
-//! Links: what the network carried from each agent to each other.
+//! Links: throughput and round trips from each agent to each other.
 
 use crate::figures::{self, NONE};
 use crate::report::Table;
@@ -6,11 +6,11 @@ use crate::report::row::Statement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Of a figure of a link there is one per phase, cell and repeat.
+/// A figure of a link exists once per phase, cell and repeat.
 const BEST_OF_ALL: &str =
     "The best of all phases, cells and repeats; SELECT * FROM v_links has each.";
 
-/// Agents up to which links are shown as a matrix; beyond, as a list.
+/// Maximum number of agents for a matrix of links; more are shown as a list.
 const MATRIX_AGENTS: usize = 10;
 
 /// A network path from one agent to another.
@@ -36,7 +36,7 @@ pub(in crate::report) const LINKS: Statement = Statement {
 
 /// A matrix per figure, or one list.
 pub(in crate::report) fn tables(links: &[LinkReport]) -> Vec<Table> {
-    // A link of which only requests were measured stands with the results.
+    // A link with measured requests only is part of the results.
     let measured = |link: &&LinkReport| {
         let figures = [link.mib_per_s, link.rtt_p50_us, link.rtt_busy_p50_us];
         figures.iter().any(Option::is_some)

@@ -1,9 +1,9 @@
-//! Samples that agents had to give up during the run, because their spools were full.
+//! Samples that agents had to drop during the run, because their spools were full.
 
 use crate::report::row::Statement;
 use serde::{Deserialize, Serialize};
 
-/// Samples that an agent had to give up because its spool was full.
+/// Samples that an agent had to drop because its spool was full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossReport {
     pub agent: String,

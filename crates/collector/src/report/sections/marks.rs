@@ -1,7 +1,8 @@
 //! Marks on the time line of a run, each with the load before, during and after it.
 //!
-//! The rate of a span is its operations over the time of its intervals, its p99 that of its merged histograms. Interval by
-//! interval: the one that holds the mark is the first of `during`, so that nothing of the mark is in `before`.
+//! The rate of a span is its operations over the time of its intervals, its p99 that of its merged histograms. Spans
+//! consist of whole intervals: the interval that contains the mark is the first of `during`, so that no effect of the
+//! mark is in `before`.
 
 use crate::figures::{self, NONE};
 use crate::model::{RunId, StepId};
@@ -20,7 +21,7 @@ const DURING_US: i64 = 10_000_000;
 const AFTER_US: i64 = 30_000_000;
 /// A restart loop makes marks by the thousand.
 const MARKS_LOADED: usize = 500;
-/// Marks whose figures are read: each costs some seventy histograms per operation.
+/// Maximum number of marks with figures: each costs some seventy histograms per operation.
 const MARKS_MEASURED: usize = 50;
 
 /// Marks shown; the rest are counted.
@@ -29,7 +30,7 @@ const MARKS_SHOWN: usize = 20;
 /// Characters of a mark's text that are shown.
 const TEXT_SHOWN: usize = 60;
 
-/// A dated mark, and what the load did around it.
+/// A dated mark, and the load around it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarkReport {
     pub at_us: i64,
@@ -56,12 +57,12 @@ pub struct MarkedOp {
     pub during: MarkedSpan,
     /// The 30 s after those.
     pub after: MarkedSpan,
-    /// What was lost in those 40 s; `None`: the step has nothing before the mark to hold them against.
+    /// The loss in those 40 s; `None` if the step has no load before the mark as a reference.
     #[serde(default)]
     pub outage: Option<Outage>,
 }
 
-/// Some seconds of one operation; `None`: the step has no such seconds, or nothing completed in them.
+/// Some seconds of one operation; `None` if the step has no such seconds, or nothing completed in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MarkedSpan {
     pub seconds: f64,
@@ -94,7 +95,7 @@ pub(in crate::report) async fn marks(
         let step = steps.iter().find(|step| Some(step.id) == mark.step_id);
         mark.ordinal = step.map(|step| step.ordinal);
     }
-    // What a person said first.
+    // People's marks first.
     let mut measured: Vec<&mut MarkReport> = marks
         .iter_mut()
         .filter(|mark| mark.ordinal.is_some())
@@ -216,7 +217,7 @@ impl Sum {
         }
     }
 
-    /// Operations per second; `None`: there were none.
+    /// Operations per second; `None` if there were none.
     fn rate(&self) -> Option<f64> {
         (self.ops > 0 && self.span_us > 0).then(|| real(self.ops) * 1e6 / real(self.span_us))
     }
@@ -239,17 +240,17 @@ fn nanos(value: u64) -> f64 {
 }
 
 type SpanOf = fn(&MarkedOp) -> &MarkedSpan;
-/// A mark, an operation of the step that was under way, and whether it is the first of its mark.
+/// A mark, an operation of the step under way, and whether it is the first row of its mark.
 struct MarkRow<'r> {
     mark: &'r MarkReport,
     op: Option<&'r MarkedOp>,
     first: bool,
 }
 
-/// What of an outage is shown, beneath a band.
+/// Title of the band with an outage's figures.
 const FROM_THE_MARK: &str = "from the mark on";
 
-/// A row per mark and operation of the step that was under way; `None`: there is no mark.
+/// A row per mark and operation of the step under way; `None` if there is no mark.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let shown = report.marks.get(..MARKS_SHOWN).unwrap_or(&report.marks);
     let rows: Vec<MarkRow<'_>> = shown
@@ -346,7 +347,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// The text as far as a table has room for it; JSON and `v_marks` have all of it.
+/// The text, shortened for the table; JSON and `v_marks` have all of it.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(TEXT_SHOWN) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
@@ -361,7 +362,7 @@ fn named(op: &MarkedOp) -> String {
     }
 }
 
-/// Whether its operations move so much that they are judged by their bytes, as in the tables of results.
+/// Whether its operations move enough bytes to be shown as throughput, as in the tables of results.
 fn is_bulk(op: &MarkedOp) -> bool {
     let spans = [&op.before, &op.during, &op.after];
     spans.iter().any(|span| {

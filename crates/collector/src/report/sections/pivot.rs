@@ -1,9 +1,9 @@
-//! The results in the reader's shape: per phase a few small tables whose rows and columns are matrix keys, modes, targets
-//! or numbers of clients, with repeats merged.
+//! The results in the reader's shape: per phase a few small tables whose rows and columns are matrix keys, modes,
+//! targets or numbers of clients, with repeats merged.
 //!
-//! Pure. [`phases`] chooses the shape from what differs between the steps, as iozone, bonnie++ or `time cp` would print
-//! it; [`Axes`] overrides it. A cell holds every figure of its steps; which of them are shown where is said by `lead` and
-//! `beside`. Figures of different operations or groups are never in one cell.
+//! Pure. [`phases`] chooses the shape from the differences between the steps, as iozone, bonnie++ or `time cp` would
+//! print it; [`Axes`] overrides it. A cell holds every figure of its steps; `lead` and `beside` select the ones that
+//! are shown. Figures of different operations or groups are never in one cell.
 
 mod axes;
 mod cells;
@@ -20,7 +20,7 @@ pub use title::{scale_notes, title};
 use super::{Line, Report};
 use std::collections::BTreeMap;
 
-/// Keys that a reader wants as rows and columns; empty: chosen by what differs.
+/// Keys that a reader wants as rows and columns; empty: chosen by the differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     pub rows: Vec<String>,

@@ -1,8 +1,8 @@
-//! Sections that are a query and nothing else: a statement about a run, and the columns that show its rows.
+//! Sections that consist of a query only: a statement about a run, and the columns that show its rows.
 //!
-//! A new table is an entry of [`SECTIONS`]. Reading it, the check of its query plan, its rows in the JSON document and its
-//! table on the terminal, in Markdown and in HTML follow from the entry. A section has a file of its own where other parts
-//! read the fields of its rows, or where its table shows more than its rows.
+//! A new table is an entry of [`SECTIONS`]. Reading it, the check of its query plan, its rows in the JSON document and
+//! its table on the terminal, in Markdown and in HTML follow from the entry. A section has a file of its own if other
+//! parts read the fields of its rows, or if its table shows more than its rows.
 
 use super::agents::versions;
 use crate::figures::{self, NONE};
@@ -75,24 +75,24 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// A table whose rows are those of a statement.
+/// A table with the rows of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct Section {
-    /// Where the JSON document has its rows: arrays of objects, with a field for each column of the statement.
+    /// The key of its rows in the JSON document: arrays of objects, with a field for each column of the statement.
     pub(in crate::report) key: &'static str,
     pub(in crate::report) title: &'static str,
     /// Whether a summary has the table too.
     pub(in crate::report) in_summary: bool,
     pub(in crate::report) statement: Statement,
-    /// From left to right. One in which no row has a value is left out.
+    /// From left to right. A column without any value is left out.
     pub(in crate::report) columns: &'static [SectionColumn],
-    /// Titles of columns that may be left out where the table is too wide, the least important first.
+    /// Titles of columns that may be dropped if the table is too wide, the least important first.
     pub(in crate::report) spare: &'static [&'static str],
     /// A line beneath the table.
     pub(in crate::report) note: Option<&'static str>,
 }
 
-/// A column of the statement as the table shows it.
+/// A column of the statement and its form in the table.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct SectionColumn {
     pub(in crate::report) field: &'static str,
@@ -159,7 +159,7 @@ impl Section {
         Ok(Value::from(rows))
     }
 
-    /// The table of its rows; `None`: there is no row.
+    /// The table of its rows; `None` if there are none.
     pub(in crate::report) fn table(&self, rows: &[Value]) -> Option<Table> {
         let mut table = Table::of(self.title, rows);
         for column in self.columns {
@@ -180,7 +180,7 @@ impl Section {
     }
 }
 
-/// A text of JSON becomes what it says.
+/// Parses a JSON text in place.
 fn parse(value: &mut Value) -> Result<(), serde_json::Error> {
     if let Value::String(text) = value {
         *value = serde_json::from_str(text)?;

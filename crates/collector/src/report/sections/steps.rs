@@ -1,4 +1,4 @@
-//! Steps: what was run, what it came to, and who took part; a row per step and operation.
+//! Steps: parameters, results and participants; a row per step and operation.
 
 pub(in crate::report) mod clients;
 mod load;
@@ -26,7 +26,7 @@ const PARTIAL_SHOWN: usize = 8;
 /// Failed tasks that are spelled out.
 const FAILURES_SHOWN: usize = 8;
 
-/// One step and what it came to.
+/// One step and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     pub id: StepId,
@@ -72,16 +72,16 @@ pub struct StepReport {
     pub skew_error_us: Option<i64>,
     #[serde(default)]
     pub judged: Judged,
-    /// network: which links it measures, in a few words.
+    /// network: the measured links, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub links: String,
     /// The agents at both ends, when the step measures one link.
     pub from_agent: Option<String>,
     pub to_agent: Option<String>,
-    /// What went wrong first in each task that failed: agent and error.
+    /// The first error of each task that failed: agent and error.
     #[serde(default)]
     pub failures: Vec<TaskFailure>,
-    /// Different loads at the same time; empty: the step is one.
+    /// Different loads at the same time; empty if the step is a single load.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
     /// The clients that were not in it to the end.
@@ -98,18 +98,18 @@ fn one_second() -> i64 {
     1
 }
 
-/// What could be judged of a step: without it, that no flag was raised means nothing.
+/// Which flags could be judged for a step: without this, a missing flag means nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// The harness's cost is known of some task.
+    /// The harness's cost is known for some task.
     pub harness: bool,
-    /// The time that workers waited for a CPU is known of some task.
+    /// The time that workers waited for a CPU is known for some task.
     pub cpu: bool,
-    /// How fast the way to the storage is, is known of some task.
+    /// The speed of the network to the storage is known for some task.
     pub network: bool,
 }
 
-/// One group of a step: a load of its own, counted apart.
+/// One group of a step: a load of its own, counted separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
     pub name: String,
@@ -120,14 +120,15 @@ pub struct GroupReport {
     pub tasks: i64,
 }
 
-/// Where each step stands, by its id.
+/// The index of each step, by its id.
 pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
     let steps = steps.iter().enumerate();
     steps.map(|(at, step)| (step.id.0, at)).collect()
 }
 
 impl StepReport {
-    /// One line of results each: a group's operations, or the step's. What has no result still has its line.
+    /// One line of results each: a group's operations, or the step's. A group or step without a result still has its
+    /// line.
     pub fn lines(&self) -> Vec<Line<'_>> {
         let of = |group: Option<&'_ GroupReport>| -> Vec<&OpReport> {
             let name = group.map_or("", |group| group.name.as_str());
@@ -196,14 +197,14 @@ pub struct TaskFailure {
 /// One kind of operation of a step. `None` where the database has no figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpReport {
-    /// Whose operations they are; empty: the step has no groups.
+    /// The group of the operation; empty if the step has no groups.
     #[serde(default)]
     pub group: String,
     pub op: String,
     pub ops: i64,
     pub bytes: i64,
     pub errors: i64,
-    /// `window`, `last-done` or `none`: which of the two rates the headline is.
+    /// `window`, `last-done` or `none`: the source of the headline rate.
     pub headline: String,
     /// The time that the headline is of.
     #[serde(default)]
@@ -218,7 +219,7 @@ pub struct OpReport {
     /// How even it was from second to second.
     #[serde(default)]
     pub seconds: Option<SecondsReport>,
-    /// Who did it; `None` for links, and where no client has a result.
+    /// Shares of the clients; `None` for links, and if no client has a result.
     #[serde(default)]
     pub clients: Option<ClientsReport>,
     pub mean_ms: Option<f64>,
@@ -233,8 +234,8 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of
-    /// service and response times, each its highest value in nanoseconds and its count.
+    /// Only for a run with repeats, for percentiles over all their operations: the slots of the histograms of service
+    /// and response times, each with its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -308,8 +309,8 @@ pub(in crate::report) fn table(report: &Report) -> Table {
         .unwrap_or_else(|| Table::titled("Steps").note("No step has ended yet."))
 }
 
-/// The parameters whose values differ between the steps of a phase, by phase, group and mode: what only one mode has
-/// tells no step from another.
+/// The parameters that differ between the steps of a phase, by phase, group and mode: a parameter of one mode only does
+/// not distinguish steps.
 pub(super) type Varying<'r> = BTreeMap<LoadKey<'r>, BTreeSet<&'r str>>;
 
 /// Phase, group and mode of a line.
@@ -401,7 +402,7 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-/// The flags that every one of several steps has: they are lines once, beneath the table.
+/// The flags that all of several steps have: they are listed once beneath the table.
 fn common(steps: &[StepReport]) -> BTreeSet<&str> {
     let [first, others @ ..] = steps else {
         return BTreeSet::new();
@@ -474,7 +475,7 @@ fn notes(report: &Report, common: &BTreeSet<&str>) -> Vec<String> {
     notes
 }
 
-/// Who was missing in which step, and what failed.
+/// The missing clients of each step, and the failures.
 fn partial_notes(report: &Report) -> Vec<String> {
     let steps = &report.steps;
     let mut notes = Vec::new();
@@ -506,7 +507,7 @@ fn partial_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// Why a step did not end well: what the run's own reason doesn't say already.
+/// The reason why a step failed, unless the run's own reason already contains it.
 fn failures(report: &Report, step: &StepReport) -> Vec<String> {
     let names = |by: &Option<String>, reason: &str| {
         by.as_ref()

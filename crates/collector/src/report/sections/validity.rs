@@ -1,7 +1,7 @@
-//! What a reader must know before any figure: a fixed list of checks, each with a verdict and a sentence.
+//! The validity of the figures: a fixed list of checks, each with a verdict and a sentence.
 //!
-//! Pure. A check that found nothing says so in a few words, one that could not be made says why; a check whose question
-//! does not arise (no cold step, no repeat) is left out. What flags mean is in their table.
+//! Pure. A check without a finding has a short text, one that could not be made gives the reason; a check that does not
+//! apply (no cold step, no repeat) is left out. The meaning of flags is in their table.
 
 mod cached;
 mod flagged;
@@ -22,7 +22,7 @@ use crate::results::{Flag, FlagSeverity, real};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// One thing that was checked before the figures are shown.
+/// One check of the figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// `starts`, `caches`, `complete`, ...
@@ -31,15 +31,15 @@ pub struct Check {
     pub text: String,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Checked, and fine.
     Ok,
-    /// It was not checked, or cannot be; the text says why.
+    /// It was not or cannot be checked; the text gives the reason.
     NotChecked,
-    /// Limits what the figures say.
+    /// Limits the meaning of the figures.
     Note,
     /// Figures may be wrong or missing.
     Warning,
@@ -233,7 +233,7 @@ fn stalls(report: &Report) -> Check {
     let unseen = steps_of(&report.steps, |step| {
         !step.ops.iter().any(|op| op.seconds.is_some())
     });
-    let unseen = unseen.map(|steps| format!("{steps}: no whole second to look at"));
+    let unseen = unseen.map(|steps| format!("{steps}: no whole second to judge"));
     match (parts.is_empty(), unseen) {
         (true, None) => check("stalls", Verdict::Ok, "no second without an operation"),
         (true, Some(unseen)) => check("stalls", Verdict::NotChecked, unseen),
@@ -241,7 +241,7 @@ fn stalls(report: &Report) -> Check {
     }
 }
 
-/// The seconds without an operation; `None`: there is none.
+/// The seconds without an operation; `None` if there are none.
 fn seconds_in_words(steps: &[StepReport]) -> Option<String> {
     let zero = usize::try_from(seconds_at_zero(steps)).ok()?;
     let has = |step: &StepReport| seconds_at_zero(std::slice::from_ref(step)) > 0;
@@ -252,7 +252,7 @@ fn seconds_in_words(steps: &[StepReport]) -> Option<String> {
     ))
 }
 
-/// Of the operation with the fewest, because in a mix the others went on.
+/// Of the operation with the fewest, because in a mix the other operations continued.
 fn seconds_at_zero(steps: &[StepReport]) -> i64 {
     let of_step = |step: &StepReport| {
         let zero = step

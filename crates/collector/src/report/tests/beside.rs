@@ -1,8 +1,8 @@
-//! What stands beside the results: daemons, costs, links, events, and why a run failed.
+//! Sections beside the results: daemons, costs, links, events, and the reason of a failed run.
 
 use super::*;
 
-/// The heading has the run's reason; the notes and the events are for what it does not say.
+/// The heading has the run's reason; the notes and the events have only the rest.
 #[test]
 fn the_reason_of_a_failed_run_is_shown_once() {
     let why = "agent `c1`: worker 0: no space left";

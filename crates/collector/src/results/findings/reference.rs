@@ -1,7 +1,7 @@
 //! docs/findings.md against the table of kinds.
 //!
-//! What stands between the markers is made from it. After a change of a kind,
-//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-collector --lib -- findings::reference` writes it anew.
+//! The text between the markers is generated from it. After a change of a kind, `BENCHMESH_BLESS=1 cargo test -p
+//! benchmesh-collector --lib -- findings::reference` writes it anew.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,6 @@
 //! docs/flags.md and docs/database.md against the table of flags.
 //!
-//! What stands between the markers of the one, and the lines of flags in the other, are made from the table. After a
+//! The text between the markers of the one, and the lines of flags in the other, are generated from the table. After a
 //! change of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` writes them anew.
 
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- begin flags -->\n";
 const END: &str = "<!-- end flags -->";
 
-/// A paragraph, wrapped at 120 columns. `indent` stands before each line but the first.
+/// A paragraph, wrapped at 120 columns. Each line but the first begins with `indent`.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -27,7 +27,7 @@ fn wrapped(text: &str, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// A line of a list: what it is about, and what is said of it.
+/// A list item: subject and text.
 pub(in crate::results) fn item(head: &str, what: &str) -> String {
     wrapped(&format!("- **{head}:** {what}"), "  ") + "\n"
 }
@@ -46,7 +46,7 @@ pub(in crate::results) fn between(
     expected
 }
 
-/// Holds a file of docs against what it should be, or writes it anew.
+/// Compares a file of docs with its expected content, or writes it anew.
 pub(in crate::results) fn held(name: &str, expected: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")

@@ -1,7 +1,7 @@
-//! Which flags a step's figures raise, and where the limits are. Other rows of a step raise theirs in `store/finish/flags`.
+//! Flags that a step's figures raise, and their limits. `store/finish/flags` raises the flags of a step's other rows.
 //!
-//! Each is judged by what the sum has of the tasks and by the results made of it; what a flag means to a reader is said
-//! in [`crate::results::flags`].
+//! Each is judged by the tasks in the sum and by the results computed from it; [`crate::results::flags`] explains the
+//! flags.
 
 use super::{StepSum, headline, is_observed};
 use crate::model::{AgentId, TaskState};
@@ -10,23 +10,23 @@ use crate::results::facts::{Arrivals, PacedUnit, TaskFacts};
 use crate::results::figures::{Headline, OpResult, TaskResult};
 use crate::results::flags::Flag;
 use crate::results::real;
-use crate::results::window::Together;
+use crate::results::window::TaskOverlap;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{HashMap, HashSet};
 
 /// The harness's own cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
-/// A start that is known less exactly than this share of the measured time is unsure.
+/// A start with a larger error than this share of the measured time is unsure.
 const START_ERROR_SHARE: f64 = 0.05;
-/// An agent that moved this share of what its policy allows was held back by it.
+/// An agent that moved this share of its policy's limit was held back by it.
 const POLICY_SHARE: f64 = 0.95;
 /// A step in which more than this share of the operations failed has failed.
 const FAILED_SHARE: f64 = 0.5;
-/// A schedule counts as kept when this share of what was due was done.
+/// A schedule counts as kept when this share of the due operations was done.
 const KEPT_SHARE: f64 = 0.99;
-/// A schedule counts as kept when one operation in a hundred was issued at most this late.
+/// A schedule counts as kept if 99 % of the operations were issued at most this late.
 const LATE_NS: u64 = 100_000_000;
-/// Workers that waited for a CPU for more than this share of their time were short of it.
+/// Workers that waited for a CPU for more than this share of their time lacked CPU time.
 const WAIT_SHARE: f64 = 0.10;
 
 impl StepSum {
@@ -75,7 +75,7 @@ impl StepSum {
         flags
     }
 
-    /// Whether a paced task did less than was due in the time that it had.
+    /// Whether a paced task did less than was due in its time.
     fn is_behind_schedule(&self, results: &[TaskResult]) -> bool {
         self.tasks.iter().any(|task| {
             let (Some(paced), Some(activity)) = (task.paced, self.activities.get(&task.task))
@@ -95,7 +95,8 @@ impl StepSum {
                 };
                 (done + counted, operations + ops)
             });
-            // One operation of each worker may still be under way; random arrivals vary by the root of their number.
+            // One operation of each worker may still be under way; random arrivals vary by the square root of their
+            // number.
             let of_one = if operations > 0.0 {
                 done / operations
             } else {
@@ -110,7 +111,7 @@ impl StepSum {
         })
     }
 
-    /// Whether direct writes of some task were acknowledged faster than a message reaches another host and comes back.
+    /// Whether direct writes of some task were acknowledged faster than a round trip to another host.
     fn is_ack_suspect(&self, results: &[TaskResult]) -> bool {
         self.tasks.iter().any(|task| {
             let Some(round_trip) = task.round_trip_ns.filter(|_| task.direct) else {
@@ -153,10 +154,10 @@ impl StepSum {
             .any(|(sums, link)| sums.iter().any(|sum| sum > link))
     }
 
-    /// Whether the agents' clocks are known too badly for a step this short.
+    /// Whether the errors of the agents' clocks are too large for a step this short.
     fn is_start_unsure(&self) -> bool {
         let agents: HashSet<AgentId> = self.tasks.iter().map(|task| task.agent).collect();
-        let measured = self.together.as_ref().map(Together::measured_us);
+        let measured = self.together.as_ref().map(TaskOverlap::measured_us);
         let worst = self
             .tasks
             .iter()
@@ -168,7 +169,7 @@ impl StepSum {
         real(worst) > START_ERROR_SHARE * real(measured)
     }
 
-    /// Whether the tasks of any agent together moved what its policy allows and no more.
+    /// Whether the tasks of any agent together reached the limit of its policy.
     fn is_policy_bound(&self, results: &[TaskResult]) -> bool {
         let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
         for task in &self.tasks {
@@ -193,7 +194,7 @@ impl StepSum {
         let mut harness_us = 0.0;
         let mut wait_us = 0.0;
         for task in &self.tasks {
-            // Under a rate the question is whether the schedule was kept.
+            // For a paced load, only the schedule matters.
             if task.paced.is_some() {
                 continue;
             }
@@ -207,7 +208,7 @@ impl StepSum {
             wait_us += real(task.wait_cpu_us.unwrap_or(0));
         }
         (
-            // Of the time in which they had a CPU.
+            // Relative to the time in which they had a CPU.
             harness_us > HARNESS_SHARE * (workers_us - wait_us).max(0.0) && harness_us > 0.0,
             wait_us > WAIT_SHARE * workers_us && workers_us > 0.0,
         )
@@ -218,7 +219,7 @@ fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
     (!histogram.is_empty()).then(|| histogram.quantile(q))
 }
 
-/// Whether more operations of some group failed than [`FAILED_SHARE`] allows.
+/// Whether the failed operations of some group exceed [`FAILED_SHARE`].
 fn is_mostly_failed(ops: &[OpResult]) -> bool {
     let mut groups: HashMap<&str, (i64, i64)> = HashMap::new();
     for op in ops.iter().filter(|op| !is_observed(&op.op)) {
@@ -232,7 +233,7 @@ fn is_mostly_failed(ops: &[OpResult]) -> bool {
     })
 }
 
-/// Whether the hundredth part of the operations waited long for being issued.
+/// Whether one operation in a hundred was issued late.
 fn is_issued_late(ops: &[OpResult]) -> bool {
     ops.iter().any(|op| {
         let response = op.response.as_ref().and_then(|all| quantile(all, 0.99));

@@ -4,7 +4,7 @@ use super::*;
 
 const MIB: i64 = 1 << 20;
 
-/// A client that copies one file of 400 MiB at so many MiB/s, which is done within a whole second or not.
+/// A client that copies one file of 400 MiB at a given rate. The copy ends within a whole second or not.
 struct Client {
     id: i64,
     mib_per_s: i64,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::{task::spawn_blocking, time::sleep};
 use tonic::{Response, Status};
 
-/// A report that is not fetched by then is dropped.
+/// A report is dropped if it is not fetched within this time.
 const REPORT_TIME_LIMIT: Duration = Duration::from_secs(300);
-/// As much of a report as goes into one message, in bytes.
+/// Maximum bytes of a report in one message.
 const REPORT_CHUNK_BYTES: usize = 1 << 20;
 
 /// A document as JSON in pieces; the permit is held until the last one is fetched.

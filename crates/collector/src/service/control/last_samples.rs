@@ -1,20 +1,21 @@
-//! The last samples of a run come after its end: agents send those of a step's end at once.
+//! The last samples of a run arrive after its end: agents send those of a step's end at once.
 
 use super::ControlService;
 use crate::store::rows::RunRow;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// They come within a tenth of a second, and later from an agent that is short of CPU. One that is away is not waited
-/// for longer: the report names it.
+/// They arrive within a tenth of a second, later from an agent that lacks CPU time. Waiting for a detached agent ends
+/// after this: the report names it.
 const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
-    /// Waits until the samples of a run that has just ended are stored, and works them in. Without them its report
-    /// would show what daemons used up to the sample before the last. Of a run under way, all that has come is stored.
+    /// Waits until the samples of a run that has just ended are stored, and computes its results with them. Without
+    /// them its report would show the daemons' usage only up to the sample before the last. For a run under way, all
+    /// received data are stored.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         self.store.refresh().await;
-        // A run that is not there is refused by the report itself.
+        // The report itself refuses a run that does not exist.
         let Ok(row) = self.find(wanted).await else {
             return;
         };
@@ -41,7 +42,7 @@ impl ControlService {
             self.store.flush().await;
             match self.store.hosts_awaited(row.id).await {
                 Ok(hosts) if !hosts.is_empty() => {}
-                // The report shows what cannot be read.
+                // The report shows the error.
                 Ok(_) | Err(_) => return,
             }
             let next = timeout(Duration::from_micros(left), arrived.changed()).await;

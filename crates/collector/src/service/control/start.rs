@@ -1,4 +1,4 @@
-//! Starting a run: its plan is checked, and it is queued unless too many wait.
+//! Starts a run: its plan is checked, and it is queued unless too many are waiting.
 
 use super::ControlService;
 use crate::{
@@ -24,7 +24,7 @@ use tonic::{Code, Request, Response, Status};
 const MAX_QUEUED_RUNS: u32 = 100;
 /// Planned steps of one message are cut off at this size.
 const MAX_PLANNED_STEPS_BYTES: usize = 4 << 20;
-/// After the expansion of a plan with more steps, freed memory is given back to the system.
+/// After the expansion of a plan with more steps, freed memory is returned to the system.
 const MANY_STEPS: usize = 10_000;
 
 impl ControlService {
@@ -48,7 +48,7 @@ impl ControlService {
         request: Request<v1::StartRunRequest>,
     ) -> Result<Response<v1::StartRunReply>, Status> {
         let _permit = self.starts.enter(&request)?;
-        // It may wait for agents for long, without a word.
+        // It may wait for agents for a long time without sending anything.
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);
         let request = request.into_inner();
@@ -117,7 +117,7 @@ impl ControlService {
         }))
     }
 
-    /// Refuses a new run while too many wait, or the disk is almost full; a run with a known uid is answered.
+    /// Refuses a new run while too many are waiting, or the disk is almost full; a run with a known uid is answered.
     async fn check_room(&self, uid: &str) -> Result<(), Status> {
         let failed = |error| store_status(&error);
         let is_low = self.store.is_low_on_space();
@@ -127,7 +127,8 @@ impl ControlService {
         match self.store.find_run(uid).await {
             Ok(row) if row.uid == uid => Ok(()),
             _ if is_low => Err(Status::resource_exhausted(
-                "the disk of the collector's database is almost full, and what is left is kept for results of runs that are going: free space on it, and start this run again",
+                "the disk of the collector's database is almost full, and the rest is reserved for results of \
+                current runs: free space on it, and start this run again",
             )),
             _ => Err(Status::resource_exhausted(format!(
                 "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"

@@ -16,15 +16,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Updates come at each change, but not closer together than this, and at least this often while something runs.
+/// Updates are sent at each change, but at most this often, and at least this often while something runs.
 const UPDATE_MIN: Duration = Duration::from_millis(200);
 const UPDATE_MAX: Duration = Duration::from_secs(1);
-/// One watcher of a run, and how much it has been sent.
+/// One watcher of a run, and the position up to which it has received updates.
 pub(super) struct RunWatcher {
     pub _permit: Permit,
-    /// Latencies are decoded for as long as somebody watches.
+    /// Latencies are decoded while there is a viewer.
     pub _viewer: Viewer,
-    /// Snapshots are computed for as long as somebody wants detail.
+    /// Snapshots are computed while a watcher wants detail.
     pub detail: Option<(Overview, overview::Viewer)>,
     pub progress: Arc<RunProgress>,
     pub changes: watch::Receiver<u64>,
@@ -52,7 +52,7 @@ impl RunWatcher {
                 () = sleep_until(sent + UPDATE_MAX) => {}
                 () = async {
                     sleep_until(sent + UPDATE_MIN).await;
-                    // An error would mean that the progress is gone; this watcher holds it.
+                    // An error would mean that the progress was dropped, but this watcher holds it.
                     let _ = self.changes.changed().await;
                 } => {}
             }

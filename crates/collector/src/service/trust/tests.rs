@@ -81,7 +81,7 @@ impl Fixture {
         self.store.attach_agent(agent).await.unwrap();
     }
 
-    /// The kinds of all events, once there are so many.
+    /// The kinds of all events, once there are `count`.
     async fn events(&self, count: usize) -> Vec<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -123,7 +123,7 @@ impl Key {
     }
 }
 
-/// What the registry did stands, and is told, although the uid could not be bound to the new name.
+/// The registry's change remains valid and is reported, although the uid could not be bound to the new name.
 #[tokio::test]
 async fn a_rename_that_fails_loses_no_event() {
     let fixture = Fixture::new().await;

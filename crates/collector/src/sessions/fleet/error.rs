@@ -31,7 +31,7 @@ pub enum AttachError {
     )]
     IdentityInUse { name: String, host: String },
     #[error(
-        "an earlier start of the agent `{name}` is still heard from: this one is taken when that is over"
+        "an earlier start of the agent `{name}` is still alive: this one is accepted once that has ended"
     )]
     EarlierStart { name: String },
     #[error(

@@ -67,7 +67,7 @@ impl SessionHandle {
         }
     }
 
-    /// Records that the agent's disk takes nothing, once for each time that it does.
+    /// Records that the agent's disk refuses writes, once for each such time.
     pub fn note_spool_blocked(&self, since_ns: i64, for_ns: i64) {
         if self.with_session(|_| ()).is_none() {
             return;
@@ -89,7 +89,7 @@ impl SessionHandle {
         };
         let since = MeshMicros(now.0.saturating_sub(for_ns / 1000));
         let message = format!(
-            "the disk of agent `{name}`'s state directory takes nothing: what it measures waits in its memory, and \
+            "the disk of agent `{name}`'s state directory refuses writes: its measurements wait in its memory, and \
              samples are lost when that is full; make room there"
         );
         warn!("{message}");

@@ -1,5 +1,4 @@
-//! What of an agent's batches is taken: no more than its budget, events of a minute, and rows of a host from its
-//! sampler.
+//! Limits of the accepted batches: an agent's budget, events per minute, and rows of a host from its sampler only.
 
 use super::Fleet;
 use crate::{
@@ -22,7 +21,7 @@ impl Fleet {
         self.state().recent.room_for(name, events, Instant::now())
     }
 
-    /// Takes what a batch costs from its agent's budget. What is more ends its session, with an event.
+    /// Takes the cost of a batch from its agent's budget. Exceeding the budget ends its session, with an event.
     pub(crate) fn spend(&self, agent: AgentId, name: &str, batch: &Batch) -> Result<(), Flood> {
         let costs = costs(batch);
         let now = Instant::now().into_std();
@@ -57,7 +56,7 @@ impl Fleet {
         Err(flood)
     }
 
-    /// Takes rows of a host and of interfaces out of a batch that are not its agent's: one event a minute.
+    /// Removes rows of hosts and interfaces that the agent must not describe from a batch: one event a minute.
     pub(crate) fn take_out_of_others(&self, agent: AgentId, batch: &mut Batch) {
         let Some((hello, host, interfaces)) = self.appointed(agent) else {
             return;
@@ -69,7 +68,7 @@ impl Fleet {
         }
         let why = match host.is_own {
             true => "from before it was its sampler",
-            false => "whose sampler is another agent at that time",
+            false => "which another agent sampled at that time",
         };
         let message = format!(
             "agent `{name}` sent rows about host `{}`, {why}: these {rows} are left out, and those that follow",
@@ -97,8 +96,8 @@ impl Fleet {
         Some((Arc::clone(&member.hello), host, interfaces))
     }
 
-    /// Looks at the free space of the database's disk: that it gets low is an event, and that it has room again, even if
-    /// it was low for a moment. Whether it is low now.
+    /// Checks the free space of the database's disk: low space is an event, and so is its recovery, even after a short
+    /// time. Returns whether it is low now.
     pub(super) fn note_room(&self, was_low: bool) -> bool {
         let store = &self.0.store;
         let is_low = store.is_low_on_space();
@@ -107,7 +106,8 @@ impl Fleet {
             self.store_room(
                 "database-low",
                 Severity::Warning,
-                "the database's disk is almost full: samples are left out and no new run is taken, what is left is kept for \
+                "the database's disk is almost full: samples are left out and no new run is accepted, the rest is \
+                reserved for \
                  results; free space on it",
             );
         }

@@ -1,4 +1,4 @@
-//! Who samples which host, beyond one session: loaded at the start, stored with each change, and events of it.
+//! Appointments of samplers beyond one session: loaded at the start, stored with each change, with events.
 
 use super::Fleet;
 use crate::{
@@ -38,11 +38,11 @@ impl Fleet {
         }
     }
 
-    /// Stores who was appointed. That another agent took a sampler's place is an event.
+    /// Stores appointments. A replaced sampler is an event.
     pub(super) fn store_samplers(&self, changes: Vec<SamplerChange>) {
         let mut sampled = None;
         for change in changes {
-            // Most agents have both parts: that is one event.
+            // Most agents have both parts: those share one event.
             let is_said = sampled == Some(change.agent);
             sampled = Some(change.agent);
             if let Some(former) = change
@@ -68,7 +68,7 @@ impl Fleet {
                     detail_json: Some(serde_json::json!({ "former": former }).to_string()),
                 });
             }
-            // An agent that does not tell its namespace shares it with nobody.
+            // An agent without a known namespace shares it with no other.
             if change.net_namespace.as_deref() == Some("") {
                 continue;
             }
@@ -81,13 +81,13 @@ impl Fleet {
                     from: change.at,
                 };
                 if let Err(error) = store.appoint_sampler(sampler).await {
-                    warn!(agent = %change.name, %error, "cannot store who samples a host");
+                    warn!(agent = %change.name, %error, "cannot store the sampler of a host");
                 }
             });
         }
     }
 
-    /// Appoints whoever has waited for long enough.
+    /// Appoints agents that have waited for long enough.
     pub(super) fn appoint_waiting(&self) {
         let at = self.clock().now();
         let changes = {
@@ -102,7 +102,7 @@ impl Fleet {
 }
 
 impl State {
-    /// Whether an agent's word on its host counts: nobody's was heard before, or it is the host's own agent.
+    /// Whether the agent may describe its host: the host has no description yet, or it is the host's own agent.
     pub(super) fn describes_host(&self, hello: &Hello) -> bool {
         let place = Place::Host(hello.host_key());
         let Some(own) = self.samplers.own(&place) else {

@@ -1,5 +1,5 @@
 //! Once a second: ends the sessions of silent agents, stores when each agent was last seen, appoints samplers that
-//! waited, and looks at the free space on the database's disk.
+//! waited, and checks the free space on the database's disk.
 //!
 //! An open connection proves nothing: the process may be stopped, or the link to its host cut.
 
@@ -23,7 +23,7 @@ impl Fleet {
         self.state().loss_after = loss_after;
     }
 
-    /// Until `cancel`: ends silent sessions, and stores when each agent was last seen.
+    /// Runs until `cancel`: ends silent sessions, and stores when each agent was last seen.
     pub async fn watch(&self, cancel: CancellationToken) {
         let mut looks = tokio::time::interval(CHECK_INTERVAL);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -45,7 +45,7 @@ impl Fleet {
             is_low = self.note_room(is_low);
             count = count.wrapping_add(1);
             if count.is_multiple_of(CHECKS_PER_LAST_SEEN) && storing.is_finished() {
-                // Beside the checks: the database may keep it waiting for long.
+                // Concurrently with the checks, because the database may block for a long time.
                 let fleet = self.clone();
                 storing = tokio::spawn(async move { fleet.store_last_seen().await });
             }

@@ -76,8 +76,8 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
     store.close().await;
 }
 
-/// A copied state directory under a supervisor that restarts its agent: it is told what to do each time, and let in
-/// once it does that.
+/// A copied state directory under a supervisor that restarts its agent: each refusal names the remedy, and the agent is
+/// admitted once that is done.
 #[tokio::test]
 async fn a_refused_uid_does_not_use_up_changes() {
     let (_directory, store, fleet) = fleet().await;
@@ -119,8 +119,8 @@ async fn agents_that_disagree_about_their_host_change_it_each_time() {
     store.close().await;
 }
 
-/// The kernel of a killed agent's host may still send what it had written: the session of the earlier start is heard
-/// from.
+/// The kernel of a killed agent's host may still send data of its last writes, so that the session of the earlier start
+/// looks alive.
 #[tokio::test]
 async fn a_restarted_agent_takes_over_at_once() {
     let (_directory, store, fleet) = fleet().await;
@@ -138,7 +138,7 @@ async fn a_restarted_agent_takes_over_at_once() {
     assert_eq!(first.welcome.agent, second.welcome.agent);
     assert!(fleet.session(&first.welcome.session).is_none());
     assert!(fleet.session(&second.welcome.session).is_some());
-    // What the earlier start still says, and a copy of the directory, do not.
+    // A late attachment of the earlier start is refused, and so is one of a copied directory.
     let late = fleet.attach(start("1:2", "s1", 100), None, proof).await;
     assert!(
         matches!(late, Err(AttachError::EarlierStart { .. })),
@@ -154,8 +154,8 @@ async fn a_restarted_agent_takes_over_at_once() {
     store.close().await;
 }
 
-/// The database was put back from an older copy: what the agent holds is of the lost one, and the ids that it has seen
-/// are not given again.
+/// The database was restored from an older copy: the agent's data belong to the lost one, and the ids that the agent
+/// has seen are not assigned again.
 #[tokio::test]
 async fn an_agent_that_is_ahead_of_the_database_holds_nothing_and_raises_ids() {
     let (_directory, store, fleet) = fleet().await;
@@ -204,7 +204,7 @@ async fn a_disk_that_takes_nothing_is_one_event_for_each_time() {
     for (since_ns, for_ns) in [(5_000, 0), (5_000, 2_000_000), (9_000, 0)] {
         first.handle.note_spool_blocked(since_ns, for_ns);
     }
-    // The next session says it again.
+    // The next session reports it again.
     let second = fleet.attach(hello(), None, proof).await.unwrap();
     second.handle.note_spool_blocked(9_000, 3_000_000);
     first.handle.note_spool_blocked(11_000, 0);
@@ -246,7 +246,7 @@ async fn attach_from(fleet: &Fleet, name: &str, from: [u8; 4]) -> Attached {
     attached.unwrap()
 }
 
-/// What the agent is to sample: the host, for whom, and how often between runs.
+/// The sampling of an agent: the host, for whom, and how often between runs.
 fn sampling(fleet: &Fleet, agent: &Attached) -> (bool, bool, Vec<String>, Vec<i32>, i64) {
     let sampling = fleet.member(agent.welcome.agent).unwrap().sampling;
     let rules = sampling.host.daemon_rules.iter();
@@ -371,7 +371,7 @@ async fn whose_a_host_is_outlives_the_collector() {
     away_for(&fleet, &first, 11);
     fleet.appoint_waiting();
     assert!(sampling(&fleet, &other).0);
-    // Whoever is forgotten leaves its place.
+    // A forgotten agent leaves its place.
     fleet.forget("first").await.unwrap();
     let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
     assert!(!sampling(&fleet, &first).0);

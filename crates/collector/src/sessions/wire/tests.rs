@@ -146,7 +146,7 @@ fn hello() -> impl Strategy<Value = v1::Hello> {
         )
 }
 
-/// What an agent may say, and what none says.
+/// Valid and invalid messages of an agent.
 pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
     let body = prop_oneof![
         hello().prop_map(Body::Hello),
@@ -260,8 +260,8 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What agents say, whole and as it comes.
-fn said() -> Vec<Vec<u8>> {
+/// Messages of agents, as whole byte strings.
+fn fixture_messages() -> Vec<Vec<u8>> {
     let hello = v1::Hello {
         wire_version: WIRE_VERSION,
         agent_uid: "uid".to_owned(),
@@ -345,14 +345,12 @@ fn said() -> Vec<Vec<u8>> {
 #[test]
 fn damaged_messages_are_converted_or_their_field_named() {
     let shape = <v1::AgentMessage as Bounded>::SHAPE.unwrap();
-    withstands(
-        damaged(said(), 64 << 10),
-        32 << 20,
-        |bytes| match v1::AgentMessage::decode(bytes.as_slice()) {
+    withstands(damaged(fixture_messages(), 64 << 10), 32 << 20, |bytes| {
+        match v1::AgentMessage::decode(bytes.as_slice()) {
             Ok(message) if holds_at_most(MAX_ENTRIES, shape, &bytes) => check(message),
             _ => Ok(()),
-        },
-    );
+        }
+    });
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! What a simulated agent answers to each command, at once.
+//! The answers of a simulated agent to each command.
 
 use super::{Inner, Script, Starts, connection::Outcome, now_us};
 use benchmesh_proto::v1;

@@ -69,7 +69,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Says every second that it lives, as an agent does that keeps its clock.
+/// Sends a probe every second, like an agent that keeps its clock.
 async fn probe(agent: Arc<Inner>, said: mpsc::Sender<v1::AgentMessage>) {
     let mut beats = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -1,4 +1,4 @@
-//! What a simulated agent does differently from a perfect one.
+//! Deviations of a simulated agent from a perfect one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Script {
     pub free_bytes: i64,
     pub host: String,
     pub kernel: String,
-    /// Refuses so many arms as too late.
+    /// Refuses this number of arms as too late.
     pub late_arms: u32,
     /// Answers this when it is to prepare a task.
     pub prepare_error: Option<(String, String)>,
@@ -26,11 +26,11 @@ pub struct Script {
     pub no_root: bool,
     /// The type of its target's file system.
     pub file_system_type: String,
-    /// What its run directories are marked with, instead of what it should be.
+    /// A wrong mark for its run directories.
     pub nonce: Option<String>,
-    /// Files that it removes per cell; told one by one.
+    /// Files that it removes per cell; reported one by one.
     pub removes: u64,
-    /// Forgets its tasks, and never says so.
+    /// Forgets its tasks without reporting it.
     pub forgets_in_silence: bool,
     /// Answers no survey.
     pub deaf_to_surveys: bool,
@@ -49,9 +49,9 @@ pub enum Starts {
     Punctually,
     /// Confirms, and nothing ever comes of it.
     Never,
-    /// Begins so many microseconds before the instant.
+    /// Begins this many microseconds before the instant.
     Early(i64),
-    /// Confirms, and starts as if it had been armed for an instant so many microseconds before.
+    /// Confirms, and starts as if it had been armed for an instant this many microseconds earlier.
     Old(i64),
     /// Answers each arming under the number of another question.
     Astray,

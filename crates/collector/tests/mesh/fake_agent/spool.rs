@@ -1,4 +1,4 @@
-//! What a simulated agent publishes: the rows of its tasks and of a sampler, kept until they are acked.
+//! The published rows of a simulated agent: of its tasks and of a sampler, kept until they are acked.
 
 use super::{FakeAgent, Inner, Starts, now_us};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, columns};
@@ -13,7 +13,7 @@ use tonic::{Request, transport::Channel};
 use v1::mesh_client::MeshClient;
 
 impl FakeAgent {
-    /// Publishes what a sampler would: one reading of its host, a daemon and a disk. The counters are cumulative.
+    /// Publishes one reading of its host, a daemon and a disk, like a sampler. The counters are cumulative.
     pub fn sample(&self, daemon_cpu_us: i64, disk_busy_us: i64) {
         let at_us = now_us();
         let mut sequence = self.inner.sequence.lock().unwrap();
@@ -67,7 +67,7 @@ impl FakeAgent {
 }
 
 impl Inner {
-    /// Publishes what a running task did in one second.
+    /// Publishes one second of a running task.
     pub(super) fn publish_second(&self, id: i64, at_us: i64) {
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;

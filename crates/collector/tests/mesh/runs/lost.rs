@@ -1,4 +1,4 @@
-//! Agents that are late, lost or back, and what the policy says to it.
+//! Agents that are late, lost or back, and the policy's reaction.
 
 use super::*;
 
@@ -63,7 +63,7 @@ async fn a_lost_agent_has_an_event_and_the_others_go_on() {
     );
 }
 
-/// Its connection stays open, so that nothing but its silence tells.
+/// Its connection stays open, so that only its silence shows the loss.
 #[tokio::test]
 async fn a_frozen_agent_is_lost_after_loss_after() {
     let stage = Stage::new().await;

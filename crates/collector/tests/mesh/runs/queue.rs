@@ -164,7 +164,7 @@ async fn stopped_across_a_restart(plan: &str, step: &str) -> Stage {
 async fn a_step_that_was_stopped_before_its_start_has_no_results_after_a_start_of_the_collector() {
     let settling = IO.replace("[[phase]]", "[[phase]]\nsettle = \"600s\"");
     let stage = stopped_across_a_restart(&settling, "settle").await;
-    // What is not measured is not partial either.
+    // A run that was not measured is not partial either.
     assert_eq!(
         stage
             .rows("select state, start_us is null, partial from steps order by ordinal limit 1")

@@ -1,4 +1,4 @@
-//! Runs whose collector was started again in the middle.
+//! Runs with a collector that was restarted in the middle.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use benchmesh_model::text::is_hidden;
 pub(super) const NAME_BYTES: usize = 256;
 /// Messages and command lines, in bytes; longer ones are cut.
 pub(super) const TEXT_BYTES: usize = 4 << 10;
-/// Of one packed histogram: far above the largest that two digits over an hour can make.
+/// Maximum size of one packed histogram: far above the largest with two digits over an hour.
 pub(super) const PACKED_BYTES: usize = 32 << 10;
 /// The year 2000: an agent's clock is mapped to mesh time, so nothing can be older.
 pub(super) const EARLIEST_US: i64 = 946_684_800_000_000;
@@ -19,15 +19,15 @@ pub(super) const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
 pub(super) const LARGEST: i64 = 1 << 62;
 /// Sums of squares of an hour in nanoseconds, a million million times.
 pub(super) const LARGEST_SUM: f64 = 1e37;
-/// The most operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
+/// Maximum operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 pub(super) const LARGEST_COUNT: i64 = 1 << 50;
 
-/// Disks or interfaces of one host; hosts with more are not known.
-pub(super) const MOST_DEVICES: usize = 4096;
+/// Maximum number of disks or interfaces of one host; real hosts have fewer.
+pub(super) const MAX_DEVICES: usize = 4096;
 /// Processes that are found or end within one batch.
-pub(super) const MOST_DAEMONS: usize = 65_536;
+pub(super) const MAX_DAEMONS: usize = 65_536;
 /// Events of one batch.
-pub(super) const MOST_EVENTS: usize = 10_000;
+pub(super) const MAX_EVENTS: usize = 10_000;
 
 /// Why a batch is invalid.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub(super) fn counter(field: &'static str, found: i64) -> Result<i64, BatchError
     range(field, found, 0, LARGEST)
 }
 
-/// Absent means that the value is not known.
+/// Absent means unknown.
 pub(super) fn known_counter(
     field: &'static str,
     found: Option<i64>,
@@ -147,7 +147,8 @@ pub(super) fn name(field: &'static str, found: String) -> Result<String, BatchEr
     Ok(found)
 }
 
-/// Free text: cut to its bound at a character, zero bytes (which end a text for many readers) made blanks.
+/// Free text: cut to its limit at a character boundary, zero bytes (which end a text for many readers) replaced by
+/// blanks.
 pub(super) fn text(found: String) -> String {
     cut_to(TEXT_BYTES, found)
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// Names in one sample; agents send three.
 const MAX_OTHERS: usize = 16;
-/// Of such a name; the kernel gives its own threads more than the 15 that others have.
+/// Maximum length of a process name; the kernel's own threads may exceed the 15 characters of others.
 const MAX_NAME_CHARS: usize = 64;
 
 pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSample>, BatchError> {
@@ -35,7 +35,7 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
     let mut columns: Vec<_> = columns.map(|column| column.values.into_iter()).collect();
     let keys = wire.pid.into_iter().zip(wire.start_ticks).zip(wire.at_us);
     keys.map(|((pid, start_ticks), at_us)| {
-        // All columns are of one length, so none of them runs out.
+        // All columns have the same length, so none of them runs out.
         let values = columns.iter_mut().map(|it| it.next().unwrap_or(UNKNOWN));
         Ok(DaemonSample {
             process: process("daemon_samples.pid", pid, start_ticks)?,
@@ -94,7 +94,7 @@ fn busy_others(wire: proto::BusyOthers) -> Result<String, BatchError> {
     Ok(found.to_string())
 }
 
-/// Any user of the host chooses the name of a process: none of them may cost a batch.
+/// Any user of the host chooses the name of a process, so no name may cause the refusal of a batch.
 fn shown(process: &str) -> String {
     let visible = process.chars().map(|c| if is_hidden(c) { '?' } else { c });
     let name: String = visible.take(MAX_NAME_CHARS).collect();

@@ -1,4 +1,4 @@
-//! Keys by which results differ, and the order of their values.
+//! Keys in which results differ, and the order of their values.
 
 use super::super::{Line, Report, StepReport};
 use crate::figures;
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 /// Keys that are no parameters of a workload.
 const OWN_KEYS: [&str; 7] = ["mode", "op", "group", "target", "clients", "link", "cache"];
 
-/// The value of a key in one line; empty where it has none.
+/// The value of a key in one line; empty if it has none.
 pub(super) fn value(line: &Line<'_>, key: &str) -> String {
     match key {
         "mode" => line.mode().to_owned(),
@@ -34,7 +34,7 @@ pub fn known_keys(report: &Report) -> BTreeSet<String> {
     params.cloned().chain(own).collect()
 }
 
-/// The first of the wanted keys that the run does not have.
+/// The first requested key that the run does not have.
 pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str> {
     let known = known_keys(report);
     wanted
@@ -43,8 +43,8 @@ pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str>
         .find(|key| !known.contains(*key))
 }
 
-/// The keys of the matrix: parameters and numbers of clients that differ between the lines, the outermost first, which is
-/// the one that changes least often from step to step.
+/// The keys of the matrix: parameters and numbers of clients that differ between the lines, the outermost first, which
+/// changes least often from step to step.
 pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
     let params = lines.iter().flat_map(|line| line.params().keys());
     let candidates: BTreeSet<&str> = params.map(String::as_str).chain(["clients"]).collect();

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIB: f64 = 1_048_576.0;
 const NS_PER_MS: f64 = 1e6;
-/// Operations that move at least so much are judged by their bytes.
+/// Operations that move at least this many bytes are shown as throughput.
 const BULK_BYTES: f64 = 65_536.0;
-/// Workloads whose question is how long the whole takes.
+/// Workloads with the elapsed time as the main figure.
 const TIMED: [&str; 3] = ["copy", "tree", "fill"];
 
 /// CPU time of all daemons per operation, by step.
@@ -24,7 +24,7 @@ pub(super) fn costs_by_step(report: &Report) -> HashMap<StepId, f64> {
     costs
 }
 
-/// What a line is about: its time, its bytes or its operations.
+/// The main figure of a line: time, throughput or operations.
 pub(super) fn lead(line: &Line<'_>) -> Measure {
     if TIMED.contains(&line.workload()) {
         return Measure::ElapsedS;
@@ -32,7 +32,7 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
     let Some(op) = line.op.filter(|op| op.ops > 0 && op.bytes > 0) else {
         return Measure::OpsPerS;
     };
-    // One byte per call, and yet the question is how many bytes per second.
+    // One byte per call, but throughput is the relevant figure.
     let by_bytes = matches!(
         op.op.as_str(),
         "putc" | "getc" | "send" | "fwrite" | "fread"
@@ -43,7 +43,7 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
     }
 }
 
-/// The cell of lines that differ in their repeat alone; `None`: none of them has a result.
+/// The cell of lines that differ only in their repeat; `None` if none of them has a result.
 pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<Cell> {
     let mut values: BTreeMap<Measure, Vec<(f64, &OpReport)>> = BTreeMap::new();
     for line in lines {
@@ -80,7 +80,7 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
         let mean = op.ops_per_s.filter(|rate| *rate > 0.0)?;
         (seconds.seconds > 1).then(|| 100.0 * seconds.ops_per_s_stddev / mean)
     });
-    // Daemons serve all operations and groups of a step at once, and so does the workers' CPU time.
+    // Daemons and the workers' CPU time cover all operations and groups of a step at once.
     let alone = line.step.ops.len() == 1;
     let of_step = |value: Option<f64>| value.filter(|_| alone);
     [
@@ -135,7 +135,7 @@ fn figure(measure: Measure, repeats: &[(f64, &OpReport)]) -> Option<Figure> {
     })
 }
 
-/// `None`: it is of a whole repeat, and the mean is what all together come to.
+/// `None` for a figure of a whole repeat, which is averaged.
 fn merged(measure: Measure, all: &[(f64, &OpReport)]) -> Option<f64> {
     let by = |weight: fn(&OpReport) -> Option<f64>| {
         let parts: Vec<(f64, Option<f64>)> =

@@ -14,21 +14,21 @@ pub struct PhaseReport {
 /// One table: a cell per row and column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pivot {
-    /// What all its cells have in common and other tables of the phase have not: `mode` = `write`, ...
+    /// Common values of all its cells that differ from other tables of the phase: `mode` = `write`, ...
     pub fixed: Vec<Field>,
-    /// The keys whose values name the rows.
+    /// The keys that label the rows.
     pub row_keys: Vec<String>,
     /// A label per row.
     pub rows: Vec<String>,
-    /// The keys whose values name the columns; none: a column per figure.
+    /// The keys that label the columns; empty: a column per figure.
     pub column_keys: Vec<String>,
-    /// A label per column; a single empty one where a column is a figure.
+    /// A label per column; a single empty one if a column is a figure.
     pub columns: Vec<String>,
-    /// The figure that the table is about. `None`: another one in each row or column, see [`Cell::lead`].
+    /// The main figure of the table. `None` if it differs by row or column, see [`Cell::lead`].
     pub lead: Option<Measure>,
     /// Further figures worth showing.
     pub beside: Vec<Measure>,
-    /// By row, then by column; `None`: the plan has no such step, or it has no result.
+    /// By row, then by column; `None` if the plan has no such step, or it has no result.
     pub cells: Vec<Vec<Option<Cell>>>,
 }
 
@@ -46,25 +46,25 @@ pub struct Cell {
     pub steps: Vec<i64>,
     pub lead: Measure,
     pub figures: BTreeMap<Measure, Figure>,
-    /// Of any of its steps.
+    /// Flags of any of its steps.
     pub flags: Vec<String>,
 }
 
 /// A figure of all repeats together, and how far apart they are (docs/compare.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Repeats that have it.
+    /// Number of repeats that have it.
     pub n: u32,
-    /// Of all repeats as one measurement: percentiles of their merged histograms, rates over all their time. What is of
-    /// a whole repeat, such as its elapsed time, is the mean.
+    /// All repeats as one measurement: percentiles of their merged histograms, rates over all their time. A figure of a
+    /// whole repeat, such as its elapsed time, is the mean.
     pub value: f64,
-    /// Between the repeats; `None`: there is one.
+    /// Between the repeats; `None` for a single one.
     pub stddev: Option<f64>,
     pub min: f64,
     pub max: f64,
 }
 
-/// What a figure is of, with its unit.
+/// A kind of figure, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -87,7 +87,7 @@ pub enum Measure {
     /// Seconds in which nothing completed.
     ZeroSeconds,
     Errors,
-    /// How many times the rate of the row above, per doubling of the clients.
+    /// Ratio to the rate of the row above, per doubling of the clients.
     PerDoubling,
 }
 
@@ -113,7 +113,7 @@ impl Measure {
         }
     }
 
-    /// Whether more of it is better; `None`: neither.
+    /// Whether more of it is better; `None` if neither direction is.
     pub fn more_is_better(self) -> Option<bool> {
         match self {
             Self::OpsPerS | Self::MibPerS | Self::PerDoubling => Some(true),
@@ -124,7 +124,7 @@ impl Measure {
 }
 
 impl Pivot {
-    /// Whether each column is a figure of its own.
+    /// Whether each column is a different figure.
     pub fn columns_are_figures(&self) -> bool {
         self.column_keys.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Which tables a phase becomes: what names the rows and the columns, and what each table has to itself.
+//! Splits a phase into tables: keys of the rows and columns, and the fixed values of each table.
 
 use super::axes::{distinct, matrix_keys, size, value};
 use super::{Axes, cells};
@@ -44,7 +44,7 @@ pub(super) fn tables(lines: &[Line<'_>], axes: &Axes, costs: &HashMap<StepId, f6
     tables
 }
 
-/// Series whose matrices have the same keys share their tables.
+/// Series with the same matrix keys share their tables.
 fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<Series<'r>>> {
     let mut blocks: Vec<Vec<Series<'r>>> = Vec::new();
     for (_, lines) in split(lines, &["group", "mode", "op"].map(str::to_owned)) {
@@ -70,7 +70,7 @@ fn blocks<'r>(lines: &[Line<'r>]) -> Vec<Vec<Series<'r>>> {
     blocks
 }
 
-/// Parts the lines by the values of some keys, in the order of the values.
+/// Splits the lines by the values of some keys, in the order of the values.
 fn split<'r>(lines: &[Line<'r>], keys: &[String]) -> Vec<(Vec<Field>, Vec<Line<'r>>)> {
     let mut parts = vec![(Vec::new(), lines.to_vec())];
     for key in keys {
@@ -122,7 +122,7 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
     if axes.rows.is_empty() && axes.columns.is_empty() {
         (rows, columns) = chosen(lines, matrix, &what, &where_to);
     } else if rows.is_empty() {
-        // The reader named the columns: what varies most is down the side.
+        // The reader named the columns: the key that varies most labels the rows.
         rows = rest.iter().rev().take(1).cloned().collect();
         if rows.is_empty() {
             rows = std::mem::take(&mut columns);
@@ -260,7 +260,7 @@ fn pivot(
     })
 }
 
-/// Rows and columns in which no cell has a result.
+/// Removes rows and columns without a result in any cell.
 fn drop_empty(
     cells: &mut Vec<Vec<Option<Cell>>>,
     rows: &mut Vec<String>,
@@ -286,8 +286,8 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
     list.retain(|_| keep.next().copied().unwrap_or(true));
 }
 
-/// Where block sizes are compared, bytes are what they are compared by; and one column never mixes two units because one
-/// of its rows moved larger blocks.
+/// If block sizes are compared, throughput is the main figure; and one column never mixes two units because one of its
+/// rows moved larger blocks.
 fn settle_leads(cells: &mut [Vec<Option<Cell>>], bulk: bool) {
     let all = || cells.iter().flatten().flatten();
     let has_bytes = all().all(|cell| cell.figures.contains_key(&Measure::MibPerS));
@@ -366,7 +366,7 @@ fn beside(
         .collect()
 }
 
-/// Each cell against the one above it, which has fewer clients.
+/// Relates each cell to the one above it, which has fewer clients.
 fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
     let clients: Vec<Option<f64>> = rows.iter().map(|row| size(row)).collect();
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);

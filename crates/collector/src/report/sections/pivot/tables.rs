@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Clients that differ by less than this are not worth a line.
 const EVEN: f64 = 0.02;
 
-/// Columns that give way to the width, the least important first.
+/// Columns that may be dropped if the table is too wide, the least important first.
 const SPARE: [&str; 8] = [
     "uneven %",
     "system s",
@@ -25,7 +25,7 @@ const SPARE: [&str; 8] = [
     "flags",
 ];
 
-/// Every phase's tables; `width`: characters of a line, where there is a limit.
+/// Every phase's tables; `width`: characters of a line, if limited.
 pub(in crate::report) fn tables(report: &Report, width: Option<usize>) -> Vec<Table> {
     let phases = report.phases.iter();
     phases
@@ -109,7 +109,7 @@ fn grid(pivot: &Pivot, title: &str, marks: &Marks, width: Option<usize>) -> Vec<
             .each_cell()
             .filter(move |(_, column, _)| *column == at)
     };
-    // The unit stands where the mode does.
+    // The column of the mode shows the unit.
     let modes_across = pivot
         .column_keys
         .iter()
@@ -170,7 +170,7 @@ fn grid(pivot: &Pivot, title: &str, marks: &Marks, width: Option<usize>) -> Vec<
     tables
 }
 
-/// What all cells of a row or column are about.
+/// The common main figure of all cells of a row or column.
 fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
     let leads: BTreeSet<Measure> = cells.map(|cell| cell.lead).collect();
     match leads.len() {
@@ -179,7 +179,7 @@ fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
     }
 }
 
-/// A figure of a cell, with its spread where it is what the table is about.
+/// A figure of a cell; the main one has its spread.
 fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
     let Some(figure) = cell.figures.get(&measure) else {
         return NONE.to_owned();
@@ -190,10 +190,6 @@ fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
         | Measure::P99Ms
         | Measure::MaxMs
         | Measure::ResponseP99Ms => figures::millis(figure.value),
-        // Whole numbers of repeats are added up by whoever reads them.
-        Measure::Errors | Measure::ZeroSeconds if figure.value.fract() == 0.0 => {
-            figures::rate(figure.value)
-        }
         _ => figures::rate(figure.value),
     };
     match spread(figure).filter(|_| with_spread) {
@@ -211,11 +207,11 @@ fn spread(figure: &Figure) -> Option<String> {
     })
 }
 
-/// The flags of a phase's cells: those that all have are said once, others have a letter.
+/// The flags of a phase's cells: common ones are listed once, others have a letter.
 struct Marks {
     common: BTreeSet<String>,
     letters: BTreeMap<String, char>,
-    /// Whether any table has letters: where columns are figures, flags are spelled out.
+    /// Whether any table has letters: if columns are figures, flags are spelled out.
     has_letters: bool,
 }
 
@@ -262,7 +258,7 @@ impl Marks {
     }
 }
 
-/// The slowest and the fastest client, of the step in which they are furthest apart.
+/// The slowest and the fastest client, of the step with the largest difference.
 fn clients(steps: &[&StepReport]) -> Option<String> {
     let apart = |clients: &ClientsReport| {
         let mean = clients.mean_ops_per_s;
@@ -279,7 +275,7 @@ fn clients(steps: &[&StepReport]) -> Option<String> {
         }
     }
     let (apart, step, clients) = furthest?;
-    // Each client's rate is that of the time in which it took part.
+    // Each client's rate covers the time in which it took part.
     let missing = steps.iter().find_map(|step| {
         let missing = without(&step.missing)?;
         Some(format!(

@@ -33,7 +33,7 @@ fn shaped(steps: Vec<StepReport>, axes: &Axes) -> Vec<Pivot> {
     phases.into_iter().next().unwrap().tables
 }
 
-/// A table as text: what is fixed, the head, then a line per row with the means of the lead.
+/// A table as text: the fixed keys, the head, then a line per row with the means of the main figure.
 fn text(table: &Pivot) -> Vec<String> {
     let fixed: Vec<String> = table
         .fixed

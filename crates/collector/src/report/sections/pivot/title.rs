@@ -1,13 +1,13 @@
-//! What a table is called, and what it says of scaling.
+//! Titles of tables, and their notes on scaling.
 
 use crate::figures;
 use crate::report::{Measure, PhaseReport, Pivot, StepReport};
 use std::collections::BTreeSet;
 
-/// A doubling of the clients that brings less than this brings nothing.
+/// A doubling of the clients with less gain than this counts as no gain.
 const STOPS: f64 = 1.1;
 
-/// `records: write, cephfs`, and in parentheses what all its steps have in common.
+/// `records: write, cephfs`, and in parentheses the common values of all its steps.
 pub fn title(phase: &PhaseReport, pivot: &Pivot, steps: &[&StepReport]) -> String {
     let fixed: Vec<String> = pivot
         .fixed
@@ -60,7 +60,7 @@ fn common(phase: &PhaseReport, pivot: &Pivot, steps: &[&StepReport]) -> String {
     parts.join(", ")
 }
 
-/// Where more clients bring nothing more, of each column.
+/// For each column, the number of clients from which more bring no gain.
 pub fn scale_notes(pivot: &Pivot) -> Vec<String> {
     if pivot.row_keys != ["clients"] {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Who did what: each client's part of a step's operations, from the results of its tasks; how even each step was from
-//! second to second.
+//! Each client's part of a step's operations, from the results of its tasks, and the variation of each step from second
+//! to second.
 
 use super::{OpReport, StepReport, places};
 use crate::figures;
@@ -17,7 +17,7 @@ const MIB: f64 = 1_048_576.0;
 pub struct SecondsReport {
     #[serde(alias = "window_seconds")]
     pub seconds: i64,
-    /// In which nothing completed.
+    /// Seconds in which nothing completed.
     #[serde(alias = "zero_seconds")]
     pub zero: i64,
     pub ops_per_s_stddev: f64,
@@ -37,12 +37,12 @@ pub struct ClientsReport {
     pub stddev_ops_per_s: f64,
     pub slowest: ClientReport,
     pub fastest: ClientReport,
-    /// Each client by name; empty where there are more than [`CLIENTS_LISTED`].
+    /// Each client by name; empty if there are more than [`CLIENTS_LISTED`].
     #[serde(default)]
     pub each: Vec<ClientReport>,
 }
 
-/// Clients of a step up to which each is in the report.
+/// Maximum number of clients that are listed for a step.
 pub const CLIENTS_LISTED: usize = 64;
 
 /// One operation of a step on one agent, all its tasks together.
@@ -55,13 +55,13 @@ pub struct ClientReport {
     pub errors: i64,
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
-    /// Of the slowest of its tasks.
+    /// Value of the slowest of its tasks.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
 }
 
-/// A row per step, group, operation and agent. Rates of the tasks of one agent run at the same time, and are added.
+/// A row per step, group, operation and agent. Tasks of one agent run at the same time, so their rates are added.
 pub(in crate::report) const CLIENTS: Statement = Statement {
     what: "task_results",
     sql: "SELECT t.step_id, coalesce(t.group_name, '') AS group_name, o.op, coalesce(e.name, a.name) AS agent,
@@ -141,7 +141,7 @@ fn summary(clients: Vec<ClientReport>) -> Option<ClientsReport> {
     })
 }
 
-/// A row per step, operation and client; `None`: no step had more than one.
+/// A row per step, operation and client; `None` if no step had more than one.
 pub(in crate::report) fn each(report: &Report) -> Option<Table> {
     let rows: Vec<(&StepReport, &OpReport, &ClientReport)> = report
         .steps
@@ -172,7 +172,7 @@ pub(in crate::report) fn each(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// What `rados bench` says at its end: mean, standard deviation and extremes of the seconds' rates.
+/// The figures that `rados bench` prints at its end: mean, standard deviation and extremes of the seconds' rates.
 pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
     let rows: Vec<(&StepReport, &OpReport, &SecondsReport)> = report
         .steps

@@ -1,4 +1,4 @@
-//! Reads a run's steps with what they came to, and who took part in them.
+//! Reads a run's steps with their results and participants.
 
 use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure, clients, places, traffic};
 use crate::model::RunId;
@@ -157,7 +157,7 @@ async fn add_ops(
 /// Slots of a histogram, each its highest value and its count.
 type Slots = Vec<(u64, u64)>;
 
-/// Gives each operation its slots; without repeats there is nothing to merge.
+/// Adds the histogram slots to each operation; without repeats there is nothing to merge.
 async fn add_slots(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -202,7 +202,7 @@ async fn add_slots(
     Ok(())
 }
 
-/// What a cold step could drop, what it had to leave, and what failed.
+/// The caches that a cold step dropped, left alone, or failed to drop.
 async fn add_caches(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -325,7 +325,7 @@ fn names(agents: &BTreeSet<String>) -> BTreeSet<&str> {
     agents.iter().map(String::as_str).collect()
 }
 
-/// `tasks-per-agent` is no parameter of a workload; it is a key of the results all the same, in a phase that has several.
+/// `tasks-per-agent` is not a parameter of a workload, but it is a key of the results in a phase with several values.
 fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
     let per_agent = |tasks: i64, clients: i64| (clients > 0).then(|| tasks / clients);
     let of_step = |step: &StepReport| per_agent(*tasks_of.get(&step.id.0)?, step.clients);
@@ -355,7 +355,7 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
     }
 }
 
-/// Adds each row to the step that its `step_id` names. Of a step with several attempts only the last is there.
+/// Adds each row to the step of its `step_id`. Only the last attempt of a step with several is present.
 async fn add_to_steps<T: for<'r> Deserialize<'r>>(
     connection: &mut SqliteConnection,
     statement: Statement,

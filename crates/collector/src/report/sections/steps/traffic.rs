@@ -1,5 +1,5 @@
-//! What the load moved on the clients' hosts beside what their interfaces and disks carried: bytes per operation, and
-//! what a cache answered.
+//! Bytes that the load moved on the clients' hosts beside the traffic of their interfaces and disks: bytes per
+//! operation, and the part that a cache answered.
 
 use super::StepReport;
 use crate::report::row::Statement;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
 
-/// What the load on a client's host moved in a step, beside what its interfaces and disks carried.
+/// Bytes that the load on a client's host moved in a step, beside the traffic of its interfaces and disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrafficReport {
     pub host: String,
@@ -20,9 +20,9 @@ pub struct TrafficReport {
     pub disk_written_mib: Option<f64>,
     pub received_bytes_per_op: Option<f64>,
     pub sent_bytes_per_op: Option<f64>,
-    /// Of what was read.
+    /// Percentage of the read bytes.
     pub cached_percent: Option<f64>,
-    /// Why it is not known whether a cache answered.
+    /// The reason why it is unknown whether a cache answered.
     pub not_judged: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub(in crate::report) const TRAFFIC: Statement = Statement {
     sql: "SELECT * FROM v_traffic WHERE run_id = ? ORDER BY step_id, host, host_id",
 };
 
-/// The sums of one mode of a phase on one target. A figure that one host of a step does not have is none.
+/// The sums of one mode of a phase on one target. A figure that is missing for one host of a step has no sum.
 struct Sum<'r> {
     phase: &'r str,
     target: &'r str,
@@ -44,7 +44,7 @@ struct Sum<'r> {
     cached: Option<f64>,
 }
 
-/// A row per phase, target and mode; `None`: nothing moved.
+/// A row per phase, target and mode; `None` if nothing moved.
 pub(in crate::report) fn by_mode(report: &Report) -> Option<Table> {
     let mut sums: Vec<Sum<'_>> = Vec::new();
     for step in report.steps.iter().filter(|step| !step.traffic.is_empty()) {

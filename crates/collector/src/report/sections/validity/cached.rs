@@ -1,11 +1,11 @@
-//! Whether what was read came from the storage: judged by bytes; where it cannot be judged, the line says so.
+//! Whether read bytes came from the storage: judged by byte counts; if it cannot be judged, the line gives the reason.
 
 use super::flagged::{raised, steps_of};
 use super::{Check, Verdict};
 use crate::figures;
 use crate::report::StepReport;
 
-/// `None`: no step moved data to or from a target.
+/// `None` if no step moved data to or from a target.
 pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     if let Some(mut raised) = raised(steps, "cached") {
         if let Some(share) = most_cached(steps) {
@@ -40,7 +40,7 @@ pub(super) fn check(steps: &[StepReport]) -> Option<Check> {
     })
 }
 
-/// The step of which most was cached, in words.
+/// The step with the largest cached share, in words.
 fn most_cached(steps: &[StepReport]) -> Option<String> {
     let cached = steps.iter().flat_map(|step| {
         let of_hosts = step.traffic.iter();

@@ -1,4 +1,4 @@
-//! Lines that are made from flags, or held against what could be judged at all.
+//! Lines that are made from flags, or that state how many steps could be judged.
 
 use super::check;
 use crate::figures::{self, plural};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps that a check names.
 const STEPS_NAMED: usize = 6;
-/// Daemons that took at least this much of a CPU are named where workers had none.
+/// Daemons with at least this much of a CPU are named if workers lacked CPU time.
 const BUSY_PERCENT: f64 = 10.0;
 const BUSY_NAMED: usize = 3;
 
@@ -47,7 +47,7 @@ pub(super) fn steps_of(
     ))
 }
 
-/// The flags that stand in one line of validity, with their steps; `None`: no step has any.
+/// The flags of one line of validity, with their steps; `None` if no step has any.
 pub(super) fn raised(steps: &[StepReport], about: &str) -> Option<Check> {
     let rows = Flag::ROWS.iter().filter(|row| row.about == about);
     let found: Vec<(&FlagRow, String)> = rows
@@ -112,7 +112,7 @@ pub(super) fn under_rate(step: &StepReport) -> Option<&'static str> {
     all.then_some("under a rate, where the schedule is judged")
 }
 
-/// With the busiest daemons of the clients' hosts, where workers had no CPU.
+/// Names the busiest daemons of the clients' hosts if workers lacked CPU time.
 pub(super) fn cpu(report: &Report) -> Check {
     let mut found = flagged(
         &report.steps,
@@ -161,7 +161,7 @@ pub(super) fn cpu(report: &Report) -> Check {
     found
 }
 
-/// Adds the busiest processes that are not watched, on the clients of the steps with that flag.
+/// Adds the busiest unwatched processes on the clients of the steps with that flag.
 pub(super) fn name_others(report: &Report, flag: Flag, found: &mut Check) {
     let flagged: BTreeSet<StepId> = report
         .steps

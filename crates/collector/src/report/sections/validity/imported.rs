@@ -1,17 +1,17 @@
-//! The lines of a run that another tool measured: which tool, and what its log shows.
+//! The checks of a run that another tool measured: the tool, and the findings in its log.
 
 use super::{check, complete, errors, repeats, seconds_in_words};
 use crate::report::{Check, Report, Verdict};
 
-/// Nothing of an import was checked; what its log says of errors and of seconds without an operation is repeated.
+/// Imports were not checked; the log's errors and seconds without an operation are repeated.
 pub(super) fn checks(report: &Report, tool: &str) -> Vec<Check> {
     let text = format!(
         "from {tool}, by benchmesh {}; clocks, caches, the clients' CPUs and other load were not observed",
         report.run.version
     );
     let mut checks = vec![check("imported", Verdict::NotChecked, text)];
-    let said = [complete(report), errors(&report.steps)];
-    checks.extend(said.into_iter().filter(|one| one.verdict > Verdict::Ok));
+    let logged = [complete(report), errors(&report.steps)];
+    checks.extend(logged.into_iter().filter(|one| one.verdict > Verdict::Ok));
     if let Some(zero) = seconds_in_words(&report.steps) {
         let text = format!("{zero}, as the log shows");
         checks.push(check("stalls", Verdict::Note, text));

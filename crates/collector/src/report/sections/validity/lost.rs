@@ -1,4 +1,4 @@
-//! Agents that were lost, and measurements that will not come.
+//! Lost agents, and measurements that will never arrive.
 
 use super::check;
 use super::flagged::raised;
@@ -27,7 +27,11 @@ pub(super) fn clients(report: &Report) -> Check {
     }
     findings.extend(frozen.map(|frozen| frozen.text));
     if findings.is_empty() && report.agents.is_empty() {
-        check("clients", Verdict::NotChecked, "who took part is unknown")
+        check(
+            "clients",
+            Verdict::NotChecked,
+            "the participants are unknown",
+        )
     } else if findings.is_empty() {
         check("clients", Verdict::Ok, "none lost, none frozen")
     } else {
@@ -79,7 +83,7 @@ pub(super) fn losses(report: &Report) -> Check {
     if !findings.is_empty() {
         check("samples", Verdict::Warning, findings.join("; "))
     } else if report.agents.is_empty() {
-        check("samples", Verdict::NotChecked, "who sampled is unknown")
+        check("samples", Verdict::NotChecked, "the samplers are unknown")
     } else {
         check("samples", Verdict::Ok, "none lost")
     }

@@ -1,4 +1,4 @@
-//! How closely the clients started together, and how exactly that is known.
+//! How closely the clients started together, and the error of that figure.
 
 use super::flagged::raised;
 use super::{check, micros};
@@ -17,7 +17,7 @@ pub(super) fn check_starts(steps: &[StepReport]) -> Check {
     if late {
         text.push_str(&format!(" (step {})", latest.ordinal));
     }
-    // Of all starts, not of the latest one: a start may be far off by a clock that is badly known.
+    // The maximum over all starts, not that of the latest: any start may be far off because of an inexact clock.
     let errors = steps
         .iter()
         .filter_map(|step| Some((step.skew_error_us?, step)));

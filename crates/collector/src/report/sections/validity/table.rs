@@ -1,9 +1,9 @@
-//! What a reader must know before any figure: what was found first, then one line of what is fine and one of what
-//! was not checked.
+//! The validity of the figures as a table: problems first, then one line for passed checks and one for checks that were
+//! not made.
 
 use crate::report::{Check, Table, Verdict};
 
-/// `None`: nothing was checked.
+/// `None` if nothing was checked.
 pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
     if checks.is_empty() {
         return None;
@@ -12,7 +12,7 @@ pub(in crate::report) fn table(checks: &[Check]) -> Option<Table> {
         .iter()
         .filter(|one| one.verdict > Verdict::NotChecked)
         .collect();
-    // Stable: the order of the checks within each.
+    // The sort is stable: checks of the same verdict keep their order.
     found.sort_by_key(|one| std::cmp::Reverse(one.verdict));
     let word = |one: &&Check| match one.verdict {
         Verdict::Failed => "failed".to_owned(),

@@ -62,7 +62,7 @@ fn what_nobody_looked_at_is_never_fine() {
         &run,
         "stalls",
         Verdict::NotChecked,
-        "all 2 steps: no whole second to look at",
+        "all 2 steps: no whole second to judge",
     );
     run.steps.truncate(1);
     check(&run, "starts", Verdict::NotChecked, "no start was reported");
@@ -180,7 +180,7 @@ fn who_took_the_cpus_is_named() {
         text.ends_with("; busiest there: ceph-osd on lab, 85.0 % of a CPU"),
         "{text}"
     );
-    // And who is not watched, of the flagged steps alone.
+    // And the unwatched processes, of the flagged steps alone.
     let other = |step_id: i64, name: &str, percent: f64| BusyOther {
         step_id: StepId(step_id),
         host: "lab".into(),
