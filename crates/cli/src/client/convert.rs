@@ -57,6 +57,7 @@ impl TryFrom<v1::RunUpdate> for Update {
             run: update.run,
             state: RunState::parse(&update.state).ok_or("a known state of the run")?,
             partial: update.partial,
+            loop_in_words: update.r#loop,
             steps_done: update.steps_done,
             steps_total: update.steps_total,
             elapsed: micros(update.elapsed_us).unwrap_or_default(),

@@ -73,6 +73,8 @@ pub struct Update {
     pub run: String,
     pub state: RunState,
     pub partial: bool,
+    /// `loop 3 of 10`; empty: the plan has no loops.
+    pub loop_in_words: String,
     pub steps_done: u32,
     pub steps_total: u32,
     pub elapsed: Duration,

@@ -137,12 +137,16 @@ pub fn step_time(step: &StepNow) -> String {
 
 /// `12 of 24 steps, 9.1 s, about 12 s left`, or `time left unknown`.
 pub fn run_time(update: &Update) -> String {
-    let mut text = format!(
+    let mut text = match update.loop_in_words.as_str() {
+        "" => String::new(),
+        words => format!("{}, ", clean(words)),
+    };
+    text.push_str(&format!(
         "{} of {} steps, {}",
         update.steps_done,
         update.steps_total,
         figures::span(update.elapsed)
-    );
+    ));
     if !update.state.is_end() {
         match update.left {
             Some(left) => text.push_str(&format!(", about {} left", figures::span(left))),
@@ -329,6 +333,7 @@ pub mod tests {
             run: "nightly".into(),
             state,
             partial: false,
+            loop_in_words: String::new(),
             steps_done: 2,
             steps_total: 24,
             elapsed: Duration::from_secs(9),

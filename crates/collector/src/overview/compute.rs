@@ -377,6 +377,7 @@ fn run_now(view: &RunView, clock: &MeshClock, now: MeshMicros) -> RunNow {
         run: view.name.clone(),
         state: view.state.as_str().to_owned(),
         partial: view.partial,
+        loop_in_words: view.loop_in_words(now),
         steps_done: view.steps_done,
         steps_total: view.steps_total,
         started_us: view.began.map(|at| at.0),

@@ -2,7 +2,7 @@
 
 use super::{Line, OpReport, Report};
 
-const HEAD: &str = "run_id,run,step_id,ordinal,repeat,attempt,phase,target,system,workload,mode,params,clients,cache,\
+const HEAD: &str = "run_id,run,step_id,ordinal,loop,repeat,attempt,phase,target,system,workload,mode,params,clients,cache,\
     state,partial,from_agent,to_agent,start_us,skew_us,skew_error_us,group_name,op,ops,bytes,errors,headline,ops_per_s,bytes_per_s,\
     last_done_ops_per_s,last_done_bytes_per_s,mean_ms,stddev_ms,p50_ms,p90_ms,p95_ms,p99_ms,p999_ms,max_ms,\
     response_p50_ms,response_p99_ms,response_max_ms,last_done_s,cpu_user_s,cpu_system_s,seconds,zero_seconds,\
@@ -52,6 +52,7 @@ fn row(out: &mut String, report: &Report, line: &Line<'_>) {
         name(&report.run.name),
         step.id.to_string(),
         step.ordinal.to_string(),
+        step.loop_number.to_string(),
         step.repeat.to_string(),
         step.attempt.to_string(),
         name(&step.phase),

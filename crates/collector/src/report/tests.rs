@@ -10,6 +10,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
     StepReport {
         id: StepId(100 + ordinal),
         ordinal,
+        loop_number: 1,
         repeat: 1,
         attempt: 1,
         phase: phase.into(),

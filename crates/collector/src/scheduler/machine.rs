@@ -17,6 +17,7 @@ mod finish;
 mod late;
 mod lead;
 mod leftovers;
+mod loops;
 mod loss;
 pub(super) mod members;
 mod next;
@@ -398,6 +399,7 @@ impl Run {
             (Waiting::Busy, Completion::Busy(all)) => self.on_busy(&all),
             (Waiting::Daemons, Completion::Daemons(daemons)) => self.on_daemons(daemons),
             (Waiting::Clocks, Completion::Clocks(clocks)) => self.on_clocks(&clocks),
+            (Waiting::LoopPlanned, Completion::Loop(planned)) => self.on_loop_planned(planned),
             (Waiting::EndStored { task, end }, Completion::Rows(missing)) => {
                 self.on_end_stored(task, end, missing);
             }

@@ -288,6 +288,7 @@ pub(super) fn update(
         run: view.name.clone(),
         state: view.state.as_str().to_owned(),
         partial: view.partial,
+        r#loop: view.loop_in_words(now),
         steps_done: small(view.steps_done),
         steps_total: small(view.steps_total),
         elapsed_us: elapsed_us(view.began, view.ended.unwrap_or(now)),

@@ -35,6 +35,7 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "findings",
         include_str!("../../migrations/0003_findings.sql"),
     ),
+    (5, "loops", include_str!("../../migrations/0005_loops.sql")),
 ];
 
 fn migrator() -> Migrator {

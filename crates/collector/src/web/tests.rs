@@ -67,6 +67,7 @@ fn full() -> Snapshot {
             run: hostile.to_owned(),
             state: "running".to_owned(),
             partial: false,
+            loop_in_words: String::new(),
             steps_done: 1,
             steps_total: 4,
             started_us: Some(1),

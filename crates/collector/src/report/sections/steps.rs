@@ -31,6 +31,9 @@ const FAILURES_SHOWN: usize = 8;
 pub struct StepReport {
     pub id: StepId,
     pub ordinal: i64,
+    /// From 1.
+    #[serde(rename = "loop", default = "first")]
+    pub loop_number: i64,
     pub repeat: i64,
     pub attempt: i64,
     pub phase: String,
@@ -89,6 +92,11 @@ pub struct StepReport {
     pub traffic: Vec<TrafficReport>,
     #[serde(default)]
     pub ops: Vec<OpReport>,
+}
+
+/// Of documents from before there were loops.
+pub(super) fn first() -> i64 {
+    1
 }
 
 /// What could be judged of a step: without it, that no flag was raised means nothing.
@@ -226,7 +234,7 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Where the run has repeats, whose percentiles are those of all their operations: the slots of the histograms of
+    /// Where the run has repeats or loops, whose percentiles are those of all their operations: the slots of the histograms of
     /// service and response times, each its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
@@ -256,6 +264,8 @@ pub(in crate::report) fn table(report: &Report) -> Table {
     let is_paced = any(|line| line.op.is_some_and(|op| op.response_p99_ms.is_some()));
     let mut table = Table::of("Steps", &lines)
         .figure("step", |line| line.step.ordinal)
+        .figure("loop", |line| line.step.loop_number)
+        .only_if(any(|line| line.step.loop_number > 1))
         .figure("repeat", |line| line.step.repeat)
         .only_if(any(|line| line.step.repeat > 1))
         .text("phase", |line| &line.step.phase)
