@@ -12,6 +12,7 @@ mod close;
 mod directories;
 pub(super) mod effect;
 mod end;
+mod ended;
 pub(super) mod event;
 mod finish;
 mod late;

@@ -117,7 +117,8 @@ impl Store {
         number: u32,
     ) -> Result<(usize, Vec<StepRow>), StoreError> {
         let done: u32 = sqlx::query_scalar(
-            "SELECT count(*) FROM steps WHERE run_id = ? AND loop < ? AND state = 'done'",
+            "SELECT count(*) FROM steps AS s WHERE run_id = ? AND loop < ? AND state = 'done' AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)",
         )
         .bind(run.0)
         .bind(number)
@@ -138,10 +139,11 @@ impl Store {
         Ok((usize::try_from(done).unwrap_or(usize::MAX), flawed))
     }
 
-    /// How many steps of a run are done, and how many it has.
+    /// How many steps of a run are done in their newest attempt, and how many it has.
     pub async fn step_counts(&self, run: RunId) -> Result<(usize, usize), StoreError> {
         let (done, all): (u32, u32) = sqlx::query_as(
-            "SELECT coalesce(sum(state = 'done'), 0), count(DISTINCT ordinal) FROM steps WHERE run_id = ?",
+            "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)",
         )
         .bind(run.0)
         .fetch_one(self.reader())

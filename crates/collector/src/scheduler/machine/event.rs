@@ -3,7 +3,7 @@
 //! A token ties an answer to its request. The machine ignores a token that it does not know, so a late or repeated
 //! answer is harmless.
 
-pub(in crate::scheduler) use super::loops::EndedSteps;
+pub(in crate::scheduler) use super::ended::EndedSteps;
 
 use super::members::Presence;
 use crate::{

@@ -6,7 +6,8 @@
 
 use super::{
     effect::{Effect, Lookup, Output, Show},
-    event::{EndedSteps, LoadedRun, Policy, RunPlan, Token},
+    ended::EndedSteps,
+    event::{LoadedRun, Policy, RunPlan, Token},
     lead::{ARM_TRIES, LeadEstimate},
     members::Members,
     next::Next,
@@ -33,16 +34,6 @@ pub(super) use super::step::{ActiveStep, StepFacts};
 
 /// Prefix of the message about a requested stop, before its reason.
 pub(in crate::scheduler) const STOPPING: &str = "stopping: ";
-/// Why a step failed of which no task is left; what was lost may follow.
-pub(super) const NOBODY_LEFT: &str = "no agent of the step is left";
-/// Why the later modes of its cell are not measured then.
-pub(super) const NOBODY_LEFT_BEFORE: &str = "an earlier mode of the cell lost every agent";
-
-/// Whether a step failed because no task of it was left.
-pub(super) fn is_nobody_left(reason: &str) -> bool {
-    reason.starts_with(NOBODY_LEFT) || reason == NOBODY_LEFT_BEFORE
-}
-
 /// Numbers that are used once.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(u64);
