@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn the_steps_of_a_loop_are_made_when_it_begins() {
     let stage = Stage::new().await;
-    let a = stage.agent("a", running_for(0.2)).await;
+    let a = stage.agent("a", running_for(0.5)).await;
     let started = stage.start(&format!("loops = 3\n{IO}")).await.unwrap();
     assert_eq!(started.steps.len(), 2);
     stage.until_step(started.run_id, "running").await;
