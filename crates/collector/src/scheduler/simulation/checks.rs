@@ -238,7 +238,7 @@ impl World {
         let of_a_loop = self.planned.steps.len();
         let loops = newest.len() / of_a_loop;
         assert!(
-            newest.len() % of_a_loop == 0,
+            newest.len().is_multiple_of(of_a_loop),
             "{} steps, {of_a_loop} in a loop",
             newest.len()
         );
