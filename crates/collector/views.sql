@@ -102,6 +102,7 @@ SELECT s.run_id,
        r.name AS run,
        s.id AS step_id,
        s.ordinal,
+       s.loop,
        s.repeat,
        s.attempt,
        s.phase,
@@ -509,6 +510,7 @@ WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;
 
 CREATE VIEW v_links AS
 SELECT l.run_id,
+       l.loop,
        l.repeat,
        l.phase,
        l.cell,
@@ -532,6 +534,7 @@ SELECT l.run_id,
         FROM json_each(l.flags_of_steps) AS of_step, json_each(of_step.value) AS flag) AS flags
 FROM (
     SELECT run_id,
+           loop,
            repeat,
            phase,
            cell,
@@ -557,6 +560,7 @@ FROM (
         FROM (
             SELECT s.run_id,
                    s.id AS step_id,
+                   s.loop,
                    s.repeat,
                    s.phase,
                    s.cell,
@@ -592,8 +596,8 @@ FROM (
             WHERE s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
             GROUP BY s.run_id, s.id, t.agent_id, t.peer_agent_id))
     WHERE results > 0
-    WINDOW link AS (PARTITION BY run_id, repeat, phase, cell, agent_id, peer_agent_id),
-           most_first AS (PARTITION BY run_id, repeat, phase, cell, agent_id, peer_agent_id
+    WINDOW link AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id),
+           most_first AS (PARTITION BY run_id, loop, repeat, phase, cell, agent_id, peer_agent_id
                           ORDER BY requests_per_s DESC NULLS LAST, request_p50_us NULLS LAST, step_id)
 ) AS l
 JOIN agents AS a ON a.id = l.agent_id

@@ -15,6 +15,7 @@ mod facts;
 mod groups;
 pub mod keys;
 mod links;
+mod loops;
 mod mounts;
 mod order;
 mod pairs;
@@ -39,6 +40,7 @@ pub use errors::{Place, PlanError, PlanErrors};
 pub use facts::{AgentFacts, AgentPolicy, PathFacts};
 pub use keys::TASKS_PER_AGENT;
 pub use links::Links;
+pub use loops::Loops;
 pub(crate) use mounts::mounted_otherwise;
 pub use order::Order;
 pub use pairs::Pairs;
@@ -47,7 +49,7 @@ pub use select::Selector;
 pub(crate) use settle::IDLE_FOR;
 pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
-pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words};
+pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
 
 use alarms::Alarm;
 use benchmesh_model::targets::Locator;
@@ -66,6 +68,7 @@ const MAX_SKIPPED_SHOWN: usize = 5;
 pub struct Plan {
     pub name: String,
     pub repeat: u32,
+    pub loops: Loops,
     pub order: Order,
     pub on_loss: OnLoss,
     pub on_stall: OnStall,
@@ -294,10 +297,19 @@ pub fn set(text: &str, file: &str, overrides: &[String]) -> Result<String, PlanE
     set::set(text, file, overrides)
 }
 
-/// The steps of `plan` on `agents`, in the order in which they run.
+/// The steps of the first loop of `plan` on `agents`, in the order in which they run.
 pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanErrors> {
+    expand_loop(plan, agents, 1)
+}
+
+/// The steps of one loop, counted from 1. All loops have equally many.
+pub fn expand_loop(
+    plan: &Plan,
+    agents: &[AgentFacts],
+    number: u32,
+) -> Result<Expansion, PlanErrors> {
     let mut mistakes = Mistakes::new(&plan.source);
-    let expansion = expand::expand(plan, agents, &mut mistakes);
+    let expansion = expand::expand(plan, agents, number, &mut mistakes);
     mistakes.into_result(Some(expansion))
 }
 

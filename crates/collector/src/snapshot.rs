@@ -57,6 +57,9 @@ pub struct RunNow {
     pub run: String,
     pub state: RunState,
     pub partial: bool,
+    /// `loop 3 of 10`; empty: the plan has no loops.
+    #[serde(rename = "loop")]
+    pub loop_in_words: String,
     pub steps_done: usize,
     pub steps_total: usize,
     pub started_us: Option<i64>,

@@ -70,6 +70,7 @@ impl TryFrom<v1::RunUpdate> for Update {
                 run: update.run,
                 state: RunState::parse(&update.state).ok_or("a known state of the run")?,
                 partial: update.partial,
+                loop_in_words: update.r#loop,
                 steps_done: size(update.steps_done),
                 steps_total: size(update.steps_total),
                 started_us: None,

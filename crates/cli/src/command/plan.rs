@@ -132,13 +132,17 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
             file.plan.name,
             plural(phases, "phase"),
             plural(targets, "target"),
-            plural(file.plan.repeat as usize, "time"),
+            match file.plan.loops.as_planned() {
+                None => plural(file.plan.repeat as usize, "time"),
+                Some(loops) => format!("{}, {loops}", plural(file.plan.repeat as usize, "time")),
+            },
         ))?,
         ListFormat::Json => output::document(&serde_json::json!({
             "plan": file.plan.name,
             "phases": phases,
             "targets": targets,
             "repeat": file.plan.repeat,
+            "loops": file.plan.loops.as_planned(),
             "warnings": warnings,
             "mistakes": [],
         }))?,

@@ -140,12 +140,16 @@ pub fn step_time(step: &StepNow) -> String {
 
 /// `12 of 24 steps, 9.1 s, about 12 s left`, or `time left unknown`.
 pub fn run_time(update: &Update) -> String {
-    let mut text = format!(
+    let mut text = match update.run.loop_in_words.as_str() {
+        "" => String::new(),
+        words => format!("{}, ", clean(words)),
+    };
+    text.push_str(&format!(
         "{} of {} steps, {}",
         update.run.steps_done,
         update.run.steps_total,
         span(update.run.elapsed_us)
-    );
+    ));
     if !update.run.state.is_end() {
         match update.run.left_us {
             Some(left_us) => text.push_str(&format!(", about {} left", span(left_us))),
@@ -344,6 +348,7 @@ pub mod tests {
                 run: "nightly".into(),
                 state,
                 partial: false,
+                loop_in_words: String::new(),
                 steps_done: 2,
                 steps_total: 24,
                 started_us: None,

@@ -19,7 +19,7 @@ const MAX_OVERLAYS: usize = 80;
 const MAX_REPEATS: usize = 3;
 
 const SPAN: &str = "
-SELECT coalesce(start_us, measured_from_us), coalesce(last_done_us, ended_us), repeat FROM steps WHERE id = ?1";
+SELECT coalesce(start_us, measured_from_us), coalesce(last_done_us, ended_us), repeat, loop FROM steps WHERE id = ?1";
 
 const SECONDS: &str = "
 SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns FROM step_intervals
@@ -85,21 +85,34 @@ struct Span {
     from_us: i64,
     until_us: i64,
     repeat: i64,
+    loop_number: i64,
+}
+
+impl Span {
+    fn name(&self) -> String {
+        match self.loop_number {
+            1 => format!("repeat {}", self.repeat),
+            number => format!("loop {number}, repeat {}", self.repeat),
+        }
+    }
 }
 
 fn spans(connection: &Connection, value: &Value) -> Result<Vec<Span>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(SPAN)?;
     let mut spans = Vec::new();
     for step in value.steps.iter().take(MAX_REPEATS) {
-        let found: Option<(Option<i64>, Option<i64>, i64)> = statement
-            .query_row([step], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        let found: Option<(Option<i64>, Option<i64>, i64, i64)> = statement
+            .query_row([step], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
             .optional()?;
-        if let Some((Some(from_us), Some(until_us), repeat)) = found {
+        if let Some((Some(from_us), Some(until_us), repeat, loop_number)) = found {
             spans.push(Span {
                 step: *step,
                 from_us,
                 until_us,
                 repeat,
+                loop_number,
             });
         }
     }
@@ -129,7 +142,7 @@ fn load(
             let axis = Axis::new(span.from_us, span.from_us, span.from_us + longest, POINTS);
             let name = match spans.len() {
                 1 => side.label.clone(),
-                _ => format!("{}, repeat {}", side.label, span.repeat),
+                _ => format!("{}, {}", side.label, span.name()),
             };
             let mut points = Points::new(name, axis);
             let mut statement = connection.prepare_cached(SECONDS)?;

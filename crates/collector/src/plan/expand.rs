@@ -21,7 +21,12 @@ const MAX_STEPS: usize = 100_000;
 /// Agents refuse what is more than an hour ahead; there is a lead before the first start.
 const LATEST_START: Duration = Duration::from_secs(3500);
 
-pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes<'_>) -> Expansion {
+pub(super) fn expand(
+    plan: &Plan,
+    agents: &[AgentFacts],
+    number: u32,
+    mistakes: &mut Mistakes<'_>,
+) -> Expansion {
     let mut fleet: Vec<&AgentFacts> = agents.iter().collect();
     fleet.sort_by(|a, b| a.name.cmp(&b.name));
     let mut expansion = Expansion {
@@ -50,7 +55,9 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     let mut cell_number = 0;
     let mut shared = SharedParams::default();
     for repeat in 1..=plan.repeat {
-        let mut draw = plan.order.of_repeat(repeat);
+        // Each loop draws anew.
+        let draws = number.saturating_sub(1).saturating_mul(plan.repeat) + repeat;
+        let mut draw = plan.order.of_repeat(draws);
         let mut cells: Vec<(usize, &Phase, usize)> = plan
             .phases
             .iter()
@@ -80,7 +87,8 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                     refuse_late_start(phase, tasks.len(), mistakes);
                 }
                 let name = format!(
-                    "r{repeat}-p{}-c{}-t{}",
+                    "{}r{repeat}-p{}-c{}-t{}",
+                    loop_prefix(number),
                     phase_index + 1,
                     cell_index + 1,
                     target_index + 1
@@ -93,6 +101,7 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
                         return expansion;
                     }
                     let place = CellPlace {
+                        loop_number: number,
                         repeat,
                         number: cell_number,
                         index: cell_index,
@@ -112,6 +121,12 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
             }
         }
     }
+    let before = u32::try_from(expansion.steps.len())
+        .unwrap_or(u32::MAX)
+        .saturating_mul(number.saturating_sub(1));
+    for step in &mut expansion.steps {
+        step.ordinal = step.ordinal.saturating_add(before);
+    }
     policy::check_steps(plan, &expansion.steps, mistakes);
     let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
     expansion.warnings.extend(otherwise);
@@ -125,6 +140,14 @@ pub(super) fn expand(plan: &Plan, agents: &[AgentFacts], mistakes: &mut Mistakes
     expansion
 }
 
+/// What the names of a loop's cells begin with: no loop meets the data of an earlier one.
+fn loop_prefix(number: u32) -> String {
+    match number {
+        ..=1 => String::new(),
+        _ => format!("l{number}-"),
+    }
+}
+
 fn refuse_size(steps: &str, mistakes: &mut Mistakes<'_>) {
     mistakes.whole(
         format!("the plan expands to {steps} steps; at most {MAX_STEPS} are run"),
@@ -134,6 +157,7 @@ fn refuse_size(steps: &str, mistakes: &mut Mistakes<'_>) {
 
 /// Where a cell stands in the run.
 struct CellPlace {
+    loop_number: u32,
     repeat: u32,
     number: usize,
     /// Among the phase's cells.
@@ -227,6 +251,7 @@ fn add_steps(
             }
             steps.push(PlannedStep {
                 ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
+                loop_number: place.loop_number,
                 repeat: place.repeat,
                 phase: phase.name.clone(),
                 cell: place.number,

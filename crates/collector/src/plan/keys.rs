@@ -27,6 +27,12 @@ declare_keys! {
         "name" name: Option<String> = none("the file's name");
         /// How often the whole list of phases is run. Targets alternate within each repeat.
         "repeat" repeat: u32 = 1, min 1, max 1000;
+        /// Repeats the list of phases, with its repeats, this many times. Results stand under each loop and over all; the steps
+        /// of a loop are made when it begins.
+        "loops" loops: Option<u32> = none("1"), min 1, max 100000;
+        /// Repeats them until this time is over, counted from the start of the run: no loop begins afterwards, and the one
+        /// under way ends. Instead of `loops`.
+        "loop-for" loop_for: Option<Span> = none("one loop"), min "1s", max "8760h";
         /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
         "order" order: OrderWord = "plan";
         /// Seed of the random order. The run stores it (`runs.order_seed`), and the same seed gives the same order.

@@ -10,7 +10,7 @@ mod targets;
 pub(super) use params::known_keys;
 
 use super::{
-    OnLoss, Order, Plan,
+    Loops, OnLoss, Order, Plan,
     alarms::alarms,
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
@@ -128,6 +128,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     let mut top = Section::new(document, Position::default());
     let keys = top.keys::<TopKeys>(mistakes)?;
     let order = order(&mut top, &keys, mistakes);
+    let loops = loops(&mut top, &keys, mistakes);
     let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
     let targets = targets::targets(&mut top, mistakes);
     let clients = targets::clients(&mut top, mistakes);
@@ -148,6 +149,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     Some(Plan {
         name,
         repeat: keys.repeat,
+        loops,
         order,
         on_loss,
         on_loss_at,
@@ -182,6 +184,21 @@ fn order(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>)
                 );
             }
             Order::Plan
+        }
+    }
+}
+
+fn loops(top: &mut Section<'_, '_>, keys: &TopKeys, mistakes: &mut Mistakes<'_>) -> Loops {
+    match (keys.loops, keys.loop_for) {
+        (times, None) => Loops::Times(times.unwrap_or(1)),
+        (None, Some(time)) => Loops::For(time.0),
+        (Some(_), Some(time)) => {
+            mistakes.at(
+                &top.place_of("loop-for"),
+                "a plan has either `loops` or `loop-for`",
+                "remove one of them",
+            );
+            Loops::For(time.0)
         }
     }
 }

@@ -23,10 +23,12 @@ pub struct Expansion {
 pub struct PlannedStep {
     /// From 1, over the whole run.
     pub ordinal: u32,
-    /// From 1.
+    /// From 1; the column `loop`.
+    pub loop_number: u32,
+    /// Within its loop, from 1.
     pub repeat: u32,
     pub phase: String,
-    /// Steps with equal numbers are the modes of one cell, which owns its data; from 0, over the whole run.
+    /// Steps with equal numbers are the modes of one cell, which owns its data; from 0, over its loop.
     pub cell: usize,
     /// The cell's directory within the run's.
     pub cell_name: String,
@@ -84,6 +86,15 @@ pub struct PlannedTask {
     pub peer: Option<String>,
 }
 
+/// For messages: what a step measures where.
+pub fn step_title(ordinal: u32, phase: &str, mode: &str, target: &str) -> String {
+    let on = match target {
+        "" => String::new(),
+        target => format!(" on {target}"),
+    };
+    format!("step {ordinal} ({phase} {mode}{on})")
+}
+
 /// `a -> b`, `a <-> b`, `a, b -> c`; empty without any.
 pub fn links_in_words(from: &BTreeSet<&str>, to: &BTreeSet<&str>) -> String {
     let mut both = from.iter();
@@ -111,13 +122,7 @@ impl PlannedLoad {
 impl PlannedStep {
     /// For messages: what is measured where.
     pub fn title(&self) -> String {
-        let mut title = format!("step {} ({} {}", self.ordinal, self.phase, self.mode);
-        if !self.target.is_empty() {
-            title.push_str(" on ");
-            title.push_str(&self.target);
-        }
-        title.push(')');
-        title
+        step_title(self.ordinal, &self.phase, &self.mode, &self.target)
     }
 
     /// network: which links it measures, in a few words; empty where there is a target.

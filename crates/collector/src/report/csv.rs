@@ -7,7 +7,7 @@ const HEAD: &str = "run_id,run,step_id,ordinal,repeat,attempt,phase,target,syste
     state,partial,from_agent,to_agent,start_us,skew_us,skew_error_us,group_name,op,ops,bytes,errors,headline,ops_per_s,bytes_per_s,\
     last_done_ops_per_s,last_done_bytes_per_s,mean_ms,stddev_ms,p50_ms,p90_ms,p95_ms,p99_ms,p999_ms,max_ms,\
     response_p50_ms,response_p99_ms,response_max_ms,last_done_s,cpu_user_s,cpu_system_s,seconds,zero_seconds,\
-    ops_per_s_stddev,ops_per_s_min,ops_per_s_max,bytes_per_s_stddev,bytes_per_s_min,bytes_per_s_max,flags";
+    ops_per_s_stddev,ops_per_s_min,ops_per_s_max,bytes_per_s_stddev,bytes_per_s_min,bytes_per_s_max,flags,loop";
 
 /// The results as CSV. A step without a result has one row with its state and empty figures.
 pub fn csv(report: &Report) -> String {
@@ -103,6 +103,7 @@ fn row(out: &mut String, report: &Report, line: &Line<'_>) {
         number(seconds.map(|seconds| seconds.bytes_per_s_min)),
         number(seconds.map(|seconds| seconds.bytes_per_s_max)),
         step.flags.join(" "),
+        step.loop_number.to_string(),
     ];
     let line: Vec<String> = fields.iter().map(|text| field(text)).collect();
     out.push_str(&line.join(","));

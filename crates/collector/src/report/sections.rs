@@ -16,6 +16,7 @@ pub(super) mod events;
 pub(super) mod findings;
 pub(super) mod hosts;
 pub(super) mod links;
+pub(super) mod loops;
 pub(super) mod losses;
 pub(super) mod marks;
 pub mod pivot;

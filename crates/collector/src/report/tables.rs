@@ -6,8 +6,8 @@
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
 use super::sections::{
-    agents, costs, curves, daemons, events, findings, hosts, links, marks, pivot, queried, steps,
-    validity,
+    agents, costs, curves, daemons, events, findings, hosts, links, loops, marks, pivot, queried,
+    steps, validity,
 };
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
@@ -72,6 +72,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
     tables.extend(findings::table(report));
     tables.extend(validity::table(&report.validity));
     tables.extend(pivot::tables(report, width));
+    tables.extend(loops::tables(report, width));
     tables.extend(steps::troubles(report));
     match detail {
         Detail::All => {

@@ -10,6 +10,7 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
     StepReport {
         id: StepId(100 + ordinal),
         ordinal,
+        loop_number: 1,
         repeat: 1,
         attempt: 1,
         phase: phase.into(),
@@ -345,18 +346,18 @@ fn csv_has_every_figure_and_quotes_what_it_must() {
     failed.state = "failed".into();
     let text = csv(&report(vec![odd, failed]));
     let (head, rows) = text.split_once('\n').unwrap();
-    assert_eq!(head.split(',').count(), 54);
+    assert_eq!(head.split(',').count(), 55);
     assert!(
         rows.starts_with(
             "7,nightly,101,1,1,1,\"a, \"\"b\"\"\n\",cephfs,cephfs,io,write,\"{\"\"bs\"\":\"\"4k\"\",\"\"size\"\":\"\"128m\"\"}\",3,asis,\
              done,0,,,1000000,40,12,,write,49382,202268672,0,window,12345.6,50567577.6,12000,49152000,0.243,0.1,0.2,0.5,0.7,1.25,7,\
-             1204.4,,,,4.115,,,,,,,,,,,x y\n"
+             1204.4,,,,4.115,,,,,,,,,,,x y,1\n"
         ),
         "{rows}"
     );
     let last = rows.lines().last().unwrap();
     assert!(last.starts_with("7,nightly,102,2,1,1,c,"), "{last}");
-    assert!(last.ends_with(",,,,,,,,,,,,,,,,,,,,"), "{last}");
+    assert!(last.ends_with(",,,,,,,,,,,,,,,,,,,,,1"), "{last}");
 }
 
 #[test]

@@ -272,7 +272,7 @@ impl Scheduler {
         let (run, known) = self.0.store.create_run(new).await.map_err(store)?;
         let row = self.0.store.run(run).await.map_err(store)?;
         let progress = self.0.progress.open(&row);
-        progress.change(|view| view.steps_total = expansion.steps.len());
+        progress.set_size(expansion.steps.len(), plan.loops);
         let now = self.0.clock.now();
         if let Some(due) = row.due.filter(|due| *due > now) {
             progress.show_message(waits_until(run, due));
@@ -305,7 +305,7 @@ impl Scheduler {
             Err(error) => return Err(store(error)),
         };
         let (row, expanded) = off_runtime(move || {
-            let expanded = expanded(&row);
+            let expanded = expanded(&row, 1);
             (row, expanded)
         })
         .await;
@@ -498,15 +498,19 @@ fn drawn_seed() -> u32 {
     seed
 }
 
-/// A stored run's plan and agents, and the steps that they make.
-pub(super) fn expanded(row: &RunRow) -> Result<(Plan, RunAgents, Expansion), String> {
+/// A stored run's plan and agents, and the steps that they make in one loop.
+pub(super) fn expanded(
+    row: &RunRow,
+    loop_number: u32,
+) -> Result<(Plan, RunAgents, Expansion), String> {
     let mut plan = plan::parse(&row.plan_text, &row.name).map_err(|error| error.to_string())?;
     if let Some(seed) = row.order_seed {
         plan.order = Order::Random { seed: Some(seed) };
     }
     let agents = RunAgents::from_json(&row.agents_json)
         .map_err(|error| format!("the run's agents cannot be read back: {error}"))?;
-    let expansion = plan::expand(&plan, &agents.facts()).map_err(|error| error.to_string())?;
+    let expansion = plan::expand_loop(&plan, &agents.facts(), loop_number)
+        .map_err(|error| error.to_string())?;
     Ok((plan, agents, expansion))
 }
 

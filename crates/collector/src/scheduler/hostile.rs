@@ -79,6 +79,7 @@ impl Mesh {
         let (run, _) = store.create_run(run).await.unwrap();
         let step = NewStep {
             ordinal: 1,
+            loop_number: 1,
             repeat: 1,
             attempt: 1,
             phase: String::from("p"),

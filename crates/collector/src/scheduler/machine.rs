@@ -12,11 +12,13 @@ mod close;
 mod directories;
 pub(super) mod effect;
 mod end;
+mod ended;
 pub(super) mod event;
 mod finish;
 mod late;
 mod lead;
 mod leftovers;
+mod loops;
 mod loss;
 pub(super) mod members;
 mod next;
@@ -398,6 +400,7 @@ impl Run {
             (Waiting::Busy, Completion::Busy(all)) => self.on_busy(&all),
             (Waiting::Daemons, Completion::Daemons(daemons)) => self.on_daemons(daemons),
             (Waiting::Clocks, Completion::Clocks(clocks)) => self.on_clocks(&clocks),
+            (Waiting::LoopPlanned, Completion::Loop(planned)) => self.on_loop_planned(planned),
             (Waiting::EndStored { task, end }, Completion::Rows(missing)) => {
                 self.on_end_stored(task, end, missing);
             }

@@ -10,7 +10,7 @@ pub use view::{RunView, Seen, StepView};
 use super::machine::STOPPING;
 use crate::{
     model::{RunId, StepId},
-    plan::PlannedStep,
+    plan::{Loops, PlannedStep},
     snapshot::StepDone,
     store::rows::{RunChange, RunRow},
 };
@@ -79,6 +79,8 @@ impl Progress {
                     state: row.state,
                     partial: row.partial,
                     driven: false,
+                    loops: Loops::ONE,
+                    loop_number: 1,
                     steps_total: 0,
                     steps_done: 0,
                     began: row.started,
@@ -173,9 +175,14 @@ impl RunProgress {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The steps of its plan, once they are known.
-    pub(super) fn set_plan(&self, steps: Arc<[PlannedStep]>) {
-        self.change(|view| view.steps_total = steps.len());
+    /// How many steps a loop has, before the first begins.
+    pub(super) fn set_size(&self, steps: usize, loops: Loops) {
+        self.change(|view| view.set_loop(1, loops, steps));
+    }
+
+    /// The loop under way, and its steps.
+    pub(super) fn set_loop(&self, number: u32, loops: Loops, steps: Arc<[PlannedStep]>) {
+        self.change(|view| view.set_loop(number, loops, steps.len()));
         self.estimates().set_plan(steps);
     }
 
@@ -258,6 +265,8 @@ mod tests {
                 state: RunState::Running,
                 partial: false,
                 driven: true,
+                loops: Loops::ONE,
+                loop_number: 1,
                 steps_total: 0,
                 steps_done: 0,
                 began: None,

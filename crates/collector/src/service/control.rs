@@ -25,10 +25,7 @@ use crate::{
     retention::Retainer,
     scheduler::{RunProgress, Scheduler, Seen},
     sessions::{Fleet, ForgetError},
-    store::{
-        Store,
-        rows::{RunRow, steps_done},
-    },
+    store::{Store, rows::RunRow},
 };
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_workloads::error_chain;
@@ -193,12 +190,12 @@ impl Control for ControlService {
             if !row.state.is_end() {
                 return Err(Status::unavailable("the run was not taken up yet"));
             }
-            let steps = self
+            let (done, steps) = self
                 .store
-                .steps(row.id)
+                .step_counts(row.id)
                 .await
                 .map_err(|error| store_status(&error))?;
-            let update = super::wire::past_run(&row, steps_done(&steps), steps.len());
+            let update = super::wire::past_run(&row, done, steps);
             return Ok(Response::new(Box::pin(stream::once(async { Ok(update) }))));
         };
         let watcher = RunWatcher {
@@ -298,12 +295,12 @@ impl Control for ControlService {
             .map_err(|error| store_status(&error))?;
         let mut runs = Vec::with_capacity(rows.len());
         for row in rows {
-            let steps = self
+            let (done, steps) = self
                 .store
-                .steps(row.run.id)
+                .step_counts(row.run.id)
                 .await
                 .map_err(|error| store_status(&error))?;
-            runs.push(run_facts(row, steps_done(&steps), steps.len()));
+            runs.push(run_facts(row, done, steps));
         }
         Ok(Response::new(v1::ListRunsReply { runs }))
     }

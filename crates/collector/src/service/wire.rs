@@ -277,6 +277,7 @@ impl From<RunNow> for v1::RunUpdate {
             run: run.run,
             state: run.state.as_str().to_owned(),
             partial: run.partial,
+            r#loop: run.loop_in_words,
             steps_done: small(run.steps_done),
             steps_total: small(run.steps_total),
             elapsed_us: run.elapsed_us,

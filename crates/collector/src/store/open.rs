@@ -40,6 +40,7 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "retention",
         include_str!("../../migrations/0004_retention.sql"),
     ),
+    (5, "loops", include_str!("../../migrations/0005_loops.sql")),
 ];
 
 fn migrator() -> Migrator {

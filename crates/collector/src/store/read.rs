@@ -117,6 +117,73 @@ impl Store {
             })
     }
 
+    /// The newest loop of a run that has steps; `None`: there are none.
+    pub async fn newest_loop(&self, run: RunId) -> Result<Option<u32>, StoreError> {
+        sqlx::query_scalar("SELECT loop FROM steps WHERE run_id = ? ORDER BY ordinal DESC LIMIT 1")
+            .bind(run.0)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("look for the newest loop of a run"))
+    }
+
+    /// The newest attempt of each step of one loop, in order.
+    pub async fn steps_of_loop(&self, run: RunId, number: u32) -> Result<Vec<StepRow>, StoreError> {
+        sqlx::query(
+            "SELECT * FROM steps AS s WHERE run_id = ?1 AND loop = ?2 AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
+             ORDER BY ordinal",
+        )
+        .bind(run.0)
+        .bind(number)
+        .try_map(step_row)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("list the steps of a loop"))
+    }
+
+    /// Of the newest attempts in the loops before one: how many are done, and those that failed or are partial, in order.
+    pub async fn steps_before_loop(
+        &self,
+        run: RunId,
+        number: u32,
+    ) -> Result<(usize, Vec<StepRow>), StoreError> {
+        let done: u32 = sqlx::query_scalar(
+            "SELECT count(*) FROM steps AS s WHERE run_id = ? AND loop < ? AND state = 'done' AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)",
+        )
+        .bind(run.0)
+        .bind(number)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("count the steps of earlier loops"))?;
+        let flawed = sqlx::query(
+            "SELECT * FROM steps AS s WHERE run_id = ?1 AND loop < ?2 AND (state <> 'done' OR partial) AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
+             ORDER BY ordinal",
+        )
+        .bind(run.0)
+        .bind(number)
+        .try_map(step_row)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("list the failed steps of earlier loops"))?;
+        Ok((usize::try_from(done).unwrap_or(usize::MAX), flawed))
+    }
+
+    /// How many steps of a run are done in their newest attempt, and how many it has.
+    pub async fn step_counts(&self, run: RunId) -> Result<(usize, usize), StoreError> {
+        let (done, all): (u32, u32) = sqlx::query_as(
+            "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
+                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)",
+        )
+        .bind(run.0)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("count the steps of a run"))?;
+        let count = |count| usize::try_from(count).unwrap_or(usize::MAX);
+        Ok((count(done), count(all)))
+    }
+
     /// The newest attempt of each step, in order.
     pub async fn steps(&self, run: RunId) -> Result<Vec<StepRow>, StoreError> {
         sqlx::query(
@@ -248,6 +315,7 @@ fn step_row(row: SqliteRow) -> Result<StepRow, sqlx::Error> {
         id: StepId(row.try_get("id")?),
         run: RunId(row.try_get("run_id")?),
         ordinal: row.try_get("ordinal")?,
+        loop_number: row.try_get("loop")?,
         repeat: row.try_get("repeat")?,
         attempt: row.try_get("attempt")?,
         phase: row.try_get("phase")?,

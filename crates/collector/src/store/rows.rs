@@ -122,6 +122,7 @@ pub enum Creation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStep {
     pub ordinal: u32,
+    pub loop_number: u32,
     pub repeat: u32,
     pub attempt: u32,
     pub phase: String,
@@ -260,6 +261,7 @@ pub struct StepRow {
     pub id: StepId,
     pub run: RunId,
     pub ordinal: u32,
+    pub loop_number: u32,
     pub repeat: u32,
     pub attempt: u32,
     pub phase: String,

@@ -465,12 +465,13 @@ async fn create_step(
     connection: &mut SqliteConnection,
 ) -> Result<StepId, StoreError> {
     let id: i64 = sqlx::query_scalar(
-        "INSERT INTO steps (run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode, params,
+        "INSERT INTO steps (run_id, ordinal, loop, repeat, attempt, phase, cell, target, system, workload, mode, params,
              clients, cache, state)
-         VALUES (?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?) RETURNING id",
+         VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(run.0)
     .bind(step.ordinal)
+    .bind(step.loop_number)
     .bind(step.repeat)
     .bind(step.attempt)
     .bind(step.phase.as_str())

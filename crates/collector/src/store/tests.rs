@@ -186,6 +186,7 @@ pub(super) fn new_step(ordinal: u32, workload: &str, mode: &str) -> NewStep {
     NewStep {
         groups: Vec::new(),
         ordinal,
+        loop_number: 1,
         repeat: 1,
         attempt: 1,
         phase: "small files".to_owned(),

@@ -149,6 +149,7 @@ pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
             json!({
                 "step_id": step.id,
                 "ordinal": step.ordinal,
+                "loop": step.loop_number,
                 "repeat": step.repeat,
                 "attempt": step.attempt,
                 "phase": step.phase,

@@ -89,6 +89,7 @@ fn full() -> Snapshot {
             run: hostile.to_owned(),
             state: RunState::Running,
             partial: false,
+            loop_in_words: String::new(),
             steps_done: 1,
             steps_total: 4,
             started_us: Some(1),

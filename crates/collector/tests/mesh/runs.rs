@@ -1,5 +1,6 @@
 //! Runs from their start to their end, and faults between.
 
+mod loops;
 mod lost;
 mod new_agents;
 mod queue;

@@ -38,7 +38,9 @@ pub(super) async fn cells_of(
     let rows = sqlx::query(
         "SELECT s.id, s.phase, coalesce(s.target, '') AS target, coalesce(g.workload, s.workload) AS workload,
                 coalesce(g.mode, s.mode) AS mode, coalesce(g.params, s.params) AS params,
-                coalesce(g.clients, s.clients) AS clients, s.repeat, s.start_us,
+                coalesce(g.clients, s.clients) AS clients, s.start_us,
+                -- Over all loops.
+                (s.loop - 1) * (SELECT max(n.repeat) FROM steps AS n WHERE n.run_id = ?1) + s.repeat AS repeat,
                 coalesce(s.last_done_us, s.ended_us) AS until_us,
                 coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
                     AS tasks,
@@ -59,7 +61,7 @@ pub(super) async fn cells_of(
                     WHERE t.step_id = s.id ORDER BY 1)), '') AS link
          FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
               LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = o.group_name
-         WHERE s.run_id = ?
+         WHERE s.run_id = ?1
              AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
          ORDER BY s.ordinal, o.group_name, o.op",
     )

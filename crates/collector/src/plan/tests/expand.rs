@@ -153,3 +153,40 @@ fn a_policy_that_no_step_can_meet_is_refused() {
     assert!(message.contains("no step has more than 3"), "{message}");
     assert_eq!(steps(&plan(3, ""), &agents).len(), 1);
 }
+
+/// The steps of each loop count on, in cells of their own; a random order is drawn anew.
+#[test]
+fn a_loop_is_expanded_by_its_number() {
+    let text = "loops = 3\nrepeat = 2\n[[phase]]\nworkload = \"null\"\nmatrix = { numjobs = [1, 2, 3, 4] }\n";
+    let agents = [agent("x", &[], &["/mnt"])];
+    let of = |text: &str, number| {
+        let plan = parse(text, "p.toml").unwrap();
+        let steps = expand_loop(&plan, &agents, number).unwrap().steps;
+        let facts = steps.iter().map(|step| {
+            (
+                step.ordinal,
+                step.loop_number,
+                step.cell_name.clone(),
+                step.params.get("numjobs").cloned(),
+            )
+        });
+        facts.collect::<Vec<_>>()
+    };
+    let (first, third) = (of(text, 1), of(text, 3));
+    assert_eq!(first.len(), 8);
+    for (first, third) in first.iter().zip(&third) {
+        assert_eq!(third.0, first.0 + 16);
+        assert_eq!((first.1, third.1), (1, 3));
+        assert_eq!(third.2, format!("l3-{}", first.2));
+        assert_eq!(third.3, first.3);
+    }
+    let random = format!("order = \"random\"\nseed = 7\n{text}");
+    let order = |number| {
+        of(&random, number)
+            .into_iter()
+            .map(|step| step.3)
+            .collect::<Vec<_>>()
+    };
+    assert_ne!(order(1), order(2));
+    assert_eq!(order(2), order(2));
+}

@@ -19,6 +19,26 @@ fn each_mistake_is_reported_with_its_line() {
             "1 to 1000",
         ),
         (
+            format!("loops = 0\n{null}"),
+            "p.toml:1:9: loops",
+            "1 to 100000",
+        ),
+        (
+            format!("loop-for = \"500ms\"\n{null}"),
+            "p.toml:1:12: loop-for",
+            "1s",
+        ),
+        (
+            format!("loop-for = \"9000h\"\n{null}"),
+            "p.toml:1:12: loop-for",
+            "8760h",
+        ),
+        (
+            format!("loops = 2\nloop-for = \"72h\"\n{null}"),
+            "p.toml:2:12: loop-for",
+            "either `loops` or `loop-for`",
+        ),
+        (
             format!("on-loss = \"stop\"\n{null}"),
             "p.toml:1:11: on-loss",
             "\"abort\"",

@@ -22,6 +22,8 @@ const RATES: [&str; 2] = ["rate_iops", "rate"];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveReport {
     pub phase: String,
+    #[serde(rename = "loop", default = "super::steps::first")]
+    pub loop_number: i64,
     pub repeat: i64,
     pub target: String,
     pub mode: String,
@@ -103,7 +105,7 @@ pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
 }
 
 fn is_same(a: &CurveReport, b: &CurveReport) -> bool {
-    let place = |curve: &CurveReport| (curve.repeat, curve.clients);
+    let place = |curve: &CurveReport| (curve.loop_number, curve.repeat, curve.clients);
     let names = |curve: &CurveReport| {
         let names = [
             &curve.phase,
@@ -135,6 +137,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     };
     let curve = CurveReport {
         phase: line.step.phase.clone(),
+        loop_number: line.step.loop_number,
         repeat: line.step.repeat,
         target: line.step.target.clone(),
         mode: line.mode().to_owned(),
@@ -157,6 +160,8 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .text("target", |curve| &curve.target)
         .if_any()
         .text("mode", |curve| &curve.mode)
+        .figure("loop", |curve| curve.loop_number)
+        .only_if(curves.iter().any(|curve| curve.loop_number > 1))
         .figure("repeat", |curve| curve.repeat)
         .only_if(curves.iter().any(|curve| curve.repeat > 1))
         .figure("clients", |curve| curve.clients)

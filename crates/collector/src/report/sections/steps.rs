@@ -31,6 +31,9 @@ const FAILURES_SHOWN: usize = 8;
 pub struct StepReport {
     pub id: StepId,
     pub ordinal: i64,
+    /// From 1.
+    #[serde(rename = "loop", default = "first")]
+    pub loop_number: i64,
     pub repeat: i64,
     pub attempt: i64,
     pub phase: String,
@@ -58,7 +61,7 @@ pub struct StepReport {
     pub start_us: Option<i64>,
     pub ended_us: Option<i64>,
     /// Its rows of seconds are merged into rows of so many; 1: they are as recorded, 0: deleted.
-    #[serde(default = "one_second")]
+    #[serde(default = "first")]
     pub resolution_s: i64,
     /// CPU time of the workers of all clients.
     #[serde(default)]
@@ -94,7 +97,8 @@ pub struct StepReport {
     pub ops: Vec<OpReport>,
 }
 
-fn one_second() -> i64 {
+/// Of documents from before there were loops, or rows that are merged.
+pub(super) fn first() -> i64 {
     1
 }
 
@@ -234,7 +238,7 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Only for a run with repeats, for percentiles over all their operations: the slots of the histograms of service
+    /// Only for a run with repeats or loops, for percentiles over all their operations: the slots of the histograms of service
     /// and response times, each with its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
@@ -264,6 +268,8 @@ pub(in crate::report) fn table(report: &Report) -> Table {
     let is_paced = any(|line| line.op.is_some_and(|op| op.response_p99_ms.is_some()));
     let mut table = Table::of("Steps", &lines)
         .figure("step", |line| line.step.ordinal)
+        .figure("loop", |line| line.step.loop_number)
+        .only_if(any(|line| line.step.loop_number > 1))
         .figure("repeat", |line| line.step.repeat)
         .only_if(any(|line| line.step.repeat > 1))
         .text("phase", |line| &line.step.phase)

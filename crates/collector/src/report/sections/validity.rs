@@ -286,7 +286,10 @@ fn errors(steps: &[StepReport]) -> Check {
 }
 
 fn repeats(steps: &[StepReport]) -> Option<Check> {
-    let repeats: BTreeSet<i64> = steps.iter().map(|step| step.repeat).collect();
+    let repeats: BTreeSet<(i64, i64)> = steps
+        .iter()
+        .map(|step| (step.loop_number, step.repeat))
+        .collect();
     Some(match repeats.len() {
         1 => check(
             "repeats",

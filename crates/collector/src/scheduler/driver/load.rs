@@ -4,7 +4,7 @@ use crate::{
     model::{RunId, RunState, StepState},
     scheduler::{
         Inner, admission,
-        machine::event::{LoadedRun, Policy, RunPlan},
+        machine::event::{EndedSteps, LoadedRun, Policy, RunPlan},
     },
     store::{StoreError, rows::RunRow},
 };
@@ -26,8 +26,8 @@ pub(super) async fn load(
             progress.show_message(admission::waits_until(row.id, due));
         }
         // A run that cannot be expanded any more fails when it is loaded.
-        if let Ok(plan) = plan(row.clone()).await {
-            progress.change(|view| view.steps_total = plan.steps.len());
+        if let Ok(plan) = plan(row.clone(), 1).await {
+            progress.set_size(plan.steps.len(), plan.loops);
         }
     }
     let now = inner.clock.now();
@@ -37,11 +37,18 @@ pub(super) async fn load(
         return Ok(None);
     };
     inner.progress.driven(row.id);
+    let loop_number = inner.store.newest_loop(row.id).await?.unwrap_or(1);
     let plan = match given_up {
         Some((run, reason)) if *run == row.id => Err(reason.clone()),
-        _ => plan(row.clone()).await,
+        _ => plan(row.clone(), loop_number).await,
     };
-    let steps = inner.store.steps(row.id).await?;
+    let steps = inner.store.steps_of_loop(row.id, loop_number).await?;
+    let (done, flawed) = inner.store.steps_before_loop(row.id, loop_number).await?;
+    let mut earlier = EndedSteps::default();
+    earlier.add_done(done);
+    for step in &flawed {
+        earlier.add_flawed(step);
+    }
     let open = steps
         .iter()
         .find(|step| !step.state.is_end() && step.state != StepState::Planned);
@@ -51,11 +58,13 @@ pub(super) async fn load(
     };
     let directories = inner.store.run_directories(row.id).await?;
     if let (Ok(plan), Some(progress)) = (&plan, inner.progress.run(row.id)) {
-        progress.set_plan(plan.steps.clone());
+        progress.set_loop(loop_number, plan.loops, plan.steps.clone());
     }
     Ok(Some(Box::new(LoadedRun {
         row,
         plan,
+        loop_number,
+        earlier,
         steps,
         tasks,
         directories,
@@ -78,9 +87,10 @@ pub(super) async fn until_due(inner: &Inner) {
     }
 }
 
-/// Makes a run's steps of its plan, off the scheduler's own task: there may be a hundred thousand.
-async fn plan(row: RunRow) -> Result<RunPlan, String> {
-    let expanded = tokio::task::spawn_blocking(move || admission::expanded(&row)).await;
+/// Makes the steps of a run's loop of its plan, off the scheduler's own task: there may be a hundred thousand.
+pub(super) async fn plan(row: RunRow, loop_number: u32) -> Result<RunPlan, String> {
+    let expanded =
+        tokio::task::spawn_blocking(move || admission::expanded(&row, loop_number)).await;
     let (plan, agents, expansion) = expanded.map_err(|error| error.to_string())??;
     Ok(RunPlan {
         policy: Policy {
@@ -90,6 +100,7 @@ async fn plan(row: RunRow) -> Result<RunPlan, String> {
             lease: plan.lease,
         },
         agents,
+        loops: plan.loops,
         steps: expansion.steps.into(),
         left_out: plan.left_out(),
     })

@@ -17,7 +17,10 @@ use crate::{
         rows::{RunRow, StepRow, TaskRow},
     },
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio::time::{Instant, timeout};
 
 /// A spool whose stored position does not move for this long is given up.
@@ -31,6 +34,11 @@ pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, 
     Ok(match lookup {
         Lookup::Environment { run, loss_after } => {
             Completion::Environment(environment::read(inner, run, loss_after).await?)
+        }
+        Lookup::Loop { run, number } => {
+            let row = store.run(run).await?;
+            let plan = super::load::plan(row, number).await;
+            Completion::Loop(plan.map(|plan| plan.steps))
         }
         Lookup::Clocks(agents) => Completion::Clocks(clocks(inner, &agents)),
         Lookup::LinkSpeeds(agents) => {
@@ -187,14 +195,25 @@ async fn planned_strays(strays: Strays) -> Vec<StrayTask> {
 }
 
 impl Strays {
-    /// Plans each run once, which takes long where it has many steps.
+    /// Plans each loop of a run once, which takes long where it has many steps.
     fn with_data(mut self) -> Vec<StrayTask> {
-        for run in self.runs.values() {
-            let Ok((_, _, expansion)) = admission::expanded(run) else {
+        let loops = self
+            .unused
+            .iter()
+            .map(|(_, step)| (step.run, step.loop_number));
+        let loops: BTreeSet<(RunId, u32)> = loops.collect();
+        for (id, number) in loops {
+            let Some(run) = self.runs.get(&id) else {
                 continue;
             };
-            let of_run = self.unused.iter().filter(|(_, step)| step.run == run.id);
-            for (place, step) in of_run {
+            let Ok((_, _, expansion)) = admission::expanded(run, number) else {
+                continue;
+            };
+            let of_loop = self
+                .unused
+                .iter()
+                .filter(|(_, step)| (step.run, step.loop_number) == (id, number));
+            for (place, step) in of_loop {
                 if let Some(stray) = self.tasks.get_mut(*place) {
                     stray.data = cell_data(run, &expansion.steps, step, &stray.task);
                 }
@@ -230,7 +249,7 @@ async fn add_stray(inner: &Inner, task: TaskId, strays: &mut Strays) -> Result<(
 
 /// Whether a mode of the cell is still to come, or under way.
 async fn is_used(inner: &Inner, run: RunId, step: &StepRow) -> Result<bool, StoreError> {
-    let steps = inner.store.steps(run).await?;
+    let steps = inner.store.steps_of_loop(run, step.loop_number).await?;
     Ok(steps.iter().any(|other| {
         other.cell == step.cell && other.attempt == step.attempt && !other.state.is_end()
     }))
@@ -318,6 +337,7 @@ mod tests {
             id: StepId(i64::from(ordinal)),
             run: RunId(1),
             ordinal,
+            loop_number: 1,
             repeat: 0,
             attempt: 1,
             phase: String::new(),

@@ -8,10 +8,11 @@
 
 use super::{
     effect::{Effect, Lookup, Within},
+    ended::NOBODY_LEFT,
     event::ClockQuality,
     lead::{DELAY_FACTOR, LATE_DELAY, UNKNOWN_ROUND_TRIP, lead},
     next::Next,
-    run::{NOBODY_LEFT, Run, after, between, micros},
+    run::{Run, after, between, micros},
     stage::{Arming, Goal, Stage},
     tasks::TaskHandle,
     waiting::Waiting,

@@ -2,9 +2,10 @@
 
 use super::{
     effect::Show,
+    ended::{NOBODY_LEFT_BEFORE, is_nobody_left},
     next::Next,
     removal::STALLED,
-    run::{NOBODY_LEFT_BEFORE, Run, StepFacts, is_nobody_left},
+    run::{Run, StepFacts},
     stage::Stage,
     step_rows::new_steps,
     waiting::Waiting,

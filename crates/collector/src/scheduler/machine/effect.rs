@@ -4,10 +4,11 @@
 use super::event::{Completion, Token};
 use crate::{
     model::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId},
+    plan::PlannedStep,
     sessions::command::{Command, Progress},
     store::rows::{FinishedStep, Row, RunChange},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Everything that one event leads to.
 #[derive(Debug, Default)]
@@ -138,6 +139,11 @@ pub(in crate::scheduler) enum Lookup {
         run: RunId,
         loss_after: Duration,
     },
+    /// Plans the steps of a loop.
+    Loop {
+        run: RunId,
+        number: u32,
+    },
     Clocks(Vec<AgentId>),
     LinkSpeeds(Vec<AgentId>),
     Secrets(usize),
@@ -175,6 +181,11 @@ pub(in crate::scheduler) enum Show {
     Began {
         at: MeshMicros,
         steps_done: usize,
+    },
+    /// A loop after the first begins.
+    Loop {
+        number: u32,
+        steps: Arc<[PlannedStep]>,
     },
     /// A step is under way: its place in the plan, and its tasks.
     Step {

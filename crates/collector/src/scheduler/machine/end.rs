@@ -2,12 +2,11 @@
 
 use super::{
     effect::Show,
-    run::{Run, STOPPING, is_nobody_left},
+    run::{Run, STOPPING},
     stage::Stage,
-    step::StepFacts,
 };
 use crate::{
-    model::{MeshMicros, RunState, Severity, StepState},
+    model::{MeshMicros, RunState, Severity},
     store::rows::{NewEvent, Row, RunChange},
 };
 
@@ -18,36 +17,14 @@ impl Run {
             self.partial = true;
             return self.end(RunState::Stopped, Some(reason));
         }
-        let reason = self.aborted.clone().or_else(|| self.failures());
-        self.partial |= self.facts.iter().any(|facts| facts.partial);
+        let ended = self.ended_steps();
+        let reason = self.aborted.clone().or_else(|| ended.failures());
+        self.partial |= ended.partial;
         let state = match reason {
             Some(_) => RunState::Failed,
             None => RunState::Done,
         };
         self.end(state, reason);
-    }
-
-    /// What failed, in short; `None`: nothing. About a step of which nobody was left `on-loss` has decided that the run goes
-    /// on: it makes the run partial, unless nothing at all was measured.
-    fn failures(&self) -> Option<String> {
-        let by_loss = |facts: &StepFacts| facts.reason.as_deref().is_some_and(is_nobody_left);
-        let measured = self
-            .facts
-            .iter()
-            .any(|facts| facts.state == StepState::Done);
-        let failed =
-            self.steps.iter().zip(&self.facts).filter(|(_, facts)| {
-                facts.state == StepState::Failed && !(measured && by_loss(facts))
-            });
-        let more = failed.clone().count().checked_sub(1)?;
-        let (step, facts) = failed.clone().next()?;
-        let why = facts.reason.as_deref().unwrap_or("for an unknown reason");
-        let first = format!("{} failed: {why}", step.title());
-        Some(match more {
-            0 => first,
-            1 => format!("{first} (and 1 more step)"),
-            more => format!("{first} (and {more} more steps)"),
-        })
     }
 
     pub(super) fn end(&mut self, state: RunState, reason: Option<String>) {

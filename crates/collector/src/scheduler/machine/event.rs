@@ -3,10 +3,12 @@
 //! A token ties an answer to its request. The machine ignores a token that it does not know, so a late or repeated
 //! answer is harmless.
 
+pub(in crate::scheduler) use super::ended::EndedSteps;
+
 use super::members::Presence;
 use crate::{
     model::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId},
-    plan::{OnLoss, OnStall, PlannedStep},
+    plan::{Loops, OnLoss, OnStall, PlannedStep},
     scheduler::agents::RunAgents,
     sessions::command::{Answer, CallError, Progress},
     store::{
@@ -63,6 +65,8 @@ pub(in crate::scheduler) enum Event {
 #[derive(Clone, Debug)]
 pub(in crate::scheduler) enum Completion {
     Environment(Vec<NewRunAgent>),
+    /// The steps of a loop; the error is why the plan makes none any more.
+    Loop(Result<Arc<[PlannedStep]>, String>),
     StepsMade(Vec<StepId>),
     TasksMade(Vec<TaskId>),
     Clocks(Vec<ClockQuality>),
@@ -142,21 +146,45 @@ pub(in crate::scheduler) struct LoadedRun {
     pub row: RunRow,
     /// The error is why it cannot run at all.
     pub plan: Result<RunPlan, String>,
-    /// The newest attempt of each step.
+    /// The newest loop that has steps; 1 before there are any.
+    pub loop_number: u32,
+    /// Of the loops before it.
+    pub earlier: EndedSteps,
+    /// The newest attempt of each step of that loop.
     pub steps: Vec<StepRow>,
     /// Those of the step that is under way.
     pub tasks: Vec<TaskRow>,
     pub directories: Vec<RunDirectoryRow>,
 }
 
-/// The expansion of a run's plan.
+/// The expansion of a run's plan in one loop.
 #[derive(Clone, Debug)]
 pub(in crate::scheduler) struct RunPlan {
     pub policy: Policy,
     pub agents: RunAgents,
+    pub loops: Loops,
+    /// Of one loop.
     pub steps: Arc<[PlannedStep]>,
     /// What of the plan is not measured because it cannot be: a sentence each.
     pub left_out: Vec<String>,
+}
+
+impl RunPlan {
+    /// For a run whose plan cannot be read.
+    pub fn none() -> Self {
+        Self {
+            policy: Policy {
+                on_loss: OnLoss::Continue,
+                on_stall: OnStall::Continue,
+                loss_after: Duration::ZERO,
+                lease: Duration::ZERO,
+            },
+            agents: RunAgents::default(),
+            loops: Loops::ONE,
+            steps: Arc::default(),
+            left_out: Vec::new(),
+        }
+    }
 }
 
 /// The plan's policy on faults.
@@ -168,16 +196,4 @@ pub(in crate::scheduler) struct Policy {
     pub loss_after: Duration,
     /// How long an agent without contact carries its load on.
     pub lease: Duration,
-}
-
-impl Policy {
-    /// For a run whose plan cannot be read.
-    pub fn none() -> Self {
-        Self {
-            on_loss: OnLoss::Continue,
-            on_stall: OnStall::Continue,
-            loss_after: Duration::ZERO,
-            lease: Duration::ZERO,
-        }
-    }
 }

@@ -3,8 +3,9 @@
 
 use super::{
     effect::{Effect, Show},
+    ended::NOBODY_LEFT,
     next::Next,
-    run::{NOBODY_LEFT, Run},
+    run::Run,
     stage::{Stage, StepEnd},
     tasks::TaskHandle,
     waiting::Waiting,

@@ -2,9 +2,10 @@
 
 use super::{
     effect::{Effect, Lookup, Show, Within},
+    ended::NOBODY_LEFT,
     members::Presence,
     next::Next,
-    run::{ActiveStep, NOBODY_LEFT, Run, between, micros},
+    run::{ActiveStep, Run, between, micros},
     stage::Stage,
     tasks::{LinkEndpoint, TaskHandle, TaskSet},
     waiting::Waiting,

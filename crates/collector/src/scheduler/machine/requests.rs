@@ -40,7 +40,13 @@ impl Run {
             }
             _ if self.step.is_none() => {
                 self.cancel(|waiting| {
-                    matches!(waiting, Waiting::CellRemoved { .. } | Waiting::Environment)
+                    matches!(
+                        waiting,
+                        Waiting::CellRemoved { .. }
+                            | Waiting::Environment
+                            | Waiting::LoopPause
+                            | Waiting::LoopPlanned
+                    )
                 });
                 self.remove_directories(None);
             }

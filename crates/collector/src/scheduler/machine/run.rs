@@ -6,7 +6,8 @@
 
 use super::{
     effect::{Effect, Lookup, Output, Show},
-    event::{LoadedRun, Policy, Token},
+    ended::EndedSteps,
+    event::{LoadedRun, Policy, RunPlan, Token},
     lead::{ARM_TRIES, LeadEstimate},
     members::Members,
     next::Next,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     model::{AgentId, MeshMicros, RunState, Severity},
-    plan::{PlannedStep, mounted_otherwise},
+    plan::{Loops, PlannedStep, mounted_otherwise},
     scheduler::agents::RunAgents,
     store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done},
 };
@@ -33,16 +34,6 @@ pub(super) use super::step::{ActiveStep, StepFacts};
 
 /// Prefix of the message about a requested stop, before its reason.
 pub(in crate::scheduler) const STOPPING: &str = "stopping: ";
-/// Why a step failed of which no task is left; what was lost may follow.
-pub(super) const NOBODY_LEFT: &str = "no agent of the step is left";
-/// Why the later modes of its cell are not measured then.
-pub(super) const NOBODY_LEFT_BEFORE: &str = "an earlier mode of the cell lost every agent";
-
-/// Whether a step failed because no task of it was left.
-pub(super) fn is_nobody_left(reason: &str) -> bool {
-    reason.starts_with(NOBODY_LEFT) || reason == NOBODY_LEFT_BEFORE
-}
-
 /// Numbers that are used once.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(u64);
@@ -69,6 +60,12 @@ pub(super) struct Run {
     pub row: RunRow,
     pub policy: Policy,
     pub agents: RunAgents,
+    pub loops: Loops,
+    /// The loop under way, from 1.
+    pub loop_number: u32,
+    /// Of the loops before it.
+    pub earlier: EndedSteps,
+    /// Of the loop under way, as are `facts` and all places of steps.
     pub steps: Arc<[PlannedStep]>,
     /// What of the plan is not measured because it cannot be.
     left_out: Vec<String>,
@@ -110,15 +107,7 @@ impl Run {
             Ok(plan) => (Some(plan), None),
             Err(reason) => (None, Some(reason)),
         };
-        let (policy, agents, steps, left_out) = match plan {
-            Some(plan) => (plan.policy, plan.agents, plan.steps, plan.left_out),
-            None => (
-                Policy::none(),
-                RunAgents::default(),
-                Arc::default(),
-                Vec::new(),
-            ),
-        };
+        let plan = plan.unwrap_or_else(RunPlan::none);
         let row = loaded.row;
         let mut run = Self {
             out: Output::default(),
@@ -126,8 +115,11 @@ impl Run {
             tokens,
             waiting: BTreeMap::new(),
             members,
-            policy,
-            agents,
+            policy: plan.policy,
+            agents: plan.agents,
+            loops: plan.loops,
+            loop_number: loaded.loop_number,
+            earlier: loaded.earlier,
             facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
             first_open: 0,
             directories: Directories::of_rows(&loaded.directories),
@@ -150,8 +142,8 @@ impl Run {
             step: None,
             attempts: 0,
             removing: 0,
-            steps,
-            left_out,
+            steps: plan.steps,
+            left_out: plan.left_out,
             row,
         };
         match refused {
@@ -177,6 +169,7 @@ impl Run {
             return self.end(RunState::Failed, Some(reason));
         }
         let (run, now) = (self.row.id, self.now);
+        self.row.started.get_or_insert(now);
         self.out.rows.push(Row::Run {
             run,
             change: RunChange {
@@ -192,7 +185,7 @@ impl Run {
         }
         self.show(Show::Began {
             at: self.row.started.unwrap_or(now),
-            steps_done: steps_done(rows),
+            steps_done: self.earlier.done + steps_done(rows),
         });
         if rows.is_empty() {
             let loss_after = self.policy.loss_after;
@@ -269,6 +262,14 @@ impl Run {
             Stage::Beginning | Stage::Between | Stage::RepeatingCell | Stage::CleaningFailed => {
                 self.removal_is_over();
                 self.next_step();
+                None
+            }
+            Stage::PlanningLoop => {
+                self.next_step();
+                None
+            }
+            Stage::PausingLoops => {
+                self.pause_is_over();
                 None
             }
             Stage::LinkSpeeds => self.make_tasks(),
@@ -350,6 +351,7 @@ impl Run {
                 self.first_open = index;
                 self.begin_step(index);
             }
+            None if self.aborted.is_none() && self.stop.is_none() && self.begin_next_loop() => {}
             _ => self.remove_directories(None),
         }
     }

@@ -17,6 +17,10 @@ pub(super) enum Stage {
     Beginning,
     /// No step is under way.
     Between,
+    /// After a loop in which nothing was measured.
+    PausingLoops,
+    /// The steps of the next loop are being planned, then made.
+    PlanningLoop,
     /// The speeds of its agents' links are being read.
     LinkSpeeds,
     MakingTasks,

@@ -13,6 +13,7 @@ pub(super) fn new_steps<'s>(
     steps
         .map(|step| NewStep {
             ordinal: step.ordinal,
+            loop_number: step.loop_number,
             repeat: step.repeat,
             attempt,
             phase: step.phase.clone(),

@@ -32,6 +32,8 @@ pub(super) enum Waiting {
         attempt: u32,
     },
     TasksMade,
+    LoopPause,
+    LoopPlanned,
     LinkSpeeds,
     /// An agent's answer to `OpenRunDirectory`.
     Opened {

@@ -49,17 +49,19 @@ impl Estimates {
         Some(load + step.settle.least() + AROUND_A_STEP)
     }
 
-    /// Of the steps after `index`, how long those take whose time is known; and the others, counted in steps as large as
-    /// that one (infinite where they cannot be compared).
-    pub fn after(&self, index: usize) -> (Duration, f64) {
+    /// Of the steps after `index`, and of so many more loops, how long those take whose time is known; and the others,
+    /// counted in steps as large as that one (infinite where they cannot be compared).
+    pub fn after(&self, index: usize, loops: u32) -> (Duration, f64) {
         let (mut left, mut unknown) = (Duration::ZERO, 0.0);
         let Some(this) = self.steps.get(index) else {
             return (left, unknown);
         };
-        for later in self.steps.iter().skip(index + 1) {
-            match self.estimate(later) {
-                Some(estimate) => left += estimate,
-                None => unknown += size_in_steps(this, later),
+        for (place, step) in self.steps.iter().enumerate() {
+            let times = loops + u32::from(place > index);
+            match self.estimate(step) {
+                _ if times == 0 => {}
+                Some(estimate) => left = left.saturating_add(estimate.saturating_mul(times)),
+                None => unknown += size_in_steps(this, step) * f64::from(times),
             }
         }
         (left, unknown)
@@ -102,11 +104,13 @@ mod tests {
         let mut estimates = Estimates::default();
         estimates.set_plan(steps(&format!("{target}{small}{large}{timed}")));
         let bounded = Duration::from_secs(10) + AROUND_A_STEP;
-        assert_eq!(estimates.after(0), (bounded, 4.0));
+        assert_eq!(estimates.after(0, 0), (bounded, 4.0));
+        // The whole of another loop, in which the first step is one of them.
+        assert_eq!(estimates.after(0, 1), (bounded * 2, 9.0));
         estimates.took(1, Duration::from_secs(3));
         let known = Duration::from_secs(3) + AROUND_A_STEP;
-        assert_eq!(estimates.after(0), (bounded + known, 0.0));
+        assert_eq!(estimates.after(0, 0), (bounded + known, 0.0));
         estimates.set_plan(steps(&format!("{target}{small}{files}")));
-        assert_eq!(estimates.after(0), (Duration::ZERO, f64::INFINITY));
+        assert_eq!(estimates.after(0, 0), (Duration::ZERO, f64::INFINITY));
     }
 }

@@ -1,6 +1,6 @@
 //! Applies the machine's `Show` effects to the progress of a run.
 
-use super::{RunProgress, StepView};
+use super::{RunProgress, RunView, StepView};
 use crate::{
     model::{MeshMicros, RunState, StepId, StepState, TaskId},
     scheduler::machine::effect::Show,
@@ -17,6 +17,10 @@ impl RunProgress {
                 view.began = Some(at);
                 view.steps_done = steps_done;
             }),
+            Show::Loop { number, steps } => {
+                let loops = self.look(|view| view.loops);
+                self.set_loop(number, loops, steps);
+            }
             Show::Step { index, id, tasks } => self.show_step(index, id, &tasks, now),
             Show::State { step, state, start } => self.change_step(step, |view| {
                 view.now.state = state;
@@ -54,7 +58,7 @@ impl RunProgress {
             let Some(step) = estimates.step(index) else {
                 return;
             };
-            let (left, unknown) = estimates.after(index);
+            let (left, unknown) = estimates.after(index, self.look(RunView::loops_after));
             let view = StepView {
                 now: StepNow {
                     step_id: id,

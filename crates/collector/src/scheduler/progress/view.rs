@@ -3,6 +3,7 @@
 use crate::{
     live::TaskRate,
     model::{MeshMicros, RunId, RunState, StepState, TaskId},
+    plan::Loops,
     sessions::command::Progress,
     snapshot::{AlarmNow, RunNow, StepDone, StepNow},
 };
@@ -22,6 +23,10 @@ pub struct RunView {
     pub state: RunState,
     pub partial: bool,
     pub driven: bool,
+    pub loops: Loops,
+    /// The loop under way, from 1.
+    pub loop_number: u32,
+    /// Of all loops; where a time ends them, of those so far.
     pub steps_total: usize,
     /// Those in state `done`.
     pub steps_done: usize,
@@ -170,6 +175,7 @@ impl RunView {
             run: self.name.clone(),
             state: self.state,
             partial: self.partial,
+            loop_in_words: self.loop_in_words(now),
             steps_done: self.steps_done,
             steps_total: self.steps_total,
             started_us: self.began.map(|at| at.0),
@@ -187,8 +193,53 @@ impl RunView {
         }
     }
 
-    /// How long the run will still take; `None`: not known. Steps of unknown length are taken to go on as the one under way does.
+    pub(super) fn set_loop(&mut self, number: u32, loops: Loops, steps: usize) {
+        self.loops = loops;
+        self.loop_number = number;
+        let known = match loops {
+            Loops::Times(times) => times.max(number),
+            Loops::For(_) => number,
+        };
+        self.steps_total = steps.saturating_mul(usize::try_from(known).unwrap_or(usize::MAX));
+    }
+
+    /// How many loops are known to follow.
+    pub(super) fn loops_after(&self) -> u32 {
+        match self.loops {
+            Loops::Times(times) => times.saturating_sub(self.loop_number),
+            Loops::For(_) => 0,
+        }
+    }
+
+    fn elapsed(&self, now: MeshMicros) -> Duration {
+        let elapsed = self.began.map_or(0, |began| now.0.saturating_sub(began.0));
+        Duration::from_micros(elapsed.max(0).unsigned_abs())
+    }
+
+    /// `loop 3 of 10`, `loop 3, 41h of 72h`; empty: the plan has no loops.
+    pub fn loop_in_words(&self, now: MeshMicros) -> String {
+        let now = self.ended.unwrap_or(now);
+        let words = self.loops.in_words(self.loop_number, self.elapsed(now));
+        words.unwrap_or_default()
+    }
+
+    /// How long the run will still take; `None`: not known.
+    /// Steps of unknown length are taken to go on as the one under way does.
     fn left(&self, now: MeshMicros) -> Option<Duration> {
+        let left = self.left_of_steps(now);
+        match self.loops {
+            // The last loop may end later.
+            Loops::For(time) if !self.state.is_end() => {
+                let time = time.saturating_sub(self.elapsed(now));
+                left.or(Some(time))
+                    .map(|left| left.max(time))
+                    .filter(|left| !left.is_zero())
+            }
+            _ => left,
+        }
+    }
+
+    fn left_of_steps(&self, now: MeshMicros) -> Option<Duration> {
         let rest = self.left_after_step?;
         let unknown = self.unknown_after_step;
         match &self.step {
@@ -257,6 +308,8 @@ mod tests {
                 state: RunState::Running,
                 partial: false,
                 driven: true,
+                loops: Loops::ONE,
+                loop_number: 1,
                 steps_total: 3,
                 steps_done: 0,
                 began: None,

@@ -7,9 +7,10 @@ use super::{
 };
 use crate::{
     model::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState},
+    plan::Loops,
     scheduler::machine::{NEVER_BEGAN, event::Token},
     sessions::command::Command,
-    store::rows::{FinishedStep, TaskRow},
+    store::rows::{FinishedStep, StepRow, TaskRow},
 };
 
 /// Whether the agent of a task has reported that it ended before its first operation.
@@ -196,12 +197,7 @@ impl World {
     fn check_steps(&self) {
         let run = &self.store.run;
         let newest = self.store.newest_steps();
-        assert!(
-            newest.len() == self.planned.steps.len() || newest.is_empty(),
-            "{} of {} steps",
-            newest.len(),
-            self.planned.steps.len()
-        );
+        self.check_loops(&newest);
         for step in &self.store.steps {
             let is_newest = newest.iter().any(|newest| newest.id == step.id);
             let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();
@@ -233,6 +229,47 @@ impl World {
                 !failed || run.partial,
                 "a done run has failed steps, and is not partial"
             );
+        }
+    }
+
+    /// Each loop that began has all of its steps, and as many began as the plan wants.
+    fn check_loops(&self, newest: &[StepRow]) {
+        let run = &self.store.run;
+        let of_a_loop = self.planned.steps.len();
+        let loops = newest.len() / of_a_loop;
+        assert!(
+            newest.len().is_multiple_of(of_a_loop),
+            "{} steps, {of_a_loop} in a loop",
+            newest.len()
+        );
+        for (place, step) in newest.iter().enumerate() {
+            let number = u32::try_from(place / of_a_loop).unwrap() + 1;
+            let ordinal = u32::try_from(place).unwrap() + 1;
+            assert_eq!((step.loop_number, step.ordinal), (number, ordinal));
+        }
+        let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();
+        match self.planned.loops() {
+            Loops::Times(times) if was_cut_short => {
+                assert!(loops <= times as usize, "{loops} of {times} loops");
+            }
+            Loops::Times(times) => assert_eq!(loops, times as usize, "{:?}", run.reason),
+            Loops::For(time) => {
+                let started = run.started.map_or(0, |at| at.0);
+                let others = of_a_loop * loops.saturating_sub(1);
+                let ended = newest.iter().take(others).filter_map(|step| step.ended);
+                let last = ended.max().map_or(started, |at| at.0);
+                assert!(
+                    last - started < micros(time),
+                    "a loop began although the one before ended {} us after the start",
+                    last - started
+                );
+                let ended = run.ended.map_or(0, |at| at.0);
+                assert!(
+                    was_cut_short || ended - started >= micros(time),
+                    "no loop followed {} us after the start",
+                    ended - started
+                );
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     model::AgentId,
-    plan::{self, AgentFacts, PathFacts, PlannedStep},
+    plan::{self, AgentFacts, Loops, PathFacts, Plan, PlannedStep},
     scheduler::agents::{RunAgent, RunAgents},
 };
 use benchmesh_workloads::{random::Random, registry};
@@ -22,7 +22,26 @@ const MOST_TASKS: usize = 48;
 #[derive(Clone)]
 pub(super) struct Planned {
     pub agents: RunAgents,
+    plan: Arc<Plan>,
+    /// Of one loop.
     pub steps: Arc<[PlannedStep]>,
+}
+
+impl Planned {
+    pub fn loops(&self) -> Loops {
+        self.plan.loops
+    }
+
+    /// The steps of a loop.
+    pub fn steps_of(&self, number: u32) -> Arc<[PlannedStep]> {
+        match number {
+            1 => Arc::clone(&self.steps),
+            _ => plan::expand_loop(&self.plan, &self.agents.facts(), number)
+                .unwrap()
+                .steps
+                .into(),
+        }
+    }
 }
 
 /// By the number of agents less one, then by shape.
@@ -100,6 +119,7 @@ fn drawn(random: &mut Random, count: usize) -> String {
         random,
     };
     keys.one_of(&["repeat = 1", "repeat = 2", "repeat = 3"]);
+    keys.maybe(&["loops = 2", "loops = 3", "loop-for = \"1m\""]);
     keys.maybe(&["order = \"random\"\nseed = 7"]);
     text.push_str(TARGETS);
     for phase in 0..=random.below(3) {
@@ -195,6 +215,7 @@ pub(super) fn planned(text: &str, count: usize) -> Planned {
     });
     Planned {
         agents: RunAgents::new(agents.collect()),
+        plan: Arc::new(plan),
         steps: expansion.steps.into(),
     }
 }

@@ -194,6 +194,7 @@ impl SimStore {
             id: StepId(id),
             run: RunId(1),
             ordinal: step.ordinal,
+            loop_number: step.loop_number,
             repeat: step.repeat,
             attempt: step.attempt,
             phase: step.phase.clone(),

@@ -277,9 +277,12 @@ impl World {
         }
     }
 
-    pub fn planned_step(&self, ordinal: u32) -> Option<&PlannedStep> {
-        let mut steps = self.planned.steps.iter();
-        steps.find(|step| step.ordinal == ordinal)
+    /// In whichever loop.
+    pub fn planned_step(&self, ordinal: u32) -> Option<PlannedStep> {
+        let of_a_loop = u32::try_from(self.planned.steps.len()).unwrap();
+        let steps = self.planned.steps_of((ordinal - 1) / of_a_loop + 1);
+        let step = steps.iter().find(|step| step.ordinal == ordinal);
+        step.cloned()
     }
 
     pub fn mesh_now(&self) -> MeshMicros {

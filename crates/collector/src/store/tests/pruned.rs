@@ -92,7 +92,7 @@ const CONSERVED: [&str; 6] = [
 ];
 
 /// The sums of all histograms: values, and the bounds of their slots.
-fn histograms(path: &Path) -> Vec<(u64, u64, u64, u64)> {
+fn histograms(path: &Path) -> Vec<Conserved> {
     let connection = Connection::open(path).unwrap();
     let sums = [
         "SELECT service_histogram FROM op_intervals WHERE service_histogram IS NOT NULL",
@@ -117,7 +117,10 @@ fn histograms(path: &Path) -> Vec<(u64, u64, u64, u64)> {
     sums.to_vec()
 }
 
-fn conserved(path: &Path) -> (Vec<String>, Vec<(u64, u64, u64, u64)>) {
+/// Count, median, p99 and maximum of a sum of histograms.
+type Conserved = (u64, u64, u64, u64);
+
+fn conserved(path: &Path) -> (Vec<String>, Vec<Conserved>) {
     let answers = CONSERVED.iter().map(|sql| answer(path, sql)).collect();
     (answers, histograms(path))
 }

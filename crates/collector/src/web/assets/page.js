@@ -320,7 +320,7 @@
       ];
       run.replaceChildren(
         h('div', { class: 'run-head' }, h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run), chip(now.state + (now.partial ? ', partial' : ''), now.state),
-          h('span', { class: 'soft' }, now.steps_done + ' of ' + now.steps_total + ' steps, ' + span(now.elapsed_us / 1e6) + (ended ? '' : now.left_us === null ? ', time left unknown' : ', about ' + span(now.left_us / 1e6) + ' left'))),
+          h('span', { class: 'soft' }, (now.loop ? now.loop + ', ' : '') + now.steps_done + ' of ' + now.steps_total + ' steps, ' + span(now.elapsed_us / 1e6) + (ended ? '' : now.left_us === null ? ', time left unknown' : ', about ' + span(now.left_us / 1e6) + ' left'))),
         h('progress', { max: '1', value: String(Math.min(1, share)), 'aria-label': 'Progress of the run' }),
         h('p', { class: 'step-line' }, step ? [
           h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ',

@@ -6,7 +6,9 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
 /// Keys that are no parameters of a workload.
-const OWN_KEYS: [&str; 7] = ["mode", "op", "group", "target", "clients", "link", "cache"];
+const OWN_KEYS: [&str; 8] = [
+    "mode", "op", "group", "target", "clients", "link", "cache", "loop",
+];
 
 /// The value of a key in one line; empty if it has none.
 pub(super) fn value(line: &Line<'_>, key: &str) -> String {
@@ -18,6 +20,7 @@ pub(super) fn value(line: &Line<'_>, key: &str) -> String {
         "clients" => line.clients().to_string(),
         "link" => line.step.links.clone(),
         "cache" => line.step.cache.clone(),
+        "loop" => line.step.loop_number.to_string(),
         key => line
             .params()
             .get(key)

@@ -43,7 +43,7 @@ pub(super) fn lead(line: &Line<'_>) -> Measure {
     }
 }
 
-/// The cell of lines that differ only in their repeat; `None` if none of them has a result.
+/// The cell of lines that differ only in their repeat or loop; `None` if none of them has a result.
 pub(super) fn cell(lines: &[Line<'_>], costs: &HashMap<StepId, f64>) -> Option<Cell> {
     let mut values: BTreeMap<Measure, Vec<(f64, &OpReport)>> = BTreeMap::new();
     for line in lines {

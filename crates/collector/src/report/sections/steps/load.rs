@@ -26,7 +26,7 @@ pub(in crate::report) const STATEMENTS: [Statement; 9] = [
 
 const STEPS: Statement = Statement {
     what: "steps",
-    sql: "SELECT id, ordinal, repeat, attempt, phase, coalesce(target, '') AS target, coalesce(system, '') AS system,
+    sql: "SELECT id, ordinal, loop, repeat, attempt, phase, coalesce(target, '') AS target, coalesce(system, '') AS system,
                  workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us, resolution_s
           FROM steps AS s
           WHERE run_id = ? AND state <> 'planned'
@@ -163,7 +163,10 @@ async fn add_slots(
     run: RunId,
     steps: &mut [StepReport],
 ) -> Result<(), ReportError> {
-    if steps.iter().all(|step| step.repeat <= 1) {
+    if steps
+        .iter()
+        .all(|step| step.repeat <= 1 && step.loop_number <= 1)
+    {
         return Ok(());
     }
     let found = rows_with(connection, HISTOGRAMS, run, |row| {

@@ -10,13 +10,13 @@ use crate::{
     scheduler::machine::{
         effect::Lookup,
         event::{
-            Begun, CellData, ClockQuality, Completion, Event, HostBusy, Leftover, LoadedRun,
-            RunPlan, StrayTask, Token,
+            Begun, CellData, ClockQuality, Completion, EndedSteps, Event, HostBusy, Leftover,
+            LoadedRun, RunPlan, StrayTask, Token,
         },
         has_ended, is_undecided,
     },
     sessions::command::CallError,
-    store::rows::FinishedStep,
+    store::rows::{FinishedStep, steps_done},
 };
 use std::time::Duration;
 
@@ -98,6 +98,7 @@ impl World {
     pub(super) fn completion(&mut self, lookup: &Lookup) -> Completion {
         match lookup {
             Lookup::Environment { .. } => Completion::Environment(Vec::new()),
+            Lookup::Loop { number, .. } => Completion::Loop(Ok(self.planned.steps_of(*number))),
             Lookup::Clocks(agents) => {
                 let clock = ClockQuality {
                     round_trip: Duration::from_micros(self.random.below(3000)),
@@ -217,7 +218,16 @@ impl World {
     pub(super) fn read_run(&self) -> Option<Box<LoadedRun>> {
         let row = self.store.run.clone();
         (!row.state.is_end()).then(|| {
-            let steps = self.store.newest_steps();
+            let all = self.store.newest_steps();
+            let loop_number = all.last().map_or(1, |step| step.loop_number);
+            let (earlier_steps, steps): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|step| step.loop_number < loop_number);
+            let mut earlier = EndedSteps::default();
+            earlier.add_done(steps_done(&earlier_steps));
+            for step in &earlier_steps {
+                earlier.add_flawed(step);
+            }
             let open = steps
                 .iter()
                 .find(|step| !step.state.is_end() && step.state != StepState::Planned);
@@ -228,9 +238,12 @@ impl World {
                 plan: Ok(RunPlan {
                     policy: self.policy,
                     agents: self.planned.agents.clone(),
-                    steps: self.planned.steps.clone(),
+                    loops: self.planned.loops(),
+                    steps: self.planned.steps_of(loop_number),
                     left_out: Vec::new(),
                 }),
+                loop_number,
+                earlier,
                 steps,
                 tasks,
                 directories: self.store.directories.clone(),

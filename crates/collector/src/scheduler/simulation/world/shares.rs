@@ -24,7 +24,7 @@ impl World {
         };
         let step = self.store.step(self.store.task(task).step);
         let has_rate = self.planned_step(step.ordinal).is_some_and(|planned| {
-            let load = &planned.loads[self.load_of(planned, task)];
+            let load = &planned.loads[self.load_of(&planned, task)];
             load.params.get("rate-per").is_some_and(|per| per == "step")
         });
         if lost && has_rate && step.state == StepState::Running {
@@ -60,9 +60,9 @@ impl World {
             return;
         }
         let planned = self.planned_step(self.store.step(step).ordinal).unwrap();
-        let load = self.load_of(planned, lost);
+        let load = self.load_of(&planned, lost);
         let mut tasks = self.store.tasks_of(step);
-        tasks.retain(|task| self.load_of(planned, task.id) == load);
+        tasks.retain(|task| self.load_of(&planned, task.id) == load);
         for task in tasks.iter().filter(|task| task.state == TaskState::Running) {
             let agent = usize::try_from(task.agent.0).unwrap() - 1;
             let one = &self.agents[agent];
