@@ -30,7 +30,7 @@ fn an_alarm_is_an_event_and_a_mark_and_stops_the_run() {
     );
     let mut run = mesh.begin(&text);
     let ended = run.exit_within(Duration::from_secs(50)).unwrap();
-    assert_eq!(ended.code(), Some(1), "stopped: {}", run.log());
+    assert_eq!(ended.code(), Some(3), "stopped: {}", run.log());
 
     let db = mesh.db();
     let raised: Vec<String> = db.column(

@@ -248,6 +248,8 @@ impl Mesh {
             .arg(&self.db)
             .arg("--address-file")
             .arg(&address_file);
+        // Generated databases are old; the tests of retention are in the collector's crate.
+        command.args(["--keep-seconds", "forever", "--keep-10s", "forever"]);
         command.args(&self.arguments);
         if self.insecure {
             command.arg("--insecure");
