@@ -92,7 +92,7 @@ async fn tasks_that_did_not_overlap_have_no_total() {
         assert!(json["steps"][0]["ops"][0][name].is_null(), "{name}");
     }
     assert!(json["costs"][0]["cpu_us_per_op"].is_null());
-    assert!(csv.ends_with("no-overlap\n"), "{csv}");
+    assert!(csv.ends_with("no-overlap,1\n"), "{csv}");
     let tables = report::tables(&told, report::Detail::All);
     let steps = tables.iter().find(|table| table.title == "Steps").unwrap();
     let cell = |title: &str| {
