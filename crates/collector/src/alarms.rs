@@ -5,7 +5,7 @@ mod state;
 
 use crate::clock::MeshClock;
 use crate::live::Viewer;
-use crate::model::{MeshMicros, RunId, Severity, StepId, StepState};
+use crate::model::{MeshMicros, RunId, Severity, StepState};
 use crate::off_runtime;
 use crate::overview::sampled_daemons;
 use crate::plan::{self, AlarmAction};
@@ -14,12 +14,19 @@ use crate::snapshot::AlarmNow;
 use crate::store::annotate::Annotation;
 use crate::store::rows::{NewEvent, RunRow};
 use crate::store::{Store, StoreError};
-use state::{Alarms, Change, Death, Seen};
+use state::{Alarms, Change, Death, Seen, StepSeen};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// Figures are means over 3 s: so long after its start those of a step count.
+const SETTLED: Duration = Duration::from_secs(4);
+/// Figures of a step count no longer when no rows of it have come for this long.
+const FRESH: Duration = Duration::from_secs(5);
+/// An event that cannot be stored holds up neither a stop nor the other alarms.
+const STORED_WITHIN: Duration = Duration::from_secs(5);
 /// Kinds of the events.
 const RAISED: &str = "alarm";
 const OVER: &str = "alarm-over";
@@ -52,7 +59,11 @@ pub async fn watch(
         let is_going =
             |progress: &Arc<RunProgress>| progress.look(|view| view.driven && !view.state.is_end());
         let Some(progress) = current.filter(is_going) else {
-            watch = None;
+            if let Some(watch) = watch.take()
+                && let Some(progress) = scheduler.progress().run(watch.row.id)
+            {
+                progress.change(|view| view.alarms.clear());
+            }
             continue;
         };
         let run = progress.look(|view| view.run);
@@ -97,17 +108,30 @@ async fn look(
     store: &Store,
     now: MeshMicros,
 ) -> Result<(), StoreError> {
-    let step = progress.look(|view| {
-        let step = view.step.as_ref()?;
-        let is_running = step.now.state == StepState::Running;
-        is_running.then_some((step.now.step_id, step.now.load))
+    let step = progress.look(|view| match &view.step {
+        Some(step) if step.now.state == StepState::Running => {
+            let for_long = |since: Option<MeshMicros>, span: Duration| {
+                since.is_some_and(|at| now.since(Some(at)) >= micros(span))
+            };
+            let has_begun = for_long(step.start, SETTLED);
+            let is_fresh = step.last_rows_at.is_some() && !for_long(step.last_rows_at, FRESH);
+            match has_begun && is_fresh {
+                true => StepSeen::Known(step.now.step_id, step.now.load),
+                false => StepSeen::Unknown,
+            }
+        }
+        _ => StepSeen::None,
     });
     let daemons = match watch.alarms.need_daemons() {
         true => sampled_daemons(store, now).await?,
         false => Vec::new(),
     };
     let deaths = match watch.alarms.need_deaths() {
-        true => store.daemons_that_died(&mut watch.event).await?,
+        true => {
+            store
+                .daemons_that_died(watch.row.id, &mut watch.event)
+                .await?
+        }
         false => Vec::new(),
     };
     let deaths: Vec<Death> = deaths
@@ -129,25 +153,24 @@ async fn look(
         progress.change(|view| view.alarms = raised);
     }
     for change in changes {
-        let step = step.map(|(step, _)| step);
-        tell(watch, &change, step, progress, scheduler, store, now).await?;
+        tell(watch, &change, progress, scheduler, store, now).await;
     }
     Ok(())
 }
 
-/// Stores what has changed, tells those who watch the run, and does what the plan asks for.
+/// Does what the plan asks for, tells those who watch the run, and stores what has changed.
 async fn tell(
     watch: &Watch,
     change: &Change,
-    step: Option<StepId>,
     progress: &RunProgress,
     scheduler: &Scheduler,
     store: &Store,
     now: MeshMicros,
-) -> Result<(), StoreError> {
+) {
     let Some(alarm) = watch.alarms.get(change.alarm) else {
-        return Ok(());
+        return;
     };
+    let run = watch.row.id;
     let (kind, severity, message) = match change.is_raised {
         true => {
             let message = format!("alarm `{}`: {}", alarm.when, change.because);
@@ -159,31 +182,40 @@ async fn tell(
         }
     };
     progress.show_message(message.clone());
+    // The load is stopped before anything is stored: the database may be what is wrong.
+    if change.is_raised
+        && alarm.then == AlarmAction::Stop
+        && let Err(error) = scheduler.stop(&watch.row, &message).await
+    {
+        tracing::warn!(%run, %error, "cannot stop a run by its alarm");
+    }
     let event = NewEvent {
         at: now,
-        run: Some(watch.row.id),
-        step,
+        run: Some(run),
+        step: progress.look(|view| view.step.as_ref().map(|step| step.now.step_id)),
         agent: None,
         severity,
         kind: kind.to_owned(),
         message: message.clone(),
         detail_json: None,
     };
-    store.add_event(event).await?;
-    match alarm.then {
-        AlarmAction::Mark if change.is_raised => {
-            let mark = Annotation::Mark {
-                text: message,
-                at: None,
-            };
-            if let Err(error) = store.annotate(&watch.row.uid, mark, now).await {
-                tracing::warn!(run = %watch.row.id, %error, "cannot mark an alarm");
-            }
-        }
-        AlarmAction::Stop if change.is_raised => {
-            scheduler.stop(&watch.row, &message).await?;
-        }
-        AlarmAction::Event | AlarmAction::Mark | AlarmAction::Stop => {}
+    match timeout(STORED_WITHIN, store.add_event(event)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%run, %error, message, "cannot store an alarm"),
+        Err(_) => tracing::warn!(%run, message, "an alarm is not stored yet"),
     }
-    Ok(())
+    if change.is_raised && alarm.then == AlarmAction::Mark {
+        let mark = Annotation::Mark {
+            text: message,
+            at: None,
+        };
+        let marked = timeout(STORED_WITHIN, store.annotate(&watch.row.uid, mark, now)).await;
+        if !matches!(marked, Ok(Ok(_))) {
+            tracing::warn!(%run, ?marked, "cannot mark an alarm");
+        }
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }

@@ -7,12 +7,13 @@
 
 use crate::clock::MeshClock;
 use crate::figures;
-use crate::model::{MeshMicros, RunId, Severity};
+use crate::model::{MeshMicros, RunId, Severity, StepId};
 use crate::store::prune::{Pruned, Pruner, Resolution, Settings, StepToPrune};
 use crate::store::rows::NewEvent;
 use crate::store::{Store, StoreError};
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
@@ -179,6 +180,8 @@ struct Inner {
     turn: Mutex<()>,
     /// That the limit cannot be met was said.
     is_excess_known: AtomicBool,
+    /// Steps whose rows cannot be merged.
+    unreadable: std::sync::Mutex<HashSet<StepId>>,
 }
 
 impl Retainer {
@@ -188,6 +191,7 @@ impl Retainer {
             retention,
             turn: Mutex::new(()),
             is_excess_known: AtomicBool::new(false),
+            unreadable: std::sync::Mutex::default(),
         }))
     }
 
@@ -221,7 +225,7 @@ impl Retainer {
         for (to, before) in self.0.retention.due(now) {
             for found in self.steps(before, to, &self.0.retention.keep_tags).await? {
                 let _turn = self.0.turn.lock().await;
-                pruner.prune_step(found.step, found.to).await?;
+                self.prune(&mut pruner, found).await?;
             }
             self.thin(&mut pruner, before, to).await?;
         }
@@ -264,12 +268,12 @@ impl Retainer {
         }
         let mut pruner = store.pruner().await?;
         for found in steps {
-            pruner.prune_step(found.step, found.to).await?;
+            self.prune(&mut pruner, found).await?;
             tell(store, pruner.pruned(), told).await?;
         }
         // From the beginning: what was kept for its tag then may have lost it.
         if let Some(oldest) = store.oldest_sample().await? {
-            let untouched = store.untouched_spans(&tags).await?;
+            let untouched = store.untouched_spans(before, &tags).await?;
             let until = samples_until(before, &untouched);
             let mut from = MeshMicros(whole_minute(oldest.0));
             while from < until {
@@ -280,10 +284,32 @@ impl Retainer {
                 tell(store, pruner.pruned(), told).await?;
                 from = end;
             }
-            store.set_samples_pruned_until(request.to, until).await?;
+            // What the request left out is not kept for good.
+            if request.keep_tags.is_empty() {
+                store.set_samples_pruned_until(request.to, until).await?;
+            }
         }
         pruner.give_back().await?;
         tell(store, pruner.pruned(), told).await
+    }
+
+    /// Says whether the step was pruned. One with a histogram that cannot be read stays as it is, and does not hold up the
+    /// others.
+    async fn prune(&self, pruner: &mut Pruner, found: StepToPrune) -> Result<bool, StoreError> {
+        match pruner.prune_step(found.step, found.to).await {
+            Err(error @ StoreError::Histogram { .. }) => {
+                let error = crate::error_chain(&error);
+                tracing::warn!(step = %found.step, %error, "the rows of a step cannot be merged");
+                self.unreadable().insert(found.step);
+                Ok(false)
+            }
+            pruned => pruned,
+        }
+    }
+
+    fn unreadable(&self) -> std::sync::MutexGuard<'_, HashSet<StepId>> {
+        let unreadable = self.0.unreadable.lock();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn steps(
@@ -292,7 +318,10 @@ impl Retainer {
         to: Resolution,
         tags: &[(String, String)],
     ) -> Result<Vec<StepToPrune>, StoreError> {
-        self.0.store.steps_to_prune(before, to, tags).await
+        let mut steps = self.0.store.steps_to_prune(before, to, tags).await?;
+        let unreadable = self.unreadable();
+        steps.retain(|found| !unreadable.contains(&found.step));
+        Ok(steps)
     }
 
     /// Thins the samples before an instant that are not thinned yet.
@@ -314,7 +343,8 @@ impl Retainer {
         to: Resolution,
     ) -> Result<bool, StoreError> {
         let store = &self.0.store;
-        let untouched = store.untouched_spans(&self.0.retention.keep_tags).await?;
+        let tags = &self.0.retention.keep_tags;
+        let untouched = store.untouched_spans(before, tags).await?;
         let until = samples_until(before, &untouched);
         let from = match store.samples_pruned_until(to).await? {
             Some(from) => from,
@@ -345,7 +375,10 @@ impl Retainer {
             loop {
                 let used = store.size().await?.used_bytes();
                 if used <= limit {
-                    self.0.is_excess_known.store(false, Ordering::Relaxed);
+                    // A size that swings around the limit is said once.
+                    if used < limit / 100 * 95 {
+                        self.0.is_excess_known.store(false, Ordering::Relaxed);
+                    }
                     return Ok(());
                 }
                 let steps = self.steps(before, to, &self.0.retention.keep_tags).await?;
@@ -359,7 +392,7 @@ impl Retainer {
                 let mut is_pruned = false;
                 for found in steps.iter().take_while(|found| found.run == run) {
                     let _turn = self.0.turn.lock().await;
-                    is_pruned |= pruner.prune_step(found.step, found.to).await?;
+                    is_pruned |= self.prune(pruner, *found).await?;
                 }
                 if !is_pruned {
                     // Late data have just come; the next look finds what they left.
@@ -423,7 +456,7 @@ async fn tell(
     Ok(())
 }
 
-/// Up to where samples may be thinned: not into the time of a run that has not ended.
+/// Up to where samples may be thinned: not into the time of a run that goes on or ended later.
 fn samples_until(before: MeshMicros, untouched: &[(i64, i64)]) -> MeshMicros {
     let going_on = untouched.iter().filter(|(_, until)| *until == i64::MAX);
     let first = going_on.map(|(from, _)| *from).min().unwrap_or(i64::MAX);

@@ -104,6 +104,7 @@ fn blocks() -> Vec<(String, String)> {
     vec![
         (String::from("top"), table_of::<keys::TopKeys>()),
         (String::from("targets"), table_of::<keys::TargetKeys>()),
+        (String::from("alarms"), table_of::<keys::AlarmKeys>()),
         (String::from("clients"), table_of::<keys::ClientsKeys>()),
         (
             String::from("phase"),

@@ -5,7 +5,7 @@ use crate::model::{MeshMicros, StepId};
 use crate::plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
 use crate::results::real;
 use crate::snapshot::{AlarmNow, DaemonNow, LoadNow};
-use benchmesh_analysis::growth::growths;
+use benchmesh_analysis::growth::{Verdict, growths};
 use benchmesh_analysis::slope::Point;
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, UNKNOWN, Unit};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,11 +24,39 @@ const HOUR_US: f64 = 3.6e9;
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub at: MeshMicros,
-    /// The step whose load runs.
-    pub step: Option<(StepId, LoadNow)>,
+    pub step: StepSeen,
     pub daemons: &'a [DaemonNow],
     /// Daemons that ended or were started again since the last look.
     pub deaths: &'a [Death],
+}
+
+/// The running step.
+#[derive(Clone, Copy, Debug)]
+pub enum StepSeen {
+    /// No load runs.
+    None,
+    /// Its load has just begun, or no figures of it come: its agents are away, or it is ending.
+    Unknown,
+    Known(StepId, LoadNow),
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Debug)]
+enum Holds {
+    /// With the figure that shows it.
+    Yes(String),
+    No,
+    /// No figure is known: the alarm stays as it is.
+    Unknown,
+}
+
+impl Holds {
+    fn of(holds: bool, words: impl FnOnce() -> String) -> Self {
+        match holds {
+            true => Self::Yes(words()),
+            false => Self::No,
+        }
+    }
 }
 
 /// A daemon that ended or was started again.
@@ -54,7 +82,8 @@ pub struct Change {
 pub struct Alarms {
     alarms: Vec<Alarm>,
     states: BTreeMap<(usize, String), State>,
-    trends: HashMap<(usize, String), Trend>,
+    /// By alarm and daemon: a process that was started again has another id.
+    trends: HashMap<(usize, i64), Trend>,
     progress: Option<(StepId, u64, MeshMicros)>,
 }
 
@@ -140,12 +169,12 @@ impl Alarms {
         for (index, alarm) in self.alarms.iter().enumerate() {
             let (holding, lasting) = match &alarm.condition {
                 Condition::NoProgress { lasting } => {
-                    let words = format!("no operation ended for {}", figures::span(silent));
-                    let holds = silent >= *lasting;
-                    (
-                        vec![(String::new(), holds.then_some(words))],
-                        Duration::ZERO,
-                    )
+                    let words = || format!("no operation ended for {}", figures::span(silent));
+                    let holds = match seen.step {
+                        StepSeen::Unknown => Holds::Unknown,
+                        _ => Holds::of(silent >= *lasting, words),
+                    };
+                    (vec![(String::new(), holds)], Duration::ZERO)
                 }
                 Condition::Beyond {
                     figure,
@@ -163,49 +192,36 @@ impl Alarms {
                         let Some(value) = value_of(*figure, now) else {
                             continue;
                         };
-                        let trend = self.trends.entry((index, subject.clone())).or_default();
+                        let trend = self.trends.entry((index, now.daemon_id)).or_default();
                         trend.add(seen.at, value, *figure);
                         let grows = trend.grows.as_ref();
-                        let holds = grows.filter(|(share, _)| share > share_per_hour);
-                        holding.push((subject, holds.map(|(_, words)| words.clone())));
+                        let grows = grows.filter(|(share, _)| share > share_per_hour);
+                        let holds = grows.map_or(Holds::No, |(_, words)| Holds::Yes(words.clone()));
+                        holding.push((subject, holds));
                     }
                     (holding, Duration::ZERO)
                 }
-                Condition::Dies { daemon } => {
-                    for death in seen.deaths {
-                        if daemon == &death.name || daemon == &death.instance {
-                            changes.push(Change {
-                                alarm: index,
-                                is_raised: true,
-                                because: death.message.clone(),
-                            });
-                        }
-                    }
-                    continue;
-                }
+                Condition::Dies { daemon } => (died(daemon, seen.deaths), Duration::ZERO),
             };
             // A daemon that is no longer sampled holds nothing.
-            let gone: Vec<String> = self
-                .states
-                .keys()
-                .filter(|(of, subject)| {
-                    *of == index && !holding.iter().any(|(seen, _)| seen == subject)
-                })
-                .map(|(_, subject)| subject.clone())
+            let is_gone = |subject: &String| !holding.iter().any(|(seen, _)| seen == subject);
+            let of_alarm = self.states.keys().filter(|(of, _)| *of == index);
+            let gone: Vec<_> = of_alarm
+                .map(|(_, subject)| subject)
+                .filter(|subject| is_gone(subject))
+                .map(|subject| (subject.clone(), Holds::No))
                 .collect();
-            let gone = gone.into_iter().map(|subject| (subject, None));
-            for (subject, because) in holding.into_iter().chain(gone) {
+            let over_after = match alarm.condition {
+                Condition::Dies { .. } => RAISED_AGAIN_AFTER,
+                _ => OVER_AFTER,
+            };
+            for (subject, holds) in holding.into_iter().chain(gone) {
                 let state = self.states.entry((index, subject)).or_default();
-                let holds = because.is_some();
-                if let Some(because) = because {
-                    state.because = because;
-                }
-                if let Some(is_raised) = state.next(seen.at, holds, lasting) {
-                    let because = state.because.clone();
+                if let Some(is_raised) = state.next(seen.at, holds, lasting, over_after) {
                     changes.push(Change {
                         alarm: index,
                         is_raised,
-                        because,
+                        because: state.because.clone(),
                     });
                 }
             }
@@ -215,7 +231,7 @@ impl Alarms {
 
     /// How long no operation of the running step has ended.
     fn silence(&mut self, seen: Seen<'_>) -> Duration {
-        let Some((step, load)) = seen.step else {
+        let StepSeen::Known(step, load) = seen.step else {
             self.progress = None;
             return Duration::ZERO;
         };
@@ -231,25 +247,42 @@ impl Alarms {
 
 impl State {
     /// Whether the alarm is raised or over by this look; `None`: it stays as it is.
-    fn next(&mut self, at: MeshMicros, holds: bool, lasting: Duration) -> Option<bool> {
-        if holds {
-            self.fails_since = None;
-            let since = *self.holds_since.get_or_insert(at);
-            let rests = |raised| between(raised, at) < RAISED_AGAIN_AFTER;
-            if self.is_raised || between(since, at) < lasting || self.raised.is_some_and(rests) {
-                return None;
+    fn next(
+        &mut self,
+        at: MeshMicros,
+        holds: Holds,
+        lasting: Duration,
+        over_after: Duration,
+    ) -> Option<bool> {
+        match holds {
+            Holds::Unknown => {
+                self.holds_since = None;
+                self.fails_since = None;
+                None
             }
-            self.is_raised = true;
-            self.raised = Some(at);
-            return Some(true);
+            Holds::Yes(because) => {
+                self.because = because;
+                self.fails_since = None;
+                let since = *self.holds_since.get_or_insert(at);
+                let rests = |raised| between(raised, at) < RAISED_AGAIN_AFTER;
+                if self.is_raised || between(since, at) < lasting || self.raised.is_some_and(rests)
+                {
+                    return None;
+                }
+                self.is_raised = true;
+                self.raised = Some(at);
+                Some(true)
+            }
+            Holds::No => {
+                self.holds_since = None;
+                let since = *self.fails_since.get_or_insert(at);
+                if !self.is_raised || between(since, at) < over_after {
+                    return None;
+                }
+                self.is_raised = false;
+                Some(false)
+            }
         }
-        self.holds_since = None;
-        let since = *self.fails_since.get_or_insert(at);
-        if !self.is_raised || between(since, at) < OVER_AFTER {
-            return None;
-        }
-        self.is_raised = false;
-        Some(false)
     }
 }
 
@@ -279,7 +312,8 @@ impl Trend {
             stratum: 0,
         });
         let growth = growths(&[(points.collect(), 0.0)]).pop()??;
-        if growth.first <= 0.0 {
+        // A jump or what fills up and stays is no growth per hour.
+        if growth.verdict != Verdict::Leaks || growth.first <= 0.0 {
             return None;
         }
         let words = format!(
@@ -297,33 +331,47 @@ fn between(from: MeshMicros, until: MeshMicros) -> Duration {
     Duration::from_micros(u64::try_from(until.since(Some(from))).unwrap_or(0))
 }
 
-/// For each subject the words of the figure that is beyond its limit; `None`: it is not.
-fn beyond(
-    watched: &Watched,
-    side: Side,
-    limit: f64,
-    seen: Seen<'_>,
-) -> Vec<(String, Option<String>)> {
+/// For each subject whether its figure is beyond the limit.
+fn beyond(watched: &Watched, side: Side, limit: f64, seen: Seen<'_>) -> Vec<(String, Holds)> {
     let is_beyond = |value: f64| match side {
         Side::Above => value > limit,
         Side::Below => value < limit,
     };
     match watched {
         Watched::Step(figure) => {
-            let value = seen.step.and_then(|(_, load)| value_of_step(*figure, load));
-            let value = value.filter(|value| is_beyond(*value));
-            let words = value.map(|value| words_of_step(*figure, value));
-            vec![(String::new(), words)]
+            let holds = match seen.step {
+                StepSeen::None => Holds::No,
+                StepSeen::Unknown => Holds::Unknown,
+                // Without an operation there is no latency.
+                StepSeen::Known(_, load) => value_of_step(*figure, load)
+                    .map_or(Holds::Unknown, |value| {
+                        Holds::of(is_beyond(value), || words_of_step(*figure, value))
+                    }),
+            };
+            vec![(String::new(), holds)]
         }
         Watched::Daemon { figure, daemon } => daemons_called(daemon, seen.daemons)
             .map(|(subject, now)| {
-                let value = value_of(*figure, now).filter(|value| is_beyond(*value));
-                let words = value
-                    .map(|value| format!("{figure} of {subject} is {}", words_of(*figure, value)));
-                (subject, words)
+                let holds = value_of(*figure, now).map_or(Holds::Unknown, |value| {
+                    let words = || format!("{figure} of {subject} is {}", words_of(*figure, value));
+                    Holds::of(is_beyond(value), words)
+                });
+                (subject, holds)
             })
             .collect(),
     }
+}
+
+/// The daemons of this name or instance that died.
+fn died(called: &str, deaths: &[Death]) -> Vec<(String, Holds)> {
+    let is_meant = |death: &&Death| death.name == called || death.instance == called;
+    let meant = deaths.iter().filter(is_meant);
+    meant
+        .map(|death| {
+            let subject = format!("{} {}", death.name, death.instance);
+            (subject, Holds::Yes(death.message.clone()))
+        })
+        .collect()
 }
 
 /// The daemons of this name or instance, each as messages name it.

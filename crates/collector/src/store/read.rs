@@ -42,27 +42,31 @@ impl Store {
             .map_err(StoreError::sql("look for the newest event"))
     }
 
-    /// Daemons that ended or were started again after the event `last`, which becomes the newest: name, instance, message.
+    /// Daemons on hosts of a run that ended or were started again since it began and after the event `last`, which
+    /// becomes the newest: name, instance, message.
     pub async fn daemons_that_died(
         &self,
+        run: RunId,
         last: &mut i64,
     ) -> Result<Vec<(String, String, String)>, StoreError> {
-        let rows: Vec<(i64, String, String, String)> = sqlx::query_as(
-            "SELECT id, coalesce(json_extract(detail, '$.name'), ''),
-                    coalesce(json_extract(detail, '$.instance'), ''), message
-             FROM events WHERE id > ? AND kind IN ('daemon-ended', 'daemon-restarted') ORDER BY id",
+        let newest = self.newest_event().await?;
+        let died = sqlx::query_as(
+            "SELECT coalesce(json_extract(e.detail, '$.name'), ''),
+                    coalesce(json_extract(e.detail, '$.instance'), ''), e.message
+             FROM events AS e JOIN runs AS r ON r.id = ?1
+             WHERE e.id > ?2 AND e.id <= ?3 AND e.kind IN ('daemon-ended', 'daemon-restarted')
+               AND e.at_us >= r.started_us
+               AND EXISTS (SELECT 1 FROM run_agents AS a WHERE a.run_id = r.id AND a.agent_id = e.agent_id)
+             ORDER BY e.id",
         )
+        .bind(run.0)
         .bind(*last)
+        .bind(newest)
         .fetch_all(self.reader())
         .await
         .map_err(StoreError::sql("look for daemons that died"))?;
-        if let Some((id, ..)) = rows.last() {
-            *last = *id;
-        }
-        let died = rows.into_iter();
-        Ok(died
-            .map(|(_, name, instance, message)| (name, instance, message))
-            .collect())
+        *last = newest;
+        Ok(died)
     }
 
     pub async fn run(&self, run: RunId) -> Result<RunRow, StoreError> {

@@ -16,16 +16,16 @@ fn alarms(conditions: &[&str]) -> Alarms {
     Alarms::new(plan.alarms)
 }
 
-fn load(ops: u64, p99_ms: f64) -> Option<(StepId, LoadNow)> {
+fn load(ops: u64, p99_ms: f64) -> StepSeen {
     let load = LoadNow {
         ops,
         p99_ms: Some(p99_ms),
         ..LoadNow::default()
     };
-    Some((STEP, load))
+    StepSeen::Known(STEP, load)
 }
 
-fn seen(second: i64, step: Option<(StepId, LoadNow)>, daemons: &[DaemonNow]) -> Seen<'_> {
+fn seen(second: i64, step: StepSeen, daemons: &[DaemonNow]) -> Seen<'_> {
     Seen {
         at: MeshMicros(second * 1_000_000),
         step,
@@ -55,7 +55,7 @@ fn osd(instance: &str, rss_bytes: i64) -> DaemonNow {
 }
 
 /// What changes for the one alarm: raised, or over.
-fn change(alarms: &mut Alarms, second: i64, step: Option<(StepId, LoadNow)>) -> Option<bool> {
+fn change(alarms: &mut Alarms, second: i64, step: StepSeen) -> Option<bool> {
     let changes = alarms.observe(seen(second, step, &[]));
     assert!(changes.len() <= 1, "{changes:?}");
     changes.first().map(|change| change.is_raised)
@@ -97,16 +97,20 @@ fn a_limit_is_raised_after_its_time_and_over_when_it_no_longer_holds() {
     assert_eq!(change(&mut alarms, 70, load(1, 900.0)), Some(true));
     // The step ends.
     for second in 71..76 {
-        assert_eq!(change(&mut alarms, second, None), None, "{second}");
+        assert_eq!(
+            change(&mut alarms, second, StepSeen::None),
+            None,
+            "{second}"
+        );
     }
-    assert_eq!(change(&mut alarms, 76, None), Some(false));
+    assert_eq!(change(&mut alarms, 76, StepSeen::None), Some(false));
 }
 
 #[test]
 fn no_progress_counts_from_the_last_operation_of_the_step() {
     let mut alarms = alarms(&["no progress for 5s"]);
-    assert_eq!(change(&mut alarms, 0, None), None);
-    assert_eq!(change(&mut alarms, 90, None), None);
+    assert_eq!(change(&mut alarms, 0, StepSeen::None), None);
+    assert_eq!(change(&mut alarms, 90, StepSeen::None), None);
     for (second, ops) in [(91, 0), (95, 0), (95, 3), (99, 3)] {
         assert_eq!(
             change(&mut alarms, second, load(ops, 1.0)),
@@ -123,16 +127,16 @@ fn no_progress_counts_from_the_last_operation_of_the_step() {
 fn each_daemon_has_a_state_of_its_own() {
     let mut alarms = alarms(&["rss of ceph-osd > 1m for 1s", "cpu of osd.2 > 10%"]);
     let daemons = [osd("osd.1", 5 << 20), osd("osd.2", 1)];
-    let first = alarms.observe(seen(0, None, &daemons));
+    let first = alarms.observe(seen(0, StepSeen::None, &daemons));
     let said: Vec<&str> = first.iter().map(|change| &*change.because).collect();
     assert_eq!(said, ["cpu of ceph-osd osd.2 on node1 is 20 %"]);
-    let second = alarms.observe(seen(1, None, &daemons));
+    let second = alarms.observe(seen(1, StepSeen::None, &daemons));
     let said: Vec<&str> = second.iter().map(|change| &*change.because).collect();
     assert_eq!(said, ["rss of ceph-osd osd.1 on node1 is 5.00 MiB"]);
     // Daemons that are no longer sampled.
-    assert_eq!(alarms.observe(seen(2, None, &[])).len(), 0);
+    assert_eq!(alarms.observe(seen(2, StepSeen::None, &[])).len(), 0);
     assert_eq!(alarms.raised().count(), 2);
-    let over = alarms.observe(seen(7, None, &[]));
+    let over = alarms.observe(seen(7, StepSeen::None, &[]));
     assert_eq!(over.len(), 2);
     assert!(over.iter().all(|change| !change.is_raised));
 }
@@ -146,7 +150,9 @@ fn a_leak_is_raised_and_a_steady_daemon_is_not() {
             let noise = (second * 7919) % 400_000 - 200_000;
             let grown = 100_000_000 * percent_per_hour / 100 * second / 3600;
             let daemons = [osd("osd.1", 100_000_000 + grown + noise)];
-            !alarms.observe(seen(*second, None, &daemons)).is_empty()
+            !alarms
+                .observe(seen(*second, StepSeen::None, &daemons))
+                .is_empty()
         })
     };
     let after = raised_after(20).expect("a leak of 20 % per hour");
@@ -156,20 +162,60 @@ fn a_leak_is_raised_and_a_steady_daemon_is_not() {
 }
 
 #[test]
-fn a_death_is_an_event_each_time() {
+fn without_figures_an_alarm_stays_as_it_is() {
+    let mut alarms = alarms(&["p99 > 500ms for 2s", "no progress for 5s"]);
+    let raised = |alarms: &mut Alarms, second, step| {
+        let changes = alarms.observe(seen(second, step, &[]));
+        changes
+            .iter()
+            .map(|one| (one.alarm, one.is_raised))
+            .collect::<Vec<_>>()
+    };
+    for second in 0..2 {
+        assert_eq!(raised(&mut alarms, second, load(1, 900.0)), []);
+    }
+    assert_eq!(raised(&mut alarms, 2, load(2, 900.0)), [(0, true)]);
+    // Its agents are away: neither is it over, nor does nothing go on.
+    for second in 3..60 {
+        assert_eq!(raised(&mut alarms, second, StepSeen::Unknown), []);
+    }
+    // In a stall no operation ends, so that there is no latency.
+    let stalled = StepSeen::Known(STEP, LoadNow::default());
+    for second in 60..65 {
+        assert_eq!(raised(&mut alarms, second, stalled), [], "{second}");
+    }
+    assert_eq!(raised(&mut alarms, 65, stalled), [(1, true)]);
+}
+
+#[test]
+fn a_daemon_that_dies_again_and_again_is_one_alarm_a_minute() {
     let mut alarms = alarms(&["ceph-osd dies", "glusterfsd dies"]);
     let deaths = [Death {
         name: String::from("ceph-osd"),
         instance: String::from("osd.3"),
         message: String::from("ceph-osd osd.3 (pid 9) has ended"),
     }];
-    for second in 0..2 {
+    let mut look = |second: i64, deaths: &[Death]| {
         let changes = alarms.observe(Seen {
-            deaths: &deaths,
-            ..seen(second, None, &[])
+            deaths,
+            ..seen(second, StepSeen::None, &[])
         });
-        assert_eq!(changes.len(), 1);
-        assert_eq!(changes[0].alarm, 0);
-        assert_eq!(changes[0].because, deaths[0].message);
+        assert!(changes.iter().all(|change| change.alarm == 0));
+        assert!(
+            changes
+                .iter()
+                .all(|change| change.because == "ceph-osd osd.3 (pid 9) has ended")
+        );
+        changes
+            .iter()
+            .map(|change| change.is_raised)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(look(0, &deaths), [true]);
+    assert_eq!(look(1, &deaths), Vec::<bool>::new());
+    for second in 2..62 {
+        assert_eq!(look(second, &[]), Vec::<bool>::new(), "{second}");
     }
+    assert_eq!(look(62, &[]), [false]);
+    assert_eq!(look(63, &deaths), [true]);
 }

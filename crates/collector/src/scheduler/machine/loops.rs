@@ -80,6 +80,9 @@ impl Run {
             Err(reason) => return self.abort(reason),
         };
         self.earlier = self.ended_steps();
+        // What made an agent late may be over; a soak of days would only lose clients.
+        self.barred.clear();
+        self.unconfirmed.clear();
         self.loop_number += 1;
         self.facts.clear();
         self.go_back_to(0);

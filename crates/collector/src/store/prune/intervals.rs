@@ -236,12 +236,17 @@ fn of_step(
                     .map_err(StoreError::histogram("merge old rows"))?,
                 None => Histogram::new(),
             };
-            let count = i64::try_from(service.count()).unwrap_or(i64::MAX);
+            // An imported row has a mean and no histogram.
+            let mean_of = match (service.is_empty(), mean_ns) {
+                (true, Some(_)) => head.ops,
+                _ => i64::try_from(service.count()).unwrap_or(i64::MAX),
+            };
             Ok(StepRow {
                 head,
                 group,
                 tasks,
-                sum_ns: mean_ns.unwrap_or(0.0) * real(count),
+                sum_ns: mean_ns.unwrap_or(0.0) * real(mean_of),
+                mean_of,
                 max_ns,
                 service,
                 response,

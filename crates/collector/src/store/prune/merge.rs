@@ -94,6 +94,8 @@ pub(super) struct StepRow {
     pub group: String,
     pub tasks: i64,
     pub sum_ns: f64,
+    /// The operations that the mean is of.
+    pub mean_of: i64,
     pub max_ns: Option<i64>,
     pub service: Histogram,
     /// The percentiles of a merged row are of the tasks' own intervals.
@@ -126,6 +128,7 @@ impl Interval for StepRow {
     fn add(&mut self, later: &Self) {
         self.tasks = self.tasks.max(later.tasks);
         self.sum_ns += later.sum_ns;
+        self.mean_of += later.mean_of;
         self.max_ns = self.max_ns.max(later.max_ns);
         self.service.add(&later.service);
         self.response = match (self.response, later.response) {

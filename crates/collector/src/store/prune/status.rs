@@ -85,20 +85,23 @@ impl Store {
         Ok(ended.map(MeshMicros))
     }
 
-    /// When runs were under way whose samples stay as they are: those that go on, and those with one of the tags.
+    /// When runs were under way whose samples stay as they are: those that go on or ended after an instant, without an
+    /// end, and those with one of the tags.
     pub async fn untouched_spans(
         &self,
+        before: MeshMicros,
         tags: &[(String, String)],
     ) -> Result<Vec<(i64, i64)>, StoreError> {
         sqlx::query_as(
             "SELECT coalesce(r.started_us, r.created_us) - 120000000,
-                    coalesce(r.ended_us + 120000000, 9223372036854775807)
+                    CASE WHEN r.ended_us <= ?1 THEN r.ended_us + 120000000 ELSE 9223372036854775807 END
              FROM runs AS r
              WHERE r.imported_from IS NULL AND r.state <> 'queued'
-               AND (r.state = 'running'
+               AND (r.ended_us IS NULL OR r.ended_us > ?1
                     OR EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
-                               AND t.key || '=' || t.value IN (SELECT value FROM json_each(?))))",
+                               AND t.key || '=' || t.value IN (SELECT value FROM json_each(?2))))",
         )
+        .bind(before.0)
         .bind(json(tags))
         .fetch_all(self.reader())
         .await

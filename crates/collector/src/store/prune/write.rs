@@ -99,8 +99,7 @@ impl From<Merged<StepRow>> for MergedSteps {
         };
         Self {
             of: merged.of,
-            mean_ns: service
-                .map(|service| row.sum_ns / crate::results::real(count(service.count()))),
+            mean_ns: (row.mean_of > 0).then(|| row.sum_ns / crate::results::real(row.mean_of)),
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
             max_ns: row.max_ns,
