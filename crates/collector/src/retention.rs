@@ -71,7 +71,13 @@ pub struct Retention {
     pub max_size: MaxSize,
     /// Runs with one of these tags keep all.
     pub keep_tags: Vec<(String, String)>,
+    /// Steps that would have fewer rows than this are merged only when the database is too large, or on request: they hold
+    /// little, and verdicts are made of their seconds.
+    pub min_rows: i64,
 }
+
+/// A step of 10 minutes in rows of 10 s.
+pub const MIN_ROWS: i64 = 60;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -82,6 +88,7 @@ impl Default for Retention {
             keep_10s: KeepFor::Span(30 * DAY),
             max_size: MaxSize::Bytes(20_000_000_000),
             keep_tags: Vec::new(),
+            min_rows: MIN_ROWS,
         }
     }
 }
@@ -222,8 +229,12 @@ impl Retainer {
     /// Merges what has grown old, and what is too much.
     pub async fn pass(&self, now: MeshMicros) -> Result<Pruned, StoreError> {
         let mut pruner = self.0.store.pruner().await?;
+        let tags = &self.0.retention.keep_tags;
         for (to, before) in self.0.retention.due(now) {
-            for found in self.steps(before, to, &self.0.retention.keep_tags).await? {
+            for found in self
+                .steps(before, to, tags, self.0.retention.min_rows)
+                .await?
+            {
                 let _turn = self.0.turn.lock().await;
                 self.prune(&mut pruner, found).await?;
             }
@@ -256,7 +267,7 @@ impl Retainer {
         let mut tags = self.0.retention.keep_tags.clone();
         tags.extend(request.keep_tags.iter().cloned());
         let _turn = self.0.turn.lock().await;
-        let steps = self.steps(before, request.to, &tags).await?;
+        let steps = self.steps(before, request.to, &tags, 0).await?;
         let mut runs: Vec<RunId> = steps.iter().map(|found| found.run).collect();
         runs.dedup();
         told.send_modify(|progress| {
@@ -317,8 +328,10 @@ impl Retainer {
         before: MeshMicros,
         to: Resolution,
         tags: &[(String, String)],
+        min_rows: i64,
     ) -> Result<Vec<StepToPrune>, StoreError> {
-        let mut steps = self.0.store.steps_to_prune(before, to, tags).await?;
+        let found = self.0.store.steps_to_prune(before, to, tags, min_rows);
+        let mut steps = found.await?;
         let unreadable = self.unreadable();
         steps.retain(|found| !unreadable.contains(&found.step));
         Ok(steps)
@@ -381,7 +394,8 @@ impl Retainer {
                     }
                     return Ok(());
                 }
-                let steps = self.steps(before, to, &self.0.retention.keep_tags).await?;
+                let tags = &self.0.retention.keep_tags;
+                let steps = self.steps(before, to, tags, 0).await?;
                 let Some(run) = steps.first().map(|found| found.run) else {
                     if self.thin_span(pruner, before, to).await? {
                         continue;

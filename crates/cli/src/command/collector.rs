@@ -52,6 +52,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 keep_10s: arguments.retention.keep_10s,
                 max_size: arguments.retention.max_size,
                 keep_tags: arguments.retention.keep_tags,
+                ..Retention::default()
             },
             clock_ppm: arguments.clock_ppm,
             newcomer_timeout: arguments.newcomer_timeout,

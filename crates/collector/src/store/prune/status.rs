@@ -109,12 +109,14 @@ impl Store {
     }
 
     /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those of
-    /// the oldest run first. One that was begun with a coarser resolution goes on with that.
+    /// the oldest run first. One that was begun with a coarser resolution goes on with that. Steps of less than `min_rows`
+    /// rows of that resolution are left out.
     pub async fn steps_to_prune(
         &self,
         before: MeshMicros,
         to: Resolution,
         but: &[(String, String)],
+        min_rows: i64,
     ) -> Result<Vec<StepToPrune>, StoreError> {
         let finer: Vec<i64> = std::iter::once(1)
             .chain(
@@ -132,11 +134,13 @@ impl Store {
                AND r.state IN ('done', 'failed', 'stopped') AND max(r.ended_us, r.created_us) < ?2
                AND NOT EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
                                AND t.key || '=' || t.value IN (SELECT value FROM json_each(?3)))
+               AND (s.merging = 1 OR coalesce(s.ended_us - s.start_us, 0) >= ?4)
              ORDER BY max(r.ended_us, r.created_us), r.id, s.id",
         )
         .bind(serde_json::Value::from(finer).to_string())
         .bind(before.0)
         .bind(json(but))
+        .bind(min_rows.saturating_mul(to.seconds()).saturating_mul(1_000_000))
         .fetch_all(self.reader())
         .await
         .map_err(StoreError::sql("look for old steps"))?;

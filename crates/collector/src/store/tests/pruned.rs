@@ -48,6 +48,7 @@ fn keeping(seconds: Duration, tens: Duration) -> Retention {
         keep_10s: KeepFor::Span(tens),
         max_size: MaxSize::Unlimited,
         keep_tags: Vec::new(),
+        min_rows: 0,
     }
 }
 
