@@ -106,7 +106,12 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
         .filter(|key| several(key))
         .map(str::to_owned)
         .collect();
-    let all: Vec<String> = [what.clone(), where_to.clone(), matrix.to_vec()].concat();
+    // Loops are averaged like repeats unless the reader names them.
+    let is_named = |key: &String| axes.rows.contains(key) || axes.columns.contains(key);
+    let loops: Vec<String> = std::iter::once(String::from("loop"))
+        .filter(|key| is_named(key) && several(key))
+        .collect();
+    let all: Vec<String> = [what.clone(), where_to.clone(), matrix.to_vec(), loops].concat();
     let wanted = |keys: &[String]| -> Vec<String> {
         keys.iter()
             .filter(|key| all.contains(*key))

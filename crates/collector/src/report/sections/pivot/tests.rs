@@ -16,6 +16,7 @@ fn measured(ordinal: i64, mode: &str, params: &[(&str, &str)], mib_per_s: f64) -
             "clients" => one.clients = value.parse().unwrap(),
             "target" => one.target = (*value).to_owned(),
             "repeat" => one.repeat = value.parse().unwrap(),
+            "loop" => one.loop_number = value.parse().unwrap(),
             "workload" => one.workload = (*value).to_owned(),
             key => drop(one.params.insert(key.to_owned(), (*value).into())),
         }
@@ -70,6 +71,22 @@ fn axes(rows: &[&str], columns: &[&str]) -> Axes {
         rows: names(rows),
         columns: names(columns),
     }
+}
+
+#[test]
+fn loops_are_averaged_unless_they_are_named() {
+    let steps = || {
+        vec![
+            measured(1, "write", &[("loop", "1")], 10.0),
+            measured(2, "write", &[("loop", "2")], 30.0),
+        ]
+    };
+    let rows = |axes: &Axes| -> Vec<usize> {
+        let tables = shaped(steps(), axes);
+        tables.iter().map(|table| table.rows.len()).collect()
+    };
+    assert_eq!(rows(&Axes::default()), [1]);
+    assert_eq!(rows(&axes(&["loop"], &[])), [2]);
 }
 
 /// iozone's matrix: two sizes, three record sizes, two modes, as the scheduler orders them.
