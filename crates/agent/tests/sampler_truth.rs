@@ -157,8 +157,8 @@ fn sampled_from_now_on(watched: &Watched, child: &Child) -> DaemonSample {
     watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now))
 }
 
-/// What the kernel shows of a process that sleeps again is what is sampled: user and system apart, each within two
-/// ticks.
+/// Samples are compared with the CPU time that the kernel shows of a process that sleeps again: user and system apart,
+/// each within two ticks.
 #[test]
 fn user_and_system_apart() {
     measured(|| {

@@ -1,8 +1,9 @@
 //! What goes on in the mesh, computed once per second for all who look: the live page, `watch` and `/metrics`.
 //!
-//! One task computes a [`Snapshot`] while somebody looks and none otherwise. A snapshot is handed out in parts (topics),
-//! each with a version and its JSON text, so that a viewer is sent what has changed and nothing is written as JSON twice.
-//! A viewer that falls behind misses snapshots, never parts: it compares versions. Nothing here is a result.
+//! One task computes a [`Snapshot`] while somebody looks and none otherwise. A snapshot is handed out in parts
+//! (topics), each with a version and its JSON text, so that a viewer is sent what has changed and nothing is written as
+//! JSON twice. A viewer that falls behind misses snapshots, never parts: it compares versions. Nothing here is a
+//! result.
 
 mod compute;
 pub(crate) mod read;

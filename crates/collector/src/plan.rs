@@ -1,8 +1,8 @@
 //! The plan: what a person wrote, checked whole, and expanded into the steps that the scheduler drives.
 //!
-//! Pure functions over text and facts: it knows nothing of sessions, disks or clocks. `parse` refuses every mistake that
-//! the text alone shows, `expand` what the attached agents cannot do, `check_limits` what does not fit. A plan never
-//! widens what an agent allows; it only asks.
+//! Pure functions over text and facts: it knows nothing of sessions, disks or clocks. `parse` refuses every mistake
+//! that the text alone shows, `expand` what the attached agents cannot do, `check_limits` what does not fit. A plan
+//! never widens what an agent allows; it only asks.
 
 mod agents;
 pub(crate) mod alarms;
@@ -313,8 +313,8 @@ pub fn expand_loop(
     mistakes.into_result(Some(expansion))
 }
 
-/// Refuses an expansion that would fill a file system, by what the agents said of their free space, or that asks for more
-/// than an agent's policy allows.
+/// Refuses an expansion that would fill a file system, by what the agents said of their free space, or that asks for
+/// more than an agent's policy allows.
 pub fn check_limits(
     plan: &Plan,
     expansion: &Expansion,

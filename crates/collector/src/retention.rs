@@ -1,9 +1,9 @@
 //! What of a database is kept how long, and the task that sees to it.
 //!
-//! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s as
-//! they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
-//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back; a run that has not
-//! ended keeps its rows and the samples of its time. `store::prune` does the work.
+//! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s
+//! as they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
+//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back; a run that has
+//! not ended keeps its rows and the samples of its time. `store::prune` does the work.
 
 use crate::clock::MeshClock;
 use crate::figures;
@@ -71,8 +71,8 @@ pub struct Retention {
     pub max_size: MaxSize,
     /// Runs with one of these tags keep all.
     pub keep_tags: Vec<(String, String)>,
-    /// Steps that would have fewer rows than this are merged only when the database is too large, or on request: they hold
-    /// little, and verdicts are made of their seconds.
+    /// Steps that would have fewer rows than this are merged only when the database is too large, or on request: they
+    /// hold little, and verdicts are made of their seconds.
     pub min_rows: i64,
 }
 
@@ -304,8 +304,8 @@ impl Retainer {
         tell(store, pruner.pruned(), told).await
     }
 
-    /// Says whether the step was pruned. One with a histogram that cannot be read stays as it is, and does not hold up the
-    /// others.
+    /// Says whether the step was pruned. One with a histogram that cannot be read stays as it is, and does not hold up
+    /// the others.
     async fn prune(&self, pruner: &mut Pruner, found: StepToPrune) -> Result<bool, StoreError> {
         match pruner.prune_step(found.step, found.to).await {
             Err(error @ StoreError::Histogram { .. }) => {

@@ -227,8 +227,8 @@ impl Store {
         self.flush().await;
         loop {
             commits.mark_unchanged();
-            // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database is
-            // asked only where the feed does not know.
+            // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database
+            // is asked only where the feed does not know.
             let position = match self.shared.live.position(agent, spool_id) {
                 Some(position) => position,
                 None => self.position(agent, spool_id).await?,
@@ -354,8 +354,8 @@ impl Store {
         }
     }
 
-    /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next is
-    /// of now.
+    /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next
+    /// is of now.
     pub async fn refresh(&self) {
         self.flush().await;
         if self.shared.blocked.borrow().is_some() {

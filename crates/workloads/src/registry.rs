@@ -54,8 +54,8 @@ pub fn successor(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of a
-/// preparation that failed but the data.
+/// Lays out the data of a task and opens one OS thread per worker; blocks until all are parked. Nothing stays behind of
+/// a preparation that failed but the data.
 pub fn prepare(spec: &TaskSpec, control: &PrepareControl) -> Result<Task, TaskError> {
     control.watched(&spec.params, || prepare_here(spec, control))
 }

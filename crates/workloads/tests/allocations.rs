@@ -1,5 +1,5 @@
-//! What workers allocate while their operations run, counted by the allocator itself: nothing, but for the names that `tree`
-//! makes between two operations, each of which is small.
+//! What workers allocate while their operations run, counted by the allocator itself: nothing, but for the names that
+//! `tree` makes between two operations, each of which is small.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use benchmesh_workloads::clock::MonoNanos;

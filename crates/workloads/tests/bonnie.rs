@@ -1,8 +1,8 @@
 //! The system calls of `io`, held against those of a bonnie++ that runs here: both are traced by strace.
 //!
-//! Compared are the calls on the data file by kind and size, for 1 MiB. Tolerance: two lseek calls, for to go to the beginning
-//! takes bonnie++ more of them. Needs bonnie++ (1.92 or later) and strace; says so when it is skipped, and fails instead when
-//! BENCHMESH_REQUIRE has `bonnie++`.
+//! Compared are the calls on the data file by kind and size, for 1 MiB. Tolerance: two lseek calls, for to go to the
+//! beginning takes bonnie++ more of them. Needs bonnie++ (1.92 or later) and strace; says so when it is skipped, and
+//! fails instead when BENCHMESH_REQUIRE has `bonnie++`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

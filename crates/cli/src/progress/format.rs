@@ -77,7 +77,8 @@ pub fn detail(update: &Update) -> String {
     clean(&parts.join("; "))
 }
 
-/// `2026-11-21 09:41:32 UTC  n2: ceph-osd osd.7 (pid 812) has ended`; what is no news for its kind says how severe it is.
+/// `2026-11-21 09:41:32 UTC  n2: ceph-osd osd.7 (pid 812) has ended`; what is no news for its kind says how severe it
+/// is.
 pub fn event(event: &EventNow) -> String {
     let severity = match event.severity.as_str() {
         "info" => String::new(),

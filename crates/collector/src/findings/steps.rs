@@ -88,8 +88,8 @@ pub(super) async fn load(
     Ok(steps.collect())
 }
 
-/// `count` windows of equal length, spread over a span. In a long span each window covers only a part of its share, but at
-/// least a row of `period_us`.
+/// `count` windows of equal length, spread over a span. In a long span each window covers only a part of its share, but
+/// at least a row of `period_us`.
 pub(super) fn windows(from_us: i64, until_us: i64, count: usize, period_us: i64) -> Vec<Window> {
     let count = i64::try_from(count).unwrap_or(1).max(1);
     let step = (until_us - from_us) / count;

@@ -217,7 +217,8 @@ fn last_start(stagger: Duration, tasks: usize) -> Duration {
     stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX))
 }
 
-/// Parameters of steps: those of repeats, targets and modes are mostly equal, and a plan may have a hundred thousand steps.
+/// Parameters of steps: those of repeats, targets and modes are mostly equal, and a plan may have a hundred thousand
+/// steps.
 #[derive(Default)]
 struct SharedParams(HashSet<Arc<Map<String, Value>>>);
 

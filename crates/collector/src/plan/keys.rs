@@ -1,5 +1,5 @@
-//! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema, come
-//! from here. A workload declares its own.
+//! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema,
+//! come from here. A workload declares its own.
 
 use super::{AlarmAction, Cache, OnStall, Pairs};
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator, LocatorKey};
@@ -27,11 +27,11 @@ declare_keys! {
         "name" name: Option<String> = none("the file's name");
         /// How often the whole list of phases is run. Targets alternate within each repeat.
         "repeat" repeat: u32 = 1, min 1, max 1000;
-        /// Repeats the list of phases, with its repeats, this many times. Results stand under each loop and over all; the steps
-        /// of a loop are made when it begins.
+        /// Repeats the list of phases, with its repeats, this many times. Results stand under each loop and over all;
+        /// the steps of a loop are made when it begins.
         "loops" loops: Option<u32> = none("1"), min 1, max 100000;
-        /// Repeats them until this time is over, counted from the start of the run: no loop begins afterwards, and the one
-        /// under way ends. Instead of `loops`.
+        /// Repeats them until this time is over, counted from the start of the run: no loop begins afterwards, and the
+        /// one under way ends. Instead of `loops`.
         "loop-for" loop_for: Option<Span> = none("one loop"), min "1s", max "8760h";
         /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
         "order" order: OrderWord = "plan";
@@ -64,11 +64,11 @@ declare_keys! {
     /// In `[[alarm]]`.
     #[derive(Debug)]
     pub struct AlarmKeys {
-        /// The condition: `FIGURE > LIMIT for TIME` (or `<`; without `for` at once), `no progress for TIME`,
-        /// `FIGURE of DAEMON > LIMIT for TIME`, `FIGURE of DAEMON grows PERCENT per hour`, or `DAEMON dies`. Figures of
-        /// the running step, over its last 3 s: `p50`, `p99`, `max`, `rate` (operations per second), `throughput` (bytes
-        /// per second). Figures of a daemon: `cpu` (percent of a processor) and the gauges that are sampled of it (`rss`,
-        /// `vsz`, `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
+        /// The condition: `FIGURE > LIMIT for TIME` (or `<`; without `for` at once), `no progress for TIME`, `FIGURE of
+        /// DAEMON > LIMIT for TIME`, `FIGURE of DAEMON grows PERCENT per hour`, or `DAEMON dies`. Figures of the
+        /// running step, over its last 3 s: `p50`, `p99`, `max`, `rate` (operations per second), `throughput` (bytes
+        /// per second). Figures of a daemon: `cpu` (percent of a processor) and the gauges that are sampled of it
+        /// (`rss`, `vsz`, `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
         "when" when: String = required;
         /// What happens beside the event: `mark` marks the run's time line, `stop` stops the run.
         "then" then: AlarmAction = "event";
@@ -150,16 +150,16 @@ declare_keys! {
         /// What results call the phase. No two phases share a name.
         "name" name: Option<String> = none("the workload's name");
         /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
-        /// combination; the first key varies slowest. With groups, by their names:
-        /// `{ readers = { bs = [...] } }`. A combination that cannot be, such as a block larger than the file, is left out
-        /// with a warning as long as others remain, and so is a mode that cannot be in one of them; a phase with groups
-        /// has to name possible ones only.
+        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`. A
+        /// combination that cannot be, such as a block larger than the file, is left out with a warning as long as
+        /// others remain, and so is a mode that cannot be in one of them; a phase with groups has to name possible ones
+        /// only.
         "matrix" matrix: Matrix = none("none");
-        /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`, whose
-        /// data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of `copy`; no
-        /// other workload does it. `other-client`: each client reads what the next one wrote, which its own caches do
-        /// not have (`io`, `files` and `copy`: it sets `reorder-tasks`); two clients or more, on one file system. Needs a
-        /// target.
+        /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`,
+        /// whose data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of
+        /// `copy`; no other workload does it. `other-client`: each client reads what the next one wrote, which its own
+        /// caches do not have (`io`, `files` and `copy`: it sets `reorder-tasks`); two clients or more, on one file
+        /// system. Needs a target.
         "cache" cache: Cache = "asis";
         /// Only these targets.
         "targets" targets: Option<Names> = none("all");
@@ -187,8 +187,8 @@ declare_keys! {
         "workload" workload: Option<WorkloadName> = none("required");
         /// The steps of each cell, in this order. A group may have one mode for all steps of the phase.
         "modes" modes: Option<Names> = none("the workload's mode, if it has only one");
-        /// How many agents: the first N, by name, of those that are selected. In a group without `select`, of those that
-        /// the groups before it leave.
+        /// How many agents: the first N, by name, of those that are selected. In a group without `select`, of those
+        /// that the groups before it leave.
         "clients" clients: Option<u32> = none("all"), min 1, max 100000;
         /// Tasks on each agent.
         "tasks-per-agent" tasks_per_agent: u32 = 1, min 1, max 1024;
@@ -216,9 +216,10 @@ declare_keys! {
         "from" from: Option<LabelsOrNames> = none("the plan's clients");
         /// The agents that receive.
         "to" to: Option<LabelsOrNames> = none("the plan's clients");
-        /// Which links are measured at once, in one step. `each`: none, one ordered pair after the other. `both-ways`: a
-        /// pair in both directions, pair after pair. `many-to-one`: all that lead to one receiver, receiver after
-        /// receiver. `one-to-many`: all that leave one sender, sender after sender. `all-to-all` (or `all`): every link.
+        /// Which links are measured at once, in one step. `each`: none, one ordered pair after the other. `both-ways`:
+        /// a pair in both directions, pair after pair. `many-to-one`: all that lead to one receiver, receiver after
+        /// receiver. `one-to-many`: all that leave one sender, sender after sender. `all-to-all` (or `all`): every
+        /// link.
         "pairs" pairs: Pairs = "each";
     }
 }
@@ -274,7 +275,8 @@ declare_words! {
     }
 }
 
-/// Values whose parts have places of their own in a plan, so that they are read apart. Here they have a name and a schema.
+/// Values whose parts have places of their own in a plan, so that they are read apart. Here they have a name and a
+/// schema.
 macro_rules! nested_values {
     ($($name:ident: $words:literal, $schema:expr;)*) => {$(
         #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Whatever an agent answers, the rows that the scheduler makes of it are stored. A row that the database refuses would be
-//! made again from the same answer for ever, and no run would end.
+//! Whatever an agent answers, the rows that the scheduler makes of it are stored. A row that the database refuses would
+//! be made again from the same answer for ever, and no run would end.
 
 #![allow(clippy::unwrap_used)]
 

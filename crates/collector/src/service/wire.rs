@@ -443,7 +443,8 @@ mod tests {
 
     #[test]
     fn the_largest_batch_of_rows_fits_into_a_message() {
-        // As many rows as a batch holds before it is handed on, of as many columns as a statement has, and the longest row.
+        // As many rows as a batch holds before it is handed on, of as many columns as a statement has, and the longest
+        // row.
         let small = vec![vec![Value::Integer(i64::MIN); 500]; 64];
         let long = vec![Value::Blob(vec![0; query::MAX_ROW_BYTES])];
         let reply = query_reply(small.into_iter().chain([long]).collect());

@@ -1,6 +1,6 @@
-//! Maintenance of a database file: integrity check, copy, deletion of a run, merge of another file. No collector may have
-//! the file open for writing, except for a check and a copy. Each change is one transaction, so that a process that is
-//! killed in the middle changes nothing.
+//! Maintenance of a database file: integrity check, copy, deletion of a run, merge of another file. No collector may
+//! have the file open for writing, except for a check and a copy. Each change is one transaction, so that a process
+//! that is killed in the middle changes nothing.
 
 mod delete;
 mod merge;

@@ -1,8 +1,10 @@
-//! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at last.
+//! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at
+//! last.
 //!
-//! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide). The
-//! writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in between
-//! leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says when.
+//! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
+//! The writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in
+//! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
+//! when.
 
 mod intervals;
 mod merge;
@@ -119,8 +121,8 @@ impl Pruner {
         self.pruned
     }
 
-    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left out;
-    /// says whether it was not.
+    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left
+    /// out; says whether it was not.
     pub async fn prune_step(&mut self, step: StepId, to: Resolution) -> Result<bool, StoreError> {
         self.store.flush().await;
         let is_marked = {

@@ -145,7 +145,8 @@ impl Store {
         .map_err(StoreError::sql("list the steps of a loop"))
     }
 
-    /// Of the newest attempts in the loops before one: how many are done, and those that failed or are partial, in order.
+    /// Of the newest attempts in the loops before one: how many are done, and those that failed or are partial, in
+    /// order.
     pub async fn steps_before_loop(
         &self,
         run: RunId,
@@ -238,8 +239,8 @@ impl Store {
             .map_err(StoreError::sql("read a task"))
     }
 
-    /// The most bytes that a step of `network` ever sent to an agent from other hosts in a second; `None`: none did. Of a
-    /// step in which several sent at once it is the sum, unless they did not. What was held back tells nothing of the
+    /// The most bytes that a step of `network` ever sent to an agent from other hosts in a second; `None`: none did. Of
+    /// a step in which several sent at once it is the sum, unless they did not. What was held back tells nothing of the
     /// link: a load with a rate, groups beside it, tasks that did not end well.
     pub async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
         let most: Option<f64> = sqlx::query_scalar(

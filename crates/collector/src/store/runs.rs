@@ -18,8 +18,8 @@ impl Store {
             .await
     }
 
-    /// Writes rows in one transaction: all, or none. Answers with the ids of the steps and tasks that were made, one list
-    /// for each row that makes some.
+    /// Writes rows in one transaction: all, or none. Answers with the ids of the steps and tasks that were made, one
+    /// list for each row that makes some.
     pub async fn apply(&self, rows: Vec<Row>) -> Result<Vec<Vec<i64>>, StoreError> {
         if let Some(at) = rows.iter().filter_map(Row::latest).max() {
             self.note(at);
@@ -120,8 +120,8 @@ async fn apply(
     Ok(None)
 }
 
-/// `running` sets `started_us`, an end state `ended_us`. `partial` is never unset. While running, `reason` is replaced as
-/// given (why the run ends early).
+/// `running` sets `started_us`, an end state `ended_us`. `partial` is never unset. While running, `reason` is replaced
+/// as given (why the run ends early).
 async fn set_run_state(
     run: RunId,
     change: &RunChange,

@@ -2,7 +2,8 @@
 //! `v_daemon_usage` for each figure of daemons that is kept of a step and has a word.
 //!
 //! `PRAGMA user_version` holds a checksum of the text that a file's views were made from. Where it differs, opening the
-//! file to write makes them anew: a new view, a change of one and a new flag need no migration. All names `v_*` are ours.
+//! file to write makes them anew: a new view, a change of one and a new flag need no migration. All names `v_*` are
+//! ours.
 
 use crate::results::Flag;
 use benchmesh_model::figures::{DaemonFigures, Figures};

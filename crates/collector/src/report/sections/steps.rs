@@ -238,8 +238,8 @@ pub struct OpReport {
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Only for a run with repeats or loops, for percentiles over all their operations: the slots of the histograms of service
-    /// and response times, each with its highest value in nanoseconds and its count.
+    /// Only for a run with repeats or loops, for percentiles over all their operations: the slots of the histograms of
+    /// service and response times, each with its highest value in nanoseconds and its count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

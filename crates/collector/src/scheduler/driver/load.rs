@@ -71,7 +71,8 @@ pub(super) async fn load(
     })))
 }
 
-/// Returns when a run that waits for its time is due; never, without one. Read again meanwhile, in case the clock is set.
+/// Returns when a run that waits for its time is due; never, without one. Read again meanwhile, in case the clock is
+/// set.
 pub(super) async fn until_due(inner: &Inner) {
     let from = inner.clock.now();
     loop {

@@ -388,7 +388,8 @@ mod tests {
         }
     }
 
-    /// What many tasks of a long plan have left is found by one expansion, on another thread than the runtime's only one.
+    /// What many tasks of a long plan have left is found by one expansion, on another thread than the runtime's only
+    /// one.
     #[tokio::test]
     async fn what_tasks_have_left_is_planned_beside_the_runtime() {
         let strays = Strays {

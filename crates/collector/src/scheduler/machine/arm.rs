@@ -25,8 +25,8 @@ use crate::{
 use std::{collections::BTreeSet, time::Duration};
 
 impl Run {
-    /// Stores that the step is armed: a collector that starts after this one has to know that tasks may have been armed.
-    /// The clocks are read after the commit.
+    /// Stores that the step is armed: a collector that starts after this one has to know that tasks may have been
+    /// armed. The clocks are read after the commit.
     pub(super) fn begin_arming(&mut self) {
         let live = self.live();
         if live.is_empty() {
@@ -49,8 +49,8 @@ impl Run {
         self.stage = Stage::ReadingClocks;
     }
 
-    /// Chooses the instant and sends it to every task of the step. It is stored at the same time: that tasks may have been
-    /// armed is known already.
+    /// Chooses the instant and sends it to every task of the step. It is stored at the same time: that tasks may have
+    /// been armed is known already.
     pub(super) fn on_clocks(&mut self, clocks: &[ClockQuality]) {
         let live = self.live();
         if live.is_empty() {

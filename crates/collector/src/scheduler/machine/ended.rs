@@ -55,8 +55,8 @@ impl EndedSteps {
         });
     }
 
-    /// What failed, in short; `None`: nothing. About a step of which nobody was left `on-loss` has decided that the run goes
-    /// on: it makes the run partial, unless nothing at all was measured.
+    /// What failed, in short; `None`: nothing. About a step of which nobody was left `on-loss` has decided that the run
+    /// goes on: it makes the run partial, unless nothing at all was measured.
     pub fn failures(&self) -> Option<String> {
         let counted = [
             Some(&self.failed_otherwise),

@@ -1,8 +1,8 @@
-//! The loops of a run. The machine holds the steps of one loop, and of those before it what the end of the run needs: a plan
-//! of any number of loops takes the memory of one.
+//! The loops of a run. The machine holds the steps of one loop, and of those before it what the end of the run needs: a
+//! plan of any number of loops takes the memory of one.
 //!
-//! The rows of the next loop are made, in one transaction, when all steps of the one before have ended. A collector that
-//! starts again goes on with the newest loop that has rows.
+//! The rows of the next loop are made, in one transaction, when all steps of the one before have ended. A collector
+//! that starts again goes on with the newest loop that has rows.
 
 use super::{
     effect::{Lookup, Show},

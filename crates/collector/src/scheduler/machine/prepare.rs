@@ -323,8 +323,8 @@ impl Run {
         }
     }
 
-    /// A sender cannot reach its receiver. The receiver is told to forget the link: if it answers, the link cannot be; if
-    /// it is lost, `on-loss` decides.
+    /// A sender cannot reach its receiver. The receiver is told to forget the link: if it answers, the link cannot be;
+    /// if it is lost, `on-loss` decides.
     fn check_receiver(&mut self, task: TaskHandle, receiver: AgentId, refusal: String) {
         let command = Command::ForgetTask { task: task.task };
         let waiting = Waiting::ReceiverThere { task, refusal };
@@ -355,8 +355,8 @@ impl Run {
         Some(Next::Settle)
     }
 
-    /// The policy decides about an agent that is lost, that hangs, whose target is gone, or that cannot prepare its task; a
-    /// target that hangs ends the run.
+    /// The policy decides about an agent that is lost, that hangs, whose target is gone, or that cannot prepare its
+    /// task; a target that hangs ends the run.
     pub(super) fn handle_failure(&mut self, agent: AgentId, error: &CallError) {
         match error {
             CallError::Refused { kind, .. } => match kind {

@@ -165,8 +165,8 @@ impl RunView {
         }
     }
 
-    /// As it is shown to one who has seen so much of its messages and ended steps. Rates of clients and marks are not known
-    /// here.
+    /// As it is shown to one who has seen so much of its messages and ended steps. Rates of clients and marks are not
+    /// known here.
     pub fn at(&self, now: MeshMicros, seen: Seen) -> RunNow {
         let messages = seen.messages.saturating_sub(self.messages_gone);
         let finished = seen.finished.saturating_sub(self.finished_gone);

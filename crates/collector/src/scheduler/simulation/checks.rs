@@ -137,8 +137,8 @@ impl World {
         }
     }
 
-    /// A task that ended for its step, as lost or stopped, has been stopped on an agent that is attached all the time, or
-    /// the stop is being awaited.
+    /// A task that ended for its step, as lost or stopped, has been stopped on an agent that is attached all the time,
+    /// or the stop is being awaited.
     pub fn check_stopped_on_agent(
         &self,
         agent: usize,

@@ -1,5 +1,5 @@
-//! The plans of the schedules, expanded once: one for each shape of step that the machine treats differently, and as many
-//! that are drawn from all that a plan can say of its steps.
+//! The plans of the schedules, expanded once: one for each shape of step that the machine treats differently, and as
+//! many that are drawn from all that a plan can say of its steps.
 
 use crate::{
     model::AgentId,

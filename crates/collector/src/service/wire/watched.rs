@@ -22,8 +22,8 @@ pub(in crate::service) struct WatchPosition {
     mark_us: i64,
 }
 
-/// Adds the events that agents recorded and the marks of the run since the last time; what the scheduler says itself is in
-/// the messages.
+/// Adds the events that agents recorded and the marks of the run since the last time; what the scheduler says itself is
+/// in the messages.
 pub(in crate::service) fn add_events(
     update: &mut v1::RunUpdate,
     snapshot: &Snapshot,

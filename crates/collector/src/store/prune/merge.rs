@@ -1,7 +1,7 @@
 //! Which rows of intervals become one. Pure.
 //!
-//! Rows of one key that follow one another without a gap, in one bucket of the step's time, become one row. A row belongs
-//! to the bucket that its middle lies in, so that merging merged rows again changes nothing.
+//! Rows of one key that follow one another without a gap, in one bucket of the step's time, become one row. A row
+//! belongs to the bucket that its middle lies in, so that merging merged rows again changes nothing.
 
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::BTreeMap;

@@ -108,9 +108,9 @@ impl Store {
         .map_err(StoreError::sql("look for runs that are kept"))
     }
 
-    /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those of
-    /// the oldest run first. One that was begun with a coarser resolution goes on with that. Steps of less than `min_rows`
-    /// rows of that resolution are left out.
+    /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those
+    /// of the oldest run first. One that was begun with a coarser resolution goes on with that. Steps of less than
+    /// `min_rows` rows of that resolution are left out.
     pub async fn steps_to_prune(
         &self,
         before: MeshMicros,

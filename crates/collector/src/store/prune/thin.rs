@@ -1,9 +1,9 @@
 //! Which samples of a series go. Pure.
 //!
-//! No sample is made up: some stay as they were taken. Of each figure that may be missing, and of the samples as a whole,
-//! the first one of a bucket stays, the last one before a gap, and those next to the edges of steps, so that what a
-//! counter grew by between any two of these is exact. Of a gauge the sample with its largest value in a bucket stays, and
-//! of some the one with the least.
+//! No sample is made up: some stay as they were taken. Of each figure that may be missing, and of the samples as a
+//! whole, the first one of a bucket stays, the last one before a gap, and those next to the edges of steps, so that
+//! what a counter grew by between any two of these is exact. Of a gauge the sample with its largest value in a bucket
+//! stays, and of some the one with the least.
 
 use benchmesh_model::figures::{Figure, Kind};
 

@@ -7,8 +7,8 @@ use crate::database::StoreError;
 use rusqlite::Connection;
 use sqlx::SqliteConnection;
 
-/// Runs `work` on the connection. It blocks, and leaves neither statement nor borrowed handle behind; the transaction it
-/// finds stays open unless `work` ends it.
+/// Runs `work` on the connection. It blocks, and leaves neither statement nor borrowed handle behind; the transaction
+/// it finds stays open unless `work` ends it.
 pub(in crate::store) async fn directly<T>(
     connection: &mut SqliteConnection,
     work: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -19,8 +19,8 @@ pub(in crate::store) async fn directly<T>(
         .await
         .map_err(StoreError::sql(DOING))?;
     let handle = locked.as_raw_handle();
-    // SAFETY: the handle is open, and ours alone until `locked` is dropped, which is after `borrowed` and its statements:
-    // sqlx's thread does nothing with it before. A `Connection` made this way does not close the handle.
+    // SAFETY: the handle is open, and ours alone until `locked` is dropped, which is after `borrowed` and its
+    // statements: sqlx's thread does nothing with it before. A `Connection` made this way does not close the handle.
     let borrowed =
         unsafe { Connection::from_handle(handle.as_ptr()) }.map_err(StoreError::row(DOING))?;
     borrowed.set_prepared_statement_cache_capacity(STATEMENTS);

@@ -1,7 +1,8 @@
 //! The measured loop of `read`: what filled the target, block by block in the order in which it was written.
 //!
-//! A block is checked when it has come, and a file's end looked at, outside of the operation. Invariants: each block that can be read is looked at,
-//! whatever was wrong with those before; of a file that cannot be opened, or ends early, one operation fails.
+//! A block is checked when it has come, and a file's end looked at, outside of the operation. Invariants: each block
+//! that can be read is looked at, whatever was wrong with those before; of a file that cannot be opened, or ends early,
+//! one operation fails.
 
 use super::name_of;
 use crate::engine::author::*;

@@ -1,9 +1,9 @@
 //! The measured loop of `io` with many operations in flight, through io_uring.
 //!
-//! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its work
-//! in batches stands still between them. One reading serves all operations whose end is seen together, and is taken
-//! then: while a block is verified, the others are looked for after each piece of it. What the kernel does in pieces is
-//! still one operation. Operations in flight are always waited for, whatever ends the load.
+//! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its
+//! work in batches stands still between them. One reading serves all operations whose end is seen together, and is
+//! taken then: while a block is verified, the others are looked for after each piece of it. What the kernel does in
+//! pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
 
 use super::job::Job;
 use super::reaped::{Completion, Reaped};
@@ -45,8 +45,8 @@ pub(super) struct DeepWorker {
 /// Places for 256 blocks of 4 KiB: with 32 in flight one in eight meets a place in use, and is copied.
 const DIRECT_VARIETY_BYTES: usize = 1 << 20;
 
-/// Where small blocks of random data are written from; `None` where each slot's own buffer will do. What does not pass the
-/// page cache is complete when it is submitted, so that places are hardly ever in use.
+/// Where small blocks of random data are written from; `None` where each slot's own buffer will do. What does not pass
+/// the page cache is complete when it is submitted, so that places are hardly ever in use.
 fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPool> {
     let variety = match job.direct {
         true => DIRECT_VARIETY_BYTES,

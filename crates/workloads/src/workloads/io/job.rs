@@ -181,8 +181,8 @@ impl Job {
         }
     }
 
-    /// Blocks can be told apart by what stands in them only where they are whole sectors, and only one that nobody writes
-    /// at that moment can be read whole.
+    /// Blocks can be told apart by what stands in them only where they are whole sectors, and only one that nobody
+    /// writes at that moment can be read whole.
     fn check_verify(&self) -> Result<(), ParamError> {
         if !self.data.verify {
             return Ok(());

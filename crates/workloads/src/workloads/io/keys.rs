@@ -22,22 +22,22 @@ declare_keys! {
         "offset" offset: Bytes = 0;
         /// Workers per task, each with a file or a range of its own.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
-        /// Who works on the same file: each worker has its own, the workers of a task share one, or all tasks of the step do
-        /// (IOR without -F), on a file system that all of their agents mount. Not on devices.
+        /// Who works on the same file: each worker has its own, the workers of a task share one, or all tasks of the
+        /// step do (IOR without -F), on a file system that all of their agents mount. Not on devices.
         "file-per" file_per: FilePer = "worker";
-        /// Where the ranges of workers that share a file lie. `segmented`: one after the other, each of `size`. `strided`: a
-        /// block of each in turn, as IOR with blocks of one transfer. `whole`: each works on the whole file, which is of
-        /// `size`, as bonnie++'s seekers do.
+        /// Where the ranges of workers that share a file lie. `segmented`: one after the other, each of `size`.
+        /// `strided`: a block of each in turn, as IOR with blocks of one transfer. `whole`: each works on the whole
+        /// file, which is of `size`, as bonnie++'s seekers do.
         "ranges" ranges: Ranges = "segmented",
             only "with file-per = \"task\" or \"step\"" if |keys, _| keys.file_per != FilePer::Worker;
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READ_ONLY;
         /// Operations that each worker keeps in flight.
         "iodepth" iodepth: u32 = 1, min 1, max 1024;
-        /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers. Without this key a
-        /// target on tmpfs has psync at any `iodepth`: memory never waits, and a ring only costs time there; an event says
-        /// so. `stdio`: through a buffer as stdio has it; the modes of this engine have it without this key, and no others
-        /// do.
+        /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers. Without this
+        /// key a target on tmpfs has psync at any `iodepth`: memory never waits, and a ring only costs time there; an
+        /// event says so. `stdio`: through a buffer as stdio has it; the modes of this engine have it without this key,
+        /// and no others do.
         "ioengine" ioengine: Option<Engine> = none("psync, io_uring when `iodepth` is above 1, stdio in its modes");
         /// `psync`: where the kernel refuses io_uring, `iodepth` threads per file do the same operations with pread and
         /// pwrite, and an event says so. `none`: the step fails and says what to do.
@@ -74,8 +74,8 @@ declare_keys! {
             only "where something is written: not with rwmixread = 100" if |keys, scope| keys.writes_in(scope.mode);
         /// Bytes of the buffer, which stands for that of stdio.
         "buffer" buffer: Option<Bytes> = none("4k"), min 1, max "1g", in STREAMS;
-        /// What `rmw` changes of each buffer. `each`: every byte is taken, and another one put back, by a call. `one`: one
-        /// byte of it is changed in place, as bonnie++ rewrites blocks.
+        /// What `rmw` changes of each buffer. `each`: every byte is taken, and another one put back, by a call. `one`:
+        /// one byte of it is changed in place, as bonnie++ rewrites blocks.
         "change" change: Change = "each", in ["rmw"];
         /// Places per worker. With `runtime`, until whichever comes first. bonnie++ has 8000 for all of its seekers
         /// together.

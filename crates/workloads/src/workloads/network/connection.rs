@@ -1,7 +1,7 @@
 //! One connection of the sending end: opened and introduced before the start, agreed upon at the end.
 //!
-//! It knows nothing of addresses' meaning, of other streams, or of what goes over it. Invariants: a blocked call looks up
-//! ten times a second for a stop; how long a silent peer is waited for is set by the plan, as for any operation that
+//! It knows nothing of addresses' meaning, of other streams, or of what goes over it. Invariants: a blocked call looks
+//! up ten times a second for a stop; how long a silent peer is waited for is set by the plan, as for any operation that
 //! does not end; a run that came to its end has the receiving end's word on how much arrived.
 
 use super::hello;

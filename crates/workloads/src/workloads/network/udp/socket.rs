@@ -1,7 +1,7 @@
 //! UDP sockets with large buffers, and the system calls that move several datagrams at once.
 //!
-//! Sending: sendmmsg, with messages that the kernel cuts into datagrams (UDP_SEGMENT) where it can. Receiving: recvmmsg,
-//! with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
+//! Sending: sendmmsg, with messages that the kernel cuts into datagrams (UDP_SEGMENT) where it can. Receiving:
+//! recvmmsg, with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
 //! what stands in a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
 
 use super::super::socket::BLOCK_AT_MOST;
@@ -120,8 +120,8 @@ impl Batching {
     }
 }
 
-/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg with so many `segments` in each
-/// message. How many the kernel took.
+/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg with so many `segments` in
+/// each message. How many the kernel took.
 pub(super) fn send(
     socket: &UdpSocket,
     datagrams: &[u8],
@@ -151,8 +151,8 @@ pub(super) fn send(
         count += 1;
     }
     let first = headers.as_mut_ptr().cast();
-    // SAFETY: the first `count` headers are made, and point to vectors and control messages, and these to bytes, that live
-    // through the call; they are only read, but for the lengths in the headers.
+    // SAFETY: the first `count` headers are made, and point to vectors and control messages, and these to bytes, that
+    // live through the call; they are only read, but for the lengths in the headers.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), first, count, 0) };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
     Ok((sent * segments).min(datagrams.len().div_ceil(bytes)))

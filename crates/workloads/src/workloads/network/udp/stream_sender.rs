@@ -1,8 +1,8 @@
 //! The sending end of a stream of datagrams: sends at the schedule's instants or as fast as the kernel takes them, and
 //! records what the receiving end reports.
 //!
-//! It knows nothing of how arrivals are counted. Invariant: each sequence number is given to one datagram that the kernel
-//! has taken, so that the receiving end's losses are those of the path.
+//! It knows nothing of how arrivals are counted. Invariant: each sequence number is given to one datagram that the
+//! kernel has taken, so that the receiving end's losses are those of the path.
 
 use super::super::connection::{Connection, ConnectionError};
 use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
