@@ -39,7 +39,14 @@ fn unpacked() -> TempDir {
     for name in ["install", "deploy-agents", "agent.toml", "collector.toml"] {
         std::fs::copy(packaging().join(name), place.path().join(name)).unwrap();
     }
-    for directory in ["man", "completions", "systemd", "docs", "plans/examples"] {
+    for directory in [
+        "man",
+        "completions",
+        "systemd",
+        "docs",
+        "plans/examples",
+        "plans/studies",
+    ] {
         std::fs::create_dir_all(place.path().join(directory)).unwrap();
     }
     for unit in ["benchmesh-agent.service", "benchmesh-collector.service"] {
@@ -55,6 +62,7 @@ fn unpacked() -> TempDir {
         "docs/plan.md",
         "plans/quickstart.toml",
         "plans/examples/io.toml",
+        "plans/studies/five-systems.toml",
     ] {
         std::fs::write(place.path().join(name), "x").unwrap();
     }

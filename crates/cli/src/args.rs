@@ -291,6 +291,14 @@ pub enum PlanCommand {
         after_help = "Example, for Taplo and Even Better TOML:\n  benchmesh plan schema > plan.schema.json\nand at the top of a plan:\n  #:schema ./plan.schema.json"
     )]
     Schema,
+    /// List the presets that a phase can name, or print one
+    #[command(
+        after_help = "Examples:\n  benchmesh plan preset\n  benchmesh plan preset bonnie-1.97\nand in a plan:\n  [[phase]]\n  preset = \"bonnie-1.97\"\n  size = \"4g\""
+    )]
+    Preset {
+        /// Print the phases of this one
+        name: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -476,6 +484,7 @@ impl Command {
             Self::Plan(PlanCommand::Check(plan)) => plan.format == ListFormat::Json,
             Self::Plan(PlanCommand::Show(show)) => show.plan.format == ListFormat::Json,
             Self::Plan(PlanCommand::Schema) => true,
+            Self::Plan(PlanCommand::Preset { .. }) => false,
             Self::Agents(agents) => agents.list.format == ListFormat::Json,
             Self::Runs(runs) => runs.list.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,

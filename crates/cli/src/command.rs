@@ -49,6 +49,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Run(arguments) => on_one_thread(run::run(arguments)),
         Command::Plan(PlanCommand::Check(arguments)) => plan::check(&arguments),
         Command::Plan(PlanCommand::Schema) => plan::schema(),
+        Command::Plan(PlanCommand::Preset { name }) => plan::preset(name.as_deref()),
         Command::Plan(PlanCommand::Show(arguments)) => on_one_thread(plan::show(arguments)),
         Command::Agents(arguments) => on_one_thread(lists::agents(arguments)),
         Command::Runs(arguments) => on_one_thread(lists::runs(arguments)),

@@ -89,6 +89,30 @@ pub fn schema() -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// `plan preset`: one, or the names of all with what each does.
+pub fn preset(name: Option<&str>) -> anyhow::Result<Outcome> {
+    let Some(name) = name else {
+        let presets = plan::PRESETS.iter();
+        let table = Table::titled("")
+            .text(
+                "preset",
+                presets.clone().map(|preset| preset.name.to_owned()),
+            )
+            .text("what it does", presets.map(plan::Preset::summary));
+        output::result(&terminal::plain(&table))?;
+        return Ok(Outcome::Done);
+    };
+    let Some(preset) = plan::find_preset(name) else {
+        let known: Vec<&str> = plan::PRESETS.iter().map(|preset| preset.name).collect();
+        return Err(wrong_usage(format!(
+            "there is no preset {name:?}; there are {}",
+            known.join(", ")
+        )));
+    };
+    output::result(preset.text)?;
+    Ok(Outcome::Done)
+}
+
 /// The mistakes of a plan as JSON.
 fn mistakes(errors: &PlanErrors) -> serde_json::Value {
     let mistakes = errors.errors.iter().map(|error| {

@@ -1,7 +1,8 @@
 //! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema,
 //! come from here. A workload declares its own.
 
-use super::{AlarmAction, Cache, OnStall, Pairs};
+use super::presets::PresetName;
+use super::{AlarmAction, Cache, OnStall, Pairs, Scale};
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator, LocatorKey};
 use benchmesh_workloads::{
     declare_keys, declare_words,
@@ -33,6 +34,10 @@ declare_keys! {
         /// Repeats them until this time is over, counted from the start of the run: no loop begins afterwards, and the
         /// one under way ends. Instead of `loops`.
         "loop-for" loop_for: Option<Span> = none("one loop"), min "1s", max "8760h";
+        /// Multiplies how much data there are and how long the load runs, in all phases: `amount`, `files`, `hold`,
+        /// `io_size`, `objects`, `ops`, `ramp_time`, `runtime`, `seeks` and `size`. A count stays 1 at least, a size
+        /// 1 MiB and a time 1 s; what is smaller in the plan stays as it is. Blocks, workers and rates stay.
+        "scale" scale: Scale = 1;
         /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
         "order" order: OrderWord = "plan";
         /// Seed of the random order. The run stores it (`runs.order_seed`), and the same seed gives the same order.
@@ -149,6 +154,9 @@ declare_keys! {
     pub struct PhaseKeys {
         /// What results call the phase. No two phases share a name.
         "name" name: Option<String> = none("the workload's name");
+        /// The phases of this preset stand here, with this phase's other keys in each that can have them.
+        /// `benchmesh plan preset NAME` prints a preset.
+        "preset" preset: Option<PresetName> = none("none");
         /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
         /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`. A
         /// combination that cannot be, such as a block larger than the file, is left out with a warning as long as

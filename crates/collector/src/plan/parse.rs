@@ -5,9 +5,11 @@ mod group;
 mod load;
 mod params;
 mod phase;
+mod preset;
 mod targets;
 
 pub(super) use params::known_keys;
+pub(super) use preset::keys_of_preset;
 
 use super::{
     Loops, OnLoss, Order, Plan,
@@ -132,7 +134,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     let (on_loss, on_loss_at) = on_loss(&mut top, mistakes);
     let targets = targets::targets(&mut top, mistakes);
     let clients = targets::clients(&mut top, mistakes);
-    let phases = phase::phases(&mut top, &targets, mistakes);
+    let phases = phase::phases(&mut top, &targets, keys.scale, mistakes);
     let alarms = alarms(&mut top, mistakes);
     top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
     let name = keys.name.unwrap_or_else(|| file_stem(&source.file));

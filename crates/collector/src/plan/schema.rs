@@ -48,16 +48,24 @@ fn phase() -> Value {
     let mut forms: Vec<Value> = registry::all()
         .iter()
         .map(|workload| {
-            let mut form = load(*workload, common().filter(|key| key.name != "group"));
+            let mut form = load(
+                *workload,
+                common().filter(|key| !["group", "preset"].contains(&key.name)),
+            );
             form["properties"]["matrix"] = matrix(*workload);
             form
         })
         .collect();
-    let mut grouped = table_schema(common());
+    let mut grouped = table_schema(common().filter(|key| key.name != "preset"));
     grouped["properties"]["group"]["items"] = group();
     grouped["required"] = json!(["group"]);
     grouped["title"] = json!("a phase with groups");
     forms.push(grouped);
+    let mut preset = table_schema(common().filter(|key| key.name != "group"));
+    preset["required"] = json!(["preset"]);
+    preset["additionalProperties"] = json!(true);
+    preset["title"] = json!("a phase that stands for those of a preset");
+    forms.push(preset);
     json!({"oneOf": forms})
 }
 

@@ -6,7 +6,7 @@
 use super::{
     errors::{PlanError, PlanErrors},
     keys::{LoadKeys, PhaseKeys, TopKeys, names},
-    parse,
+    parse, presets,
     source::{SET_MARK, listed},
 };
 use benchmesh_model::text::is_hidden;
@@ -214,7 +214,12 @@ fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<
     known.extend(names(&[PhaseKeys::all(), LoadKeys::all()]));
     for phase in phases(root) {
         let workload = text_of(&phase, "workload").and_then(|name| registry::find(&name));
-        let taken = workload.map(parse::known_keys).unwrap_or_default();
+        let preset = text_of(&phase, "preset").and_then(|name| presets::find(&name));
+        let taken = match (workload, preset) {
+            (Some(workload), _) => parse::known_keys(workload),
+            (None, Some(preset)) => parse::keys_of_preset(preset),
+            (None, None) => Vec::new(),
+        };
         if taken.contains(&key) || phase.table.contains_key(key) {
             edits.push(in_one_phase(text, &phase, key, value)?);
         }
@@ -334,7 +339,9 @@ fn text_of(place: &Place<'_, '_>, key: &str) -> Option<String> {
     Some(place.table.get(key)?.get_ref().as_str()?.to_owned())
 }
 
-/// The phase's name, which is its workload's if it has none of its own.
+/// The phase's name, which is its preset's or its workload's if it has none of its own.
 fn name_of(phase: &Place<'_, '_>) -> Option<String> {
-    text_of(phase, "name").or_else(|| text_of(phase, "workload"))
+    ["name", "preset", "workload"]
+        .into_iter()
+        .find_map(|key| text_of(phase, key))
 }

@@ -9,6 +9,7 @@ mod groups;
 mod hostile;
 mod links;
 mod mistakes;
+mod presets;
 mod set;
 mod shapes;
 mod unused;

@@ -5,7 +5,7 @@
 
 use super::{
     super::{
-        Group, cells,
+        Group, Scale, cells,
         keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
         read::{Section, kind, unknown_key},
         source::{Mistakes, Position, listed},
@@ -29,12 +29,16 @@ struct Named<'t, 'i> {
 }
 
 /// The groups of a phase that has the key.
-pub(super) fn groups(phase: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Group> {
+pub(super) fn groups(
+    phase: &mut Section<'_, '_>,
+    scale: Scale,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Group> {
     let mut named = named(phase, mistakes);
     let matrix = matrix(phase, &named, mistakes);
     let groups: Vec<Group> = named
         .iter_mut()
-        .map(|group| one(group, &matrix, mistakes))
+        .map(|group| one(group, &matrix, scale, mistakes))
         .collect();
     let steps = groups.iter().map(|group| group.modes.len()).max();
     for (group, named) in groups.iter().zip(&named) {
@@ -121,6 +125,7 @@ fn is_name(name: &str) -> bool {
 fn one(
     named: &mut Named<'_, '_>,
     matrix: &[cells::Dimension],
+    scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
     let section = &mut named.section;
@@ -133,7 +138,14 @@ fn one(
             "keep one of them",
         );
     }
-    let mut group = load(section, &named.name, named.workload, matrix, mistakes);
+    let mut group = load(
+        section,
+        &named.name,
+        named.workload,
+        matrix,
+        scale,
+        mistakes,
+    );
     group.select = select.or(agents);
     group
 }

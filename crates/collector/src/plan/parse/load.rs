@@ -2,19 +2,20 @@
 
 use super::{
     super::{
-        Group, Links, Pairs, WorkloadRef, cells,
+        Group, Links, Pairs, Scale, WorkloadRef, cells,
         keys::{LinkKeys, LoadKeys},
         read::Section,
-        source::{Mistakes, listed},
+        source::{Mistakes, Position, listed},
     },
     params::params,
     targets::selector,
 };
 use benchmesh_workloads::{
-    params::nearest,
+    params::{KeyValue, nearest, units::Bytes},
     registry,
     workload::{Needs, Workload},
 };
+use serde_json::Value;
 
 /// The workload that a table names.
 pub(super) fn workload_of(
@@ -53,6 +54,7 @@ pub(super) fn load(
     name: &str,
     workload: &'static dyn Workload,
     matrix: &[cells::Dimension],
+    scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
     let before = mistakes.count();
@@ -77,7 +79,9 @@ pub(super) fn load(
         tasks_per_agent: keys.as_ref().map_or(1, |keys| keys.tasks_per_agent),
         at: section.position.clone(),
     };
-    let cells = cells::checked(name, workload, &modes, &base, matrix, mistakes);
+    let base = scaled(base, scale, workload);
+    let matrix = scaled_matrix(matrix, scale, name, workload);
+    let cells = cells::checked(name, workload, &modes, &base, &matrix, mistakes);
     // A mode that is misspelled may have a use for what the others have none for.
     if modes_are_known {
         cells::refuse_unused_keys(workload, &modes, &cells, &base.at, mistakes);
@@ -92,6 +96,55 @@ pub(super) fn load(
         select: None,
         at: section.position.clone(),
     }
+}
+
+/// A load's parameters outside its matrix. A block that no longer fits into its file becomes as large as that.
+fn scaled(mut base: cells::Base, scale: Scale, workload: &dyn Workload) -> cells::Base {
+    let size_of = |base: &cells::Base, key: &str| {
+        base.params
+            .get(key)
+            .and_then(|value| Bytes::read(value).ok())
+    };
+    let fitted = size_of(&base, "bs") <= size_of(&base, "size");
+    for (key, value) in &mut base.params {
+        scale.apply(key, value, workload);
+    }
+    if fitted
+        && let (Some(block), Some(size)) = (size_of(&base, "bs"), base.params.get("size"))
+        && Bytes::read(size).is_ok_and(|size| size < block)
+    {
+        let size = size.clone();
+        base.params.insert(String::from("bs"), size);
+    }
+    base
+}
+
+/// A matrix as `group` takes its values from it. Values that have become equal are one; not with groups, whose cells
+/// belong together by their number.
+fn scaled_matrix(
+    matrix: &[cells::Dimension],
+    scale: Scale,
+    group: &str,
+    workload: &dyn Workload,
+) -> Vec<cells::Dimension> {
+    let scaled = |dimension: &cells::Dimension| {
+        let mut values: Vec<(Value, Position)> = Vec::new();
+        for (value, at) in &dimension.values {
+            let mut value = value.clone();
+            if dimension.group == group {
+                scale.apply(&dimension.key, &mut value, workload);
+            }
+            if !group.is_empty() || !values.iter().any(|(known, _)| *known == value) {
+                values.push((value, at.clone()));
+            }
+        }
+        cells::Dimension {
+            group: dimension.group.clone(),
+            key: dimension.key.clone(),
+            values,
+        }
+    };
+    matrix.iter().map(scaled).collect()
 }
 
 fn modes(

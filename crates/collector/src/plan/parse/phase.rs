@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Phase, Target, curve,
+        Phase, Scale, Target, curve,
         keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
@@ -11,6 +11,7 @@ use super::{
     caches, group,
     load::{load, workload_of},
     params::matrix,
+    preset,
     targets::check_kinds,
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
@@ -19,6 +20,7 @@ use toml::de::DeTable;
 pub(super) fn phases(
     top: &mut Section<'_, '_>,
     targets: &[Target],
+    scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Phase> {
     let Some((value, position)) = top.take("phase") else {
@@ -43,7 +45,7 @@ pub(super) fn phases(
             "add [[phase]] with a workload and its modes",
         );
     }
-    let mut phases: Vec<Phase> = Vec::new();
+    let mut phases = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let at = Position {
             span: item.span(),
@@ -53,9 +55,19 @@ pub(super) fn phases(
             mistakes.at(&at, "expected a table", "write [[phase]]");
             continue;
         };
-        let Some(phase) = phase(table, at, targets, mistakes) else {
-            continue;
-        };
+        let expanded = preset::expanded(table, &at, mistakes);
+        let read = |table| phase(table, at.clone(), targets, scale, mistakes);
+        add(
+            &mut phases,
+            expanded.iter().filter_map(read).collect(),
+            mistakes,
+        );
+    }
+    phases
+}
+/// Adds the phases of one `[[phase]]`.
+fn add(phases: &mut Vec<Phase>, read: Vec<Phase>, mistakes: &mut Mistakes<'_>) {
+    for phase in read {
         if let Some(twin) = phases.iter().find(|known| known.name == phase.name) {
             mistakes.at(
                 &phase.at,
@@ -68,13 +80,13 @@ pub(super) fn phases(
         }
         phases.push(phase);
     }
-    phases
 }
 
 fn phase(
     table: &DeTable<'_>,
     at: Position,
     targets: &[Target],
+    scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Phase> {
     let mut section = Section::new(table, at.clone());
@@ -100,7 +112,7 @@ fn phase(
     let curve = curve::parse(&mut section, mistakes);
     phase.curve = curve.as_ref().map(|(curve, _)| *curve);
     if table.contains_key("group") {
-        phase.groups = group::groups(&mut section, mistakes);
+        phase.groups = group::groups(&mut section, scale, mistakes);
         let names: Vec<&str> = phase
             .groups
             .iter()
@@ -116,7 +128,7 @@ fn phase(
         let needs = workload.needs();
         phase.targets = phase_targets(&mut section, needs, workload.name(), targets, mistakes);
         let matrix = matrix(&mut section, workload, mistakes);
-        phase.groups = vec![load(&mut section, "", workload, &matrix, mistakes)];
+        phase.groups = vec![load(&mut section, "", workload, &matrix, scale, mistakes)];
     }
     for group in &phase.groups {
         let chosen = phase.targets.iter().filter_map(|index| targets.get(*index));

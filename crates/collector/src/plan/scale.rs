@@ -1,0 +1,102 @@
+//! `scale`: a plan made smaller or larger as a whole, so that what takes a day can be tried in minutes.
+
+use benchmesh_workloads::{
+    params::{
+        KeyValue, ValueType,
+        units::{Bytes, Span},
+    },
+    workload::{Workload, all_keys},
+};
+use serde_json::{Number, Value, json};
+
+/// The keys that are multiplied: how much data there are, and how long the load runs. Blocks, workers and rates stay.
+const SCALED: &[&str] = &[
+    "amount",
+    "files",
+    "hold",
+    "io_size",
+    "objects",
+    "ops",
+    "ramp_time",
+    "runtime",
+    "seeks",
+    "size",
+];
+
+/// Sizes from here on are multiplied, and none becomes smaller: small files stay the small files that they are.
+const LEAST_SIZE: u64 = 1 << 20;
+/// Times of load from here on are multiplied, and none becomes shorter.
+const LEAST_SECONDS: f64 = 1.0;
+
+/// By what a plan is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale(f64);
+
+impl KeyValue for Scale {
+    fn value_type() -> ValueType {
+        ValueType::Other {
+            words: "a number, 0.0001 to 1000",
+            schema: || json!({"type": "number", "minimum": 0.0001, "maximum": 1000}),
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        value
+            .as_f64()
+            .filter(|factor| (0.0001..=1000.0).contains(factor))
+            .map(Self)
+            .ok_or_else(String::new)
+    }
+}
+
+impl Scale {
+    /// Leaves what cannot be read as it is: it is refused where it is checked.
+    pub(super) fn apply(self, name: &str, value: &mut Value, workload: &dyn Workload) {
+        if self.0 == 1.0 || !SCALED.contains(&name) {
+            return;
+        }
+        let Some(key) = all_keys(workload).find(|key| key.name == name) else {
+            return;
+        };
+        let scaled = match (key.value)() {
+            ValueType::Integer => value.as_u64().filter(|count| *count > 0).map(|count| {
+                let scaled = (count as f64 * self.0).round().max(1.0);
+                Value::Number(Number::from(scaled as u64))
+            }),
+            ValueType::Duration => Span::read(value).ok().and_then(|span| self.of_time(span)),
+            _ => Bytes::read(value).ok().and_then(|size| self.of_size(size)),
+        };
+        if let Some(scaled) = scaled {
+            *value = scaled;
+        }
+    }
+
+    fn of_size(self, size: Bytes) -> Option<Value> {
+        if size.0 < LEAST_SIZE {
+            return None;
+        }
+        // Whole MiB where the result is many of them, so that blocks fit and people can read it.
+        let scaled = size.0 as f64 * self.0 / LEAST_SIZE as f64;
+        Some(size_value(scaled.round().max(1.0) as u64 * LEAST_SIZE))
+    }
+
+    fn of_time(self, span: Span) -> Option<Value> {
+        let seconds = span.0.as_secs_f64();
+        if seconds < LEAST_SECONDS {
+            return None;
+        }
+        let scaled = (seconds * self.0).max(LEAST_SECONDS);
+        let millis = (scaled * 1000.0).round() as u64;
+        Some(Value::String(match millis % 1000 {
+            0 => format!("{}s", millis / 1000),
+            _ => format!("{millis}ms"),
+        }))
+    }
+}
+
+fn size_value(bytes: u64) -> Value {
+    Value::String(match bytes % LEAST_SIZE {
+        0 => format!("{}m", bytes / LEAST_SIZE),
+        _ => bytes.to_string(),
+    })
+}
