@@ -51,7 +51,7 @@ pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
 
-use alarms::Alarm;
+use alarms::{Alarm, Objective};
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
@@ -80,6 +80,7 @@ pub struct Plan {
     pub targets: Vec<Target>,
     pub phases: Vec<Phase>,
     pub alarms: Vec<Alarm>,
+    pub objectives: Vec<Objective>,
     pub(crate) clients: Option<Selected>,
     /// Where `on-loss` stands.
     pub(crate) on_loss_at: Position,
@@ -104,6 +105,7 @@ declare_words! {
         Event = "event",
         Mark = "mark",
         Stop = "stop",
+        Abort = "abort",
     }
 }
 

@@ -15,6 +15,7 @@ pub mod import;
 pub(crate) mod left;
 mod lock;
 pub mod maintain;
+pub mod objectives;
 pub(crate) mod open;
 pub mod prune;
 mod publisher;

@@ -11,7 +11,7 @@ pub(super) use params::known_keys;
 
 use super::{
     Loops, OnLoss, Order, Plan,
-    alarms::alarms,
+    alarms::{alarms, objectives},
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
     source::{Mistakes, Position, Source},
@@ -134,6 +134,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     let clients = targets::clients(&mut top, mistakes);
     let phases = phase::phases(&mut top, &targets, mistakes);
     let alarms = alarms(&mut top, mistakes);
+    let objectives = objectives(&mut top, mistakes);
     top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
     let name = keys.name.unwrap_or_else(|| file_stem(&source.file));
     if name.trim().is_empty() {
@@ -160,6 +161,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
         clients,
         phases,
         alarms,
+        objectives,
         source: source.clone(),
     })
 }

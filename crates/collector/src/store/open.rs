@@ -41,6 +41,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0004_retention.sql"),
     ),
     (5, "loops", include_str!("../../migrations/0005_loops.sql")),
+    (
+        7,
+        "objectives",
+        include_str!("../../migrations/0007_objectives.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

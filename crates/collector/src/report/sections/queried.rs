@@ -43,6 +43,34 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         note: None,
     },
     Section {
+        key: "objectives",
+        title: "Objectives",
+        in_summary: true,
+        statement: Statement {
+            what: "step_objectives",
+            sql: "WITH o AS (
+                      SELECT o.holds, sum(o.seconds) AS seconds, sum(o.bad_seconds) AS bad_seconds,
+                             (1 - max(o.share)) * sum(o.seconds) AS budget_s
+                      FROM steps AS s CROSS JOIN step_objectives AS o ON o.step_id = s.id
+                      WHERE s.run_id = ? AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                                          WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                      GROUP BY o.holds)
+                  SELECT holds, iif(bad_seconds > budget_s + 1e-6, 'broken', 'kept') AS verdict, seconds, bad_seconds,
+                         budget_s, budget_s - bad_seconds AS left_s
+                  FROM o ORDER BY verdict, holds",
+        },
+        columns: &[
+            column("holds", "objective", Format::Text),
+            column("verdict", "verdict", Format::Text),
+            column("seconds", "seconds", Format::Count),
+            column("bad_seconds", "bad", Format::Count),
+            column("budget_s", "may be bad", Format::Rate),
+            column("left_s", "left", Format::Rate),
+        ],
+        spare: &["may be bad"],
+        note: Some("Of a run that goes on: the seconds so far, and what may be bad of those."),
+    },
+    Section {
         key: "failed_operations",
         title: "Failed operations",
         in_summary: true,
@@ -113,6 +141,7 @@ const fn column(field: &'static str, title: &'static str, format: Format) -> Sec
 pub(in crate::report) enum Format {
     Text,
     Count,
+    Rate,
     /// Bytes, shown in GiB.
     Gib,
     /// A JSON object, package -> version.
@@ -123,7 +152,7 @@ impl Format {
     fn align(self) -> Align {
         match self {
             Self::Text | Self::Versions => Align::Left,
-            Self::Count | Self::Gib => Align::Right,
+            Self::Count | Self::Rate | Self::Gib => Align::Right,
         }
     }
 
@@ -134,6 +163,7 @@ impl Format {
             Self::Count => value
                 .as_i64()
                 .map_or_else(|| NONE.to_owned(), figures::count),
+            Self::Rate => figures::maybe_rate(value.as_f64()),
             Self::Gib => figures::maybe_rate(value.as_f64().map(|bytes| bytes / GIB)),
             Self::Versions => versions(value.as_object()),
         }

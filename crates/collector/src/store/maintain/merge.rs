@@ -87,6 +87,7 @@ const OWN: &[(&str, References)] = &[
     ("step_results", &[STEP]),
     ("step_daemons", &[STEP, ("daemon_id", Mapped("daemons"))]),
     ("step_traffic", &[STEP, ("host_id", Mapped("hosts"))]),
+    ("step_objectives", &[STEP]),
     ("step_states", &[STEP]),
     ("cache_drops", &[STEP, AGENT]),
     ("tasks", &[STEP, AGENT, ("peer_agent_id", Mapped("agents"))]),

@@ -331,6 +331,7 @@
               ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : ''),
         ] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far'
           : ended ? 'The run has ended.' : 'Between two steps.'),
+        ...now.objectives.map((it) => h('p', { class: it.broken ? 'warning' : 'soft' }, 'Objective ' + it.holds + ': ' + figure(it.bad_seconds) + ' of ' + figure(it.seconds) + ' s were bad, ' + (it.broken ? 'broken: ' + figure(it.budget_s) + ' may be' : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') + '.')),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
         h('dl', { class: 'figures' }, figures.map(([name, value, unit]) => h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)))));
     };
