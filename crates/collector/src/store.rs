@@ -16,6 +16,7 @@ pub(crate) mod left;
 mod lock;
 pub mod maintain;
 pub mod objectives;
+pub(crate) mod older;
 pub(crate) mod open;
 pub mod prune;
 mod publisher;

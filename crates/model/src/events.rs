@@ -36,6 +36,7 @@ pub const OF_COLLECTOR: &[&str] = &[
     "rate-shared-again",
     "rows-left-out",
     "rows-missing",
+    "rows-too-late",
     "run-done",
     "run-failed",
     "run-stopped",

@@ -281,7 +281,7 @@ async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreErr
         .map_err(|e| open_error(path, e))
 }
 
-fn newest_schema() -> i64 {
+pub(super) fn newest_schema() -> i64 {
     let versions = MIGRATIONS.iter().map(|&(version, ..)| version);
     versions.max().unwrap_or(0)
 }

@@ -519,7 +519,19 @@
 
   function meshView() {
     document.title = 'benchmesh: mesh';
-    const agents = h('div', {}), daemons = h('div', {}), links = h('div', {});
+    const agents = h('div', {}), daemons = h('div', {}), links = h('div', {}), kept = h('div', {});
+    const drawKept = async () => {
+      try {
+        const answer = await get('/api/v1/query', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sql: 'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta', limit: 1 }) });
+        if (answer.error) throw new Error(answer.error);
+        const [seconds, tens, size, tags, at, gone] = answer.rows[0];
+        const time = (us) => us === null ? 'forever' : span(us / 1e6);
+        kept.replaceChildren(h('p', {}, 'Rows of seconds are kept ' + time(seconds) + ', rows of 10 s ' + time(tens) + ' after their run; ' + (size === null ? 'the size has no limit' : 'at most ' + bytes(size) + ' in all') + JSON.parse(tags || '[]').map((tag) => '; all of runs with ' + tag).join('') + '.'),
+          h('p', { class: 'soft' }, at === null ? 'No row was merged or deleted yet.' : figure(gone) + ' rows went in the last pass that found some, at ' + clock(at, true) + ' UTC.'));
+      } catch (error) {
+        kept.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
+      }
+    };
     const drawAgents = () => {
       agents.replaceChildren(rows('Agents', [
         ['agent', (agent) => agent.name],
@@ -553,7 +565,8 @@
         links.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
       }
     };
-    main.replaceChildren(h('h1', { class: 'hidden' }, 'Mesh'), h('div', { class: 'columns' }, panel('Agents', {}, agents), panel('Daemons', {}, daemons), panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links)));
+    main.replaceChildren(h('h1', { class: 'hidden' }, 'Mesh'), h('div', { class: 'columns' }, panel('Agents', {}, agents), panel('Daemons', {}, daemons), panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links), panel('What the database keeps', {}, kept)));
+    drawKept();
     drawAgents();
     drawDaemons();
     drawLinks();
