@@ -1,7 +1,9 @@
-//! Alarms of a plan: raised while the run goes on, marked on its time line, and one that stops it.
+//! Alarms of a plan: raised while the run goes on, marked on its time line, given to a command, and those that end it.
 
-use crate::support::mesh::Mesh;
+use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan::{self, READS};
+use crate::support::wait;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// Far above the rate that the load keeps.
@@ -47,4 +49,81 @@ fn an_alarm_is_an_event_and_a_mark_and_stops_the_run() {
     // It was stopped within some seconds of what raised it: the load ran for 60 s otherwise.
     let ran: f64 = db.one("SELECT (ended_us - start_us) / 1e6 FROM steps");
     assert!((5.0..30.0).contains(&ran), "{ran}");
+}
+
+#[test]
+fn an_alarm_ends_the_run_as_failed_and_is_given_to_the_command_as_is_a_broken_objective() {
+    let target = tempfile::tempdir().unwrap();
+    let told = tempfile::tempdir().unwrap();
+    let program = told.path().join("told");
+    let script = "#!/bin/sh\necho \"$BENCHMESH_ALARM_STATE $BENCHMESH_ALARM_CONDITION\" >> $1/lines\ncat >> $1/json\n";
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let command = format!("{} {}", program.display(), told.path().display());
+    let mut mesh = Mesh::with_collector_arguments(&["--on-alarm", &command]);
+    mesh.launch(Agent::named("c1").allow(target.path()));
+    mesh.until_attached(&["c1"]);
+    let text = plan::on(
+        target.path(),
+        "",
+        &format!(
+            "{READS}runtime = \"60s\"\nrate_iops = 200\n
+             [[alarm]]\nwhen = \"rate < 4000 for 8s\"\nthen = \"abort\"\n
+             [[objective]]\nholds = \"rate > 4000 for 99% of seconds\"\n
+             [[objective]]\nholds = \"rate > 1 for 50% of seconds\"\n"
+        ),
+    );
+    let mut run = mesh.begin(&text);
+    let ended = run.exit_within(Duration::from_secs(50)).unwrap();
+    assert_eq!(ended.code(), Some(1), "failed: {}", run.log());
+
+    let db = mesh.db();
+    let row = &db.rows("SELECT state, reason FROM runs")[0];
+    let reason = row.text("reason");
+    assert_eq!(row.text("state"), "failed");
+    assert!(
+        reason.starts_with("alarm `rate < 4000 for 8s`: rate is "),
+        "{reason}"
+    );
+    let broken = wait::until(
+        "the objective is said to be broken",
+        Duration::from_secs(20),
+        || {
+            let sql = "SELECT message FROM events WHERE kind = 'objective-broken'";
+            Some(db.column::<String>(sql)).filter(|broken| !broken.is_empty())
+        },
+    );
+    assert_eq!(broken.len(), 1, "{broken:?}");
+    assert!(broken[0].starts_with("objective `rate > 4000 for 99% of seconds` is broken"));
+    let kept: i64 = db.one(
+        "SELECT count(*) FROM step_objectives WHERE holds = 'rate > 1 for 50% of seconds' AND seconds >= 5 AND bad_seconds = 0",
+    );
+    assert_eq!(kept, 1);
+    let report = mesh.command(&["report"]).out;
+    assert!(
+        report.contains("rate > 4000 for 99% of seconds") && report.contains("broken"),
+        "{report}"
+    );
+    let lines = || std::fs::read_to_string(told.path().join("lines")).unwrap_or_default();
+    wait::until_true(
+        "the command is told of all",
+        Duration::from_secs(20),
+        || lines().lines().count() == 3,
+    );
+    let expected = [
+        "raised rate < 4000 for 8s",
+        "over rate < 4000 for 8s",
+        "broken rate > 4000 for 99% of seconds",
+    ];
+    assert!(
+        expected
+            .iter()
+            .all(|line| lines().lines().any(|told| told == *line)),
+        "{}",
+        lines()
+    );
+    let json = std::fs::read_to_string(told.path().join("json")).unwrap();
+    assert!(json.contains("\"run_id\":1"), "{json}");
+    let failures: i64 = db.one("SELECT count(*) FROM events WHERE kind = 'alarm-command'");
+    assert_eq!(failures, 0);
 }

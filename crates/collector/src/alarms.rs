@@ -1,11 +1,16 @@
-//! The alarms of the run under way: what its plan watches is looked at once a second. An alarm that is raised, or over,
-//! is an event and a message to those who watch the run; it may mark the time line or stop the run.
+//! The alarms and objectives of the run under way: what its plan watches is looked at once a second. An alarm that is
+//! raised, or over, and an objective that is broken is an event, a message to those who watch the run, and a call of the
+//! collector's command; an alarm may mark the time line, stop the run or end it as failed.
 
+mod command;
+mod objectives;
 mod state;
+
+pub use command::{AlarmCommand, AlarmCommandError, Notifier, Runner};
 
 use crate::clock::MeshClock;
 use crate::live::Viewer;
-use crate::model::{MeshMicros, RunId, Severity, StepState};
+use crate::model::{MeshMicros, Severity, StepState};
 use crate::off_runtime;
 use crate::overview::sampled_daemons;
 use crate::plan::{self, AlarmAction};
@@ -14,13 +19,17 @@ use crate::snapshot::AlarmNow;
 use crate::store::annotate::Annotation;
 use crate::store::rows::{NewEvent, RunRow};
 use crate::store::{Store, StoreError};
+use command::Notice;
+use objectives::{Objectives, Rest};
 use state::{Alarms, Change, Death, Seen, StepSeen};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// Intervals of a running step are stored about as often.
+const OBJECTIVES_PERIOD: Duration = Duration::from_secs(5);
 /// Figures are means over 3 s: so long after its start those of a step count.
 const SETTLED: Duration = Duration::from_secs(4);
 /// Figures of a step count no longer when no rows of it have come for this long.
@@ -30,85 +39,310 @@ const STORED_WITHIN: Duration = Duration::from_secs(5);
 /// Kinds of the events.
 const RAISED: &str = "alarm";
 const OVER: &str = "alarm-over";
+const BROKEN: &str = "objective-broken";
 
-/// The run under way, and its alarms.
+/// Watches one run after the other.
+#[derive(Debug)]
+pub struct Watcher {
+    scheduler: Scheduler,
+    store: Store,
+    clock: Arc<MeshClock>,
+    notifier: Notifier,
+    /// The newest event that was looked at for deaths.
+    event: i64,
+}
+
+/// The run under way, with its alarms and objectives.
 #[derive(Debug)]
 struct Watch {
     row: RunRow,
+    progress: Arc<RunProgress>,
     alarms: Alarms,
-    /// The newest event that was looked at.
-    event: i64,
+    objectives: Objectives,
+    objectives_read: Option<Instant>,
     /// Latencies are computed for as long as this exists.
     _latencies: Option<Viewer>,
 }
 
-/// Watches the run under way until it is cancelled.
-pub async fn watch(
-    scheduler: Scheduler,
-    store: Store,
-    clock: Arc<MeshClock>,
-    closing: CancellationToken,
-) {
-    let mut watch: Option<Watch> = None;
-    loop {
-        tokio::select! {
-            () = closing.cancelled() => return,
-            () = tokio::time::sleep(PERIOD) => {}
+/// What is told.
+#[derive(Debug)]
+struct Told<'a> {
+    kind: &'static str,
+    severity: Severity,
+    state: &'static str,
+    condition: &'a str,
+    message: String,
+    then: AlarmAction,
+}
+
+impl Watcher {
+    /// `event`: the newest event when the collector began to serve. Daemons that died while it was down come after it.
+    pub fn new(
+        scheduler: Scheduler,
+        store: Store,
+        clock: Arc<MeshClock>,
+        notifier: Notifier,
+        event: i64,
+    ) -> Self {
+        Self {
+            scheduler,
+            store,
+            clock,
+            notifier,
+            event,
         }
-        let current = scheduler.progress().current();
-        let is_going =
-            |progress: &Arc<RunProgress>| progress.look(|view| view.driven && !view.state.is_end());
-        let Some(progress) = current.filter(is_going) else {
-            if let Some(watch) = watch.take()
-                && let Some(progress) = scheduler.progress().run(watch.row.id)
+    }
+
+    /// Watches the run under way until it is cancelled.
+    pub async fn watch(mut self, closing: CancellationToken) {
+        let mut watch: Option<Watch> = None;
+        loop {
+            tokio::select! {
+                () = closing.cancelled() => return,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+            let current = self.scheduler.progress().current();
+            let is_going = |progress: &Arc<RunProgress>| {
+                progress.look(|view| view.driven && !view.state.is_end())
+            };
+            let current = current.filter(is_going);
+            let run = current
+                .as_ref()
+                .map(|progress| progress.look(|view| view.run));
+            if watch.as_ref().map(|watch| watch.row.id) != run
+                && let Some(watch) = watch.take()
             {
-                progress.change(|view| view.alarms.clear());
+                self.end(watch).await;
             }
-            continue;
+            let Some(progress) = current else { continue };
+            let looked = async {
+                if watch.is_none() {
+                    watch = Some(self.begin(progress).await?);
+                }
+                match &mut watch {
+                    Some(watch) => self.look(watch).await,
+                    None => Ok(()),
+                }
+            };
+            if let Err(error) = looked.await {
+                tracing::warn!(?run, %error, "cannot watch the alarms of a run");
+            }
+        }
+    }
+
+    async fn begin(&self, progress: Arc<RunProgress>) -> Result<Watch, StoreError> {
+        let row = self.store.run(progress.look(|view| view.run)).await?;
+        let (text, name) = (row.plan_text.clone(), row.name.clone());
+        // A plan that was taken up is a good one.
+        let plan = off_runtime(move || plan::parse(&text, &name)).await;
+        let (alarms, objectives) = plan
+            .map(|plan| (plan.alarms, plan.objectives))
+            .unwrap_or_default();
+        let alarms = Alarms::new(alarms);
+        let latencies = alarms.need_latencies().then(|| self.store.live().viewer());
+        let told = match objectives.is_empty() {
+            true => Vec::new(),
+            false => self.store.messages_of(row.id, BROKEN).await?,
         };
-        let run = progress.look(|view| view.run);
-        let looked = async {
-            if watch.as_ref().is_none_or(|watch| watch.row.id != run) {
-                watch = Some(begin(&store, run).await?);
-            }
-            match &mut watch {
-                Some(watch) => look(watch, &progress, &scheduler, &store, clock.now()).await,
-                None => Ok(()),
-            }
+        let told = told
+            .iter()
+            .filter_map(|message| objectives::holds_of(message));
+        Ok(Watch {
+            objectives: Objectives::new(objectives, told.map(str::to_owned).collect()),
+            objectives_read: None,
+            row,
+            progress,
+            alarms,
+            _latencies: latencies,
+        })
+    }
+
+    async fn look(&mut self, watch: &mut Watch) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let daemons = match watch.alarms.need_daemons() {
+            true => sampled_daemons(&self.store, now).await?,
+            false => Vec::new(),
         };
-        if let Err(error) = looked.await {
-            tracing::warn!(%run, %error, "cannot watch the alarms of a run");
+        let deaths = match watch.alarms.need_deaths() {
+            true => {
+                self.store
+                    .daemons_that_died(watch.row.id, &mut self.event)
+                    .await?
+            }
+            false => Vec::new(),
+        };
+        let deaths: Vec<Death> = deaths
+            .into_iter()
+            .map(|(name, instance, message)| Death {
+                name,
+                instance,
+                message,
+            })
+            .collect();
+        let changes = watch.alarms.observe(Seen {
+            at: now,
+            step: step_seen(&watch.progress, now),
+            daemons: &daemons,
+            deaths: &deaths,
+        });
+        let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
+        if watch.progress.look(|view| view.alarms != raised) {
+            watch.progress.change(|view| view.alarms = raised);
+        }
+        for change in changes {
+            self.tell_change(watch, &change).await;
+        }
+        let is_due = watch
+            .objectives_read
+            .is_none_or(|read| read.elapsed() >= OBJECTIVES_PERIOD);
+        if is_due && !watch.objectives.all.is_empty() {
+            watch.objectives_read = Some(Instant::now());
+            let rest = watch.progress.look(|view| view.left(now));
+            let step = watch
+                .progress
+                .look(|view| view.step.as_ref().map(|step| step.now.step_id));
+            watch
+                .objectives
+                .read(&self.store, watch.row.id, step)
+                .await?;
+            self.show_objectives(watch, rest.map_or(Rest::Unknown, Rest::For))
+                .await;
+        }
+        Ok(())
+    }
+
+    /// The run has ended: nothing is raised any more, and objectives are judged for good.
+    async fn end(&self, mut watch: Watch) {
+        let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
+        watch.progress.change(|view| view.alarms.clear());
+        for alarm in &raised {
+            let told = Told {
+                kind: OVER,
+                severity: Severity::Info,
+                state: "over",
+                condition: &alarm.when,
+                message: format!("alarm `{}` is over: the run has ended", alarm.when),
+                then: AlarmAction::Event,
+            };
+            self.tell(&watch, told).await;
+        }
+        if watch.objectives.all.is_empty() {
+            return;
+        }
+        match watch.objectives.read(&self.store, watch.row.id, None).await {
+            Ok(()) => self.show_objectives(&mut watch, Rest::Over).await,
+            Err(error) => {
+                tracing::warn!(run = %watch.row.id, %error, "cannot judge the objectives of a run");
+            }
+        }
+    }
+
+    async fn show_objectives(&self, watch: &mut Watch, rest: Rest) {
+        let objectives = watch.objectives.now(rest);
+        watch
+            .progress
+            .change(|view| view.objectives.clone_from(&objectives));
+        for objective in objectives.iter().filter(|objective| objective.broken) {
+            if !watch.objectives.told.insert(objective.holds.clone()) {
+                continue;
+            }
+            let told = Told {
+                kind: BROKEN,
+                severity: Severity::Warning,
+                state: "broken",
+                condition: &objective.holds,
+                message: objectives::broken(objective),
+                then: AlarmAction::Event,
+            };
+            self.tell(watch, told).await;
+        }
+    }
+
+    async fn tell_change(&self, watch: &Watch, change: &Change) {
+        let Some(alarm) = watch.alarms.get(change.alarm) else {
+            return;
+        };
+        let told = match change.is_raised {
+            true => Told {
+                kind: RAISED,
+                severity: Severity::Warning,
+                state: "raised",
+                condition: &alarm.when,
+                message: format!("alarm `{}`: {}", alarm.when, change.because),
+                then: alarm.then,
+            },
+            false => Told {
+                kind: OVER,
+                severity: Severity::Info,
+                state: "over",
+                condition: &alarm.when,
+                message: format!("alarm `{}` is over", alarm.when),
+                then: AlarmAction::Event,
+            },
+        };
+        self.tell(watch, told).await;
+    }
+
+    /// Does what the plan asks for, tells those who watch the run and the collector's command, and stores the event.
+    async fn tell(&self, watch: &Watch, told: Told<'_>) {
+        let (run, now) = (watch.row.id, self.clock.now());
+        let message = told.message;
+        watch.progress.show_message(message.clone());
+        // The load is stopped before anything is stored: the database may be what is wrong.
+        match told.then {
+            AlarmAction::Stop => {
+                if let Err(error) = self.scheduler.stop(&watch.row, &message).await {
+                    tracing::warn!(%run, %error, "cannot stop a run by its alarm");
+                }
+            }
+            AlarmAction::Abort => self.scheduler.abort(run, message.clone()).await,
+            AlarmAction::Event | AlarmAction::Mark => {}
+        }
+        let step = watch
+            .progress
+            .look(|view| view.step.as_ref().map(|step| step.now.step_id));
+        self.notifier.notify(Notice {
+            state: told.state,
+            condition: told.condition.to_owned(),
+            message: message.clone(),
+            run_id: run,
+            run_uid: watch.row.uid.clone(),
+            run: watch.row.name.clone(),
+            step_id: step,
+            at_us: now.0,
+        });
+        let event = NewEvent {
+            at: now,
+            run: Some(run),
+            step,
+            agent: None,
+            severity: told.severity,
+            kind: told.kind.to_owned(),
+            message: message.clone(),
+            detail_json: None,
+        };
+        match timeout(STORED_WITHIN, self.store.add_event(event)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%run, %error, message, "cannot store an alarm"),
+            Err(_) => tracing::warn!(%run, message, "an alarm is not stored yet"),
+        }
+        if told.then == AlarmAction::Mark {
+            let mark = Annotation::Mark {
+                text: message,
+                at: None,
+            };
+            let marked = self.store.annotate(&watch.row.uid, mark, now);
+            let marked = timeout(STORED_WITHIN, marked).await;
+            if !matches!(marked, Ok(Ok(_))) {
+                tracing::warn!(%run, ?marked, "cannot mark an alarm");
+            }
         }
     }
 }
 
-async fn begin(store: &Store, run: RunId) -> Result<Watch, StoreError> {
-    let row = store.run(run).await?;
-    let (text, name) = (row.plan_text.clone(), row.name.clone());
-    // A plan that was taken up is a good one.
-    let plan = off_runtime(move || plan::parse(&text, &name)).await;
-    let alarms = Alarms::new(plan.map(|plan| plan.alarms).unwrap_or_default());
-    let latencies = alarms.need_latencies().then(|| store.live().viewer());
-    let event = match alarms.need_deaths() {
-        true => store.newest_event().await?,
-        false => 0,
-    };
-    Ok(Watch {
-        row,
-        alarms,
-        event,
-        _latencies: latencies,
-    })
-}
-
-async fn look(
-    watch: &mut Watch,
-    progress: &RunProgress,
-    scheduler: &Scheduler,
-    store: &Store,
-    now: MeshMicros,
-) -> Result<(), StoreError> {
-    let step = progress.look(|view| match &view.step {
+/// The running step, as alarms see it.
+fn step_seen(progress: &RunProgress, now: MeshMicros) -> StepSeen {
+    progress.look(|view| match &view.step {
         Some(step) if step.now.state == StepState::Running => {
             let for_long = |since: Option<MeshMicros>, span: Duration| {
                 since.is_some_and(|at| now.since(Some(at)) >= micros(span))
@@ -121,99 +355,7 @@ async fn look(
             }
         }
         _ => StepSeen::None,
-    });
-    let daemons = match watch.alarms.need_daemons() {
-        true => sampled_daemons(store, now).await?,
-        false => Vec::new(),
-    };
-    let deaths = match watch.alarms.need_deaths() {
-        true => {
-            store
-                .daemons_that_died(watch.row.id, &mut watch.event)
-                .await?
-        }
-        false => Vec::new(),
-    };
-    let deaths: Vec<Death> = deaths
-        .into_iter()
-        .map(|(name, instance, message)| Death {
-            name,
-            instance,
-            message,
-        })
-        .collect();
-    let changes = watch.alarms.observe(Seen {
-        at: now,
-        step,
-        daemons: &daemons,
-        deaths: &deaths,
-    });
-    let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
-    if progress.look(|view| view.alarms != raised) {
-        progress.change(|view| view.alarms = raised);
-    }
-    for change in changes {
-        tell(watch, &change, progress, scheduler, store, now).await;
-    }
-    Ok(())
-}
-
-/// Does what the plan asks for, tells those who watch the run, and stores what has changed.
-async fn tell(
-    watch: &Watch,
-    change: &Change,
-    progress: &RunProgress,
-    scheduler: &Scheduler,
-    store: &Store,
-    now: MeshMicros,
-) {
-    let Some(alarm) = watch.alarms.get(change.alarm) else {
-        return;
-    };
-    let run = watch.row.id;
-    let (kind, severity, message) = match change.is_raised {
-        true => {
-            let message = format!("alarm `{}`: {}", alarm.when, change.because);
-            (RAISED, Severity::Warning, message)
-        }
-        false => {
-            let message = format!("alarm `{}` is over", alarm.when);
-            (OVER, Severity::Info, message)
-        }
-    };
-    progress.show_message(message.clone());
-    // The load is stopped before anything is stored: the database may be what is wrong.
-    if change.is_raised
-        && alarm.then == AlarmAction::Stop
-        && let Err(error) = scheduler.stop(&watch.row, &message).await
-    {
-        tracing::warn!(%run, %error, "cannot stop a run by its alarm");
-    }
-    let event = NewEvent {
-        at: now,
-        run: Some(run),
-        step: progress.look(|view| view.step.as_ref().map(|step| step.now.step_id)),
-        agent: None,
-        severity,
-        kind: kind.to_owned(),
-        message: message.clone(),
-        detail_json: None,
-    };
-    match timeout(STORED_WITHIN, store.add_event(event)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%run, %error, message, "cannot store an alarm"),
-        Err(_) => tracing::warn!(%run, message, "an alarm is not stored yet"),
-    }
-    if change.is_raised && alarm.then == AlarmAction::Mark {
-        let mark = Annotation::Mark {
-            text: message,
-            at: None,
-        };
-        let marked = timeout(STORED_WITHIN, store.annotate(&watch.row.uid, mark, now)).await;
-        if !matches!(marked, Ok(Ok(_))) {
-            tracing::warn!(%run, ?marked, "cannot mark an alarm");
-        }
-    }
+    })
 }
 
 fn micros(span: Duration) -> i64 {

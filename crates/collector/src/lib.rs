@@ -4,7 +4,7 @@
 //! (`scheduler`), and the agents' data is committed before it is acknowledged (`ingest`, `store`). Only `service` and
 //! the conversions beside it name the types of the wire.
 
-mod alarms;
+pub mod alarms;
 mod clock;
 pub mod compare;
 mod cut;

@@ -55,7 +55,7 @@ pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
 
-use alarms::Alarm;
+use alarms::{Alarm, Objective};
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
@@ -84,6 +84,7 @@ pub struct Plan {
     pub targets: Vec<Target>,
     pub phases: Vec<Phase>,
     pub alarms: Vec<Alarm>,
+    pub objectives: Vec<Objective>,
     pub(crate) clients: Option<Selected>,
     /// Where `on-loss` stands.
     pub(crate) on_loss_at: Position,
@@ -108,6 +109,7 @@ declare_words! {
         Event = "event",
         Mark = "mark",
         Stop = "stop",
+        Abort = "abort",
     }
 }
 

@@ -3,7 +3,7 @@
 //! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s
 //! as they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
 //! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back; a run that has
-//! not ended keeps its rows and the samples of its time. `store::prune` does the work.
+//! not ended keeps its rows and the samples of its time, but for those of earlier loops. `store::prune` does the work.
 
 use crate::clock::MeshClock;
 use crate::figures;
@@ -28,6 +28,9 @@ const MIN_SPAN_US: i64 = 600_000_000;
 const MINUTE_US: i64 = 60_000_000;
 /// A run that ended lately keeps its rows also in a database that is too large: its findings are made of them.
 const LATELY_US: i64 = 600_000_000;
+
+/// `runs_without_findings` lists so many at most.
+const MANY_RUNS: usize = 100;
 
 /// How long rows stay as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +138,7 @@ impl Retention {
             keep_seconds_us: self.keep_seconds.us(),
             keep_10s_us: self.keep_10s.us(),
             max_size_bytes: self.max_size.bytes(),
+            keep_tags: self.keep_tags.clone(),
         }
     }
 
@@ -189,6 +193,8 @@ struct Inner {
     is_excess_known: AtomicBool,
     /// Steps whose rows cannot be merged.
     unreadable: std::sync::Mutex<HashSet<StepId>>,
+    /// Runs whose findings are being made of their rows.
+    awaited: std::sync::Mutex<HashSet<RunId>>,
 }
 
 impl Retainer {
@@ -199,6 +205,7 @@ impl Retainer {
             turn: Mutex::new(()),
             is_excess_known: AtomicBool::new(false),
             unreadable: std::sync::Mutex::default(),
+            awaited: std::sync::Mutex::default(),
         }))
     }
 
@@ -212,8 +219,10 @@ impl Retainer {
         if let Err(error) = stored {
             tracing::debug!(%error, "what is kept how long is not stored");
         }
+        let mut unfound = usize::MAX;
         loop {
             let pass = async {
+                self.await_findings(&mut unfound).await;
                 if let Err(error) = self.pass(clock.now()).await {
                     tracing::warn!(error = %crate::error_chain(&error), "old rows are not merged; it is tried again");
                 }
@@ -226,13 +235,26 @@ impl Retainer {
         }
     }
 
+    /// Runs without findings keep their rows as long as there become fewer of them: after an upgrade and a merge all are
+    /// made anew.
+    async fn await_findings(&self, before: &mut usize) {
+        let runs = self.0.store.runs_without_findings().await;
+        let runs: HashSet<RunId> = runs.unwrap_or_default().into_iter().collect();
+        let are_fewer = runs.len() < *before || runs.len() >= MANY_RUNS;
+        *before = runs.len();
+        *locked(&self.0.awaited) = match are_fewer {
+            true => runs,
+            false => HashSet::new(),
+        };
+    }
+
     /// Merges what has grown old, and what is too much.
     pub async fn pass(&self, now: MeshMicros) -> Result<Pruned, StoreError> {
         let mut pruner = self.0.store.pruner().await?;
-        let tags = &self.0.retention.keep_tags;
+        self.merge_late(&mut pruner, now).await?;
         for (to, before) in self.0.retention.due(now) {
             for found in self
-                .steps(before, to, tags, self.0.retention.min_rows)
+                .steps_due(before, to, self.0.retention.min_rows)
                 .await?
             {
                 let _turn = self.0.turn.lock().await;
@@ -244,6 +266,7 @@ impl Retainer {
         pruner.give_back().await?;
         let pruned = pruner.pruned();
         if pruned.rows > 0 {
+            self.0.store.set_pruned(now, pruned.rows).await?;
             tracing::info!(
                 steps = pruned.steps,
                 rows = pruned.rows,
@@ -301,7 +324,49 @@ impl Retainer {
             }
         }
         pruner.give_back().await?;
+        store.set_pruned(now, pruner.pruned().rows).await?;
         tell(store, pruner.pruned(), told).await
+    }
+
+    /// Merges or deletes rows that came when those of their step had been.
+    async fn merge_late(&self, pruner: &mut Pruner, now: MeshMicros) -> Result<(), StoreError> {
+        let store = &self.0.store;
+        for (found, batches) in store.steps_with_late_rows().await? {
+            if locked(&self.0.unreadable).contains(&found.step) {
+                continue;
+            }
+            let _turn = self.0.turn.lock().await;
+            let before = pruner.pruned().rows;
+            if !self.prune(pruner, found).await? {
+                continue;
+            }
+            store.late_rows_merged(found.step, batches).await?;
+            let what = match found.to {
+                Resolution::Nothing => format!(
+                    "{} rows of it are deleted",
+                    figures::count(
+                        i64::try_from(pruner.pruned().rows - before).unwrap_or(i64::MAX)
+                    )
+                ),
+                _ => String::from("they are merged too"),
+            };
+            let message = format!(
+                "rows of this step came late, when the others had been {}: {what}, and its results are without them",
+                found.to.done_to_rows()
+            );
+            let event = NewEvent {
+                step: Some(found.step),
+                ..event(
+                    now,
+                    Some(found.run),
+                    Severity::Warning,
+                    "rows-too-late",
+                    message,
+                )
+            };
+            store.add_event(event).await?;
+        }
+        Ok(())
     }
 
     /// Says whether the step was pruned. One with a histogram that cannot be read stays as it is, and does not hold up
@@ -311,16 +376,25 @@ impl Retainer {
             Err(error @ StoreError::Histogram { .. }) => {
                 let error = crate::error_chain(&error);
                 tracing::warn!(step = %found.step, %error, "the rows of a step cannot be merged");
-                self.unreadable().insert(found.step);
+                locked(&self.0.unreadable).insert(found.step);
                 Ok(false)
             }
             pruned => pruned,
         }
     }
 
-    fn unreadable(&self) -> std::sync::MutexGuard<'_, HashSet<StepId>> {
-        let unreadable = self.0.unreadable.lock();
-        unreadable.unwrap_or_else(PoisonError::into_inner)
+    /// Those that the collector prunes by itself.
+    async fn steps_due(
+        &self,
+        before: MeshMicros,
+        to: Resolution,
+        min_rows: i64,
+    ) -> Result<Vec<StepToPrune>, StoreError> {
+        let tags = &self.0.retention.keep_tags;
+        let mut steps = self.steps(before, to, tags, min_rows).await?;
+        let awaited = locked(&self.0.awaited);
+        steps.retain(|found| !awaited.contains(&found.run));
+        Ok(steps)
     }
 
     async fn steps(
@@ -332,7 +406,7 @@ impl Retainer {
     ) -> Result<Vec<StepToPrune>, StoreError> {
         let found = self.0.store.steps_to_prune(before, to, tags, min_rows);
         let mut steps = found.await?;
-        let unreadable = self.unreadable();
+        let unreadable = locked(&self.0.unreadable);
         steps.retain(|found| !unreadable.contains(&found.step));
         Ok(steps)
     }
@@ -394,8 +468,7 @@ impl Retainer {
                     }
                     return Ok(());
                 }
-                let tags = &self.0.retention.keep_tags;
-                let steps = self.steps(before, to, tags, 0).await?;
+                let steps = self.steps_due(before, to, 0).await?;
                 let Some(run) = steps.first().map(|found| found.run) else {
                     if self.thin_span(pruner, before, to).await? {
                         continue;
@@ -412,16 +485,17 @@ impl Retainer {
                     // Late data have just come; the next look finds what they left.
                     return Ok(());
                 }
-                if let Some(ended) = store.run_ended(run).await? {
-                    self.thin(pruner, ended, to).await?;
-                }
+                // Of a run under way its earlier loops.
+                let ended = store.run_ended(run).await?.unwrap_or(before);
+                self.thin(pruner, ended, to).await?;
             }
         }
         let used = store.size().await?.used_bytes();
         if used > limit && !self.0.is_excess_known.swap(true, Ordering::Relaxed) {
             let message = format!(
                 "the database has {}, above its limit of {} (--max-size), and nothing of it can be merged or deleted: what is \
-                 left are results, runs that go on or ended within 10 minutes, and runs that are kept for a tag; raise the \
+                 left are results, runs that ended within 10 minutes, the last loop of a run that goes on, and runs that are kept \
+                 for a tag; raise the \
                  limit, or delete runs with `benchmesh db delete`",
                 size(used),
                 size(limit)
@@ -452,6 +526,10 @@ impl Retainer {
         let event = event(now, Some(run), Severity::Info, "size-limit", message);
         self.0.store.add_event(event).await
     }
+}
+
+fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn tell(

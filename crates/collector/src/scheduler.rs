@@ -114,6 +114,11 @@ impl Scheduler {
         Ok(row.state)
     }
 
+    /// Ends a run that is under way as failed. The driver stores the reason when its tasks are being stopped already.
+    pub async fn abort(&self, run: RunId, reason: String) {
+        self.request(Event::Abort { run, reason }).await;
+    }
+
     fn first_stop_request(&self, run: RunId, reason: &str, at: MeshMicros) -> (String, MeshMicros) {
         let mut stops = self.0.stops.lock().unwrap_or_else(PoisonError::into_inner);
         stops.retain(|run, _| !self.0.progress.has_ended(*run));

@@ -18,7 +18,7 @@ mod trust;
 pub(crate) mod wire;
 
 use crate::{
-    alarms,
+    alarms::{AlarmCommand, AlarmCommandError, Notifier, Runner, Watcher},
     clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
     findings,
     model::Severity,
@@ -78,6 +78,8 @@ pub struct CollectorConfig {
     pub http: HttpConfig,
     /// What is kept how long.
     pub retention: Retention,
+    /// What is run for alarms.
+    pub on_alarm: Option<AlarmCommand>,
     /// Millionths by which mesh time runs fast; nonzero only for tests of the agents' clocks.
     pub clock_ppm: i32,
     /// Maximum lifetime of a connection without a valid certificate; `None`: the default. For tests.
@@ -100,6 +102,8 @@ pub enum CollectorError {
     PageNotLoopback { listen: SocketAddr },
     #[error("old rows cannot be kept so")]
     Retention(#[from] RetentionError),
+    #[error("the command of --on-alarm cannot be run")]
+    OnAlarm(#[from] AlarmCommandError),
     #[error("cannot serve the page")]
     Web(#[from] WebError),
     #[error("cannot establish trust")]
@@ -138,6 +142,9 @@ pub struct Collector {
     gate: Arc<Gate>,
     limits: ConnectionLimits,
     retention: Retention,
+    on_alarm: Option<AlarmCommand>,
+    /// When it was opened: what agents deliver of the time when no collector was there comes after it.
+    newest_event: i64,
 }
 
 /// The collector's authority, and the directory of its own user's credentials.
@@ -163,6 +170,9 @@ impl Collector {
         limits.newcomer_timeout = config.newcomer_timeout.unwrap_or(limits.newcomer_timeout);
         let listen = config.listen;
         config.retention.check()?;
+        if let Some(command) = &config.on_alarm {
+            command.check()?;
+        }
         if let HttpListen::At(listen) = config.http.listen
             && !listen.ip().is_loopback()
             && !config.http.insecure
@@ -193,7 +203,13 @@ impl Collector {
             Err(source) => Err(CollectorError::Trust { source }),
         };
         match restored {
-            Ok(((clock, known, samplers), (trust, gate))) => {
+            Ok((restored, (trust, gate))) => {
+                let Restored {
+                    clock,
+                    known,
+                    samplers,
+                    newest_event,
+                } = restored;
                 let clock = Arc::new(clock);
                 if let Err(error) = reconciled(&store, &clock, &trust, &config).await {
                     store.close().await;
@@ -214,6 +230,8 @@ impl Collector {
                     gate: Arc::new(gate),
                     limits,
                     retention: config.retention,
+                    on_alarm: config.on_alarm,
+                    newest_event,
                 })
             }
             Err(error) => {
@@ -255,6 +273,8 @@ impl Collector {
             gate,
             limits,
             retention,
+            on_alarm,
+            newest_event,
         } = self;
         if trust.is_none() {
             warn!("{INSECURE}");
@@ -283,12 +303,22 @@ impl Collector {
             closing.clone(),
         ));
         tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
-        tasks.spawn(alarms::watch(
+        let notifier = match on_alarm {
+            Some(command) => {
+                let (notifier, runner) = Runner::new(command);
+                tasks.spawn(runner.run(store.clone(), Arc::clone(&clock), closing.clone()));
+                notifier
+            }
+            None => Notifier::default(),
+        };
+        let watcher = Watcher::new(
             scheduler.clone(),
             store.clone(),
             Arc::clone(&clock),
-            closing.clone(),
-        ));
+            notifier,
+            newest_event,
+        );
+        tasks.spawn(watcher.watch(closing.clone()));
         let retainer = Retainer::new(store.clone(), retention);
         tasks.spawn(retainer.clone().keep(Arc::clone(&clock), closing.clone()));
         let mesh = mesh::MeshService::new(
@@ -504,10 +534,14 @@ async fn renew_owner(
 }
 
 /// Mesh time and the agents of earlier times, from the database.
-async fn restore(
-    store: &Store,
-    config: &CollectorConfig,
-) -> Result<(MeshClock, Vec<AgentRow>, Vec<SamplerRow>), CollectorError> {
+struct Restored {
+    clock: MeshClock,
+    known: Vec<AgentRow>,
+    samplers: Vec<SamplerRow>,
+    newest_event: i64,
+}
+
+async fn restore(store: &Store, config: &CollectorConfig) -> Result<Restored, CollectorError> {
     let failed = |source| CollectorError::Store {
         db: config.db.clone(),
         source,
@@ -522,9 +556,12 @@ async fn restore(
         .set_clock_anchor(clock.anchor_now())
         .await
         .map_err(failed)?;
-    let known = store.agents().await.map_err(failed)?;
-    let samplers = store.samplers().await.map_err(failed)?;
-    Ok((clock, known, samplers))
+    Ok(Restored {
+        clock,
+        known: store.agents().await.map_err(failed)?,
+        samplers: store.samplers().await.map_err(failed)?,
+        newest_event: store.newest_event().await.map_err(failed)?,
+    })
 }
 
 /// Persists the anchor of mesh time, with the rows that are gathered.

@@ -6,8 +6,10 @@
 pub use crate::ingest::recent::Newest;
 
 use crate::{
+    figures,
     model::{RunId, RunState, StepId, StepState},
     plan::AgentPolicy,
+    results::real,
 };
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use serde::Serialize;
@@ -75,6 +77,8 @@ pub struct RunNow {
     pub finished: Vec<StepDone>,
     /// Alarms of the plan that are raised now.
     pub alarms: Vec<AlarmNow>,
+    /// Objectives of the plan.
+    pub objectives: Vec<ObjectiveNow>,
     /// Of the last two hours, the newest last.
     pub marks: Vec<MarkNow>,
 }
@@ -86,6 +90,38 @@ pub struct AlarmNow {
     pub when: String,
     /// The figure that holds it.
     pub because: String,
+}
+
+/// How an objective of the plan has been kept so far.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectiveNow {
+    /// As the plan has it.
+    pub holds: String,
+    /// Seconds so far, and those of them that were bad.
+    pub seconds: i64,
+    pub bad_seconds: i64,
+    /// So many may be bad, of those so far and those that are left of the run.
+    pub budget_s: f64,
+    /// More were bad.
+    pub broken: bool,
+}
+
+impl ObjectiveNow {
+    /// What is left of the budget: `2.5 of 10.4 s left`, `broken: 12 s bad, 10.4 allowed`.
+    pub fn budget_in_words(&self) -> String {
+        let budget = figures::rate(self.budget_s);
+        let left = self.budget_s - real(self.bad_seconds);
+        match self.broken {
+            true => format!(
+                "broken: {} s bad, {budget} allowed",
+                figures::count(self.bad_seconds)
+            ),
+            false => format!(
+                "{} of {budget} s left to be bad",
+                figures::rate(left.max(0.0))
+            ),
+        }
+    }
 }
 
 /// What is dated on the time line of the run: said by people, or daemons that started or ended.

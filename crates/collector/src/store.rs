@@ -15,6 +15,8 @@ pub mod import;
 pub(crate) mod left;
 mod lock;
 pub mod maintain;
+pub mod objectives;
+pub(crate) mod older;
 pub(crate) mod open;
 pub mod prune;
 mod publisher;

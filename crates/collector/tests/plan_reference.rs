@@ -105,6 +105,10 @@ fn blocks() -> Vec<(String, String)> {
         (String::from("top"), table_of::<keys::TopKeys>()),
         (String::from("targets"), table_of::<keys::TargetKeys>()),
         (String::from("alarms"), table_of::<keys::AlarmKeys>()),
+        (
+            String::from("objectives"),
+            table_of::<keys::ObjectiveKeys>(),
+        ),
         (String::from("clients"), table_of::<keys::ClientsKeys>()),
         (
             String::from("phase"),

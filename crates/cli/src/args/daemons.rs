@@ -8,6 +8,7 @@ use super::values::{
 use super::{CollectorAddress, ListFormat};
 use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
+use benchmesh_collector::alarms::AlarmCommand;
 use benchmesh_collector::retention::{KeepFor, MaxSize};
 use benchmesh_collector::web::HttpListen;
 use benchmesh_trust::JoinToken;
@@ -233,6 +234,10 @@ pub struct CollectorArguments {
     /// Serve the page to other machines, although it has no TLS: only on a network that you trust
     #[arg(long)]
     pub http_insecure: bool,
+    /// A program, by its whole path, and its arguments: run, without a shell, for each alarm of a run's plan that is
+    /// raised or over, and each objective that is broken. docs/operations.md says what it gets
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub on_alarm: Option<AlarmCommand>,
     #[command(flatten)]
     pub retention: RetentionArguments,
     /// How long certificates are good for: to try their renewal

@@ -5,13 +5,24 @@ use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
 use benchmesh_collector::plan::AgentPolicy;
 use benchmesh_collector::query::Row;
 use benchmesh_collector::snapshot::{
-    AlarmNow, ClientRate, DaemonNow, EventNow, LoadNow, Newest, OpDone, RunNow, StepDone, StepNow,
+    AlarmNow, ClientRate, DaemonNow, EventNow, LoadNow, Newest, ObjectiveNow, OpDone, RunNow,
+    StepDone, StepNow,
 };
 use benchmesh_collector::store::annotate::Annotation;
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_proto::v1;
 use serde_json::{Map, Value};
 use std::time::Duration;
+
+fn objective(objective: v1::ObjectiveUpdate) -> ObjectiveNow {
+    ObjectiveNow {
+        holds: objective.holds,
+        seconds: objective.seconds,
+        bad_seconds: objective.bad_seconds,
+        budget_s: objective.budget_s,
+        broken: objective.broken,
+    }
+}
 
 fn alarm(alarm: v1::AlarmUpdate) -> AlarmNow {
     AlarmNow {
@@ -78,6 +89,7 @@ impl TryFrom<v1::RunUpdate> for Update {
                 left_us: Some(update.expected_left_us).filter(|left| *left >= 0),
                 removed_files: update.removed_files,
                 alarms: update.alarms.into_iter().map(alarm).collect(),
+                objectives: update.objectives.into_iter().map(objective).collect(),
                 step: update.step.map(step_now).transpose()?,
                 clients: slowest.into_iter().map(client_rate).collect(),
                 messages: update.messages,

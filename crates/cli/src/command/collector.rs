@@ -54,6 +54,7 @@ pub async fn collector(arguments: CollectorArguments, insecure: bool) -> anyhow:
                 keep_tags: arguments.retention.keep_tags,
                 ..Retention::default()
             },
+            on_alarm: arguments.on_alarm,
             clock_ppm: arguments.clock_ppm,
             newcomer_timeout: arguments.newcomer_timeout,
         };

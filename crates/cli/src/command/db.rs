@@ -21,9 +21,8 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
             match found.is_empty() {
                 true => {
                     output::print_notice(&format!("{} is sound", file.db.display()));
-                    if let Some(kept) = maintain::kept(&file.db).map_err(into_error)? {
-                        output::print_notice(&kept_in_words(&kept));
-                    }
+                    let kept = maintain::kept(&file.db).map_err(into_error)?;
+                    output::print_notice(&kept_in_words(&kept));
                 }
                 false => anyhow::bail!(
                     "{} is damaged; restore a copy, or save what can be read with: sqlite3 {} .recover",
@@ -73,9 +72,22 @@ fn kept_in_words(kept: &Kept) -> String {
         let span = us.and_then(|us| figures::between(0, us));
         span.map_or_else(|| "forever".to_owned(), figures::span)
     };
-    let Kept { settings, size } = kept;
+    let Kept {
+        settings,
+        size,
+        pruned,
+    } = kept;
+    let tags: Vec<String> = settings
+        .keep_tags
+        .iter()
+        .map(|(key, value)| format!(", all of runs with {key}={value}"))
+        .collect();
+    let pruned = pruned.map_or_else(String::new, |(at_us, rows)| {
+        let (rows, at) = (figures::count(rows), figures::instant(at_us));
+        format!("; {rows} rows went on {at}")
+    });
     format!(
-        "it has {}, of which {} are in use; kept: rows of seconds {}, of 10 s {} after their run, {}",
+        "it has {}, of which {} are in use; kept: rows of seconds {}, of 10 s {} after their run, {}{}{pruned}",
         bytes(size.file_bytes),
         bytes(size.used_bytes()),
         span(settings.keep_seconds_us),
@@ -83,7 +95,8 @@ fn kept_in_words(kept: &Kept) -> String {
         match settings.max_size_bytes {
             Some(limit) => format!("{} in all", bytes(limit)),
             None => "without a limit of size".to_owned(),
-        }
+        },
+        tags.concat()
     )
 }
 

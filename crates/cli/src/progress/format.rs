@@ -74,6 +74,13 @@ pub fn detail(update: &Update) -> String {
             figures::bytes(u64::try_from(daemon.newest.figures.rss_bytes).unwrap_or(0))
         ));
     }
+    parts.extend(
+        update
+            .run
+            .objectives
+            .iter()
+            .map(|objective| format!("{}: {}", objective.holds, objective.budget_in_words())),
+    );
     clean(&parts.join("; "))
 }
 
@@ -357,6 +364,7 @@ pub mod tests {
                 left_us: Some(72_000_000),
                 removed_files: None,
                 alarms: vec![],
+                objectives: vec![],
                 step: None,
                 clients: vec![],
                 messages: vec![],

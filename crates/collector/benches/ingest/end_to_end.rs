@@ -72,6 +72,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
             },
         },
         retention: benchmesh_collector::retention::Retention::default(),
+        on_alarm: None,
         clock_ppm: 0,
         newcomer_timeout: None,
         http: HttpConfig {

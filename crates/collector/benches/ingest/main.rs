@@ -5,6 +5,7 @@
 //! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches
 //! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
 //! `... -- writes --sessions 1 --daemons 10` says what is written to the disk for an hour of samples.
+//! `... -- prune --sessions 4 --seconds 20` prunes a generated history beside ingest into the same file.
 //! `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@
 mod end_to_end;
 mod generator;
 mod load;
+mod prune;
 mod usage;
 mod writer;
 mod writes;
@@ -27,12 +29,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 const HELP: &str = "\
-cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writes] [OPTION]...
+cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writes] [prune] [OPTION]...
   --rounds N     writer: 7; end-to-end: 1
   --seconds N    of an end-to-end round: 60
   --sessions N   10
   --daemons N    per session: 20
   --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
+  --history-runs N     prune: runs of nine minutes in the history: 10
+  --history-seconds N  prune: length of the soak in it: 3600; a week of both is 960 and 86400
   --against-plain  end-to-end: each round with TLS, then without
   --dir DIR      where the databases go: the directory for temporary files";
 
@@ -46,6 +50,8 @@ pub struct Options {
     pub beats: usize,
     pub directory: PathBuf,
     pub address: String,
+    pub history_runs: u32,
+    pub history_seconds: u32,
     pub against_plain: bool,
     /// Where the generators find the owner's credentials; `None`: they speak without TLS.
     pub credentials: Option<PathBuf>,
@@ -67,6 +73,8 @@ fn main() {
         daemons: option(&arguments, "--daemons").unwrap_or(20),
         beats: option(&arguments, "--beats").unwrap_or(5),
         directory: option(&arguments, "--dir").unwrap_or_else(std::env::temp_dir),
+        history_runs: option(&arguments, "--history-runs").unwrap_or(10),
+        history_seconds: option(&arguments, "--history-seconds").unwrap_or(3600),
         address: option(&arguments, "--address").unwrap_or_default(),
         against_plain: asked("--against-plain"),
         credentials: option(&arguments, "--credentials"),
@@ -82,7 +90,11 @@ fn main() {
     if asked("writes") {
         writes::run(&options);
     }
-    let all = !asked("writer") && !asked("end-to-end") && !asked("writes");
+    if asked("prune") {
+        prune::run(&options);
+    }
+    let named = ["writer", "end-to-end", "writes", "prune"];
+    let all = !named.iter().any(|one| asked(one));
     if all || asked("writer") {
         writer::run(&options);
     }

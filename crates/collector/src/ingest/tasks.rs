@@ -226,7 +226,7 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
 }
 
 /// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
-/// were any. Results of merged rows stay as they are, here and below.
+/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too.
 pub(super) fn mark_results_stale(
     connection: &Connection,
     steps: &BTreeSet<StepId>,
@@ -241,6 +241,15 @@ pub(super) fn mark_results_stale(
             [step.0],
         )?;
         late |= ended > 0;
+        if ended == 0 {
+            execute(
+                connection,
+                "mark late rows",
+                "UPDATE steps SET late_batches = late_batches + 1
+                 WHERE id = ? AND state IN ('done', 'failed', 'stopped') AND resolution_s <> 1",
+                [step.0],
+            )?;
+        }
     }
     Ok(late)
 }

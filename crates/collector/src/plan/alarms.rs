@@ -1,24 +1,29 @@
-//! The alarms of a plan: conditions that the collector watches while the run goes on.
+//! What the collector watches while a run goes on: alarms, which are conditions of the moment, and objectives, which are
+//! conditions of the whole run.
 
 use super::AlarmAction;
-use super::keys::{AlarmKeys, names};
+use super::keys::{AlarmKeys, ObjectiveKeys, names};
 use super::read::{Section, kind};
 use super::source::{Mistakes, Position};
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, Kind, Unit};
 use benchmesh_workloads::declare_words;
-use benchmesh_workloads::params::Keys;
 use benchmesh_workloads::params::units::{Bytes, Span};
+use benchmesh_workloads::params::{Absent, Keys};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// Alarms of one plan: each is looked at every second, for each daemon that it is about.
-const MAX_ALARMS: usize = 64;
+/// Alarms of one plan, and objectives: each is looked at every second, for each daemon that it is about.
+const MAX_TABLES: usize = 64;
 /// Every second is looked at, and growth needs some minutes.
 const MAX_LASTING: Duration = Duration::from_secs(86_400);
 
 /// How a condition is written; said of those that are not.
 const FORMS: &str = "write \"p99 > 500ms for 60s\", \"rate < 1000 for 30s\", \"no progress for 30s\", \
                      \"rss of ceph-osd > 8g\", \"rss of ceph-osd grows 10% per hour\" or \"ceph-osd dies\"";
+
+const OBJECTIVE_FORMS: &str =
+    "write \"p99 < 10ms for 99.9% of seconds\" or \"rate > 1000 for 95% of seconds\"";
 
 /// One alarm.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +32,19 @@ pub struct Alarm {
     pub when: String,
     pub condition: Condition,
     pub then: AlarmAction,
+}
+
+/// What most seconds of a run have to be like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    /// As the plan has it, with single spaces.
+    pub holds: String,
+    pub figure: StepFigure,
+    /// The side of the limit that is good.
+    pub side: Side,
+    pub limit: f64,
+    /// The share of seconds that have to be good: above 0, 1 at most.
+    pub share: f64,
 }
 
 /// What raises an alarm.
@@ -137,46 +155,82 @@ fn short(figure: &Figure) -> &'static str {
 
 /// The alarms of a plan, in its order.
 pub(super) fn alarms(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Alarm> {
-    const REMEDY: &str = "write [[alarm]], each with `when`";
-    let Some((value, position)) = top.take("alarm") else {
-        return Vec::new();
-    };
-    let Some(list) = value.as_array() else {
-        let found = format!("expected tables, found {}", kind(value));
-        mistakes.at(&position, found, REMEDY);
-        return Vec::new();
-    };
-    if list.len() > MAX_ALARMS {
-        let found = format!("{} alarms; at most {MAX_ALARMS} are watched", list.len());
-        mistakes.at(&position, found, "leave some out");
-        return Vec::new();
-    }
-    let mut alarms = Vec::with_capacity(list.len());
-    for (index, item) in list.iter().enumerate() {
-        let at = Position {
-            span: item.span(),
-            key: format!("alarm.{}", index + 1),
-        };
-        let Some(table) = item.get_ref().as_table() else {
-            mistakes.at(&at, "expected a table", REMEDY);
-            continue;
-        };
-        let mut section = Section::new(table, at);
-        let keys = section.keys::<AlarmKeys>(mistakes);
-        section.refuse_rest(&names(&[AlarmKeys::all()]), mistakes);
-        let Some(keys) = keys else {
-            continue;
-        };
-        match condition(&keys.when) {
-            Ok(condition) => alarms.push(Alarm {
+    read_tables(
+        top,
+        "alarm",
+        mistakes,
+        |keys: AlarmKeys, section, mistakes| match condition(&keys.when) {
+            Ok(condition) => Some(Alarm {
                 when: keys.when,
                 condition,
                 then: keys.then,
             }),
-            Err(error) => mistakes.at(&section.place_of("when"), error, FORMS),
-        }
+            Err(error) => {
+                mistakes.at(&section.place_of("when"), error, FORMS);
+                None
+            }
+        },
+    )
+}
+
+/// The objectives of a plan, in its order.
+pub(super) fn objectives(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Objective> {
+    let mut known = BTreeSet::new();
+    read_tables(
+        top,
+        "objective",
+        mistakes,
+        |keys: ObjectiveKeys, section, mistakes| {
+            let error = match objective(&keys.holds) {
+                Ok(objective) if known.insert(objective.holds.clone()) => return Some(objective),
+                Ok(_) => String::from("another objective of the plan says the same"),
+                Err(error) => error,
+            };
+            mistakes.at(&section.place_of("holds"), error, OBJECTIVE_FORMS);
+            None
+        },
+    )
+}
+
+/// The tables of an array, each read and checked by itself.
+fn read_tables<K: Keys, T>(
+    top: &mut Section<'_, '_>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+    mut read: impl FnMut(K, &Section<'_, '_>, &mut Mistakes<'_>) -> Option<T>,
+) -> Vec<T> {
+    let Some((value, position)) = top.take(key) else {
+        return Vec::new();
+    };
+    let required = K::all().iter().find(|key| key.absent == Absent::Required);
+    let required = required.map_or("", |key| key.name);
+    let remedy = format!("write [[{key}]], each with `{required}`");
+    let Some(list) = value.as_array() else {
+        let found = format!("expected tables, found {}", kind(value));
+        mistakes.at(&position, found, remedy);
+        return Vec::new();
+    };
+    if list.len() > MAX_TABLES {
+        let found = format!("{} {key}s; at most {MAX_TABLES} are watched", list.len());
+        mistakes.at(&position, found, "leave some out");
+        return Vec::new();
     }
-    alarms
+    let mut all = Vec::with_capacity(list.len());
+    for (index, item) in list.iter().enumerate() {
+        let at = Position {
+            span: item.span(),
+            key: format!("{key}.{}", index + 1),
+        };
+        let Some(table) = item.get_ref().as_table() else {
+            mistakes.at(&at, "expected a table", remedy.as_str());
+            continue;
+        };
+        let mut section = Section::new(table, at);
+        let keys = section.keys::<K>(mistakes);
+        section.refuse_rest(&names(&[K::all()]), mistakes);
+        all.extend(keys.and_then(|keys| read(keys, &section, mistakes)));
+    }
+    all
 }
 
 /// A condition from its words.
@@ -211,20 +265,48 @@ fn condition(text: &str) -> Result<Condition, String> {
             })
         }
         [figure, side, limit, ref rest @ ..] => {
-            let figure = StepFigure::parse(figure).ok_or_else(|| unknown_figure(figure))?;
+            let (figure, side, limit) = step_limit(figure, side, limit)?;
             Ok(Condition::Beyond {
-                side: side_of(side)?,
-                limit: match figure {
-                    StepFigure::P50 | StepFigure::P99 | StepFigure::Max => latency(limit)?,
-                    StepFigure::Rate => number(limit)?,
-                    StepFigure::Throughput => bytes(limit)?,
-                },
+                side,
+                limit,
                 lasting: lasting(rest)?,
                 figure: Watched::Step(figure),
             })
         }
         _ => Err(format!("`{text}` is no condition")),
     }
+}
+
+/// An objective from its words.
+fn objective(text: &str) -> Result<Objective, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [figure, side, limit, "for", share, "of", "seconds"] = *words.as_slice() else {
+        return Err(format!("`{text}` is no objective"));
+    };
+    let (figure, side, limit) = step_limit(figure, side, limit)?;
+    let percent = percent(share)?;
+    if percent <= 0.0 || percent > 100.0 {
+        return Err(format!("`{share}` is not above 0% and up to 100%"));
+    }
+    Ok(Objective {
+        holds: words.join(" "),
+        figure,
+        side,
+        limit,
+        share: percent / 100.0,
+    })
+}
+
+/// A figure of the step, and its limit in its unit.
+fn step_limit(figure: &str, side: &str, limit: &str) -> Result<(StepFigure, Side, f64), String> {
+    let figure = StepFigure::parse(figure).ok_or_else(|| unknown_figure(figure))?;
+    let side = side_of(side)?;
+    let limit = match figure {
+        StepFigure::P50 | StepFigure::P99 | StepFigure::Max => latency(limit)?,
+        StepFigure::Rate => number(limit)?,
+        StepFigure::Throughput => bytes(limit)?,
+    };
+    Ok((figure, side, limit))
 }
 
 fn daemon_figure(name: &str) -> Result<DaemonFigure, String> {
@@ -369,5 +451,45 @@ mod tests {
             let error = condition(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn objectives_are_read_and_mistakes_are_refused_with_the_reason() {
+        let read = objective("p99  < 10ms for 99.9% of seconds").unwrap();
+        assert_eq!(read.holds, "p99 < 10ms for 99.9% of seconds");
+        assert_eq!((read.figure, read.side), (StepFigure::P99, Side::Below));
+        assert!((read.limit - 10.0).abs() < 1e-9 && (read.share - 0.999).abs() < 1e-9);
+        for (text, expected) in [
+            ("p99 < 10ms", "no objective"),
+            ("p99 < 10ms for 99.9 of seconds", "percentage"),
+            ("p99 < 10 for 99.9% of seconds", "has no unit"),
+            ("p98 < 10ms for 99.9% of seconds", "no figure is called"),
+            ("rate > 5 for 0% of seconds", "not above 0%"),
+            ("rate > 5 for 101% of seconds", "not above 0%"),
+        ] {
+            let error = objective(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_objective_is_refused_with_line_and_caret() {
+        const PHASE: &str =
+            "name = \"x\"\n[[phase]]\nworkload = \"null\"\nmodes = [\"run\"]\nruntime = \"1s\"\n";
+        let errors = |objective: &str| {
+            let text = format!("{PHASE}[[objective]]\n{objective}");
+            let parsed = crate::plan::parse(&text, "x.toml");
+            parsed.map_err(|error| error.to_string()).unwrap_err()
+        };
+        let error = errors("holds = \"p99 < 10 for 99% of seconds\"");
+        assert!(error.contains("x.toml:7") && error.contains("^"), "{error}");
+        assert!(error.contains("has no unit"), "{error}");
+        let error = errors("holds = 5");
+        assert!(error.contains("x.toml:7"), "{error}");
+        let error = errors("then = \"stop\"");
+        assert!(error.contains("holds"), "{error}");
+        let twice = "holds = \"rate > 5 for 9% of seconds\"\n";
+        let error = errors(&format!("{twice}[[objective]]\n{twice}"));
+        assert!(error.contains("says the same"), "{error}");
     }
 }

@@ -60,6 +60,8 @@ declare_keys! {
         "clients" clients: Clients = none("every agent that can");
         /// Conditions that the collector watches while the run goes on: one table `[[alarm]]` each, 64 at most.
         "alarm" alarm: Alarms = none("none");
+        /// What most seconds of the run have to be like: one table `[[objective]]` each, 64 at most.
+        "objective" objective: Objectives = none("none");
         /// What is measured, in this order: one table `[[phase]]` each.
         "phase" phase: Phases = none("required");
     }
@@ -75,8 +77,20 @@ declare_keys! {
         /// per second). Figures of a daemon: `cpu` (percent of a processor) and the gauges that are sampled of it
         /// (`rss`, `vsz`, `threads`, `fds`, `swap`). DAEMON is a name or an instance, such as `ceph-osd` or `osd.7`.
         "when" when: String = required;
-        /// What happens beside the event: `mark` marks the run's time line, `stop` stops the run.
+        /// What happens beside the event: `mark` marks the run's time line, `stop` stops the run, `abort` ends it as
+        /// failed.
         "then" then: AlarmAction = "event";
+    }
+}
+
+declare_keys! {
+    /// In `[[objective]]`.
+    #[derive(Debug)]
+    pub struct ObjectiveKeys {
+        /// `FIGURE < LIMIT for PERCENT of seconds` (or `>`). Figures, of every second of all steps, outside of ramps:
+        /// `p50`, `p99`, `max` (of the operation where it is largest; a second in which nothing ended is not good),
+        /// `rate` (operations per second), `throughput` (bytes per second).
+        "holds" holds: String = required;
     }
 }
 
@@ -315,6 +329,10 @@ nested_values! {
     Alarms: "tables", json!({
         "type": "array",
         "items": table_schema(AlarmKeys::all().iter().copied()),
+    });
+    Objectives: "tables", json!({
+        "type": "array",
+        "items": table_schema(ObjectiveKeys::all().iter().copied()),
     });
     // The schema of the plan says what may stand in these, which differs from workload to workload.
     Phases: "tables", json!({"type": "array", "minItems": 1});

@@ -13,7 +13,7 @@ pub(super) use preset::keys_of_preset;
 
 use super::{
     Loops, OnLoss, Order, Plan,
-    alarms::alarms,
+    alarms::{alarms, objectives},
     keys::{OnLossKeys, OrderWord, TopKeys, names},
     read::Section,
     source::{Mistakes, Position, Source},
@@ -136,6 +136,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
     let clients = targets::clients(&mut top, mistakes);
     let phases = phase::phases(&mut top, &targets, keys.scale, mistakes);
     let alarms = alarms(&mut top, mistakes);
+    let objectives = objectives(&mut top, mistakes);
     top.refuse_rest(&names(&[TopKeys::all()]), mistakes);
     let name = keys.name.unwrap_or_else(|| file_stem(&source.file));
     if name.trim().is_empty() {
@@ -162,6 +163,7 @@ fn plan(source: &Source, document: &DeTable<'_>, mistakes: &mut Mistakes<'_>) ->
         clients,
         phases,
         alarms,
+        objectives,
         source: source.clone(),
     })
 }

@@ -38,7 +38,7 @@ impl ReadOnly {
         }
         crate::store::open::roll_back(path);
         let idle = !with_suffix(path, "-wal").exists();
-        let connection = match connect(path, options(path)).await {
+        let mut connection = match connect(path, options(path)).await {
             Ok(connection) => connection,
             // A read-only directory has no room for the shared memory of a WAL database. Without a writer, the database
             // can be read without it.
@@ -47,6 +47,11 @@ impl ReadOnly {
             }
             Err(error) => return Err(error),
         };
+        let completed = crate::store::older::complete(&mut connection).await;
+        completed.map_err(|source| QueryError::Unreadable {
+            path: path_buf(),
+            source,
+        })?;
         Ok(Self {
             connection,
             path: path.to_owned(),

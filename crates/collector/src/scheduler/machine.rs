@@ -170,6 +170,7 @@ impl Machine {
             Event::Queued => self.load(&mut out),
             Event::Loaded(loaded) => self.loaded(loaded, now, &mut out),
             Event::Stop { run, reason, at } => self.stop(run, reason, at, now, &mut out),
+            Event::Abort { run, reason } => self.abort(run, reason, now, &mut out),
             Event::Blocked { why, remedy } => self.blocked(why, &remedy, now, &mut out),
             Event::Unblocked => self.unblocked(now, &mut out),
             Event::Due { token } if self.sampling_ends == Some(token) => {
@@ -294,6 +295,17 @@ impl Machine {
                     show: Show::Ended(change),
                 });
             }
+        }
+    }
+
+    /// Ends a run that is under way; one that has ended, or waits in the queue, stays as it is.
+    fn abort(&mut self, wanted: RunId, reason: String, now: MeshMicros, out: &mut Output) {
+        let run = self.run.as_mut().filter(|run| run.row.id == wanted);
+        if let Some(run) = run.filter(|run| !run.is_ending()) {
+            run.now = now;
+            run.abort(reason);
+            run.advance_stages();
+            out.append(std::mem::take(&mut run.out));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
     sessions::MemberFacts,
-    snapshot::{AlarmNow, OpDone, RunNow, Snapshot, StepDone, StepNow},
+    snapshot::{AlarmNow, ObjectiveNow, OpDone, RunNow, Snapshot, StepDone, StepNow},
     store::{
         StoreError,
         annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
@@ -287,6 +287,7 @@ impl From<RunNow> for v1::RunUpdate {
             finished: run.finished.into_iter().map(Into::into).collect(),
             removed_files: run.removed_files,
             alarms: run.alarms.into_iter().map(Into::into).collect(),
+            objectives: run.objectives.into_iter().map(Into::into).collect(),
             slowest_client: None,
             busiest_daemon: None,
             events: Vec::new(),
@@ -299,6 +300,18 @@ impl From<AlarmNow> for v1::AlarmUpdate {
         Self {
             when: alarm.when,
             because: alarm.because,
+        }
+    }
+}
+
+impl From<ObjectiveNow> for v1::ObjectiveUpdate {
+    fn from(objective: ObjectiveNow) -> Self {
+        Self {
+            holds: objective.holds,
+            seconds: objective.seconds,
+            bad_seconds: objective.bad_seconds,
+            budget_s: objective.budget_s,
+            broken: objective.broken,
         }
     }
 }

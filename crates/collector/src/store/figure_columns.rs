@@ -7,26 +7,26 @@ use benchmesh_model::figures::{
 };
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-pub(super) async fn update(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    add_missing(writer, DaemonFigures::TABLE, DaemonFigures::ALL).await?;
-    add_missing(writer, HostFigures::TABLE, HostFigures::ALL).await?;
-    add_missing(writer, DiskFigures::TABLE, DiskFigures::ALL).await?;
-    add_missing(writer, NetFigures::TABLE, NetFigures::ALL).await?;
+/// Each figure with its table.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Figure)> {
     let in_step = DaemonFigures::ALL.iter().filter(|it| it.in_step.is_some());
-    add_missing(writer, "step_daemons", in_step).await
+    let of = |table, figures: &'static [Figure]| figures.iter().map(move |it| (table, it));
+    of(DaemonFigures::TABLE, DaemonFigures::ALL)
+        .chain(of(HostFigures::TABLE, HostFigures::ALL))
+        .chain(of(DiskFigures::TABLE, DiskFigures::ALL))
+        .chain(of(NetFigures::TABLE, NetFigures::ALL))
+        .chain(in_step.map(|it| ("step_daemons", it)))
 }
 
-async fn add_missing(
-    writer: &mut SqliteConnection,
-    table: &str,
-    figures: impl IntoIterator<Item = &Figure>,
-) -> Result<(), sqlx::Error> {
-    let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info(?)")
-        .bind(table)
-        .fetch_all(&mut *writer)
-        .await?;
-    for figure in figures {
-        if columns.iter().any(|column| column == figure.name) {
+pub(super) async fn update(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let found: Vec<(String, String)> = sqlx::query_as(
+        "SELECT m.name, c.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table'",
+    )
+    .fetch_all(&mut *writer)
+    .await?;
+    for (table, figure) in all() {
+        let is_there = |(of, column): &(String, String)| of == table && column == figure.name;
+        if found.iter().any(is_there) {
             continue;
         }
         let kind = match figure.unit {

@@ -98,6 +98,7 @@ impl Store {
             },
         )
         .await?;
+        self.judge_objectives(step).await?;
         self.compute_usage(step).await?;
         Ok(Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone()))
     }

@@ -11,9 +11,13 @@ pub use merge::{Merged, merge};
 use super::{
     StoreError,
     lock::{Lock, refused},
-    open,
-    prune::{Settings, Size},
+    older, open,
+    prune::{
+        Resolution, Settings, Size,
+        status::{count, tags_of},
+    },
 };
+use crate::model::MeshMicros;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use std::{
     fs::{OpenOptions, Permissions},
@@ -124,45 +128,64 @@ pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
     Ok(found)
 }
 
-/// What a database is kept at, and how large it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a database is kept at, how large it is, and when rows went last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub settings: Settings,
     pub size: Size,
+    /// The instant, and how many went.
+    pub pruned: Option<(i64, i64)>,
 }
 
-/// The settings of the collector that had a database last. `None`: the file is of an older version.
-pub fn kept(path: &Path) -> Result<Option<Kept>, MaintainError> {
+/// The settings of the collector that had a database last; of an older version there are none.
+pub fn kept(path: &Path) -> Result<Kept, MaintainError> {
     let connection = reader(path)?;
-    let doing = "its settings cannot be read";
-    let known = connection.query_row(
-        "SELECT count(*) FROM pragma_table_info('meta') WHERE name = 'keep_seconds_us'",
-        [],
-        |row| row.get::<_, i64>(0),
-    );
-    if known.map_err(failed(path, doing))? == 0 {
-        return Ok(None);
-    }
-    let kept = connection.query_row(
+    kept_of(&connection).map_err(failed(path, "its settings cannot be read"))
+}
+
+fn kept_of(connection: &Connection) -> rusqlite::Result<Kept> {
+    older::complete_directly(connection)?;
+    connection.query_row(
         "SELECT m.keep_seconds_us, m.keep_10s_us, m.max_size_bytes, p.page_size * c.page_count,
-                p.page_size * f.freelist_count
+                p.page_size * f.freelist_count, m.keep_tags, m.pruned_us, m.pruned_rows
          FROM meta AS m, pragma_page_size AS p, pragma_page_count AS c, pragma_freelist_count AS f",
         [],
         |row| {
+            let pruned: Option<i64> = row.get(6)?;
+            let rows: Option<i64> = row.get(7)?;
             Ok(Kept {
                 settings: Settings {
                     keep_seconds_us: row.get(0)?,
                     keep_10s_us: row.get(1)?,
                     max_size_bytes: row.get(2)?,
+                    keep_tags: tags_of(row.get::<_, Option<String>>(5)?.as_deref()),
                 },
                 size: Size {
                     file_bytes: row.get(3)?,
                     free_bytes: row.get(4)?,
                 },
+                pruned: pruned.zip(rows),
             })
         },
-    );
-    kept.map(Some).map_err(failed(path, doing))
+    )
+}
+
+/// What pruning would concern: steps and runs, and what the file is kept at. Runs with the tags that its collector
+/// keeps are left out, too. The file stays as it is, also one of an older version.
+pub fn prunable(
+    path: &Path,
+    before: MeshMicros,
+    to: Resolution,
+    but: &[(String, String)],
+) -> Result<(u64, u64, Kept), MaintainError> {
+    let connection = reader(path)?;
+    let read = || {
+        let kept = kept_of(&connection)?;
+        let tags = [but, &kept.settings.keep_tags].concat();
+        let (steps, runs) = count(&connection, before, to, &tags)?;
+        Ok((steps, runs, kept))
+    };
+    read().map_err(failed(path, "its old steps cannot be counted"))
 }
 
 /// Copies a database, compacted, into a file that is not there yet. A collector may be writing to it.

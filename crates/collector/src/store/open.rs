@@ -41,6 +41,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0004_retention.sql"),
     ),
     (5, "loops", include_str!("../../migrations/0005_loops.sql")),
+    (
+        7,
+        "objectives",
+        include_str!("../../migrations/0007_objectives.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {
@@ -276,7 +281,7 @@ async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreErr
         .map_err(|e| open_error(path, e))
 }
 
-fn newest_schema() -> i64 {
+pub(super) fn newest_schema() -> i64 {
     let versions = MIGRATIONS.iter().map(|&(version, ..)| version);
     versions.max().unwrap_or(0)
 }

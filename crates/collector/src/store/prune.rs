@@ -9,7 +9,7 @@
 mod intervals;
 mod merge;
 mod samples;
-mod status;
+pub(in crate::store) mod status;
 mod thin;
 mod write;
 

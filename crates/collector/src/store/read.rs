@@ -42,6 +42,16 @@ impl Store {
             .map_err(StoreError::sql("look for the newest event"))
     }
 
+    /// The messages of a run's events of one kind.
+    pub async fn messages_of(&self, run: RunId, kind: &str) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar("SELECT message FROM events WHERE run_id = ? AND kind = ? ORDER BY id")
+            .bind(run.0)
+            .bind(kind)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("read the events of a run"))
+    }
+
     /// Daemons on hosts of a run that ended or were started again since it began and after the event `last`, which
     /// becomes the newest: name, instance, message.
     pub async fn daemons_that_died(

@@ -14,7 +14,7 @@ const VIEWS: &str = include_str!("../../views.sql");
 const FLAG_COLUMNS: &str = "/* a column for each flag */";
 const FIGURE_COLUMNS: &str = "/* a column for each figure of a step's daemon */";
 
-fn text() -> String {
+pub(super) fn text() -> String {
     let mut columns = String::new();
     for row in Flag::ROWS {
         let (name, column) = (row.name, row.column());

@@ -107,6 +107,27 @@ fn alarms(text: &mut Text, snapshot: &Snapshot) {
         "1 while an alarm of the plan is raised.",
         conditions.iter().map(|when| (vec![("when", *when)], 1.0)),
     );
+    let objectives: Vec<_> = snapshot
+        .run
+        .iter()
+        .flat_map(|run| &run.objectives)
+        .collect();
+    text.family(
+        "benchmesh_objective_bad_seconds",
+        "gauge",
+        "Seconds of the run that were bad by an objective of its plan.",
+        objectives
+            .iter()
+            .map(|it| (vec![("holds", it.holds.as_str())], real(it.bad_seconds))),
+    );
+    text.family(
+        "benchmesh_objective_budget_seconds",
+        "gauge",
+        "Seconds of the whole run that may be bad.",
+        objectives
+            .iter()
+            .map(|it| (vec![("holds", it.holds.as_str())], it.budget_s)),
+    );
 }
 
 fn health(text: &mut Text, snapshot: &Snapshot) {

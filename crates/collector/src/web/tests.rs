@@ -5,7 +5,8 @@ use crate::model::{RunId, RunState, StepId, StepState};
 use crate::overview::Topic;
 use crate::plan::AgentPolicy;
 use crate::snapshot::{
-    AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, RunNow, Snapshot, StepNow,
+    AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow, RunNow,
+    Snapshot, StepNow,
 };
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +100,13 @@ fn full() -> Snapshot {
             alarms: vec![AlarmNow {
                 when: hostile.to_owned(),
                 because: hostile.to_owned(),
+            }],
+            objectives: vec![ObjectiveNow {
+                holds: hostile.to_owned(),
+                seconds: 100,
+                bad_seconds: 3,
+                budget_s: 1.0,
+                broken: true,
             }],
             step: Some(StepNow {
                 step_id: StepId(1),

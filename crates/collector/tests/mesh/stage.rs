@@ -51,6 +51,7 @@ impl Stage {
             db: directory.path().join("mesh.db"),
             security: Security::Insecure,
             retention: benchmesh_collector::retention::Retention::default(),
+            on_alarm: None,
             clock_ppm: 0,
             newcomer_timeout: None,
             http: HttpConfig {

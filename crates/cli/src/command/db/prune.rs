@@ -11,6 +11,7 @@ use benchmesh_collector::figures;
 use benchmesh_collector::model::MeshMicros;
 use benchmesh_collector::retention::{Progress, Request, Retainer, Retention};
 use benchmesh_collector::store::Store;
+use benchmesh_collector::store::maintain::prunable;
 use benchmesh_collector::store::prune::Resolution;
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -114,12 +115,28 @@ async fn in_file(file: &Path, request: &Request, shown: &Shown) -> anyhow::Resul
             file.display()
         )));
     }
-    let store = Store::open(file)
-        .await
-        .with_context(|| format!("open {}", file.display()))?;
     let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
-    let retainer = Retainer::new(store.clone(), Retention::default());
+    if request.dry_run {
+        let before =
+            now.saturating_sub(i64::try_from(request.older.as_micros()).unwrap_or(i64::MAX));
+        let counted = prunable(file, MeshMicros(before), request.to, &request.keep_tags);
+        let (steps_total, runs_total, kept) = counted.map_err(super::into_error)?;
+        return Ok(Progress {
+            steps_total,
+            runs_total,
+            used_bytes: kept.size.used_bytes(),
+            file_bytes: kept.size.file_bytes,
+            ..Progress::default()
+        });
+    }
+    let opening = || format!("open {}", file.display());
+    let store = Store::open(file).await.with_context(opening)?;
+    let retention = Retention {
+        keep_tags: store.kept_tags().await.with_context(opening)?,
+        ..Retention::default()
+    };
+    let retainer = Retainer::new(store.clone(), retention);
     let (told, mut progress) = watch::channel(Progress::default());
     let pruning = retainer.by_hand(request, MeshMicros(now), &told);
     tokio::pin!(pruning);

@@ -43,6 +43,34 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         note: None,
     },
     Section {
+        key: "objectives",
+        title: "Objectives",
+        in_summary: true,
+        statement: Statement {
+            what: "step_objectives",
+            sql: "WITH o AS (
+                      SELECT o.holds, sum(o.seconds) AS seconds, sum(o.bad_seconds) AS bad_seconds,
+                             (1 - max(o.share)) * sum(o.seconds) AS budget_s
+                      FROM steps AS s CROSS JOIN step_objectives AS o ON o.step_id = s.id
+                      WHERE s.run_id = ? AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                                          WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                      GROUP BY o.holds)
+                  SELECT holds, iif(bad_seconds > budget_s + 1e-6, 'broken', 'kept') AS verdict, seconds, bad_seconds,
+                         budget_s, budget_s - bad_seconds AS left_s
+                  FROM o ORDER BY verdict, holds",
+        },
+        columns: &[
+            column("holds", "objective", Format::Text),
+            column("verdict", "verdict", Format::Text),
+            column("seconds", "seconds", Format::Count),
+            column("bad_seconds", "bad", Format::Count),
+            column("budget_s", "may be bad", Format::Rate),
+            column("left_s", "left", Format::Rate),
+        ],
+        spare: &["may be bad"],
+        note: Some("Of a run that goes on: the seconds so far, and what may be bad of those."),
+    },
+    Section {
         key: "failed_operations",
         title: "Failed operations",
         in_summary: true,
@@ -113,6 +141,7 @@ const fn column(field: &'static str, title: &'static str, format: Format) -> Sec
 pub(in crate::report) enum Format {
     Text,
     Count,
+    Rate,
     /// Bytes, shown in GiB.
     Gib,
     /// A JSON object, package -> version.
@@ -123,7 +152,7 @@ impl Format {
     fn align(self) -> Align {
         match self {
             Self::Text | Self::Versions => Align::Left,
-            Self::Count | Self::Gib => Align::Right,
+            Self::Count | Self::Rate | Self::Gib => Align::Right,
         }
     }
 
@@ -134,6 +163,7 @@ impl Format {
             Self::Count => value
                 .as_i64()
                 .map_or_else(|| NONE.to_owned(), figures::count),
+            Self::Rate => figures::maybe_rate(value.as_f64()),
             Self::Gib => figures::maybe_rate(value.as_f64().map(|bytes| bytes / GIB)),
             Self::Versions => versions(value.as_object()),
         }
@@ -206,6 +236,57 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::report::{Detail, load_file, markdown, tables};
     use crate::store::Store;
+
+    /// What later versions added goes.
+    const OLDER: &str = "
+        DROP INDEX steps_by_resolution; DROP INDEX steps_merging; DROP INDEX steps_late;
+        DROP TABLE step_objectives; DROP TABLE findings;
+        DELETE FROM _sqlx_migrations WHERE version > 2;";
+
+    #[tokio::test]
+    async fn a_file_of_an_older_version_is_read_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mesh.db");
+        Store::open(&path).await.unwrap().close().await;
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let views: Vec<String> = connection
+            .prepare("SELECT format('DROP VIEW %s;', name) FROM sqlite_schema WHERE type = 'view'")
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        connection.execute_batch(&views.concat()).unwrap();
+        connection.execute_batch(OLDER).unwrap();
+        for column in ["resolution_s", "merging", "loop", "late_batches"] {
+            let drop = format!("ALTER TABLE steps DROP COLUMN {column}");
+            connection.execute(&drop, []).unwrap();
+        }
+        connection
+            .execute_batch(
+                "ALTER TABLE daemon_samples DROP COLUMN swap_bytes;
+                 INSERT INTO runs (id, uid, name, plan, state, partial, created_us, started_us, ended_us, version)
+                     VALUES (1, 'u1', 'nightly', '', 'done', 0, 10, 20, 90000000, '0.1.0');
+                 INSERT INTO steps (id, run_id, ordinal, repeat, attempt, phase, cell, target, system, workload, mode,
+                                    params, clients, cache, state, partial, flags, start_us, ended_us)
+                     VALUES (1, 1, 1, 1, 1, 'records', 'c', 'disk', 'ext4', 'io', 'write', '{}', 2, 'asis', 'done', 0,
+                             '[]', 30, 80000000);
+                 INSERT INTO step_intervals (step_id, at_us, op, ramp, span_us, tasks, ops, bytes, errors)
+                     VALUES (1, 30, 'write', 0, 1000000, 1, 5, 5, 0);",
+            )
+            .unwrap();
+        drop(connection);
+        let before = std::fs::read(&path).unwrap();
+        let report = load_file(&path, "last").await.unwrap();
+        let document = serde_json::to_value(&report).unwrap();
+        assert_eq!(document.pointer("/steps/0/loop").unwrap(), 1);
+        let pictures = crate::pictures::load(&path, report).await;
+        assert!(pictures.is_ok(), "{pictures:?}");
+        assert!(
+            std::fs::read(&path).unwrap() == before,
+            "the file has changed"
+        );
+    }
 
     #[tokio::test]
     async fn failed_operations_are_summed_over_clients_and_steps() {

@@ -37,6 +37,11 @@ pub(in crate::scheduler) enum Event {
         reason: String,
         at: MeshMicros,
     },
+    /// An alarm of its plan ends a run.
+    Abort {
+        run: RunId,
+        reason: String,
+    },
     Answered {
         token: Token,
         answer: Result<Answer, CallError>,

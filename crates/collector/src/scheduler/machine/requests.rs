@@ -9,7 +9,7 @@ use super::{
 impl Run {
     /// Acts on a stop, an abort or a failure as soon as the stage allows it.
     pub(super) fn act_on_requests(&mut self) {
-        if matches!(self.stage, Stage::Over | Stage::Removing(_)) {
+        if self.is_ending() {
             return;
         }
         let making = |waiting: &Waiting| {
@@ -21,6 +21,10 @@ impl Run {
         if self.stop.is_some() {
             return self.act_on_stop();
         }
+        if self.aborted.is_some() && matches!(self.stage, Stage::PausingLoops) {
+            self.cancel(|waiting| matches!(waiting, Waiting::LoopPause));
+            return self.remove_directories(None);
+        }
         if self.closing_goal().is_some() || self.is_ending_step() || self.step.is_none() {
             return;
         }
@@ -29,6 +33,11 @@ impl Run {
         } else if let Some(reason) = self.failing.take() {
             self.close(Goal::Fail { reason });
         }
+    }
+
+    /// Nothing is left to do of it but to remove its data.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.stage, Stage::Over | Stage::Removing(_))
     }
 
     fn act_on_stop(&mut self) {

@@ -5,7 +5,7 @@ use crate::{
     model::{MeshMicros, RunId, RunState, StepState, TaskId},
     plan::Loops,
     sessions::command::Progress,
-    snapshot::{AlarmNow, RunNow, StepDone, StepNow},
+    snapshot::{AlarmNow, ObjectiveNow, RunNow, StepDone, StepNow},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,6 +41,7 @@ pub struct RunView {
     pub removed_files: Option<u64>,
     /// Alarms of the plan that are raised now.
     pub alarms: Vec<AlarmNow>,
+    pub objectives: Vec<ObjectiveNow>,
     /// Messages so far, and the number of older ones that were dropped.
     pub messages: Vec<String>,
     pub messages_gone: usize,
@@ -185,6 +186,7 @@ impl RunView {
                 .map(|left| i64::try_from(left.as_micros()).unwrap_or(i64::MAX)),
             removed_files: self.removed_files,
             alarms: self.alarms.clone(),
+            objectives: self.objectives.clone(),
             step: self.step.as_ref().map(|step| step.at(now)),
             clients: Vec::new(),
             messages: self.messages.iter().skip(messages).cloned().collect(),
@@ -225,7 +227,7 @@ impl RunView {
 
     /// How long the run will still take; `None`: not known.
     /// Steps of unknown length are taken to go on as the one under way does.
-    fn left(&self, now: MeshMicros) -> Option<Duration> {
+    pub fn left(&self, now: MeshMicros) -> Option<Duration> {
         let left = self.left_of_steps(now);
         match self.loops {
             // The last loop may end later.
@@ -318,6 +320,7 @@ mod tests {
                 unknown_after_step: unknown,
                 removed_files: None,
                 alarms: Vec::new(),
+                objectives: Vec::new(),
                 step: Some(step),
                 messages: Vec::new(),
                 messages_gone: 0,

@@ -70,6 +70,21 @@ fn an_unconfirmed_directory_has_an_event_and_is_removed_later() {
 }
 
 #[test]
+fn an_alarm_ends_a_run_as_failed_and_one_that_comes_late_changes_nothing() {
+    let mut world = world(IO, 2, OnLoss::Continue);
+    world.run_until(is_running);
+    world.abort();
+    world.run_to_end();
+    let run = world.store.run.clone();
+    assert_eq!(run.state, RunState::Failed);
+    assert_eq!(run.reason.as_deref(), Some("too slow"));
+    assert!(run.partial && run.halted.is_some());
+    assert!(world.disks.is_empty(), "{:?}", world.store.events);
+    world.abort();
+    assert_eq!(world.store.run.ended, run.ended);
+}
+
+#[test]
 fn an_unconfirmed_directory_is_removed_after_a_restart_of_the_collector() {
     let mut world = world(IO, 1, OnLoss::Continue);
     world.run_until(|world| !world.disks.is_empty());

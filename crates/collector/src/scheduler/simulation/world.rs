@@ -368,6 +368,7 @@ impl World {
             SimEvent::Crash => self.crash(),
             SimEvent::StartCollector => self.start_collector(),
             SimEvent::Stop => self.stop(),
+            SimEvent::Abort => self.abort(),
             SimEvent::Block => self.block(),
             SimEvent::Unblock => self.unblock(),
             SimEvent::CheckShares {

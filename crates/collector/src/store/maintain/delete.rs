@@ -43,6 +43,10 @@ const OF_RUN: &[(&str, &str)] = &[
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),
     (
+        "step_objectives",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
         "step_states",
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),

@@ -71,22 +71,28 @@ const TASK: (&str, Reference) = ("task_id", Shifted("tasks"));
 const RUN: (&str, Reference) = ("run_id", Shifted("runs"));
 const AGENT: (&str, Reference) = ("agent_id", Mapped("agents"));
 
-/// The others except samples, parents first.
+const HOST: (&str, Reference) = ("host_id", Mapped("hosts"));
+const DAEMON: (&str, Reference) = ("daemon_id", Mapped("daemons"));
+
+const FINDINGS: References = &[RUN, STEP, AGENT, HOST, DAEMON];
+
+/// The others except samples and findings, parents first.
 const OWN: &[(&str, References)] = &[
     ("runs", &[]),
     ("run_tags", &[RUN]),
     ("run_notes", &[RUN]),
     ("marks", &[RUN]),
     ("baselines", &[RUN]),
-    ("run_agents", &[RUN, AGENT, ("host_id", Mapped("hosts"))]),
+    ("run_agents", &[RUN, AGENT, HOST]),
     ("run_targets", &[RUN, AGENT]),
-    ("samplers", &[AGENT, ("host_id", Mapped("hosts"))]),
+    ("samplers", &[AGENT, HOST]),
     ("steps", &[RUN]),
     ("step_groups", &[STEP]),
     ("step_intervals", &[STEP]),
     ("step_results", &[STEP]),
-    ("step_daemons", &[STEP, ("daemon_id", Mapped("daemons"))]),
-    ("step_traffic", &[STEP, ("host_id", Mapped("hosts"))]),
+    ("step_daemons", &[STEP, DAEMON]),
+    ("step_traffic", &[STEP, HOST]),
+    ("step_objectives", &[STEP]),
     ("step_states", &[STEP]),
     ("cache_drops", &[STEP, AGENT]),
     ("tasks", &[STEP, AGENT, ("peer_agent_id", Mapped("agents"))]),
@@ -156,6 +162,15 @@ fn copy_all(
     let mut rows = merge_shared(&transaction)?;
     rows += samples::copy(&transaction, progress)?;
     rows += merge_own(&transaction)?;
+    rows += merge_findings(&transaction)?;
+    transaction.execute(
+        // Samples of the other file may be finer than those here; thinning again changes nothing.
+        "UPDATE main.meta AS n SET samples_10s_until_us = min(n.samples_10s_until_us, o.samples_10s_until_us),
+             samples_60s_until_us = min(n.samples_60s_until_us, o.samples_60s_until_us),
+             samples_deleted_until_us = min(n.samples_deleted_until_us, o.samples_deleted_until_us)
+         FROM other.meta AS o",
+        [],
+    )?;
     let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
     for (table, _) in OWN {
@@ -292,6 +307,23 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
         )?;
     }
     Ok(rows)
+}
+
+/// Findings are computed again from rows as they were recorded. Those of runs with rows that were merged or deleted are
+/// copied, without their SQL, which names ids of the other file.
+fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut columns = columns(connection, "findings")?;
+    columns.retain(|column| column != "sql");
+    let names = names(&columns, Ids::Fresh);
+    let values = values(&columns, FINDINGS, "o", Ids::Fresh);
+    connection.execute(
+        &format!(
+            "INSERT INTO main.findings ({names}) SELECT {values} FROM other.findings AS o
+             WHERE EXISTS (SELECT 1 FROM other.steps AS s WHERE s.run_id = o.run_id AND s.resolution_s <> 1)
+             ORDER BY o.id"
+        ),
+        [],
+    )
 }
 
 /// How a table's own `id` is chosen.

@@ -25,11 +25,13 @@ impl Size {
 }
 
 /// What a collector was started with. `None`: for ever, without a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub keep_seconds_us: Option<i64>,
     pub keep_10s_us: Option<i64>,
     pub max_size_bytes: Option<i64>,
+    /// Runs with one of these tags keep all.
+    pub keep_tags: Vec<(String, String)>,
 }
 
 /// A step whose rows are finer than they have to be.
@@ -60,17 +62,87 @@ impl Store {
         self.write_in(Haste::Apart, settings, |settings, connection| {
             Box::pin(async move {
                 sqlx::query(
-                    "UPDATE meta SET keep_seconds_us = ?, keep_10s_us = ?, max_size_bytes = ?",
+                    "UPDATE meta SET keep_seconds_us = ?, keep_10s_us = ?, max_size_bytes = ?, keep_tags = ?",
                 )
                 .bind(settings.keep_seconds_us)
                 .bind(settings.keep_10s_us)
                 .bind(settings.max_size_bytes)
+                .bind(json(&settings.keep_tags))
                 .execute(connection)
                 .await
                 .map(drop)
                 .map_err(StoreError::sql("store what is kept how long"))
             })
         })
+        .await
+    }
+
+    /// The tags of runs that the collector keeps which had the file last.
+    pub async fn kept_tags(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let tags: Option<String> = sqlx::query_scalar("SELECT keep_tags FROM meta")
+            .fetch_one(self.reader())
+            .await
+            .map_err(StoreError::sql("read what is kept how long"))?;
+        Ok(tags_of(tags.as_deref()))
+    }
+
+    /// Keeps when rows went last, and how many.
+    pub async fn set_pruned(&self, at: MeshMicros, rows: u64) -> Result<(), StoreError> {
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        self.write_in(Haste::WithOthers, (at, rows), |(at, rows), connection| {
+            Box::pin(async move {
+                sqlx::query("UPDATE meta SET pruned_us = ?, pruned_rows = ?")
+                    .bind(at.0)
+                    .bind(*rows)
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(StoreError::sql("store when rows went"))
+            })
+        })
+        .await
+    }
+
+    /// Steps that got batches after their rows were merged or deleted, with the number of batches.
+    pub async fn steps_with_late_rows(&self) -> Result<Vec<(StepToPrune, i64)>, StoreError> {
+        let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
+            "SELECT id, run_id, resolution_s, late_batches FROM steps WHERE late_batches > 0 ORDER BY id",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for late rows"))?;
+        let found = rows
+            .into_iter()
+            .filter_map(|(step, run, seconds, batches)| {
+                let found = StepToPrune {
+                    step: StepId(step),
+                    run: RunId(run),
+                    to: Resolution::of_seconds(seconds)?,
+                };
+                Some((found, batches))
+            });
+        Ok(found.collect())
+    }
+
+    /// So many late batches of a step are merged now.
+    pub async fn late_rows_merged(&self, step: StepId, batches: i64) -> Result<(), StoreError> {
+        self.write_in(
+            Haste::Apart,
+            (step, batches),
+            |(step, batches), connection| {
+                Box::pin(async move {
+                    sqlx::query(
+                        "UPDATE steps SET late_batches = max(late_batches - ?, 0) WHERE id = ?",
+                    )
+                    .bind(*batches)
+                    .bind(step.0)
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(StoreError::sql("mark late rows as merged"))
+                })
+            },
+        )
         .await
     }
 
@@ -85,15 +157,21 @@ impl Store {
         Ok(ended.map(MeshMicros))
     }
 
-    /// When runs were under way whose samples stay as they are: those that go on or ended after an instant, without an
-    /// end, and those with one of the tags.
+    /// When runs were under way whose samples stay as they are: those that go on (from their first loop on that has not
+    /// ended before the instant) or ended after it, without an end, and those with one of the tags.
     pub async fn untouched_spans(
         &self,
         before: MeshMicros,
         tags: &[(String, String)],
     ) -> Result<Vec<(i64, i64)>, StoreError> {
         sqlx::query_as(
-            "SELECT coalesce(r.started_us, r.created_us) - 120000000,
+            "SELECT coalesce(CASE WHEN r.ended_us IS NULL THEN (SELECT s.start_us FROM steps AS s WHERE s.run_id = r.id
+                                 AND s.loop > 1 AND s.loop >= coalesce(
+                                     (SELECT min(o.loop) FROM steps AS o WHERE o.run_id = r.id
+                                      AND (o.ended_us IS NULL OR o.ended_us > ?1)),
+                                     (SELECT max(o.loop) FROM steps AS o WHERE o.run_id = r.id))
+                                 ORDER BY s.ordinal LIMIT 1) END,
+                             r.started_us, r.created_us) - 120000000,
                     CASE WHEN r.ended_us <= ?1 THEN r.ended_us + 120000000 ELSE 9223372036854775807 END
              FROM runs AS r
              WHERE r.imported_from IS NULL AND r.state <> 'queued'
@@ -109,7 +187,7 @@ impl Store {
     }
 
     /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those
-    /// of the oldest run first. One that was begun with a coarser resolution goes on with that. Steps of less than
+    /// of the oldest run first, at last those of the run under way that are of an earlier loop and ended before it. One that was begun with a coarser resolution goes on with that. Steps of less than
     /// `min_rows` rows of that resolution are left out.
     pub async fn steps_to_prune(
         &self,
@@ -118,32 +196,14 @@ impl Store {
         but: &[(String, String)],
         min_rows: i64,
     ) -> Result<Vec<StepToPrune>, StoreError> {
-        let finer: Vec<i64> = std::iter::once(1)
-            .chain(
-                Resolution::ALL
-                    .into_iter()
-                    .filter(|one| *one < to)
-                    .map(Resolution::seconds),
-            )
-            .collect();
-        let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
-            "SELECT s.id, s.run_id, s.resolution_s
-             FROM steps AS s JOIN runs AS r ON r.id = s.run_id
-             WHERE (s.resolution_s IN (SELECT value FROM json_each(?1)) OR s.merging = 1)
-               AND s.stale_batches = 0 AND s.stale_samples = 0 AND s.state IN ('done', 'failed', 'stopped')
-               AND r.state IN ('done', 'failed', 'stopped') AND max(r.ended_us, r.created_us) < ?2
-               AND NOT EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
-                               AND t.key || '=' || t.value IN (SELECT value FROM json_each(?3)))
-               AND (s.merging = 1 OR coalesce(s.ended_us - s.start_us, 0) >= ?4)
-             ORDER BY max(r.ended_us, r.created_us), r.id, s.id",
-        )
-        .bind(serde_json::Value::from(finer).to_string())
-        .bind(before.0)
-        .bind(json(but))
-        .bind(min_rows.saturating_mul(to.seconds()).saturating_mul(1_000_000))
-        .fetch_all(self.reader())
-        .await
-        .map_err(StoreError::sql("look for old steps"))?;
+        let rows: Vec<(i64, i64, i64)> = sqlx::query_as(STEPS_TO_PRUNE)
+            .bind(finer(to))
+            .bind(before.0)
+            .bind(json(but))
+            .bind(min_span_us(to, min_rows))
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("look for old steps"))?;
         Ok(rows
             .into_iter()
             .map(|(step, run, seconds)| StepToPrune {
@@ -208,6 +268,66 @@ impl Store {
             .map_err(StoreError::sql("look for the oldest sample"))?;
         Ok(oldest.map(MeshMicros))
     }
+}
+
+/// Step, run, resolution. Parameters: the finer resolutions, the instant, tags, the least length of a step.
+const STEPS_TO_PRUNE: &str = "
+SELECT s.id, s.run_id, s.resolution_s
+FROM steps AS s JOIN runs AS r ON r.id = s.run_id
+WHERE (s.resolution_s IN (SELECT value FROM json_each(?1)) OR s.merging = 1)
+  AND s.stale_batches = 0 AND s.stale_samples = 0 AND s.state IN ('done', 'failed', 'stopped')
+  AND CASE r.state
+      WHEN 'running' THEN s.ended_us < ?2 AND s.loop < (SELECT max(n.loop) FROM steps AS n WHERE n.run_id = r.id)
+      WHEN 'queued' THEN 0
+      ELSE max(r.ended_us, r.created_us) < ?2 END
+  AND NOT EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
+                  AND t.key || '=' || t.value IN (SELECT value FROM json_each(?3)))
+  AND (s.merging = 1 OR coalesce(s.ended_us - s.start_us, 0) >= ?4)
+ORDER BY r.state = 'running', max(r.ended_us, r.created_us), r.id, s.id";
+
+/// The resolutions that are finer, as JSON.
+fn finer(to: Resolution) -> String {
+    let finer = Resolution::ALL.into_iter().filter(|one| *one < to);
+    let finer: Vec<i64> = std::iter::once(1)
+        .chain(finer.map(Resolution::seconds))
+        .collect();
+    serde_json::Value::from(finer).to_string()
+}
+
+fn min_span_us(to: Resolution, min_rows: i64) -> i64 {
+    min_rows
+        .saturating_mul(to.seconds())
+        .saturating_mul(1_000_000)
+}
+
+/// How many steps, and of how many runs, would be pruned in a file that is only read.
+pub(in crate::store) fn count(
+    connection: &rusqlite::Connection,
+    before: MeshMicros,
+    to: Resolution,
+    but: &[(String, String)],
+) -> rusqlite::Result<(u64, u64)> {
+    let sql = format!("SELECT count(*), count(DISTINCT run_id) FROM ({STEPS_TO_PRUNE})");
+    connection.query_row(
+        &sql,
+        rusqlite::params![finer(to), before.0, json(but), 0],
+        |row| {
+            let (steps, runs): (i64, i64) = (row.get(0)?, row.get(1)?);
+            Ok((steps.unsigned_abs(), runs.unsigned_abs()))
+        },
+    )
+}
+
+/// Tags from a list of texts `KEY=VALUE`.
+pub(in crate::store) fn tags_of(json: Option<&str>) -> Vec<(String, String)> {
+    let tags: Vec<String> = json
+        .and_then(|json| serde_json::from_str(json).ok())
+        .unwrap_or_default();
+    let split = |tag: &String| {
+        let (key, value) = tag.split_once('=')?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    tags.iter().filter_map(split).collect()
 }
 
 fn json(tags: &[(String, String)]) -> String {

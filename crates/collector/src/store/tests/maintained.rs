@@ -266,6 +266,45 @@ async fn samples_of_other_sites_are_appended() {
 }
 
 #[tokio::test]
+async fn findings_of_merged_rows_come_along_and_samples_are_thinned_again() {
+    let a = with_runs(&["one"]).await;
+    let b = with_runs(&["two", "three"]).await;
+    change(
+        &a.path(),
+        "UPDATE meta SET samples_10s_until_us = 50, samples_60s_until_us = 40",
+    );
+    change(&b.path(), "UPDATE meta SET samples_10s_until_us = 30");
+    change(
+        &b.path(),
+        "UPDATE steps SET resolution_s = 10 WHERE run_id = (SELECT id FROM runs WHERE uid = 'three')",
+    );
+    change(
+        &b.path(),
+        "INSERT INTO findings (run_id, kind, verdict, severity, subject, step_id, sentence, sql)
+         SELECT s.run_id, 'drift', 'found', 'warning', 'x', s.id, 'it drifts', 'SELECT 1' FROM steps AS s",
+    );
+    merge(&a.path(), &b.path(), &mut |_, _| {}).await.unwrap();
+    let connection = Connection::open(a.path()).unwrap();
+    let text = |sql: &str| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, String>(0))
+            .unwrap()
+    };
+    let found = text(
+        "SELECT group_concat(format('%s %s %s', r.uid, f.sentence, s.run_id = r.id AND f.sql IS NULL))
+         FROM findings AS f JOIN runs AS r ON r.id = f.run_id JOIN steps AS s ON s.id = f.step_id",
+    );
+    assert!(
+        found.split(',').all(|one| one == "three it drifts 1"),
+        "{found}"
+    );
+    let until = text(
+        "SELECT format('%d %s', samples_10s_until_us, coalesce(samples_60s_until_us, 'anew')) FROM meta",
+    );
+    assert_eq!(until, "30 anew");
+}
+
+#[tokio::test]
 async fn a_deleted_run_leaves_nothing_and_takes_nothing_of_others() {
     let both = with_runs(&["one", "two"]).await;
     let alone = with_runs(&["two"]).await;

@@ -4,6 +4,7 @@ use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::model::{MeshMicros, RunState, StepId};
 use crate::retention::{KeepFor, MaxSize, Progress, Request, Retainer, Retention};
 use crate::store::Store;
+use crate::store::maintain::prunable;
 use crate::store::prune::Resolution;
 use benchmesh_workloads::histogram::Histogram;
 use rusqlite::Connection;
@@ -352,5 +353,137 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
         0
     );
     assert_eq!(answer(&mesh.path(), "SELECT * FROM step_results"), before);
+
+    // The gap is closed, so that all of it becomes one row.
+    retainer.pass(MeshMicros(T0 + 2 * HOUR_US)).await.unwrap();
+    let merged = "[Integer(0), Integer(10), Integer(100)]\n[Integer(10), Integer(10), Integer(95)]\n\
+                  [Integer(20), Integer(10), Integer(103)]";
+    assert_eq!(answer(&mesh.path(), spans), merged);
+    let messages = "SELECT message FROM events WHERE kind = 'rows-too-late' ORDER BY id";
+    let told = answer(&mesh.path(), messages);
+    assert!(told.contains("they are merged too"), "{told}");
+
+    // Deleted, and what comes then.
+    let request = Request {
+        older: HOUR,
+        to: Resolution::Nothing,
+        keep_tags: Vec::new(),
+        dry_run: false,
+    };
+    let (told, _) = watch::channel(Progress::default());
+    let now = MeshMicros(T0 + 3 * HOUR_US);
+    retainer.by_hand(&request, now, &told).await.unwrap();
+    let mut late = batch("s", 3);
+    late.op_intervals = vec![paced(3, 5), paced(4, 3)];
+    send(&publisher, late).await.unwrap();
+    mesh.store.flush().await;
+    retainer.pass(now).await.unwrap();
+    assert_eq!(mesh.number("SELECT count(*) FROM op_intervals").await, 0);
+    assert_eq!(mesh.number("SELECT sum(late_batches) FROM steps").await, 0);
+    let told = answer(&mesh.path(), messages);
+    assert!(told.contains("2 rows of it are deleted"), "{told}");
+    assert_eq!(answer(&mesh.path(), "SELECT * FROM step_results"), before);
+    assert_eq!(
+        mesh.number("SELECT pruned_rows FROM meta WHERE pruned_us IS NOT NULL")
+            .await,
+        2
+    );
     mesh.assert_sound().await;
+}
+
+#[tokio::test]
+async fn earlier_loops_of_a_run_under_way_grow_old() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    mesh.store.set_run_state(run, running(T0)).await.unwrap();
+    let mut steps = Vec::new();
+    for index in 0..2_i64 {
+        let began = T0 + index * HOUR_US;
+        let (step, tasks) = mesh
+            .step(
+                run,
+                new_step(u32::try_from(index).unwrap(), "files", "create"),
+                &[agent],
+            )
+            .await;
+        let mut rows = batch("s", u64::try_from(index).unwrap() + 1);
+        let seconds =
+            (0..30).map(|second| interval(tasks[0], began + second * S, "create", 10, 1000));
+        rows.op_intervals = seconds.collect();
+        rows.task_ends = vec![task_end(tasks[0], 0, began + 30 * S)];
+        send(&publisher, rows).await.unwrap();
+        mesh.finish(step, began + 31 * S).await;
+        steps.push(step);
+    }
+    let loop_two = format!(
+        "UPDATE steps SET loop = 2, start_us = {}, ended_us = NULL, state = 'running' WHERE id = {}",
+        T0 + HOUR_US,
+        steps[1]
+    );
+    Connection::open(mesh.path())
+        .unwrap()
+        .execute(&loop_two, [])
+        .unwrap();
+    let retainer = Retainer::new(mesh.store.clone(), keeping(HOUR, 10 * HOUR));
+    retainer.pass(MeshMicros(T0 + 5 * HOUR_US)).await.unwrap();
+    let kept = answer(
+        &mesh.path(),
+        "SELECT loop, resolution_s FROM steps ORDER BY id",
+    );
+    assert_eq!(kept, "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]");
+    let untouched = mesh
+        .store
+        .untouched_spans(MeshMicros(T0 + 5 * HOUR_US), &[])
+        .await
+        .unwrap();
+    let [(from, until)] = untouched.as_slice() else {
+        panic!("{untouched:?}");
+    };
+    assert!(*from > T0 && *until == i64::MAX, "{untouched:?}");
+    mesh.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_is_kept_is_in_the_file_and_a_dry_run_changes_nothing() {
+    let (directory, store, ended) = generated().await;
+    let path = directory.path().join("mesh.db");
+    let tag = (String::from("keep"), String::from("yes"));
+    let retention = Retention {
+        keep_tags: vec![tag.clone()],
+        ..keeping(HOUR, 2 * HOUR)
+    };
+    let closing = tokio_util::sync::CancellationToken::new();
+    closing.cancel();
+    let anchor = crate::clock::Reading::take().unwrap();
+    let anchor = crate::clock::choose_anchor(None, None, &anchor).unwrap();
+    let clock = std::sync::Arc::new(crate::clock::MeshClock::new(anchor));
+    Retainer::new(store.clone(), retention)
+        .keep(clock, closing)
+        .await;
+    assert_eq!(store.kept_tags().await.unwrap(), [tag.clone()]);
+    store.close().await;
+    let before = MeshMicros(ended + HOUR_US);
+    let count = |but: &[(String, String)]| {
+        let counted = prunable(&path, before, Resolution::TenSeconds, but).unwrap();
+        (counted.0, counted.1, counted.2.settings.keep_tags)
+    };
+    let (steps, runs, tags) = count(&[]);
+    assert!(
+        steps > 2 && runs >= 2 && tags == [tag],
+        "{steps} of {runs}, {tags:?}"
+    );
+    let connection = Connection::open(&path).unwrap();
+    let tagged =
+        "INSERT INTO run_tags (run_id, key, value) SELECT min(id), 'keep', 'yes' FROM runs";
+    connection.execute(tagged, []).unwrap();
+    assert_eq!(count(&[]).1, runs - 1);
+    // As a version before wrote it.
+    connection
+        .execute_batch("DELETE FROM _sqlx_migrations WHERE version > 1; ALTER TABLE meta DROP COLUMN keep_tags")
+        .unwrap();
+    let found = "SELECT count(*) FROM pragma_table_info('meta')";
+    let columns = number(&path, found);
+    assert_eq!(count(&[]).1, runs);
+    assert_eq!(number(&path, found), columns);
 }

@@ -331,6 +331,7 @@
               ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : ''),
         ] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far'
           : ended ? 'The run has ended.' : 'Between two steps.'),
+        ...now.objectives.map((it) => h('p', { class: it.broken ? 'warning' : 'soft' }, 'Objective ' + it.holds + ': ' + figure(it.bad_seconds) + ' of ' + figure(it.seconds) + ' s were bad, ' + (it.broken ? 'broken: ' + figure(it.budget_s) + ' may be' : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') + '.')),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
         h('dl', { class: 'figures' }, figures.map(([name, value, unit]) => h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)))));
     };
@@ -518,7 +519,19 @@
 
   function meshView() {
     document.title = 'benchmesh: mesh';
-    const agents = h('div', {}), daemons = h('div', {}), links = h('div', {});
+    const agents = h('div', {}), daemons = h('div', {}), links = h('div', {}), kept = h('div', {});
+    const drawKept = async () => {
+      try {
+        const answer = await get('/api/v1/query', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sql: 'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta', limit: 1 }) });
+        if (answer.error) throw new Error(answer.error);
+        const [seconds, tens, size, tags, at, gone] = answer.rows[0];
+        const time = (us) => us === null ? 'forever' : span(us / 1e6);
+        kept.replaceChildren(h('p', {}, 'Rows of seconds are kept ' + time(seconds) + ', rows of 10 s ' + time(tens) + ' after their run; ' + (size === null ? 'the size has no limit' : 'at most ' + bytes(size) + ' in all') + JSON.parse(tags || '[]').map((tag) => '; all of runs with ' + tag).join('') + '.'),
+          h('p', { class: 'soft' }, at === null ? 'No row was merged or deleted yet.' : figure(gone) + ' rows went in the last pass that found some, at ' + clock(at, true) + ' UTC.'));
+      } catch (error) {
+        kept.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
+      }
+    };
     const drawAgents = () => {
       agents.replaceChildren(rows('Agents', [
         ['agent', (agent) => agent.name],
@@ -552,7 +565,8 @@
         links.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
       }
     };
-    main.replaceChildren(h('h1', { class: 'hidden' }, 'Mesh'), h('div', { class: 'columns' }, panel('Agents', {}, agents), panel('Daemons', {}, daemons), panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links)));
+    main.replaceChildren(h('h1', { class: 'hidden' }, 'Mesh'), h('div', { class: 'columns' }, panel('Agents', {}, agents), panel('Daemons', {}, daemons), panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links), panel('What the database keeps', {}, kept)));
+    drawKept();
     drawAgents();
     drawDaemons();
     drawLinks();

@@ -52,6 +52,7 @@ impl World {
             0 | 1 => self.at(at, SimEvent::Crash),
             2..=4 => self.at(at, SimEvent::Cut { agent }),
             5 => self.at(at, SimEvent::RestartAgent { agent }),
+            6 if self.random.below(3) == 0 => self.at(at, SimEvent::Abort),
             6 => self.at(at, SimEvent::Stop),
             7 => self.at(at, SimEvent::Block),
             8 | 9 => self.at(at, SimEvent::TargetDies { agent }),
@@ -213,6 +214,17 @@ impl World {
             reason,
             at,
         });
+    }
+
+    /// Nothing is stored beside the machine's own rows: a collector that is killed before forgets it.
+    pub fn abort(&mut self) {
+        if self.machine.is_some() {
+            self.log(|| String::from("an alarm ends the run"));
+            self.handle(Event::Abort {
+                run: RunId(1),
+                reason: String::from("too slow"),
+            });
+        }
     }
 
     fn store_stop_request(&mut self) {

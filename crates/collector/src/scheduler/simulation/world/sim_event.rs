@@ -95,6 +95,8 @@ pub(in crate::scheduler::simulation) enum SimEvent {
     Crash,
     StartCollector,
     Stop,
+    /// An alarm ends the run.
+    Abort,
     Block,
     Unblock,
     /// Checks that a task that ended for its step does not load on an agent that is attached.

@@ -1,0 +1,167 @@
+//! The objectives of the run under way: the seconds so far, and what is left of the budget of bad ones.
+
+use crate::figures;
+use crate::model::StepId;
+use crate::plan::alarms::Objective;
+use crate::results::real;
+use crate::snapshot::ObjectiveNow;
+use crate::store::objectives::Tally;
+use crate::store::{Store, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The seconds of one run, by objective.
+#[derive(Debug, Default)]
+pub struct Objectives {
+    pub all: Vec<Objective>,
+    /// Those of the steps that have ended, by the objective's words.
+    ended: BTreeMap<String, Tally>,
+    running: Option<Running>,
+    /// Those that were said to be broken.
+    pub told: BTreeSet<String>,
+}
+
+/// The step under way, up to an instant.
+#[derive(Debug)]
+struct Running {
+    step: StepId,
+    until_us: i64,
+    tallies: Vec<Tally>,
+}
+
+/// What is known of the rest of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It goes on for so long.
+    For(Duration),
+    /// It goes on, nobody knows how long.
+    Unknown,
+    Over,
+}
+
+impl Objectives {
+    pub fn new(all: Vec<Objective>, told: BTreeSet<String>) -> Self {
+        Self {
+            all,
+            told,
+            ..Self::default()
+        }
+    }
+
+    /// Reads what has come since the last look; `step` is the one under way.
+    pub async fn read(
+        &mut self,
+        store: &Store,
+        run: crate::model::RunId,
+        step: Option<StepId>,
+    ) -> Result<(), StoreError> {
+        let before = self.running.as_ref().map(|running| running.step);
+        if before != step || before.is_none() {
+            self.ended = store.tallies(run).await?;
+            self.running = step.map(|step| Running {
+                step,
+                until_us: i64::MIN,
+                tallies: vec![Tally::default(); self.all.len()],
+            });
+        }
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let from_us = running.until_us;
+        let (new, until_us) = store.tally(running.step, from_us, &self.all).await?;
+        running.until_us = until_us;
+        for (tally, new) in running.tallies.iter_mut().zip(new) {
+            tally.add(new);
+        }
+        Ok(())
+    }
+
+    /// Each objective, as it is shown.
+    pub fn now(&self, rest: Rest) -> Vec<ObjectiveNow> {
+        let running = self.running.as_ref();
+        let of_running = |index: usize| running.and_then(|running| running.tallies.get(index));
+        let all = self.all.iter().enumerate();
+        all.map(|(index, objective)| {
+            let mut tally = self
+                .ended
+                .get(&objective.holds)
+                .copied()
+                .unwrap_or_default();
+            tally.add(of_running(index).copied().unwrap_or_default());
+            judged(objective, tally, rest)
+        })
+        .collect()
+    }
+}
+
+/// The budget is of the seconds so far and those that are left. One is broken when no good second can mend it.
+fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
+    let left_s = match rest {
+        Rest::For(left) => left.as_secs_f64(),
+        Rest::Unknown | Rest::Over => 0.0,
+    };
+    let budget_s = (1.0 - objective.share) * (real(tally.seconds) + left_s);
+    // Of an unknown number of seconds the first one may be the only bad one.
+    let is_known = rest != Rest::Unknown || budget_s >= 1.0 || objective.share >= 1.0;
+    ObjectiveNow {
+        holds: objective.holds.clone(),
+        seconds: tally.seconds,
+        bad_seconds: tally.bad,
+        budget_s,
+        broken: is_known && real(tally.bad) > budget_s + 1e-6,
+    }
+}
+
+/// `objective "p99 < 10ms for 99.9% of seconds" is broken: ...`; the event of it begins with this and its words.
+pub fn broken(objective: &ObjectiveNow) -> String {
+    format!(
+        "{}{}` is broken: {} of {} seconds were bad, and {} may be",
+        BROKEN,
+        objective.holds,
+        figures::count(objective.bad_seconds),
+        figures::count(objective.seconds),
+        figures::rate(objective.budget_s)
+    )
+}
+
+const BROKEN: &str = "objective `";
+
+/// The words of the objective that a message is about.
+pub fn holds_of(message: &str) -> Option<&str> {
+    message.strip_prefix(BROKEN)?.split('`').next()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::alarms::{Side, StepFigure};
+
+    #[test]
+    fn the_budget_is_of_the_whole_run_and_broken_when_nothing_can_mend_it() {
+        let objective = |share| Objective {
+            holds: String::from("p99 < 10ms for some of seconds"),
+            figure: StepFigure::P99,
+            side: Side::Below,
+            limit: 10.0,
+            share,
+        };
+        let hour = Rest::For(Duration::from_secs(3600));
+        for (share, seconds, bad, rest, budget, broken) in [
+            (0.99, 400, 30, hour, 40.0, false),
+            (0.99, 400, 41, hour, 40.0, true),
+            (0.99, 400, 5, Rest::Over, 4.0, true),
+            (0.99, 400, 4, Rest::Over, 4.0, false),
+            // Too little is known.
+            (0.99, 50, 3, Rest::Unknown, 0.5, false),
+            (0.99, 500, 6, Rest::Unknown, 5.0, true),
+            (1.0, 5, 1, Rest::Unknown, 0.0, true),
+            (1.0, 0, 0, Rest::Over, 0.0, false),
+        ] {
+            let now = judged(&objective(share), Tally { seconds, bad }, rest);
+            assert!((now.budget_s - budget).abs() < 1e-6, "{now:?}");
+            assert_eq!(now.broken, broken, "{now:?}");
+            assert_eq!(holds_of(&super::broken(&now)), Some(now.holds.as_str()));
+        }
+    }
+}
