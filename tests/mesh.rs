@@ -33,6 +33,7 @@ mod packaging;
 mod page;
 mod policy;
 mod quickstart;
+mod resume;
 mod services;
 mod stop;
 mod trust;
