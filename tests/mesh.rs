@@ -33,6 +33,7 @@ mod packaging;
 mod page;
 mod policy;
 mod quickstart;
+mod resume;
 mod retention;
 mod services;
 mod stop;

@@ -99,6 +99,9 @@ pub enum Command {
         after_help = "Examples:\n  benchmesh stop 12\n  benchmesh stop nightly --reason 'the array is needed'"
     )]
     Stop(StopArguments),
+    /// Take up a run that has ended where it ended: what is done stays, the rest is measured
+    #[command(after_help = RESUME_EXAMPLES)]
+    Resume(ResumeArguments),
     /// Print the report of a run
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArguments),
@@ -149,6 +152,15 @@ Examples:
   benchmesh run plan.toml --at 02:00 --detach   tonight; the collector keeps it, also when it is restarted
 
 Ctrl-C stops the run cleanly and keeps its data; a second Ctrl-C leaves at once.";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  benchmesh resume 12
+  benchmesh resume nightly --detach
+  benchmesh resume 12 --even-if-changed     although a target was made anew
+
+A run that was stopped, aborted or failed goes on with its first cell that is not done, as the next
+attempt of that cell, with the same plan, agents and targets. Time that it was paused is none of `loop-for`.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -410,6 +422,24 @@ pub struct StopArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct ResumeArguments {
+    /// The run's id, uid or name
+    #[arg(value_name = "RUN", value_parser = run_name)]
+    pub run: String,
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// Go on although a target has another file system, device, size or version than when the run began
+    #[arg(long)]
+    pub even_if_changed: bool,
+    /// Queue the run, print its id and leave
+    #[arg(long)]
+    pub detach: bool,
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
 pub struct FindingsArguments {
     /// The run's id, uid or name [default: the newest run]
     #[arg(value_name = "RUN", default_value = "last", hide_default_value = true, value_parser = run_name)]
@@ -488,6 +518,7 @@ impl Command {
             Self::Agents(agents) => agents.list.format == ListFormat::Json,
             Self::Runs(runs) => runs.list.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,
+            Self::Resume(resume) => resume.format == ReportFormat::Json,
             Self::Report(report) => report.format == ReportFormat::Json && report.out.is_none(),
             Self::Findings(findings) => findings.format == FindingsFormat::Json,
             Self::Query(query) => query.format == RowFormat::Json,

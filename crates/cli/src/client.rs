@@ -8,7 +8,8 @@ mod facts;
 pub mod trust;
 
 pub use facts::{
-    AgentRow, Annotated, PlannedStep, RunRequest, RunRow, RunSearch, RunStarted, StopDone, Update,
+    AgentRow, Annotated, PlannedStep, RunRequest, RunResumed, RunRow, RunSearch, RunStarted,
+    StopDone, Update,
 };
 
 use crate::failure::{self, WrongUsage};
@@ -132,6 +133,23 @@ impl Client {
             reason: reason.to_owned(),
         };
         let reply = self.control.stop_run(short(request)).await;
+        reply
+            .map(|reply| reply.into_inner().into())
+            .map_err(|status| self.failed(&status))
+    }
+
+    /// Queues a run that has ended again. The collector asks the run's agents before it answers.
+    pub async fn resume_run(
+        &mut self,
+        run: &str,
+        even_if_changed: bool,
+    ) -> Result<RunResumed, CallError> {
+        let mut request = tonic::Request::new(v1::ResumeRunRequest {
+            run: run.to_owned(),
+            even_if_changed,
+        });
+        request.set_timeout(2 * SHORT_CALL);
+        let reply = self.control.resume_run(request).await;
         reply
             .map(|reply| reply.into_inner().into())
             .map_err(|status| self.failed(&status))

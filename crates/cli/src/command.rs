@@ -55,6 +55,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Runs(arguments) => on_one_thread(lists::runs(arguments)),
         Command::Watch(arguments) => on_one_thread(run::watch(arguments)),
         Command::Stop(arguments) => on_one_thread(run::stop(arguments)),
+        Command::Resume(arguments) => on_one_thread(run::resume(arguments)),
         Command::Report(arguments) => on_one_thread(report::report(arguments)),
         Command::Findings(arguments) => on_one_thread(findings::findings(arguments)),
         Command::Compare(arguments) => on_one_thread(compare::compare(arguments)),

@@ -14,12 +14,14 @@ mod hostile;
 mod links;
 mod machine;
 pub mod progress;
+mod resume;
 #[cfg(test)]
 mod simulation;
 mod survey;
 
 pub use admission::{StartError, StartRequest, Started};
 pub use progress::{Progress, RunProgress, Seen};
+pub use resume::{ChangedTargets, ResumeError, Resumed};
 
 use crate::{
     clock::MeshClock,
@@ -127,6 +129,19 @@ impl Scheduler {
             reason => reason,
         };
         stops.entry(run).or_insert((reason.to_owned(), at)).clone()
+    }
+
+    fn forget_stop(&self, run: RunId) {
+        let mut stops = self.0.stops.lock().unwrap_or_else(PoisonError::into_inner);
+        stops.remove(&run);
+    }
+
+    /// Refuses what a blocked database would store after its client has given up.
+    fn refuse_while_blocked(&self, meanwhile: &'static str) -> Result<(), StoreError> {
+        match self.0.store.blocked().borrow().clone() {
+            Some(blocked) => Err(StoreError::CannotWrite { meanwhile, blocked }),
+            None => Ok(()),
+        }
     }
 
     /// A run that waits is ended at once, unless its turn has just come.

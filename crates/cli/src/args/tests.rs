@@ -32,6 +32,7 @@ fn good_lines_are_accepted() {
         "benchmesh watch",
         "benchmesh watch nightly",
         "benchmesh stop 3",
+        "benchmesh resume 3 --even-if-changed --detach",
         "benchmesh report",
         "benchmesh report last --format markdown",
         "benchmesh query --format csv --time-limit 5s -",
@@ -81,7 +82,7 @@ fn wrong_lines_are_refused_with_code_2() {
         ("benchmesh query", "<SQL>"),
         ("benchmesh watch 1 2", "unexpected argument '2'"),
         ("benchmesh stop", "<RUN>"),
-        ("benchmesh resume 1", "unrecognized subcommand"),
+        ("benchmesh resume", "<RUN>"),
     ] {
         let error = parsed(line).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
@@ -118,6 +119,7 @@ fn json_is_known_wherever_it_can_be_asked_for() {
         ("benchmesh agents --format json", true),
         ("benchmesh runs --format json", true),
         ("benchmesh stop 1 --format json", true),
+        ("benchmesh resume 1 --format json", true),
         ("benchmesh report 1 --format json", true),
         ("benchmesh report 1 --format json --out f", false),
         ("benchmesh query x --format json", true),

@@ -1,6 +1,6 @@
 //! From generated types to the commands' own.
 
-use super::facts::{AgentRow, PlannedStep, RunRow, RunStarted, StopDone, Update};
+use super::facts::{AgentRow, PlannedStep, RunResumed, RunRow, RunStarted, StopDone, Update};
 use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
 use benchmesh_collector::plan::AgentPolicy;
 use benchmesh_collector::query::Row;
@@ -210,6 +210,19 @@ fn known(value: f64) -> Option<f64> {
 
 fn size(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+impl From<v1::ResumeRunReply> for RunResumed {
+    fn from(reply: v1::ResumeRunReply) -> Self {
+        Self {
+            run_id: reply.run_id,
+            run_uid: reply.run_uid,
+            run: reply.run,
+            steps_done: reply.steps_done,
+            steps_total: reply.steps_total,
+            changes: reply.changes,
+        }
+    }
 }
 
 impl From<v1::StopRunReply> for StopDone {

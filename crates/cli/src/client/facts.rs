@@ -79,6 +79,18 @@ pub struct Update {
     pub events: Vec<EventNow>,
 }
 
+/// A run that is in the queue again.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunResumed {
+    pub run_id: i64,
+    pub run_uid: String,
+    pub run: String,
+    pub steps_done: u32,
+    pub steps_total: u32,
+    /// Changes of its targets that were accepted.
+    pub changes: Vec<String>,
+}
+
 /// A run that was asked to stop.
 #[derive(Clone, Debug, Serialize)]
 pub struct StopDone {

@@ -1,7 +1,9 @@
-//! `benchmesh run`, `watch` and `stop`: from a plan's file to its report.
+//! `benchmesh run`, `resume`, `watch` and `stop`: from a plan's file to its report.
 
 use super::{plan, report};
-use crate::args::{ListFormat, ReportFormat, RunArguments, StopArguments, WatchArguments};
+use crate::args::{
+    ListFormat, ReportFormat, ResumeArguments, RunArguments, StopArguments, WatchArguments,
+};
 use crate::client::{CallError, Client, RunRequest, RunStarted};
 use crate::failure::{Outcome, wrong_usage};
 use crate::follow::{self, OnInterrupt};
@@ -9,6 +11,7 @@ use crate::interrupts::Interrupts;
 use crate::output;
 use crate::progress::{Names, Progress, format};
 use benchmesh_collector::report::{Detail, figures};
+use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
 
 /// Attempts of StartRun after a lost answer; its uid makes it idempotent.
@@ -49,7 +52,7 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
         output::print_notice(&format!("warning: {}", crate::terminal::clean(warning)));
     }
     if arguments.detach {
-        return detached(&started, arguments.format);
+        return detached(&started, started.run_id, arguments.format);
     }
     let mut progress = Progress::for_stderr(Names::of(&started.steps));
     progress.say(&format!(
@@ -58,11 +61,49 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
         file.plan.name,
         figures::plural(started.steps.len(), "step")
     ));
+    let run = (started.run_id, wanted.run_uid.as_str());
+    to_its_report(address, run, progress, interrupts, arguments.format).await
+}
+
+/// `benchmesh resume`.
+pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Outcome> {
+    let address = arguments.collector.collector.as_str();
+    let interrupts = Interrupts::listen()?;
+    let mut client = Client::connect(address)
+        .await
+        .map_err(CallError::into_error)?;
+    let resumed = client
+        .resume_run(&arguments.run, arguments.even_if_changed)
+        .await
+        .map_err(CallError::into_error)?;
+    for change in &resumed.changes {
+        output::print_notice(&format!("warning: {}", crate::terminal::clean(change)));
+    }
+    if arguments.detach {
+        return detached(&resumed, resumed.run_id, arguments.format);
+    }
+    let mut progress = Progress::for_stderr(Names::unknown());
+    progress.say(&format!(
+        "run {} {:?} is resumed: {} of {} steps are done",
+        resumed.run_id, resumed.run, resumed.steps_done, resumed.steps_total
+    ));
+    let run = (resumed.run_id, resumed.run_uid.as_str());
+    to_its_report(address, run, progress, interrupts, arguments.format).await
+}
+
+/// Follows a run, by its id and uid, to its end, and prints its report.
+async fn to_its_report(
+    address: &str,
+    (run_id, run_uid): (i64, &str),
+    mut progress: Progress,
+    mut interrupts: Interrupts,
+    format: ReportFormat,
+) -> anyhow::Result<Outcome> {
     let mut hurried = interrupts.clone();
     let followed = tokio::select! {
-        followed = follow::follow(address, &wanted.run_uid, &mut progress, &mut interrupts, OnInterrupt::StopRun) => followed,
+        followed = follow::follow(address, run_uid, &mut progress, &mut interrupts, OnInterrupt::StopRun) => followed,
         () = hurried.second() => Err(anyhow::anyhow!(
-            "left at once; the collector ends run {} by itself, `benchmesh watch {}` shows how", started.run_id, started.run_id
+            "left at once; the collector ends run {run_id} by itself, `benchmesh watch {run_id}` shows how"
         )),
     };
     progress.finish();
@@ -73,16 +114,12 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Outcome> {
     let mut client = Client::connect(address)
         .await
         .map_err(CallError::into_error)?;
-    if arguments.format == ReportFormat::Html {
-        output::result(&client.report_file(&wanted.run_uid).await?)?;
+    if format == ReportFormat::Html {
+        output::result(&client.report_file(run_uid).await?)?;
         return Ok(follow::outcome(&last));
     }
-    let result = client.report(&wanted.run_uid).await?;
-    output::result(&report::written(
-        &result,
-        arguments.format,
-        Detail::Summary,
-    )?)?;
+    let result = client.report(run_uid).await?;
+    output::result(&report::written(&result, format, Detail::Summary)?)?;
     Ok(follow::outcome(&last))
 }
 
@@ -211,15 +248,12 @@ async fn give_up(address: &str, wanted: &RunRequest) -> anyhow::Result<Outcome> 
     anyhow::bail!("interrupted before the run began")
 }
 
-fn detached(started: &RunStarted, format: ReportFormat) -> anyhow::Result<Outcome> {
+fn detached(answer: &impl Serialize, run: i64, format: ReportFormat) -> anyhow::Result<Outcome> {
     if format == ReportFormat::Json {
-        output::document(started)?;
+        output::document(answer)?;
     } else {
-        output::result(&format!("{}\n", started.run_id))?;
-        output::print_notice(&format!(
-            "follow it with: benchmesh watch {}",
-            started.run_id
-        ));
+        output::result(&format!("{run}\n"))?;
+        output::print_notice(&format!("follow it with: benchmesh watch {run}"));
     }
     Ok(Outcome::Done)
 }

@@ -89,7 +89,7 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
     };
     let row = sqlx::query(
         "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version,
-         imported_from, plan
+         paused_us, imported_from, plan
          FROM runs WHERE id = ?",
     )
     .bind(id.0)

@@ -125,6 +125,9 @@ pub struct RunReport {
     pub created_us: i64,
     pub started_us: Option<i64>,
     pub ended_us: Option<i64>,
+    /// In between, before it was resumed.
+    #[serde(default)]
+    pub paused_us: i64,
     /// The seed of the random order of its cells.
     #[serde(default)]
     pub order_seed: Option<u32>,

@@ -29,6 +29,9 @@ pub fn heading(report: &Report) -> Vec<String> {
     if let Some(took) = took {
         first.push_str(&format!(" in {}", figures::span(took)));
     }
+    if let Some(paused) = figures::between(0, run.paused_us).filter(|paused| !paused.is_zero()) {
+        first.push_str(&format!(" (paused for {} of it)", figures::span(paused)));
+    }
     if let Some(started) = run.started_us {
         first.push_str(&format!(", started {}", figures::instant(started)));
     }

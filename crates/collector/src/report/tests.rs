@@ -125,6 +125,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
             created_us: 0,
             started_us: Some(1_795_254_092_000_000),
             ended_us: Some(1_795_254_279_000_000),
+            paused_us: 0,
             order_seed: Some(7),
             version: "0.1.0".into(),
             imported_from: None,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     figures,
-    model::{MeshMicros, RunId},
+    model::{MeshMicros, RunId, RunState},
     off_runtime,
     plan::{self, AgentFacts, AgentPolicy, Expansion, Order, Plan, PlanErrors, PlannedStep},
     sessions::{MemberFacts, command::Survey},
@@ -251,14 +251,8 @@ impl Scheduler {
         agents: &RunAgents,
         expansion: Expansion,
     ) -> Result<Started, StartError> {
-        // A delayed write would queue a run after its client has given up.
-        let blocked = self.0.store.blocked().borrow().clone();
-        if let Some(blocked) = blocked {
-            return Err(store(StoreError::CannotWrite {
-                meanwhile: "nothing is started",
-                blocked,
-            }));
-        }
+        self.refuse_while_blocked("nothing is started")
+            .map_err(store)?;
         let new = NewRun {
             uid: uid.clone(),
             name: plan.name.clone(),
@@ -277,14 +271,7 @@ impl Scheduler {
         if let Some(due) = row.due.filter(|due| *due > now) {
             progress.show_message(waits_until(run, due));
         } else if known == Creation::New {
-            let unfinished = self.0.store.unfinished_runs().await.map_err(store)?;
-            let is_before = |before: &&RunRow| before.id < run && before.is_due(now);
-            if let Some(before) = unfinished.iter().rfind(is_before) {
-                progress.show_message(format!(
-                    "run {run} waits for run {}, `{}`",
-                    before.id, before.name
-                ));
-            }
+            self.show_what_it_waits_for(&row).await.map_err(store)?;
         }
         self.request(Event::Queued).await;
         Ok(Started {
@@ -295,6 +282,25 @@ impl Scheduler {
             warnings: expansion.warnings,
             room: None,
         })
+    }
+
+    /// Names the run before a queued one, if there is one.
+    pub(super) async fn show_what_it_waits_for(&self, row: &RunRow) -> Result<(), StoreError> {
+        let (run, now) = (row.id, self.0.clock.now());
+        let unfinished = self.0.store.unfinished_runs().await?;
+        let is_before = |before: &&RunRow| {
+            before.state == RunState::Running || before.id < run && before.is_due(now)
+        };
+        let before = unfinished.iter().filter(|before| before.id != run);
+        if let (Some(before), Some(progress)) =
+            (before.rev().find(is_before), self.0.progress.run(run))
+        {
+            progress.show_message(format!(
+                "run {run} waits for run {}, `{}`",
+                before.id, before.name
+            ));
+        }
+        Ok(())
     }
 
     /// The run that this uid already made.

@@ -229,6 +229,10 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event) {
+        // A run that was resumed is driven anew.
+        if let Event::Resumed { run } = &event {
+            self.refused.take_if(|refused| refused.run == *run);
+        }
         let out = self.machine.handle(event, self.inner.clock.now());
         self.take(out);
     }

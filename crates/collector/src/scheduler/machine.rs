@@ -27,6 +27,7 @@ mod prepare;
 mod rates;
 mod removal;
 mod requests;
+mod resume;
 mod run;
 mod running;
 mod settle;
@@ -87,8 +88,12 @@ pub(super) struct Machine {
     load_again: bool,
     /// Runs that are to stop, while the next one is being looked for.
     stops: BTreeMap<RunId, (String, MeshMicros)>,
-    /// Runs that have ended, or that a stop has ended in the queue.
+    /// Runs that have ended, or that a stop has ended in the queue, and that were not resumed.
     ended: BTreeSet<RunId>,
+    /// The run under way was resumed after its end, while its last commands were still awaited.
+    resumed_at_end: bool,
+    /// The next run, as long as a directory is being removed that an earlier end of it has left.
+    waits_for_removal: Option<RunId>,
     runs_begun: u64,
     own_tokens: Tokens,
     /// When samplers rest.
@@ -107,6 +112,8 @@ impl Machine {
             load_again: false,
             stops: BTreeMap::new(),
             ended: BTreeSet::new(),
+            resumed_at_end: false,
+            waits_for_removal: None,
             runs_begun: 1,
             own_tokens: Tokens::default(),
             sampling_ends: None,
@@ -149,6 +156,7 @@ impl Machine {
         let step = self.run.as_ref().and_then(|run| run.step.as_ref());
         let is_needed = |task| step.is_some_and(|step| step.tasks.is_live(task));
         if self.leftovers.handle(&event, is_needed, now, &mut out) {
+            self.load_after_removal(&mut out);
             return out;
         }
         match event {
@@ -166,8 +174,10 @@ impl Machine {
                 }
                 self.stop_strays(&mut out);
                 self.leftovers.on_agents(&self.members, &mut out);
+                self.load_after_removal(&mut out);
             }
             Event::Queued => self.load(&mut out),
+            Event::Resumed { run } => self.resumed(run, &mut out),
             Event::Loaded(loaded) => self.loaded(loaded, now, &mut out),
             Event::Stop { run, reason, at } => self.stop(run, reason, at, now, &mut out),
             Event::Abort { run, reason } => self.abort(run, reason, now, &mut out),
@@ -210,12 +220,31 @@ impl Machine {
         out.then.push(Effect::Load);
     }
 
+    /// An ended run is in the queue again.
+    fn resumed(&mut self, resumed: RunId, out: &mut Output) {
+        self.ended.remove(&resumed);
+        self.stops.remove(&resumed);
+        self.resumed_at_end = self.running() == Some(resumed);
+        self.load(out);
+    }
+
+    fn load_after_removal(&mut self, out: &mut Output) {
+        let is_over = |run: &mut RunId| !self.leftovers.is_removing(*run);
+        if self.waits_for_removal.take_if(is_over).is_some() {
+            self.load(out);
+        }
+    }
+
     fn loaded(&mut self, loaded: Option<Box<LoadedRun>>, now: MeshMicros, out: &mut Output) {
         if !self.loading {
             return;
         }
         self.loading = false;
-        if let Some(loaded) = loaded {
+        let run = loaded.as_ref().map(|loaded| loaded.row.id);
+        self.waits_for_removal = run.filter(|run| self.leftovers.is_removing(*run));
+        if let Some(loaded) = loaded.filter(|_| self.waits_for_removal.is_none()) {
+            self.ended.remove(&loaded.row.id);
+            self.leftovers.keep_directories_of(Some(loaded.row.id));
             let tokens = Tokens::from((self.runs_begun + 1).saturating_mul(TOKENS_PER_RUN));
             self.runs_begun += 1;
             if let Some(token) = self.sampling_ends.take() {
@@ -332,9 +361,12 @@ impl Machine {
         if !self.run.as_ref().is_some_and(|run| run.is_over()) {
             return;
         }
-        if let Some(run) = self.run.take() {
+        if let Some(run) = self.run.take()
+            && !std::mem::take(&mut self.resumed_at_end)
+        {
             self.ended.insert(run.row.id);
         }
+        self.leftovers.keep_directories_of(None);
         out.then.push(Effect::LossAfter(None));
         let token = self.own_tokens.next();
         self.sampling_ends = Some(token);

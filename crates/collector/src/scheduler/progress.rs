@@ -84,6 +84,7 @@ impl Progress {
                     steps_total: 0,
                     steps_done: 0,
                     began: row.started,
+                    paused_us: row.paused_us,
                     ended: row.ended,
                     left_after_step: None,
                     unknown_after_step: 0.0,
@@ -109,6 +110,11 @@ impl Progress {
             runs.remove(run);
         }
         opened
+    }
+
+    /// Watchers from now on do not see what was shown of a run, whose end no longer holds.
+    pub(super) fn forget(&self, run: RunId) {
+        self.runs().remove(&run);
     }
 
     /// Shows a message to all watchers of runs that have not ended.
@@ -271,6 +277,7 @@ mod tests {
                 steps_total: 0,
                 steps_done: 0,
                 began: None,
+                paused_us: 0,
                 ended: None,
                 left_after_step: None,
                 unknown_after_step: 0.0,

@@ -1,4 +1,4 @@
-//! The audit trail: runs that are started and stopped, rows that are pruned, tokens, certificates, each with its
+//! The audit trail: runs that are started, resumed and stopped, rows that are pruned, tokens, certificates, each with its
 //! requester and address. Each is a line of the log and an event.
 //!
 //! The events of trust are also a second copy of the registry's withdrawals: a registry that is restored from an older
@@ -76,6 +76,13 @@ pub(super) async fn run_started(store: &Store, clock: &MeshClock, run: RunId, by
     if let Err(error) = store.add_event(event).await {
         warn!(%error, "cannot store that a run has no TLS");
     }
+}
+
+/// A run that had ended was queued again.
+pub(super) async fn run_resumed(store: &Store, clock: &MeshClock, run: RunId, by: &Requester) {
+    info!(%run, %by, "a run was resumed");
+    let message = format!("resumed by {by}");
+    keep(store, clock, run, "resume-requested", message, by).await;
 }
 
 /// A run that had not ended received a stop request.

@@ -1,8 +1,9 @@
-//! The `Control` service, for commands: start, watch, stop, list, query, report, compare, annotate.
+//! The `Control` service, for commands: start, watch, stop, resume, list, query, report, compare, annotate.
 
 mod documents;
 mod last_samples;
 mod prune;
+mod resume;
 mod start;
 mod watcher;
 
@@ -249,6 +250,13 @@ impl Control for ControlService {
             run_id: row.id.0,
             state: state_word(state),
         }))
+    }
+
+    async fn resume_run(
+        &self,
+        request: Request<v1::ResumeRunRequest>,
+    ) -> Result<Response<v1::ResumeRunReply>, Status> {
+        self.resume(request).await
     }
 
     async fn list_agents(

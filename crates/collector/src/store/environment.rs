@@ -2,10 +2,12 @@
 //!
 //! Written in the transaction that makes the run's steps, from `agents` and `hosts` as they are then, and never changed.
 
+use super::Store;
 use super::rows::{NewRunAgent, NewRunTarget};
 use crate::database::StoreError;
 use crate::model::{AgentId, RunId};
-use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 
 pub(super) async fn store(
     run: RunId,
@@ -36,6 +38,41 @@ pub(super) async fn store(
         }
     }
     Ok(())
+}
+
+impl Store {
+    /// What each agent of a run found at each target when the run began. Empty: it has not begun.
+    pub async fn run_targets(
+        &self,
+        run: RunId,
+    ) -> Result<Vec<(AgentId, NewRunTarget)>, StoreError> {
+        let read = |row: SqliteRow| {
+            let text = |column: &str| -> Result<String, sqlx::Error> {
+                Ok(row
+                    .try_get::<Option<String>, _>(column)?
+                    .unwrap_or_default())
+            };
+            let target = NewRunTarget {
+                target: text("target")?,
+                system: text("system")?,
+                path: text("path")?,
+                mount_source: text("mount_source")?,
+                mount_type: text("mount_type")?,
+                mount_options: text("mount_options")?,
+                beneath_json: row.try_get("beneath")?,
+                size_bytes: row.try_get("size_bytes")?,
+                free_bytes: row.try_get("free_bytes")?,
+                packages_json: row.try_get("packages")?,
+            };
+            Ok((AgentId(row.try_get("agent_id")?), target))
+        };
+        sqlx::query("SELECT * FROM run_targets WHERE run_id = ? ORDER BY agent_id, target")
+            .bind(run.0)
+            .try_map(read)
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql("read the targets of a run"))
+    }
 }
 
 async fn store_target(

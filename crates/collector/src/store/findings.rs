@@ -47,11 +47,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write((run, findings), |(run, findings), connection| {
             Box::pin(async move {
-                sqlx::query("DELETE FROM findings WHERE run_id = ?")
-                    .bind(run.0)
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(StoreError::sql("replace the findings of a run"))?;
+                forget(*run, connection).await?;
                 for finding in findings {
                     add(*run, finding, connection).await?;
                 }
@@ -60,6 +56,19 @@ impl Store {
         })
         .await
     }
+}
+
+/// They are computed anew once the run has ended.
+pub(super) async fn forget(
+    run: RunId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM findings WHERE run_id = ?")
+        .bind(run.0)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("remove the findings of a run"))
 }
 
 async fn add(

@@ -13,13 +13,14 @@ pub struct DirectoryLeft {
 }
 
 impl Store {
-    /// The directories that stay on an agent and have not been removed since.
+    /// The directories that stay on an agent and have not been removed since. A run that was resumed uses them again.
     pub async fn directories_left(&self, agent: AgentId) -> Result<Vec<DirectoryLeft>, StoreError> {
         sqlx::query_as(
             "SELECT e.run_id, e.detail ->> 'run_uid', e.detail ->> 'path' FROM events AS e
-             WHERE e.agent_id = ?1 AND e.kind = 'directory-left' AND e.run_id IS NOT NULL
+             JOIN runs AS r ON r.id = e.run_id AND r.state NOT IN ('queued', 'running')
+             WHERE e.agent_id = ?1 AND e.kind = 'directory-left'
                AND e.detail ->> 'run_uid' IS NOT NULL AND e.detail ->> 'path' IS NOT NULL
-               AND NOT EXISTS (SELECT 1 FROM events AS g WHERE g.run_id = e.run_id AND g.agent_id = ?1
+               AND NOT EXISTS (SELECT 1 FROM events AS g WHERE g.run_id = e.run_id AND g.agent_id = ?1 AND g.id > e.id
                    AND g.kind = 'directory-removed' AND g.detail ->> 'path' = e.detail ->> 'path')
              GROUP BY e.run_id, e.detail ->> 'path'",
         )

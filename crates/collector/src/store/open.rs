@@ -42,6 +42,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (5, "loops", include_str!("../../migrations/0005_loops.sql")),
     (
+        6,
+        "paused",
+        include_str!("../../migrations/0006_paused.sql"),
+    ),
+    (
         7,
         "objectives",
         include_str!("../../migrations/0007_objectives.sql"),

@@ -5,6 +5,7 @@ use super::{Store, StoreError};
 use crate::model::{AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use std::collections::BTreeSet;
 
 impl Store {
     /// Queued and running runs, oldest first.
@@ -213,6 +214,28 @@ impl Store {
         .map_err(StoreError::sql("list the steps of a run"))
     }
 
+    /// Steps of a run that were left out because their mode cannot be done there.
+    pub async fn steps_left_out(&self, run: RunId) -> Result<BTreeSet<StepId>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT step_id FROM events WHERE run_id = ? AND kind = 'mode-left-out' AND step_id IS NOT NULL",
+        )
+        .bind(run.0)
+        .fetch_all(self.reader())
+        .await
+        .map(|ids: Vec<i64>| ids.into_iter().map(StepId).collect())
+        .map_err(StoreError::sql("look for steps that were left out"))
+    }
+
+    /// The tool whose output a run was imported from; `None`: it was measured here.
+    pub async fn imported_from(&self, run: RunId) -> Result<Option<String>, StoreError> {
+        sqlx::query_scalar("SELECT imported_from FROM runs WHERE id = ?")
+            .bind(run.0)
+            .fetch_optional(self.reader())
+            .await
+            .map(Option::flatten)
+            .map_err(StoreError::sql("read where a run comes from"))
+    }
+
     pub async fn step(&self, step: StepId) -> Result<StepRow, StoreError> {
         sqlx::query("SELECT * FROM steps WHERE id = ?")
             .bind(step.0)
@@ -322,6 +345,8 @@ pub(super) fn run_row(row: SqliteRow) -> Result<RunRow, sqlx::Error> {
         version: row.try_get("version")?,
         stop_reason: row.try_get("stop_reason")?,
         halted: instant(&row, "halted_us")?,
+        paused_us: row.try_get("paused_us")?,
+        paused_from: instant(&row, "paused_from_us")?,
     })
 }
 

@@ -5,6 +5,7 @@
 use crate::model::{
     AgentId, HostId, MeshMicros, RunId, RunState, Severity, StepId, StepState, TaskId, TaskState,
 };
+use std::time::Duration;
 
 /// A point at which mesh time was tied to the kernel's boot clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,9 +241,27 @@ pub struct RunRow {
     pub stop_reason: Option<String>,
     /// When a request or the policy ended the load.
     pub halted: Option<MeshMicros>,
+    /// How long it was paused before it was resumed, in all.
+    pub paused_us: i64,
+    /// Since when it is paused: it was resumed, and has not begun again.
+    pub paused_from: Option<MeshMicros>,
 }
 
 impl RunRow {
+    /// For how long it has run until an instant, without its pauses.
+    pub fn ran_for(&self, until: MeshMicros) -> Duration {
+        let until = self.paused_from.unwrap_or(until);
+        let lasted_us = until.since(self.started).saturating_sub(self.paused_us);
+        Duration::from_micros(lasted_us.max(0).unsigned_abs())
+    }
+
+    /// Ends the pause of a run that begins again.
+    pub fn end_pause(&mut self, now: MeshMicros) {
+        if let Some(from) = self.paused_from.take() {
+            self.paused_us += now.since(Some(from)).max(0);
+        }
+    }
+
     /// Whether it need not wait for its time.
     pub fn is_due(&self, now: MeshMicros) -> bool {
         self.due.is_none_or(|due| due <= now)

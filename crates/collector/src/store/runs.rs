@@ -4,7 +4,7 @@ use super::rows::{
     Creation, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, Row, RunChange, RunDirectoryRow,
     SpoolPosition, StepChange,
 };
-use super::{Store, StoreError, environment};
+use super::{Store, StoreError, environment, findings};
 use crate::model::{
     AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -58,6 +58,17 @@ impl Store {
                 .map(drop)
                 .map_err(StoreError::sql("store the request to stop a run"))
             })
+        })
+        .await
+    }
+
+    /// Queues an ended run again, with events that say so. False: it has not ended.
+    pub async fn resume_run(&self, run: RunId, events: Vec<NewEvent>) -> Result<bool, StoreError> {
+        if let Some(at) = events.iter().map(|event| event.at).max() {
+            self.note(at);
+        }
+        self.write((run, events), |(run, events), connection| {
+            Box::pin(resume_run(*run, events, connection))
         })
         .await
     }
@@ -120,8 +131,9 @@ async fn apply(
     Ok(None)
 }
 
-/// `running` sets `started_us`, an end state `ended_us`. `partial` is never unset. While running, `reason` is replaced
-/// as given (why the run ends early).
+/// `running` sets `started_us`, an end state `ended_us`. `partial` is unset only when a resumed run begins again, which
+/// ends its pause. While running, `reason` is replaced as given (why the run ends early). The findings of an end are
+/// computed from all that is there then.
 async fn set_run_state(
     run: RunId,
     change: &RunChange,
@@ -129,21 +141,28 @@ async fn set_run_state(
 ) -> Result<(), StoreError> {
     let running = change.state == RunState::Running;
     sqlx::query(
-        "UPDATE runs SET state = ?, partial = max(partial, ?), reason = iif(?, nullif(?, ''), coalesce(nullif(?, ''), reason)),
-             started_us = coalesce(started_us, ?), ended_us = ? WHERE id = ?",
+        "UPDATE runs SET state = ?1, partial = max(iif(?2 AND paused_from_us IS NOT NULL, 0, partial), ?3),
+             reason = iif(?2, nullif(?4, ''), coalesce(nullif(?4, ''), reason)),
+             started_us = coalesce(started_us, iif(?2, ?5, NULL)), ended_us = iif(?6, ?5, NULL),
+             paused_us = paused_us + iif(?2, max(0, coalesce(?5 - paused_from_us, 0)), 0),
+             paused_from_us = iif(?2, NULL, paused_from_us)
+         WHERE id = ?7",
     )
     .bind(change.state.as_str())
-    .bind(change.partial)
     .bind(running)
+    .bind(change.partial)
     .bind(change.reason.as_deref())
-    .bind(change.reason.as_deref())
-    .bind(running.then_some(change.at.0))
-    .bind(change.state.is_end().then_some(change.at.0))
+    .bind(change.at.0)
+    .bind(change.state.is_end())
     .bind(run.0)
-    .execute(connection)
+    .execute(&mut *connection)
     .await
     .map_err(StoreError::sql("store a run's state"))
-    .and_then(|done| one("run", run.0, done.rows_affected()))
+    .and_then(|done| one("run", run.0, done.rows_affected()))?;
+    if change.state.is_end() {
+        findings::forget(run, connection).await?;
+    }
+    Ok(())
 }
 
 /// Why the policy ends a running run, and when it did; the run is partial from here on.
@@ -457,6 +476,31 @@ async fn create_run(
     .await
     .map_err(StoreError::sql("make a run"))?;
     Ok((RunId(id), Creation::New))
+}
+
+async fn resume_run(
+    run: RunId,
+    events: &[NewEvent],
+    connection: &mut SqliteConnection,
+) -> Result<bool, StoreError> {
+    let resumed = sqlx::query(
+        "UPDATE runs SET state = ?, reason = NULL, stop_reason = NULL, halted_us = NULL, due_us = NULL,
+             paused_from_us = iif(started_us IS NULL, NULL, coalesce(paused_from_us, ended_us)), ended_us = NULL
+         WHERE id = ? AND state IN ('done', 'failed', 'stopped') AND imported_from IS NULL",
+    )
+    .bind(RunState::Queued.as_str())
+    .bind(run.0)
+    .execute(&mut *connection)
+    .await
+    .map_err(StoreError::sql("queue a run again"))?;
+    if resumed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    findings::forget(run, connection).await?;
+    for event in events {
+        add_event(event, connection).await?;
+    }
+    Ok(true)
 }
 
 async fn create_step(

@@ -57,6 +57,7 @@ pub(super) async fn load(
         None => Vec::new(),
     };
     let directories = inner.store.run_directories(row.id).await?;
+    let left_out = inner.store.steps_left_out(row.id).await?;
     if let (Ok(plan), Some(progress)) = (&plan, inner.progress.run(row.id)) {
         progress.set_loop(loop_number, plan.loops, plan.steps.clone());
     }
@@ -68,6 +69,7 @@ pub(super) async fn load(
         steps,
         tasks,
         directories,
+        left_out,
     })))
 }
 

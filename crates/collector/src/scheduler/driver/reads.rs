@@ -329,6 +329,8 @@ mod tests {
             version: String::new(),
             stop_reason: None,
             halted: None,
+            paused_us: 0,
+            paused_from: None,
         }
     }
 

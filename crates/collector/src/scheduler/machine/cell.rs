@@ -223,7 +223,7 @@ impl Run {
 }
 
 /// The row of a step that fails without having been measured.
-fn failed_row(step: StepId, ended: MeshMicros, reason: String) -> Row {
+pub(super) fn failed_row(step: StepId, ended: MeshMicros, reason: String) -> Row {
     Row::Step {
         step,
         change: StepChange {

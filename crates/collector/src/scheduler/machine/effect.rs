@@ -180,6 +180,8 @@ pub(in crate::scheduler) enum Lookup {
 pub(in crate::scheduler) enum Show {
     Began {
         at: MeshMicros,
+        /// Since then, before it was resumed.
+        paused_us: i64,
         steps_done: usize,
     },
     /// A loop after the first begins.

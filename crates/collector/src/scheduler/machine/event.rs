@@ -16,7 +16,11 @@ use crate::{
         rows::{NewRunAgent, RunDirectoryRow, RunRow, StepRow, TaskRow},
     },
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Names one thing that the machine waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +33,10 @@ pub(in crate::scheduler) enum Event {
     Agents(Vec<Presence>),
     /// There may be a run to drive.
     Queued,
+    /// A run that had ended is in the queue again.
+    Resumed {
+        run: RunId,
+    },
     /// The run to drive next, from the rows; `None`: there is none.
     Loaded(Option<Box<LoadedRun>>),
     /// A stop of a run is requested.
@@ -160,6 +168,8 @@ pub(in crate::scheduler) struct LoadedRun {
     /// Those of the step that is under way.
     pub tasks: Vec<TaskRow>,
     pub directories: Vec<RunDirectoryRow>,
+    /// Steps of a run that was resumed whose mode cannot be done there.
+    pub left_out: BTreeSet<StepId>,
 }
 
 /// The expansion of a run's plan in one loop.

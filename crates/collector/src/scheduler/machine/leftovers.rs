@@ -79,6 +79,8 @@ pub(super) struct Leftovers {
     /// The session in which each agent was asked to stop tasks that are over.
     stopped: BTreeMap<AgentId, u64>,
     cleanups: BTreeMap<AgentId, AgentCleanup>,
+    /// The run under way, which uses the directories that an earlier end of it has left.
+    kept: Option<RunId>,
 }
 
 impl Leftovers {
@@ -88,7 +90,24 @@ impl Leftovers {
             seen: BTreeMap::new(),
             stopped: BTreeMap::new(),
             cleanups: BTreeMap::new(),
+            kept: None,
         }
+    }
+
+    /// Directories of the run under way are not removed.
+    pub fn keep_directories_of(&mut self, run: Option<RunId>) {
+        self.kept = run;
+        for cleanup in self.cleanups.values_mut() {
+            cleanup.directories.retain(|left| Some(left.run) != run);
+        }
+    }
+
+    /// Whether an agent is removing a directory that this run has left.
+    pub fn is_removing(&self, run: RunId) -> bool {
+        let mut cleanups = self.cleanups.values();
+        cleanups.any(|cleanup| {
+            matches!(&cleanup.request, CleanupRequest::RemovingDirectory(left) if left.run == run)
+        })
     }
 
     /// The tokens that it waits for.
@@ -193,7 +212,11 @@ impl Leftovers {
             } => {
                 let tasks = tasks.iter().filter(|stray| !is_needed(stray.task.id));
                 cleanup.tasks = tasks.cloned().collect();
-                cleanup.directories = directories.clone().into();
+                // They may have been read before the run was resumed.
+                let left = directories
+                    .iter()
+                    .filter(|left| self.kept != Some(left.run));
+                cleanup.directories = left.cloned().collect();
                 self.next(agent, cleanup, out);
             }
             Event::Answered { answer, .. } => self.answered(agent, cleanup, answer, now, out),

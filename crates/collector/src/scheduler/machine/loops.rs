@@ -7,7 +7,7 @@
 use super::{
     effect::{Lookup, Show},
     ended::EndedSteps,
-    run::{Run, between},
+    run::Run,
     stage::Stage,
     step_rows::new_steps,
     waiting::Waiting,
@@ -38,8 +38,7 @@ impl Run {
 
     /// Begins the next loop after one whose steps have all ended, if the plan wants one.
     pub(super) fn begin_next_loop(&mut self) -> bool {
-        let elapsed = between(self.row.started.unwrap_or(self.now), self.now);
-        if !self.loops.go_on(self.loop_number, elapsed) {
+        if !self.loops.go_on(self.loop_number, self.elapsed()) {
             return false;
         }
         let measured = |facts: &super::step::StepFacts| facts.state == StepState::Done;
@@ -60,8 +59,7 @@ impl Run {
 
     /// After a pause the time may be over.
     pub(super) fn pause_is_over(&mut self) {
-        let elapsed = between(self.row.started.unwrap_or(self.now), self.now);
-        match self.loops.go_on(self.loop_number, elapsed) {
+        match self.loops.go_on(self.loop_number, self.elapsed()) {
             true => self.plan_next_loop(),
             false => self.remove_directories(None),
         }

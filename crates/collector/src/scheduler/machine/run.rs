@@ -18,7 +18,7 @@ use super::{
     waiting::{Scope, Waiting},
 };
 use crate::{
-    model::{AgentId, MeshMicros, RunState, Severity},
+    model::{AgentId, MeshMicros, RunState, Severity, StepId},
     plan::{Loops, PlannedStep, mounted_otherwise},
     scheduler::agents::RunAgents,
     store::rows::{NewRunAgent, Row, RunChange, RunRow, StepRow, TaskRow, steps_done},
@@ -123,7 +123,8 @@ impl Run {
             facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
             first_open: 0,
             directories: Directories::of_rows(&loaded.directories),
-            partial: row.partial,
+            // The steps of a resumed run say at its end whether it is partial.
+            partial: row.partial && row.paused_from.is_none(),
             // A run that was running when the collector ended may have been aborted already.
             aborted: row
                 .reason
@@ -148,16 +149,16 @@ impl Run {
         };
         match refused {
             Some(reason) => run.fail_as_stored(&loaded.tasks, &loaded.directories, reason),
-            None => run.begin(&loaded.steps, &loaded.tasks),
+            None => run.begin(&loaded.steps, &loaded.tasks, &loaded.left_out),
         }
         run.advance_stages();
         run
     }
 
-    fn begin(&mut self, rows: &[StepRow], tasks: &[TaskRow]) {
-        if self.row.state == RunState::Queued
-            && let Some(reason) = self.stop.clone()
-        {
+    fn begin(&mut self, rows: &[StepRow], tasks: &[TaskRow], left_out: &BTreeSet<StepId>) {
+        let is_queued = self.row.state == RunState::Queued;
+        if let (true, Some(reason)) = (is_queued, self.stop.clone()) {
+            self.partial = self.row.partial;
             return self.end(RunState::Stopped, Some(reason));
         }
         if !rows.is_empty() && rows.len() != self.steps.len() {
@@ -170,11 +171,13 @@ impl Run {
         }
         let (run, now) = (self.row.id, self.now);
         self.row.started.get_or_insert(now);
+        let paused_from = self.row.paused_from;
+        self.row.end_pause(now);
         self.out.rows.push(Row::Run {
             run,
             change: RunChange {
                 state: RunState::Running,
-                partial: self.row.partial,
+                partial: self.partial,
                 reason: self.aborted.clone(),
                 at: now,
             },
@@ -185,6 +188,7 @@ impl Run {
         }
         self.show(Show::Began {
             at: self.row.started.unwrap_or(now),
+            paused_us: self.row.paused_us,
             steps_done: self.earlier.done + steps_done(rows),
         });
         if rows.is_empty() {
@@ -198,6 +202,9 @@ impl Run {
         }
         if let Some(reason) = self.stop.clone() {
             self.show_message_at_once(format!("{STOPPING}{reason}"));
+        }
+        if is_queued {
+            return self.take_up_again(paused_from, left_out);
         }
         if let Some(index) = self.facts.iter().position(StepFacts::is_open) {
             let next = self.resume_step(index, tasks);
@@ -359,6 +366,11 @@ impl Run {
     /// Steps from this one on may have to be run again.
     pub fn go_back_to(&mut self, index: usize) {
         self.first_open = self.first_open.min(index);
+    }
+
+    /// How long the run has lasted, without its pauses.
+    pub fn elapsed(&self) -> Duration {
+        self.row.ran_for(self.now)
     }
 
     /// The steps of the cell that a step belongs to.

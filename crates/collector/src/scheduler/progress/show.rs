@@ -12,9 +12,14 @@ impl RunProgress {
     /// Takes a change in.
     pub(in crate::scheduler) fn apply(&self, show: Show, now: MeshMicros) {
         match show {
-            Show::Began { at, steps_done } => self.change(|view| {
+            Show::Began {
+                at,
+                paused_us,
+                steps_done,
+            } => self.change(|view| {
                 view.state = RunState::Running;
                 view.began = Some(at);
+                view.paused_us = paused_us;
                 view.steps_done = steps_done;
             }),
             Show::Loop { number, steps } => {

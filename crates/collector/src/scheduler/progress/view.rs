@@ -31,6 +31,8 @@ pub struct RunView {
     /// Those in state `done`.
     pub steps_done: usize,
     pub began: Option<MeshMicros>,
+    /// Since then, before the run was resumed.
+    pub paused_us: i64,
     pub ended: Option<MeshMicros>,
     /// Of the steps after this one, those whose time is known; `None`: no step has begun.
     pub left_after_step: Option<Duration>,
@@ -180,10 +182,8 @@ impl RunView {
             steps_done: self.steps_done,
             steps_total: self.steps_total,
             started_us: self.began.map(|at| at.0),
-            elapsed_us: self.ended.unwrap_or(now).since(self.began),
-            left_us: self
-                .left(now)
-                .map(|left| i64::try_from(left.as_micros()).unwrap_or(i64::MAX)),
+            elapsed_us: micros(self.elapsed(self.ended.unwrap_or(now))),
+            left_us: self.left(now).map(micros),
             removed_files: self.removed_files,
             alarms: self.alarms.clone(),
             objectives: self.objectives.clone(),
@@ -214,8 +214,8 @@ impl RunView {
     }
 
     fn elapsed(&self, now: MeshMicros) -> Duration {
-        let elapsed = self.began.map_or(0, |began| now.0.saturating_sub(began.0));
-        Duration::from_micros(elapsed.max(0).unsigned_abs())
+        let elapsed_us = now.since(self.began).saturating_sub(self.paused_us);
+        Duration::from_micros(elapsed_us.max(0).unsigned_abs())
     }
 
     /// `loop 3 of 10`, `loop 3, 41h of 72h`; empty: the plan has no loops.
@@ -255,6 +255,10 @@ impl RunView {
             None => Some(rest),
         }
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -315,6 +319,7 @@ mod tests {
                 steps_total: 3,
                 steps_done: 0,
                 began: None,
+                paused_us: 0,
                 ended: None,
                 left_after_step: Some(Duration::from_secs(100)),
                 unknown_after_step: unknown,

@@ -13,6 +13,7 @@ use benchmesh_workloads::random::Random;
 use std::time::Duration;
 
 const IO: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
+const IO_TARGETS: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n";
 const NULL: &str = "[[phase]]\nworkload = \"null\"\n";
 const LINKS: &str = "[[phase]]\nworkload = \"null\"\n[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\nruntime = \"5s\"\n";
 const S: i64 = 1_000_000;
@@ -248,6 +249,94 @@ fn a_hanging_removal_does_not_block_other_removals() {
     let left: Vec<&String> = world.disks.keys().map(|(path, _)| path).collect();
     assert_eq!(left, [&first]);
     assert_eq!(kinds(&world, "directory-removed").len(), 1);
+}
+
+/// The attempts of each step, and their states.
+fn attempts(world: &World) -> Vec<(u32, u32, StepState)> {
+    let mut steps: Vec<_> = world
+        .store
+        .steps
+        .iter()
+        .map(|step| (step.ordinal, step.attempt, step.state))
+        .collect();
+    steps.sort_by_key(|(ordinal, attempt, _)| (*ordinal, *attempt));
+    steps
+}
+
+#[test]
+fn a_resumed_run_repeats_only_the_cell_that_was_not_done() {
+    let plan = format!("{IO}{NULL}{IO}").replace("[\"write\"]", "[\"write\", \"read\"]");
+    let plan = plan.replacen(IO_TARGETS, "", 2);
+    let plan = format!("{IO_TARGETS}{plan}");
+    let mut world = world(&plan, 2, OnLoss::Continue);
+    // The second mode of the first cell.
+    world.run_until(|world| {
+        let steps = &world.store.steps;
+        steps
+            .get(1)
+            .is_some_and(|step| step.state == StepState::Running)
+    });
+    world.stop();
+    world.run_until(|_| false);
+    assert!(world.resume());
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(
+        attempts(&world),
+        [
+            (1, 1, StepState::Done),
+            (1, 2, StepState::Done),
+            (2, 1, StepState::Stopped),
+            (2, 2, StepState::Done),
+            (3, 1, StepState::Done),
+            (4, 1, StepState::Done),
+            (5, 1, StepState::Done),
+        ]
+    );
+    let run = &world.store.run;
+    assert_eq!(
+        (run.state, run.partial, &run.reason),
+        (RunState::Done, false, &None)
+    );
+    assert!(!world.resume(), "it is complete");
+}
+
+/// What an earlier end left is being removed when the run is resumed: a directory that is opened again would lose its data.
+#[test]
+fn a_resumed_run_waits_until_its_old_directory_is_removed() {
+    let mut world = world(IO, 1, OnLoss::Continue);
+    world.run_until(|world| !world.disks.is_empty());
+    world.detach(0);
+    world.stop();
+    world.run_until(|_| false);
+    assert_eq!(kinds(&world, "directory-left").len(), 1);
+    world.faults.hangs_on = Some("/mnt/a");
+    world.attach(0);
+    world.run_until(|world| world.is_removing("/mnt/a"));
+    assert!(world.resume());
+    let until = world.now + 60 * S;
+    world.at(until, SimEvent::RowsStored);
+    world.run_until(|world| world.now >= until);
+    assert_eq!(world.store.run.state, RunState::Queued);
+    assert!(world.is_removing("/mnt/a"));
+    // The removal is given up, and its agent does not answer about that directory any more.
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(kinds(&world, "run-resumed").len(), 1);
+}
+
+#[test]
+fn a_resumed_run_can_be_stopped_in_the_queue() {
+    let mut world = world(NULL, 1, OnLoss::Continue);
+    world.run_until(is_running);
+    world.stop();
+    world.run_until(|_| false);
+    assert!(world.resume());
+    world.stop();
+    world.run_to_end();
+    world.check_end();
+    assert_eq!(world.store.run.state, RunState::Stopped);
+    assert_eq!(world.store.steps.len(), 1, "nothing was repeated");
 }
 
 #[test]

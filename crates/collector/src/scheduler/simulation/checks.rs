@@ -211,15 +211,21 @@ impl World {
                 run.state
             );
             let tasks = self.store.tasks_of(step.id);
+            let was_halted = self.store.was_halted || run.halted.is_some();
             let may_have_begun = self.store.ran.contains(&step.id)
-                || run.halted.is_some() && tasks.iter().any(|task| !never_began(task));
+                || was_halted && tasks.iter().any(|task| !never_began(task));
             assert!(
                 step.start.is_none() || may_have_begun,
                 "step {} of attempt {} never ran, and has a start instant",
                 step.ordinal,
                 step.attempt
             );
-            if step.state == StepState::Stopped {
+            assert!(
+                is_newest || !self.store.kept.contains(&step.id),
+                "step {} was done with its cell, and is repeated",
+                step.ordinal
+            );
+            if is_newest && step.state == StepState::Stopped {
                 assert_eq!(run.state, RunState::Stopped, "step {}", step.ordinal);
             }
         }
@@ -258,16 +264,21 @@ impl World {
                 let others = of_a_loop * loops.saturating_sub(1);
                 let ended = newest.iter().take(others).filter_map(|step| step.ended);
                 let last = ended.max().map_or(started, |at| at.0);
+                let ran_for = |until: i64| {
+                    let pauses = self.store.pauses.iter();
+                    let before = |(from, to): &(i64, i64)| (until.min(*to) - from).max(0);
+                    until - started - pauses.map(before).sum::<i64>()
+                };
                 assert!(
-                    last - started < micros(time),
+                    ran_for(last) < micros(time),
                     "a loop began although the one before ended {} us after the start",
-                    last - started
+                    ran_for(last)
                 );
                 let ended = run.ended.map_or(0, |at| at.0);
                 assert!(
-                    was_cut_short || ended - started >= micros(time),
+                    was_cut_short || ran_for(ended) >= micros(time),
                     "no loop followed {} us after the start",
-                    ended - started
+                    ran_for(ended)
                 );
             }
         }

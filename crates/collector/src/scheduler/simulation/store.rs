@@ -29,6 +29,12 @@ pub(super) struct SimStore {
     pub ran: BTreeSet<StepId>,
     /// The run's environment was written.
     pub environment: bool,
+    /// Of a run that was resumed.
+    pub pauses: Vec<(i64, i64)>,
+    /// A request or the policy ended the load at one of its ends.
+    pub was_halted: bool,
+    /// Steps that no resumption may repeat.
+    pub kept: BTreeSet<StepId>,
 }
 
 impl SimStore {
@@ -43,7 +49,32 @@ impl SimStore {
             with_rows: Vec::new(),
             ran: BTreeSet::new(),
             environment: false,
+            pauses: Vec::new(),
+            was_halted: false,
+            kept: BTreeSet::new(),
         }
+    }
+
+    /// Queues an ended run again. False: it has not ended.
+    pub fn resume(&mut self) -> bool {
+        let run = &mut self.run;
+        if !run.state.is_end() {
+            return false;
+        }
+        self.was_halted |= run.halted.is_some();
+        run.state = RunState::Queued;
+        run.reason = None;
+        run.stop_reason = None;
+        run.halted = None;
+        let ended = run.ended.take().filter(|_| run.started.is_some());
+        run.paused_from = run.paused_from.or(ended);
+        true
+    }
+
+    pub fn left_out(&self) -> BTreeSet<StepId> {
+        let events = self.events.iter();
+        let left_out = events.filter(|event| event.kind == "mode-left-out");
+        left_out.filter_map(|event| event.step).collect()
     }
 
     /// Applies one transaction. Returns the new ids.
@@ -60,13 +91,21 @@ impl SimStore {
                     self.run.state,
                     change.state
                 );
+                let begins = change.state == RunState::Running;
+                if let (true, Some(from)) = (begins, self.run.paused_from) {
+                    self.pauses.push((from.0, change.at.0));
+                    self.run.partial = false;
+                    self.run.end_pause(change.at);
+                }
                 self.run.state = change.state;
                 self.run.partial |= change.partial;
                 self.run.reason = match change.state {
                     RunState::Running => change.reason.clone(),
                     _ => change.reason.clone().or(self.run.reason.take()),
                 };
-                self.run.started.get_or_insert(change.at);
+                if begins {
+                    self.run.started.get_or_insert(change.at);
+                }
                 self.run.ended = change.state.is_end().then_some(change.at);
             }
             Row::Abort { reason, at, .. } => {
@@ -317,23 +356,22 @@ impl SimStore {
 
     /// The directories that stay on an agent and have not been removed since.
     pub fn directories_left(&self, agent: AgentId) -> Vec<DirectoryLeft> {
-        let paths = |kind: &str| -> Vec<String> {
-            let of_agent = self
-                .events
-                .iter()
-                .filter(|event| event.kind == kind && event.agent == Some(agent));
-            of_agent
-                .filter_map(|event| {
-                    let detail: serde_json::Value =
-                        serde_json::from_str(event.detail_json.as_deref()?).ok()?;
-                    Some(detail.get("path")?.as_str()?.to_owned())
-                })
-                .collect()
+        if !self.run.state.is_end() {
+            return Vec::new();
+        }
+        let path = |event: &NewEvent| -> Option<String> {
+            let detail: serde_json::Value =
+                serde_json::from_str(event.detail_json.as_deref()?).ok()?;
+            Some(detail.get("path")?.as_str()?.to_owned())
         };
-        let gone = paths("directory-removed");
-        let mut left = paths("directory-left");
-        left.retain(|path| !gone.contains(path));
-        left.dedup();
+        let mut left: BTreeSet<String> = BTreeSet::new();
+        for event in self.events.iter().filter(|it| it.agent == Some(agent)) {
+            match event.kind.as_str() {
+                "directory-left" => left.extend(path(event)),
+                "directory-removed" => left.retain(|left| Some(left) != path(event).as_ref()),
+                _ => {}
+            }
+        }
         let left = left.into_iter().map(|path| DirectoryLeft {
             run: self.run.id,
             run_uid: self.run.uid.clone(),

@@ -176,6 +176,8 @@ impl World {
             version: String::new(),
             stop_reason: None,
             halted: None,
+            paused_us: 0,
+            paused_from: None,
         };
         let mut world = Self {
             trace: false,
@@ -237,6 +239,11 @@ impl World {
         self.start_collector();
         self.run_to_end();
         self.check_end();
+        while self.fault_mode == FaultMode::All && self.random.below(3) == 0 && self.resume() {
+            self.plan_faults();
+            self.run_to_end();
+            self.check_end();
+        }
     }
 
     /// Plays on until nothing is left to happen, and everyone is back.
@@ -369,6 +376,9 @@ impl World {
             SimEvent::StartCollector => self.start_collector(),
             SimEvent::Stop => self.stop(),
             SimEvent::Abort => self.abort(),
+            SimEvent::Resume => {
+                self.resume();
+            }
             SimEvent::Block => self.block(),
             SimEvent::Unblock => self.unblock(),
             SimEvent::CheckShares {

@@ -117,23 +117,32 @@ impl ControlService {
         }))
     }
 
-    /// Refuses a new run while too many are waiting, or the disk is almost full; a run with a known uid is answered.
+    /// Refuses a new run where there is no room for one; a run with a known uid is answered.
     async fn check_room(&self, uid: &str) -> Result<(), Status> {
-        let failed = |error| store_status(&error);
-        let is_low = self.store.is_low_on_space();
-        if !is_low && self.store.count_unfinished_runs().await.map_err(failed)? < MAX_QUEUED_RUNS {
+        let Err(full) = self.check_queue().await else {
             return Ok(());
-        }
+        };
         match self.store.find_run(uid).await {
             Ok(row) if row.uid == uid => Ok(()),
-            _ if is_low => Err(Status::resource_exhausted(
+            _ => Err(full),
+        }
+    }
+
+    /// Refuses a further run while too many are waiting, or the disk is almost full.
+    pub(super) async fn check_queue(&self) -> Result<(), Status> {
+        if self.store.is_low_on_space() {
+            return Err(Status::resource_exhausted(
                 "the disk of the collector's database is almost full, and the rest is reserved for results of \
                 current runs: free space on it, and start this run again",
-            )),
-            _ => Err(Status::resource_exhausted(format!(
-                "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"
-            ))),
+            ));
         }
+        let unfinished = self.store.count_unfinished_runs().await;
+        if unfinished.map_err(|error| store_status(&error))? < MAX_QUEUED_RUNS {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "{MAX_QUEUED_RUNS} runs wait or run already; start this one when some have ended, or stop some (`benchmesh runs` lists them)"
+        )))
     }
 }
 

@@ -4,8 +4,9 @@ use super::{
     super::plans::name, FaultMode, LONGEST_LOAD, MS, S, World, micros, sim_event::SimEvent,
 };
 use crate::{
-    model::{RunId, TaskId},
+    model::{RunId, StepState, TaskId},
     scheduler::machine::{Machine, event::Event},
+    store::rows::StepRow,
 };
 
 /// So that a schedule comes to its end.
@@ -48,7 +49,7 @@ impl World {
     fn plan_fault(&mut self, after: i64) {
         let at = self.now + after;
         let agent = usize::try_from(self.random.below(self.agents.len() as u64)).unwrap();
-        match self.random.below(11) {
+        match self.random.below(12) {
             0 | 1 => self.at(at, SimEvent::Crash),
             2..=4 => self.at(at, SimEvent::Cut { agent }),
             5 => self.at(at, SimEvent::RestartAgent { agent }),
@@ -56,6 +57,7 @@ impl World {
             6 => self.at(at, SimEvent::Stop),
             7 => self.at(at, SimEvent::Block),
             8 | 9 => self.at(at, SimEvent::TargetDies { agent }),
+            10 => self.at(at, SimEvent::Resume),
             _ => {
                 // A link that flaps.
                 self.at(at, SimEvent::Cut { agent });
@@ -224,6 +226,45 @@ impl World {
                 run: RunId(1),
                 reason: String::from("too slow"),
             });
+        }
+    }
+
+    /// As the scheduler does it: refused unless the run has ended with something left to do, and all agents are there.
+    pub fn resume(&mut self) -> bool {
+        let all_are_there = self.agents.iter().all(|agent| agent.session != 0);
+        if self.machine.is_none() || self.blocked || !all_are_there || !self.has_more_to_do() {
+            return false;
+        }
+        self.log(|| String::from("someone resumes the run"));
+        self.note_finished_cells();
+        if !self.store.resume() {
+            return false;
+        }
+        self.stop_requested_at = None;
+        self.stop_to_keep = None;
+        self.handle(Event::Resumed { run: RunId(1) });
+        true
+    }
+
+    fn has_more_to_do(&self) -> bool {
+        let newest = self.store.newest_steps();
+        let loops = u32::try_from(newest.len() / self.planned.steps.len()).unwrap();
+        let elapsed = self.store.run.ran_for(self.mesh_now());
+        let is_done = |step: &StepRow| step.state == StepState::Done;
+        !newest.iter().all(is_done) || self.planned.loops().go_on(loops, elapsed)
+    }
+
+    /// Their steps stay as they are.
+    fn note_finished_cells(&mut self) {
+        let newest = self.store.newest_steps();
+        for step in newest.iter().filter(|step| step.state == StepState::Done) {
+            let mut cell = newest.iter().filter(|other| {
+                (&other.cell, other.repeat, other.loop_number)
+                    == (&step.cell, step.repeat, step.loop_number)
+            });
+            if cell.all(|other| other.state == StepState::Done) {
+                self.store.kept.insert(step.id);
+            }
         }
     }
 

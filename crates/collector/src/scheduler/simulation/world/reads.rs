@@ -247,6 +247,7 @@ impl World {
                 steps,
                 tasks,
                 directories: self.store.directories.clone(),
+                left_out: self.store.left_out(),
             })
         })
     }

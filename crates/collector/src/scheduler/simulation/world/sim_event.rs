@@ -97,6 +97,8 @@ pub(in crate::scheduler::simulation) enum SimEvent {
     Stop,
     /// An alarm ends the run.
     Abort,
+    /// Someone resumes a run that has ended.
+    Resume,
     Block,
     Unblock,
     /// Checks that a task that ended for its step does not load on an agent that is attached.

@@ -107,6 +107,12 @@ impl World {
         Some(from + 2 * patience + 3 * S)
     }
 
+    /// An agent is removing a run's directory.
+    pub fn is_removing(&self, path: &str) -> bool {
+        let mut calls = self.calls.values();
+        calls.any(|call| matches!(&call.command, Command::RemoveRunDirectory { path: removed, .. } if removed == path))
+    }
+
     /// Whether an agent is being asked to stop a task.
     pub(in crate::scheduler::simulation) fn is_stop_asked(
         &self,

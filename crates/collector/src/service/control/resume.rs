@@ -1,0 +1,56 @@
+//! Resumes a run that has ended.
+
+use super::ControlService;
+use crate::{
+    scheduler::{ChangedTargets, ResumeError},
+    service::{
+        audit::{self, Requester},
+        peer::Peer,
+    },
+};
+use benchmesh_proto::v1;
+use benchmesh_workloads::error_chain;
+use tonic::{Request, Response, Status};
+
+impl ControlService {
+    pub(super) async fn resume(
+        &self,
+        request: Request<v1::ResumeRunRequest>,
+    ) -> Result<Response<v1::ResumeRunReply>, Status> {
+        let _permit = self.starts.enter(&request)?;
+        // It waits for the agents' answers without sending anything.
+        let _call = Peer::begin_call(&request);
+        let by = Requester::of(&request);
+        let request = request.into_inner();
+        let row = self.find(&request.run).await?;
+        let changed = match request.even_if_changed {
+            true => ChangedTargets::Accepted,
+            false => ChangedTargets::Refused,
+        };
+        if row.state.is_end() {
+            self.check_queue().await?;
+        }
+        let resumed = tokio::select! {
+            resumed = self.scheduler.resume(row.id, changed) => resumed,
+            () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
+        };
+        let resumed = resumed.map_err(|error| resume_status(&error))?;
+        audit::run_resumed(&self.store, &self.clock, row.id, &by).await;
+        let count = |steps| u32::try_from(steps).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::ResumeRunReply {
+            run_id: row.id.0,
+            run_uid: row.uid,
+            run: row.name,
+            steps_done: count(resumed.steps_done),
+            steps_total: count(resumed.steps_total),
+            changes: resumed.changes,
+        }))
+    }
+}
+
+fn resume_status(error: &ResumeError) -> Status {
+    match error {
+        ResumeError::Store { .. } => Status::internal(error_chain(error)),
+        _ => Status::failed_precondition(error_chain(error)),
+    }
+}
