@@ -212,7 +212,7 @@ fn held(values: &[f64], from: usize, period: f64, first: f64, width: usize) -> H
         let Some(cycle) = values.get(begin..begin + length) else {
             return held;
         };
-        let sums: Vec<f64> = cycle.windows(width).map(|part| part.iter().sum()).collect();
+        let sums = moving_sums(cycle, width);
         let highest = |near: &[f64]| near.iter().copied().fold(f64::MIN, f64::max);
         let sums: Vec<f64> = sums.windows(slack).map(highest).collect();
         if let Some(own) = sums.get(middle) {
@@ -223,6 +223,21 @@ fn held(values: &[f64], from: usize, period: f64, first: f64, width: usize) -> H
         }
         number += 1.0;
     }
+}
+
+/// The sum of each `width` neighbours.
+fn moving_sums(values: &[f64], width: usize) -> Vec<f64> {
+    let Some((first, _)) = values.split_at_checked(width) else {
+        return Vec::new();
+    };
+    let mut sum: f64 = first.iter().sum();
+    let coming = values.iter().skip(width);
+    let moves = values.iter().zip(coming).map(|(leaving, coming)| {
+        sum += coming - leaving;
+        sum
+    });
+    let moved: Vec<f64> = moves.collect();
+    std::iter::once(first.iter().sum()).chain(moved).collect()
 }
 
 /// The probability of at least `hits` of `count`, each with probability `share`.

@@ -10,7 +10,7 @@ use super::{real, start};
 use std::ops::Range;
 
 /// Minimum share of a series, and minimum number of values, on either side of a change.
-const MIN_SHARE: usize = 16;
+const MIN_SHARE: usize = 8;
 const MIN_VALUES: usize = 6;
 /// By so much a step must describe the series better than a line: twice the difference of log-likelihoods.
 const MIN_BETTER: f64 = 8.0;
