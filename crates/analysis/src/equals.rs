@@ -6,6 +6,7 @@
 
 use super::real;
 use super::start::median;
+use std::ops::Range;
 
 /// Minimum number of others for a judgement, and for an estimate of their scatter.
 const MIN_OTHERS: usize = 2;
@@ -16,6 +17,9 @@ const APART: f64 = 4.0;
 const MIN_SCATTER: f64 = 0.05;
 /// Minimum share of the remaining time in which one must be unlike its equals, from the beginning of the difference.
 const STAYS: f64 = 0.8;
+
+/// An instant within a stretch at which one is like its equals outweighs so many at which it is not.
+const WEIGHT: i64 = 4;
 
 /// The direction and the minimum factor of a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,6 +77,42 @@ pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
         }
     };
     is_unlike.then_some(usual)
+}
+
+/// A stretch of time in which one is unlike its equals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stretch {
+    pub range: Range<usize>,
+    /// Medians over the stretch.
+    pub value: f64,
+    pub usual: f64,
+}
+
+/// The longest stretch in which one is unlike its equals nearly always: other instants weigh [`WEIGHT`] times as much.
+/// `pairs` are a value and the median of its equals; `None` where it is not unlike them, or not known.
+pub fn longest_stretch(pairs: &[Option<(f64, f64)>]) -> Option<Stretch> {
+    let (mut from, mut score) = (0, 0_i64);
+    let mut best: Option<(i64, Range<usize>)> = None;
+    for (at, pair) in pairs.iter().enumerate() {
+        if score <= 0 {
+            (from, score) = (at, 0);
+        }
+        score += if pair.is_some() { 1 } else { -WEIGHT };
+        if score > best.as_ref().map_or(0, |(most, _)| *most) {
+            best = Some((score, from..at + 1));
+        }
+    }
+    let (_, range) = best?;
+    let inside = pairs.get(range.clone()).unwrap_or_default();
+    let of = |part: fn(&(f64, f64)) -> f64| {
+        let all: Vec<f64> = inside.iter().flatten().map(part).collect();
+        median(&all)
+    };
+    Some(Stretch {
+        value: of(|pair| pair.0),
+        usual: of(|pair| pair.1),
+        range,
+    })
 }
 
 /// The first position from which most of the remaining pairs (a value, the median of its equals) are halfway to the

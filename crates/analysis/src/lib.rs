@@ -6,7 +6,7 @@
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
 //! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
 //! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
-//! continuing growth; [`equals`] finds the one of several that differs from the others, [`gaps`] the times without
+//! continuing growth, [`shift`] for a new level, [`period`] for what comes again and again; [`equals`] finds the one of several that differs from the others, [`gaps`] the times without
 //! progress of a load. Random numbers are seeded: the same data give the same result.
 
 pub mod blocks;
@@ -19,7 +19,9 @@ pub mod estimate;
 pub mod gaps;
 pub mod growth;
 pub mod noise;
+pub mod period;
 pub mod series;
+pub mod shift;
 pub mod slope;
 pub mod start;
 pub mod student;

@@ -10,11 +10,14 @@
 
 use super::blocks::dependence;
 use super::{real, start, student};
+use std::cmp::Ordering;
 
 /// Number of parts of the time; their medians are compared with each other.
 const SEGMENTS: usize = 12;
 /// Minimum number of points for a slope.
 pub const MIN_POINTS: usize = 24;
+/// Minimum number of points for [`slope_of_few`].
+pub const MIN_FEW: usize = 10;
 /// Standard errors of the correlation that are added to it: the upper end of a one-sided 95 % interval.
 const UPPER: f64 = 1.645;
 /// Lower bound of the scatter around the slope, as a share of its standard deviation; the median deviation of a series
@@ -96,6 +99,52 @@ pub fn slope(points: &[Point]) -> Option<Slope> {
     }
 }
 
+/// As [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by the
+/// autocorrelation around the slope. There is no interval. Strata are not told apart.
+pub fn slope_of_few(points: &[Point]) -> Option<Slope> {
+    if points.len() < MIN_FEW {
+        return None;
+    }
+    let slope = median_of_pairs(points)?;
+    let level = levels(points, slope).first().copied().unwrap_or(0.0);
+    let n = real(points.len());
+    let mut order = 0.0_f64;
+    for (place, one) in points.iter().enumerate() {
+        for other in points.get(place + 1..).unwrap_or_default() {
+            order += (other.value - one.value)
+                .partial_cmp(&0.0)
+                .map_or(0.0, |is| match is {
+                    Ordering::Less => -1.0,
+                    Ordering::Equal => 0.0,
+                    Ordering::Greater => 1.0,
+                });
+        }
+    }
+    let rest = points
+        .iter()
+        .map(|point| point.value - level - slope * point.at);
+    let rest: Vec<f64> = rest.collect();
+    let squares: f64 = rest.iter().map(|value| value * value).sum();
+    let later = rest.iter().skip(1);
+    let products: f64 = rest.iter().zip(later).map(|(a, b)| a * b).sum();
+    let fitted = if squares > 0.0 {
+        products / squares
+    } else {
+        0.0
+    };
+    let correlation = (fitted + (2.0 + 4.0 * fitted.max(0.0)) / n).clamp(0.0, 0.9);
+    let inflation = (1.0 + correlation) / (1.0 - correlation);
+    let variance = n * (n - 1.0) * (2.0 * n + 5.0) / 18.0 * inflation;
+    let distance = (order.abs() - 1.0).max(0.0) / variance.sqrt();
+    Some(Slope {
+        slope,
+        error: 0.0,
+        degrees: 0.0,
+        p: student::two_sided(distance, f64::from(u32::MAX)),
+        level,
+    })
+}
+
 /// The medians of equal parts of the time, each stratum's level subtracted; `None` if some part has no point.
 pub fn segments(points: &[Point], found: &Slope, parts: usize) -> Option<Vec<f64>> {
     let levels = levels(points, found.slope);
@@ -163,7 +212,7 @@ fn scatter_error(points: &[Point], rest: &[f64]) -> (f64, f64) {
 
 /// Factor by which autocorrelation raises the variance of a mean, as an upper bound: a series that is nearly a random
 /// walk shows less correlation than it has once its slope is subtracted.
-fn inflation(rest: &[f64]) -> f64 {
+pub(super) fn inflation(rest: &[f64]) -> f64 {
     let n = real(rest.len());
     let squares: f64 = rest.iter().map(|value| value * value).sum();
     if squares <= 0.0 {

@@ -10,7 +10,9 @@ mod coverage;
 mod equals;
 mod growth;
 mod independent;
+mod period;
 mod planted;
+mod shift;
 
 use super::change::changes;
 use super::contrast::{Contrast, contrasts};

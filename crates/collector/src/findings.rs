@@ -1,21 +1,29 @@
 //! Findings: anomalies of a run, judged from its samples and seconds.
 //!
-//! One file per kind (`results/findings.rs` has their table): it reads at most some hundred points of each series, by
-//! SQL over the tables of docs/database.md, has `analysis` judge them, and writes the result as a sentence with the SQL
-//! that shows it. The cost grows with steps and daemons and hardly with the length of a run. [`keep`] stores the
-//! findings of runs that have ended.
+//! One file per kind or two (`results/findings.rs` has their table): it has `analysis` judge series and writes the result
+//! as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]), the counters of
+//! daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All by
+//! SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
 
+mod beside;
 mod daemon;
+mod daemons;
 mod drift;
 mod equals;
+mod hosts;
 pub mod keep;
 mod leaks;
+mod mesh;
 mod outages;
+mod periods;
+mod seconds;
 mod steps;
+mod stretches;
+mod telemetry;
 
 use crate::figures;
 use crate::model::RunId;
-use crate::results::Finding;
+use crate::results::{Finding, FindingKind};
 use sqlx::SqliteConnection;
 
 /// Points of a series.
@@ -25,6 +33,8 @@ const POINTS_WANTED: i64 = 128;
 const MAX_POINT_US: i64 = 20_000_000;
 /// Shorter loads show neither a leak nor a drift.
 const MIN_SPAN_US: i64 = 300_000_000;
+/// For so many outages, and periods, is looked at what daemons and disks did.
+const MAX_LOOKED_AT: usize = 20;
 
 /// Why there are no findings.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +61,35 @@ pub async fn of_run(
 ) -> Result<Vec<Finding>, FindingsError> {
     let steps = steps::load(connection, run).await?;
     let mut found = leaks::find(connection, run, &steps).await?;
-    found.extend(drift::find(connection, &steps).await?);
-    found.extend(outages::find(connection, &steps).await?);
-    found.extend(equals::find(connection, run, &steps).await?);
+    let (Some(first), Some(last)) = (steps.first(), steps.iter().map(|step| step.until_us).max())
+    else {
+        found.extend(
+            drift::Drifts::default()
+                .find(&beside::Events::default())
+                .await?,
+        );
+        return Ok(found);
+    };
+    let events = beside::load(connection, run, first.from_us, last).await?;
+    let mesh = mesh::Mesh::load(connection, run, (first.from_us, last)).await?;
+    let mut drifts = drift::Drifts::default();
+    let (mut outages, mut periods) = (Vec::new(), Vec::new());
+    for step in &steps {
+        let lines = seconds::lines(connection, step).await?;
+        drifts.add(step, &lines);
+        let totals = seconds::totals(&lines);
+        let looks = |found: &Vec<Finding>| Some(&mesh).filter(|_| found.len() < MAX_LOOKED_AT);
+        outages.extend(outages::find(connection, step, &totals, looks(&outages), &events).await?);
+        periods.extend(periods::find(connection, step, &totals, looks(&periods)).await?);
+    }
+    found.extend(drifts.find(&events).await?);
+    found.extend(outages);
+    found.extend(periods);
+    found.extend(equals::find(connection, run, &steps, &mesh).await?);
+    found.extend(daemons::find(connection, run, &mesh).await?);
+    found.extend(hosts::find(&mesh));
+    found.extend(telemetry::find(connection, run, &mesh).await?);
+    found.sort_by_key(|finding| FindingKind::place(&finding.kind));
     Ok(found)
 }
 

@@ -5,9 +5,10 @@
 //! The schema is the collector's own. SQLite itself writes the rows from a table of seconds, so that a week of twelve
 //! hosts takes minutes; figures follow formulas (see `sql`), so that a test can compute the expected answer. Not
 //! realistic: daemons use the same CPU under any load, and the seconds of a step vary by a fixed pattern instead of by
-//! chance.
+//! chance. [`soak`] has smaller runs with noise, and with what findings have to find.
 
 mod load;
+pub mod soak;
 mod sql;
 
 use anyhow::Context;
@@ -51,6 +52,15 @@ impl Shape {
             step_seconds: 28,
             gap_seconds: 2,
             soak_seconds: 86_400,
+        }
+    }
+
+    /// One step of 72 hours on 12 hosts with 10 daemons each, sampled every second.
+    pub fn soak() -> Self {
+        Self {
+            runs: 0,
+            soak_seconds: 259_200,
+            ..Self::week()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writes a generated database: `synthetic FILE [week|day|small|RUNS]`.
+//! Writes a generated database: `synthetic FILE [week|day|soak|small|RUNS]`.
 
 use anyhow::{Context, bail};
 use benchmesh_synthetic::{Shape, generate};
@@ -9,7 +9,7 @@ use std::time::Instant;
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let Some(path) = arguments.next().map(PathBuf::from) else {
-        bail!("usage: synthetic FILE [week|day|small|RUNS]");
+        bail!("usage: synthetic FILE [week|day|soak|small|RUNS]");
     };
     let wanted = arguments
         .next()
@@ -17,6 +17,7 @@ fn main() -> anyhow::Result<()> {
     let shape = match wanted.as_deref() {
         None | Some("small") => Shape::small(),
         Some("week") => Shape::week(),
+        Some("soak") => Shape::soak(),
         Some("day") => Shape {
             runs: 2,
             ..Shape::week()

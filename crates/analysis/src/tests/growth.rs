@@ -10,7 +10,7 @@ const HOUR: f64 = 3600.0;
 
 /// A kind of noise, of size 1.
 #[derive(Clone, Copy, Debug)]
-enum Noise {
+pub(super) enum Noise {
     White,
     /// Autoregression of first order with this correlation from point to point.
     Red(f64),
@@ -25,7 +25,7 @@ enum Noise {
     Rare,
 }
 
-const NOISES: [Noise; 9] = [
+pub(super) const NOISES: [Noise; 9] = [
     Noise::White,
     Noise::Red(0.5),
     Noise::Red(0.9),
@@ -37,7 +37,7 @@ const NOISES: [Noise; 9] = [
     Noise::Rare,
 ];
 
-fn noise(kind: Noise, random: &mut Random) -> Vec<f64> {
+pub(super) fn noise(kind: Noise, random: &mut Random) -> Vec<f64> {
     let phase = uniform(random) * 6.0;
     let jump = uniform(random) * POINTS as f64;
     let mut last = 0.0;

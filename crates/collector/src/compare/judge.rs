@@ -141,6 +141,7 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
         a,
         b,
         sentences: Vec::new(),
+        new_findings: Vec::new(),
         rows: Vec::new(),
         incomparable,
         notes,

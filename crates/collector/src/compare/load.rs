@@ -5,15 +5,17 @@
 //! steps.
 
 mod cells;
+mod findings;
 mod runs;
 mod seconds;
 
 use super::cell::Cell;
 use super::judge::{self, Loaded};
 use super::model::{Answer, Comparison, Request, RunRef, Side};
-use super::trend;
+use super::{sentences, trend};
 use crate::model::RunId;
 use crate::query::{QueryError, ReadOnly};
+use crate::results::Finding;
 use benchmesh_workloads::histogram::DecodeError;
 use cells::{Seconds, cells_of};
 use sqlx::{Connection, SqliteConnection, SqlitePool};
@@ -100,7 +102,8 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, Comp
 
 /// The data of a request, read and not yet judged.
 enum LoadedRequest {
-    Sides(Vec<(Loaded, Loaded)>),
+    /// Each pair with what was found on its second side alone.
+    Sides(Vec<(Loaded, Loaded)>, Vec<Vec<Finding>>),
     Trend {
         plan: String,
         runs: Vec<(RunRef, Vec<Cell>)>,
@@ -110,7 +113,7 @@ enum LoadedRequest {
 /// Judging takes up to some seconds of CPU time, on a thread of its own.
 async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     let answer = spawn_blocking(move || match loaded {
-        LoadedRequest::Sides(sides) => judge::answer(sides),
+        LoadedRequest::Sides(sides, new) => with_new(judge::answer(sides), new),
         LoadedRequest::Trend { plan, runs } => Answer {
             format: super::COMPARISON_FORMAT,
             comparisons: Vec::new(),
@@ -118,6 +121,15 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
         },
     });
     Ok(answer.await?)
+}
+
+/// Says first what was not there before.
+fn with_new(mut answer: Answer, new: Vec<Vec<Finding>>) -> Answer {
+    for (one, new) in answer.comparisons.iter_mut().zip(new) {
+        one.new_findings = new;
+        one.sentences.splice(0..0, sentences::of_new(one));
+    }
+    answer
 }
 
 /// The targets of a run that has ended, each paired with the first, read and not yet judged. `None` if the run has
@@ -141,7 +153,7 @@ impl LoadedTargets {
     }
 
     pub(crate) async fn judge(self) -> Result<Vec<Comparison>, CompareError> {
-        let answer = judged(LoadedRequest::Sides(self.0)).await?;
+        let answer = judged(LoadedRequest::Sides(self.0, Vec::new())).await?;
         Ok(answer.comparisons)
     }
 }
@@ -159,8 +171,12 @@ async fn load(
         return history(&mut transaction, plan).await;
     }
     let sides = sides(&mut transaction, request).await?;
+    let mut new = Vec::with_capacity(sides.len());
+    for (a, b) in &sides {
+        new.push(findings::new_ones(&mut transaction, a, b).await?);
+    }
     let loaded = with_cells(&mut transaction, sides).await?;
-    Ok(LoadedRequest::Sides(loaded))
+    Ok(LoadedRequest::Sides(loaded, new))
 }
 
 async fn history(

@@ -1,6 +1,7 @@
 //! Requests and answers of comparisons as plain data: the document of `--format json`.
 
 use crate::model::RunId;
+use crate::results::Finding;
 use benchmesh_analysis::Figure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -40,6 +41,9 @@ pub struct Comparison {
     pub b: Side,
     /// The result in words, the most important first.
     pub sentences: Vec<String>,
+    /// What was found in the runs of side B, and is of a kind and subject that those of side A have not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new_findings: Vec<Finding>,
     pub rows: Vec<Row>,
     /// Cells that only one side has, or that have different keys on the other side.
     pub incomparable: Vec<Incomparable>,

@@ -6,6 +6,9 @@ use crate::figures;
 /// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
 const MAX_CELLS: usize = 3;
 
+/// Findings of one side alone that have a sentence.
+const MAX_NEW: usize = 5;
+
 /// One sentence per cell, or per operation where there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -30,6 +33,29 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
             true => sentences.extend(of_many(comparison, cells)),
             false => sentences.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
         }
+    }
+    sentences
+}
+
+/// What was found on side B alone, the first of them.
+pub(super) fn of_new(comparison: &Comparison) -> Vec<String> {
+    let new = &comparison.new_findings;
+    let shown = new.get(..MAX_NEW).unwrap_or(new);
+    let mut sentences: Vec<String> = shown
+        .iter()
+        .map(|one| {
+            format!(
+                "new since {}: {}: {}",
+                comparison.a.label, one.kind, one.sentence
+            )
+        })
+        .collect();
+    if let Some(more) = new.len().checked_sub(MAX_NEW).filter(|more| *more > 0) {
+        sentences.push(format!(
+            "{} more that {} did not have",
+            figures::plural(more, "finding"),
+            comparison.a.label
+        ));
     }
     sentences
 }

@@ -7,6 +7,7 @@ pub(super) type Row = (i64, String, Option<String>, i64, i64, String);
 pub(super) struct Daemon {
     pub id: i64,
     pub name: String,
+    pub instance: Option<String>,
     pub host_id: i64,
     pub host: String,
     /// `ceph-osd osd.3 on node2`.
@@ -15,13 +16,14 @@ pub(super) struct Daemon {
 
 impl From<Row> for Daemon {
     fn from((id, name, instance, pid, host_id, host): Row) -> Self {
-        let label = match instance {
+        let label = match &instance {
             Some(instance) => format!("{name} {instance} on {host}"),
             None => format!("{name} (pid {pid}) on {host}"),
         };
         Self {
             id,
             name,
+            instance,
             host_id,
             host,
             label,

@@ -1,7 +1,10 @@
-//! Outliers among equals: daemons of one name by their CPU time, clients of a step by their rate.
+//! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has those
+//! of a part of the run.
 
 use super::daemon::Daemon;
+use super::mesh::Mesh;
 use super::steps::{Step, windows};
+use super::stretches::{self, MIN_CPU_PERCENT};
 use super::{FindingsError, finite, quoted, reading};
 use crate::figures;
 use crate::model::{FindingVerdict, RunId, Severity};
@@ -13,8 +16,6 @@ use std::collections::BTreeMap;
 /// Minimum duration of a step for judging daemons and clients.
 const MIN_DAEMONS_US: i64 = 30_000_000;
 const MIN_CLIENTS_US: i64 = 10_000_000;
-/// More than its peers, in percent of a CPU, that matters.
-const MIN_CPU_PERCENT: f64 = 20.0;
 /// Number of points for finding the beginning.
 const POINTS: usize = 60;
 /// Peers that are read for it.
@@ -94,9 +95,18 @@ pub(super) async fn find(
     connection: &mut SqliteConnection,
     run: RunId,
     steps: &[Step],
+    mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
     let mut found = daemons(connection, steps).await?;
-    found.extend(clients(connection, run, steps).await?);
+    let known: Vec<i64> = found.iter().filter_map(|one| one.daemon_id).collect();
+    found.extend(stretches::daemons(mesh, &known));
+    found.extend(stretches::disks(mesh));
+    let over_steps = clients(connection, run, steps).await?;
+    let known: Vec<i64> = over_steps.iter().filter_map(|one| one.agent_id).collect();
+    found.extend(over_steps);
+    for step in steps.iter().filter(|step| step.workload != "network") {
+        found.extend(stretches::clients(connection, run, step, &known).await?);
+    }
     Ok(found)
 }
 

@@ -1,42 +1,21 @@
 //! Outages: seconds at or near zero in a step, over all operations of a group.
 
-use super::steps::{Step, json, windows};
-use super::{FindingsError, POINTS, finite, reading, some_of};
+use super::beside::Events;
+use super::mesh::Mesh;
+use super::seconds::Line;
+use super::steps::Step;
+use super::{FindingsError, finite, reading, some_of};
 use crate::figures;
 use crate::model::{FindingVerdict, Severity};
-use crate::results::outage::{Outage, Second, outage};
-use crate::results::{Finding, FindingKind, real};
+use crate::results::outage::{Outage, outage};
+use crate::results::{self, Finding, FindingKind, real};
 use benchmesh_analysis::gaps::{Gap, MIN_RATE, NEAR_ZERO, gaps, is_outage};
 use sqlx::SqliteConnection;
 
-/// Seconds of outages that are read of one group.
-const MAX_SECONDS: i64 = 100_000;
 /// Time after the longest gap for the load to recover.
 const AFTER_US: i64 = 30_000_000;
 /// A gap of this length is an error.
 const LONG_US: i64 = 10_000_000;
-/// The newest seconds of a running step are incomplete.
-const BEHIND_US: i64 = 3_000_000;
-
-const RATES: &str = "
-    SELECT coalesce(i.group_name, ''), p.key, sum(i.ops) * 1e6 / ?3 / count(DISTINCT i.at_us)
-    FROM json_each(?1) AS p
-         CROSS JOIN step_intervals AS i ON i.step_id = ?2 AND i.at_us >= p.value ->> 0 AND i.at_us < p.value ->> 1
-    WHERE i.ramp = 0 AND i.span_us = ?3
-    GROUP BY 1, 2 ORDER BY 1, 3";
-
-const LOW_SECONDS: &str = "
-    SELECT i.at_us, max(i.span_us)
-    FROM step_intervals AS i
-    WHERE i.step_id = ?1 AND i.at_us >= ?2 AND i.at_us + i.span_us <= ?3 AND i.ramp = 0
-      AND coalesce(i.group_name, '') = ?4
-    GROUP BY i.at_us HAVING sum(i.ops) * 1e6 < ?5 * max(i.span_us) LIMIT ?6";
-
-const SECONDS: &str = "
-    SELECT i.at_us, max(i.span_us), sum(i.ops), max(i.max_ns)
-    FROM step_intervals AS i
-    WHERE i.step_id = ?1 AND i.at_us >= ?2 AND i.at_us < ?3 AND i.ramp = 0 AND coalesce(i.group_name, '') = ?4
-    GROUP BY i.at_us ORDER BY i.at_us";
 
 /// The clients of a group, and whether any operation of theirs ended in a gap.
 const CLIENTS: &str = "
@@ -45,108 +24,83 @@ const CLIENTS: &str = "
     FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
     WHERE t.step_id = ?1 AND coalesce(t.group_name, '') = ?2 ORDER BY a.name";
 
+/// Of one step; `totals`: its groups. With `mesh`, what daemons and disks did meanwhile.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
-    steps: &[Step],
+    step: &Step,
+    totals: &[Line],
+    mesh: Option<&Mesh>,
+    events: &Events,
 ) -> Result<Vec<Finding>, FindingsError> {
     let mut found = Vec::new();
-    for step in steps {
-        for (group, rate) in usual_rates(connection, step).await? {
-            if rate >= MIN_RATE {
-                found.extend(of_group(connection, step, &group, rate).await?);
-            }
+    for line in totals {
+        let rate = usual_rate(line);
+        if rate < MIN_RATE {
+            continue;
         }
+        let low = line
+            .seconds
+            .iter()
+            .filter(|one| real(one.ops) * 1e6 < NEAR_ZERO * rate * real(one.span_us));
+        let low: Vec<Gap> = low
+            .map(|one| Gap {
+                from_us: one.at_us,
+                until_us: one.at_us + one.span_us,
+            })
+            .collect();
+        let gaps = gaps(low.iter().copied());
+        let Some(longest) = gaps.iter().copied().max_by_key(|gap| gap.length_us()) else {
+            continue;
+        };
+        if !is_outage(low.len(), longest.length_us()) {
+            continue;
+        }
+        let around: Vec<results::outage::Second> = line
+            .seconds
+            .iter()
+            .filter(|one| (longest.from_us..longest.until_us + AFTER_US).contains(&one.at_us))
+            .map(|one| results::outage::Second {
+                at_us: one.at_us,
+                until_us: one.at_us + one.span_us,
+                ops: one.ops,
+                slowest_ns: one.max_ns,
+                response_ns: None,
+            })
+            .collect();
+        let clients: Vec<(String, bool)> = sqlx::query_as(CLIENTS)
+            .bind(step.id)
+            .bind(&line.group)
+            .bind(longest.from_us)
+            .bind(longest.until_us)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("tasks"))?;
+        let meanwhile = match mesh {
+            Some(mesh) => mesh.meanwhile(connection, longest).await?,
+            None => String::new(),
+        };
+        let gone = Gone {
+            group: &line.group,
+            rate,
+            gaps: &gaps,
+            longest,
+            around: outage(longest.from_us, rate, &around),
+            clients: &clients,
+            beside: meanwhile + &events.beside(longest.from_us, longest.until_us),
+        };
+        found.push(gone.finding(step));
     }
     Ok(found)
 }
 
-/// The median rate of each group, over all its operations.
-async fn usual_rates(
-    connection: &mut SqliteConnection,
-    step: &Step,
-) -> Result<Vec<(String, f64)>, FindingsError> {
-    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
-    let rows: Vec<(String, i64, f64)> = sqlx::query_as(RATES)
-        .bind(json(&windows))
-        .bind(step.id)
-        .bind(step.period_us)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("step_intervals"))?;
-    // They come in the order of their rates.
-    let groups = rows.chunk_by(|one, other| one.0 == other.0);
-    let medians = groups.filter_map(|rows| {
-        let (group, _, rate) = rows.get(rows.len() / 2)?;
-        Some((group.clone(), *rate))
-    });
-    Ok(medians.collect())
-}
-
-async fn of_group(
-    connection: &mut SqliteConnection,
-    step: &Step,
-    group: &str,
-    rate: f64,
-) -> Result<Option<Finding>, FindingsError> {
-    let until_us = match step.has_ended {
-        true => step.until_us,
-        false => step.until_us - BEHIND_US,
-    };
-    let low: Vec<(i64, i64)> = sqlx::query_as(LOW_SECONDS)
-        .bind(step.id)
-        .bind(step.from_us)
-        .bind(until_us)
-        .bind(group)
-        .bind(NEAR_ZERO * rate)
-        .bind(MAX_SECONDS)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("step_intervals"))?;
-    let gaps = gaps(low.iter().map(|(at, span)| Gap {
-        from_us: *at,
-        until_us: at + span,
-    }));
-    let Some(longest) = gaps.iter().copied().max_by_key(|gap| gap.length_us()) else {
-        return Ok(None);
-    };
-    if !is_outage(low.len(), longest.length_us()) {
-        return Ok(None);
-    }
-    let around: Vec<(i64, i64, i64, Option<i64>)> = sqlx::query_as(SECONDS)
-        .bind(step.id)
-        .bind(longest.from_us)
-        .bind((longest.until_us + AFTER_US).min(until_us))
-        .bind(group)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(reading("step_intervals"))?;
-    let around: Vec<Second> = around
-        .into_iter()
-        .map(|(at_us, span_us, ops, slowest_ns)| Second {
-            at_us,
-            until_us: at_us + span_us,
-            ops,
-            slowest_ns,
-            response_ns: None,
-        })
+/// The median over its seconds.
+fn usual_rate(line: &Line) -> f64 {
+    let rates = line.seconds.iter();
+    let mut rates: Vec<f64> = rates
+        .map(|one| real(one.ops) * 1e6 / real(one.span_us.max(1)))
         .collect();
-    let clients: Vec<(String, bool)> = sqlx::query_as(CLIENTS)
-        .bind(step.id)
-        .bind(group)
-        .bind(longest.from_us)
-        .bind(longest.until_us)
-        .fetch_all(connection)
-        .await
-        .map_err(reading("tasks"))?;
-    let gone = Gone {
-        group,
-        rate,
-        gaps: &gaps,
-        longest,
-        around: outage(longest.from_us, rate, &around),
-        clients: &clients,
-    };
-    Ok(Some(gone.finding(step)))
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The outages of a group.
@@ -157,6 +111,8 @@ struct Gone<'g> {
     longest: Gap,
     around: Option<Outage>,
     clients: &'g [(String, bool)],
+    /// What daemons and disks did, and events.
+    beside: String,
 }
 
 impl Gone<'_> {
@@ -185,6 +141,7 @@ impl Gone<'_> {
                 None => sentence.push_str("; not back half a minute later, or at the end"),
             }
         }
+        sentence.push_str(&self.beside);
         let severity = match longest.length_us() >= LONG_US {
             true => Severity::Error,
             false => Severity::Warning,

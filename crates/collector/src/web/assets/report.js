@@ -263,14 +263,17 @@ const BenchmeshReport = (() => {
     parts.push(hosts(pictures, axis));
     const wide = [steps(pictures)];
     const grids = [...pictures.grids.map(grid), ...pictures.curves.map(curve), links(pictures)].filter(Boolean);
-    const tables = document_.tables.map(textTable);
+    // What was found stands above all that shows it.
+    const all = document_.tables.map(textTable);
+    const isFound = (at) => document_.tables[at].title === 'Findings';
+    const [found, tables] = [all.filter((one, at) => isFound(at)), all.filter((one, at) => !isFound(at))];
     const [title, ...rest] = document_.heading;
     const drawn = parts.filter(Boolean);
     const contents = h('nav', { 'aria-label': 'Contents' },
       [['Over time', drawn[0]], ['Results by key', grids[0]], ['Tables', tables[0]]].filter(([, panel]) => panel).map(([name, panel]) => h('a', { href: '#' + panel.id, onclick: (event) => { event.preventDefault(); panel.scrollIntoView(); } }, name)));
     root.classList.add('report');
     root.replaceChildren(
-      h('header', {}, h('h1', {}, title || 'Run'), rest.map((line) => h('p', { class: 'heading' }, line)), sentences(document_.sentences)), contents,
+      h('header', {}, h('h1', {}, title || 'Run'), rest.map((line) => h('p', { class: 'heading' }, line)), sentences(document_.sentences)), contents, ...found,
       ...(drawn.length ? [h('div', { class: 'report-columns' }, drawn)] : [h('p', { class: 'empty' }, 'No second of this run has been stored, so there is nothing to draw over time.')]),
       ...wide.filter(Boolean), ...(grids.length ? [h('div', { class: 'report-columns' }, grids)] : []), ...tables,
       h('p', { class: 'note' }, 'Made by benchmesh ' + document_.version + '. Drag over a chart to zoom, double-click to see all; charts of one time axis zoom together.'));

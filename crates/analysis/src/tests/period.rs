@@ -1,0 +1,77 @@
+//! What comes every so many values is found with its period; noise has none.
+
+use super::*;
+use crate::period::{Period, period};
+
+const LEVEL: f64 = 1e-3;
+
+/// Seconds of a disturbed load: autocorrelated, with bursts, a swing over hours and now and then a slow second.
+fn load(length: usize, seed: u64) -> Vec<f64> {
+    let mut random = Random::of(&[seed, 9]);
+    let (mut red, mut burst) = (0.0, 0_u32);
+    (0..length)
+        .map(|at| {
+            red = 0.9 * red + 0.015 * normal(&mut random);
+            burst = match burst {
+                0 if uniform(&mut random) < 0.002 => 8,
+                left => left.saturating_sub(1),
+            };
+            let slow = if uniform(&mut random) < 0.003 {
+                0.5
+            } else {
+                0.0
+            };
+            let swing = 0.02 * (at as f64 / 5000.0).sin();
+            red + 0.03 * normal(&mut random) + swing + slow + if burst > 0 { 0.15 } else { 0.0 }
+        })
+        .collect()
+}
+
+fn disturbed(length: usize, seed: u64, every: f64, width: usize, by: f64) -> Option<Period> {
+    let mut values = load(length, seed);
+    let mut at = 17.3;
+    while at + (width as f64) < length as f64 {
+        for value in &mut values[at as usize..at as usize + width] {
+            *value += by;
+        }
+        at += every;
+    }
+    period(&values, LEVEL)
+}
+
+#[test]
+fn noise_has_no_period() {
+    for (length, runs) in [(600, 300), (3600, 300), (20_000, 30)] {
+        let found = (0..runs)
+            .filter_map(|seed| period(&load(length, seed), LEVEL))
+            .count();
+        assert_eq!(found, 0, "{length}");
+    }
+    assert_eq!(period(&vec![0.25; 3600], LEVEL), None);
+    assert_eq!(period(&[], LEVEL), None);
+}
+
+#[test]
+fn a_disturbance_every_so_many_values_is_found() {
+    for (length, every, width, by, least) in [
+        (3600, 300.0, 3, 0.4, 19),
+        (3600, 60.0, 2, 0.2, 19),
+        (3600, 30.0, 1, 0.3, 19),
+        (36_000, 300.0, 5, 0.15, 19),
+        (36_000, 300.7, 3, 0.3, 19),
+        (36_000, 1800.0, 20, 0.15, 16),
+    ] {
+        let found: Vec<Option<Period>> = (0..20)
+            .map(|seed| disturbed(length, seed, every, width, by))
+            .collect();
+        let right = found
+            .iter()
+            .flatten()
+            .filter(|one| (one.period / every - 1.0).abs() < 0.01);
+        let right = right.count();
+        assert!(
+            right >= least,
+            "{length} {every} {width} {by}: {right} of 20: {found:?}"
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! Hosts that ran out of CPU or memory.
+
+use super::mesh::{Host, Mesh, Sample};
+use super::span;
+use crate::figures;
+use crate::model::{FindingVerdict, Severity};
+use crate::results::{Finding, FindingKind, real};
+
+/// Busy beyond this share of all CPUs; tasks waiting for memory, and stolen time, beyond this share of the time.
+const CPU_SHARE: f64 = 0.95;
+const PRESSURE_SHARE: f64 = 0.1;
+const STOLEN_SHARE: f64 = 0.1;
+/// Less than this share of the memory is available; less than that is an error.
+const MEMORY_SHARE: f64 = 0.05;
+const MEMORY_SHARE_ERROR: f64 = 0.02;
+/// Swapped out beyond what was at the beginning.
+const MIN_SWAP_BYTES: f64 = 268_435_456.0;
+/// For so long at least, and this share of the time.
+const MIN_US: i64 = 30_000_000;
+const MIN_SHARE: f64 = 0.01;
+
+/// One thing that a host runs out of.
+struct Scarce<'m> {
+    figure: &'static str,
+    unit: &'static str,
+    /// Of each window: whether it is scarce, and how much there is or is used.
+    windows: Vec<Option<(bool, f64)>>,
+    severity: &'m dyn Fn(f64) -> Severity,
+    /// The largest value is the worst.
+    most: bool,
+    sql: &'static str,
+    text: &'m dyn Fn(f64) -> String,
+}
+
+pub(super) fn find(mesh: &Mesh) -> Vec<Finding> {
+    mesh.hosts
+        .iter()
+        .flat_map(|host| of_host(mesh, host))
+        .collect()
+}
+
+fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
+    let idle = mesh.rates(&host.samples, 0);
+    let all = mesh.rates(&host.samples, 1);
+    let stolen = mesh.rates(&host.samples, 2);
+    let pressure = mesh.rates(&host.samples, 3);
+    let share = |part: &[Option<f64>]| -> Vec<Option<f64>> {
+        let of = |(part, all): (&Option<f64>, &Option<f64>)| {
+            Some((*part)? / all.filter(|all| *all > 0.0)?)
+        };
+        part.iter().zip(&all).map(of).collect()
+    };
+    let above = |values: Vec<Option<f64>>, least: f64| -> Vec<Option<(bool, f64)>> {
+        let of = |value: Option<f64>| value.map(|value| (value >= least, 100.0 * value));
+        values.into_iter().map(of).collect()
+    };
+    let busy = share(&idle)
+        .into_iter()
+        .map(|idle| idle.map(|idle| 1.0 - idle))
+        .collect();
+    let level = |of: &dyn Fn(&Sample<7>) -> (bool, f64)| -> Vec<Option<(bool, f64)>> {
+        let samples = host.samples.iter().skip(1);
+        samples.map(|sample| sample.as_ref().map(of)).collect()
+    };
+    let available = |sample: &Sample<7>| {
+        let [.., available, total, _] = sample.figures;
+        let share = real(available) / real(total.max(1));
+        (share < MEMORY_SHARE && available > 0, 100.0 * share)
+    };
+    let first_swap = host
+        .samples
+        .iter()
+        .flatten()
+        .next()
+        .map_or(0.0, |one| real(one.figures[6]));
+    let swapped = |sample: &Sample<7>| {
+        let more = real(sample.figures[6]) - first_swap;
+        (more >= MIN_SWAP_BYTES, more / 1_048_576.0)
+    };
+    let warning = |_: f64| Severity::Warning;
+    let of_memory = |percent: f64| match percent < 100.0 * MEMORY_SHARE_ERROR {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let percent = |value: f64| format!("{} %", figures::rate(value));
+    let scarce = [
+        Scarce {
+            figure: "cpu_percent",
+            unit: "%",
+            windows: above(busy, CPU_SHARE),
+            severity: &warning,
+            most: true,
+            sql: "cpu_percent",
+            text: &|value| {
+                format!(
+                    "had no CPU left: {} of its CPUs' time was used",
+                    percent(value)
+                )
+            },
+        },
+        Scarce {
+            figure: "stolen_percent",
+            unit: "%",
+            windows: above(share(&stolen), STOLEN_SHARE),
+            severity: &warning,
+            most: true,
+            sql: "steal_us",
+            text: &|value| {
+                format!(
+                    "was not given its CPUs: {} of their time was stolen",
+                    percent(value)
+                )
+            },
+        },
+        Scarce {
+            figure: "memory_available_percent",
+            unit: "%",
+            windows: level(&available),
+            severity: &of_memory,
+            most: false,
+            sql: "memory_available_bytes",
+            text: &|value| format!("ran out of memory: {} was available", percent(value)),
+        },
+        Scarce {
+            figure: "memory_pressure_percent",
+            unit: "%",
+            windows: above(pressure, PRESSURE_SHARE),
+            severity: &warning,
+            most: true,
+            sql: "memory_full_us",
+            text: &|value| {
+                format!(
+                    "was short of memory: all tasks waited for it {} of the time",
+                    percent(value)
+                )
+            },
+        },
+        Scarce {
+            figure: "swap_mib",
+            unit: "MiB",
+            windows: level(&swapped),
+            severity: &warning,
+            most: true,
+            sql: "swap_used_bytes",
+            text: &|value| {
+                format!(
+                    "swapped out {} MiB more than at the beginning",
+                    figures::rate(value)
+                )
+            },
+        },
+    ];
+    scarce
+        .iter()
+        .filter_map(|one| one.finding(mesh, host))
+        .collect()
+}
+
+impl Scarce<'_> {
+    fn finding(&self, mesh: &Mesh, host: &Host) -> Option<Finding> {
+        let is_scarce = |window: &Option<(bool, f64)>| window.is_some_and(|(is, _)| is);
+        let first = self.windows.iter().position(is_scarce)?;
+        let last = self.windows.iter().rposition(is_scarce)?;
+        let scarce: Vec<f64> = self
+            .windows
+            .iter()
+            .flatten()
+            .filter(|(is, _)| *is)
+            .map(|(_, value)| *value)
+            .collect();
+        let count = i64::try_from(scarce.len()).unwrap_or(i64::MAX);
+        let lasted_us = count * mesh.window_us();
+        let length_us = mesh.until_us - mesh.from_us;
+        if lasted_us < MIN_US || real(lasted_us) < MIN_SHARE * real(length_us) {
+            return None;
+        }
+        let worst = scarce
+            .iter()
+            .copied()
+            .fold(f64::NAN, if self.most { f64::max } else { f64::min });
+        let (from_us, until_us) = (mesh.instant(first), mesh.instant(last + 1));
+        let sentence = format!(
+            "{} {} at its worst; it was so for {} between {} and {}",
+            host.name,
+            (self.text)(worst),
+            span(lasted_us),
+            figures::instant(from_us),
+            figures::instant(until_us),
+        );
+        let column = match self.sql {
+            "cpu_percent" => {
+                "100 - 100.0 * (max(idle_us + iowait_us) - min(idle_us + iowait_us)) / \
+                 (max(user_us + nice_us + system_us + idle_us + iowait_us + irq_us + softirq_us + steal_us) - \
+                  min(user_us + nice_us + system_us + idle_us + iowait_us + irq_us + softirq_us + steal_us)) AS cpu_percent"
+                    .to_owned()
+            }
+            column if column.ends_with("_us") => format!("max({column}) - min({column}) AS {column}"),
+            column => format!("min({column}) AS least, max({column}) AS most"),
+        };
+        let step = ((until_us - from_us) / 24).max(1);
+        Some(Finding {
+            figure: Some(self.figure.to_owned()),
+            host_id: Some(host.id),
+            from_us: Some(from_us),
+            until_us: Some(until_us),
+            size: Some(worst),
+            unit: Some(self.unit.to_owned()),
+            sql: Some(format!(
+                "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, {column} FROM host_samples \
+                 WHERE host_id = {} AND at_us BETWEEN {from_us} AND {until_us} GROUP BY (at_us - {from_us}) / {step}",
+                host.id
+            )),
+            ..Finding::new(
+                (self.severity)(worst),
+                FindingKind::Host,
+                FindingVerdict::Found,
+                &host.name,
+                sentence,
+            )
+        })
+    }
+}
