@@ -52,6 +52,10 @@ fn attempt(need: &str) -> Result<(), String> {
         "netns" => script(NETNS, need),
         "timens" => script("unshare --time --monotonic 1 true", need),
         "cgroup" => is_root().and_then(|()| super::cgroup::has_blkio_throttle()),
+        "ceph" => script(
+            "ceph-mon --version; ceph-mgr --version; ceph-osd --version; rados --version",
+            need,
+        ),
         "gluster" => script(
             "glusterd --version; gluster --version; glusterfs --version",
             need,

@@ -3,3 +3,5 @@
 pub use benchmesh_workloads::sandbox::{
     Allowed, Leftover, Proof, SandboxError, Usage, find_leftovers, remove_leftover,
 };
+pub use benchmesh_workloads::target::place::{LeftRun, PoolRun, runs_in};
+pub use benchmesh_workloads::target::rados::PoolSpec;

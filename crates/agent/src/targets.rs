@@ -5,6 +5,7 @@
 
 mod device;
 pub(crate) mod directory;
+mod pool;
 
 use crate::finding::Finding;
 use benchmesh_model::targets::{DIRECTORY, KINDS, Locator, TargetKind};
@@ -24,7 +25,7 @@ struct Kind {
 }
 
 /// In the order of the table of kinds.
-const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND];
+const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND, pool::KIND];
 
 /// All that an agent allows of one kind.
 trait AllowedTargets: fmt::Debug + Send + Sync {
@@ -118,7 +119,7 @@ pub struct RunDirectoryFacts {
 
 /// A target of the configuration that cannot be allowed.
 #[derive(Debug, thiserror::Error)]
-#[error("--{option}: the path cannot be allowed")]
+#[error("--{option}: the target cannot be allowed")]
 pub struct NotAllowable {
     /// The option that names it.
     pub option: &'static str,

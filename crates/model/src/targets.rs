@@ -1,7 +1,8 @@
 //! The kinds of storage that load works on, and how a target is named.
 //!
 //! A plan names a target by a key of `[targets.NAME]`, an agent allows it by an option, and between them a [`Locator`]
-//! is one text. Keys, options, schema and messages are made from the tables here.
+//! is one text: `NAME`, or `NAME,PART=VALUE,...` for a key that has parts. Keys, options, schema and messages are made
+//! from the tables here.
 
 use std::fmt;
 use std::path::Path;
@@ -14,16 +15,55 @@ pub struct LocatorKey {
     pub doc: &'static [&'static str],
     /// Its values are absolute paths on the agents' hosts.
     pub is_path: bool,
+    /// Keys beside it that say how the target is reached.
+    pub parts: &'static [LocatorPart],
+}
+
+/// A key of `[targets.NAME]` beside the one that says where the target is. Absent: as the agent's option says.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocatorPart {
+    pub name: &'static str,
+    /// Lines of text.
+    pub doc: &'static [&'static str],
 }
 
 pub const PATH: LocatorKey = LocatorKey {
     name: "path",
     doc: &["Where every client of the run has it mounted, or a block device."],
     is_path: true,
+    parts: &[],
+};
+
+pub const CONF: LocatorPart = LocatorPart {
+    name: "conf",
+    doc: &[
+        "With `pool`: the cluster's ceph.conf on the agents' hosts. The agents' option has to name the same.",
+    ],
+};
+
+pub const USER: LocatorPart = LocatorPart {
+    name: "user",
+    doc: &[
+        "With `pool`: the Ceph user, without `client.`. The agents' option has to name the same.",
+    ],
+};
+
+pub const KEYRING: LocatorPart = LocatorPart {
+    name: "keyring",
+    doc: &[
+        "With `pool`: the file with the user's key on the agents' hosts. The agents' option has to name the same.",
+    ],
+};
+
+pub const POOL_NAME: LocatorKey = LocatorKey {
+    name: "pool",
+    doc: &["A RADOS pool of Ceph, reached through librados, for the workload `objects`."],
+    is_path: false,
+    parts: &[CONF, USER, KEYRING],
 };
 
 /// Every key. A target has exactly one.
-pub const LOCATOR_KEYS: &[&LocatorKey] = &[&PATH];
+pub const LOCATOR_KEYS: &[&LocatorKey] = &[&PATH, &POOL_NAME];
 
 /// One kind of target.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,8 +110,21 @@ pub const DEVICE: TargetKind = TargetKind {
     has_free_space: false,
 };
 
+pub const POOL: TargetKind = TargetKind {
+    name: "pool",
+    noun: "a RADOS pool",
+    plural: "pools",
+    key: &POOL_NAME,
+    option: "allow-pool",
+    value_name: "POOL[,conf=FILE][,user=ID][,keyring=FILE]",
+    help: "A RADOS pool that targets may be, with the ceph.conf, the user and the keyring that reach it; may be given \
+           several times",
+    has_run_directory: false,
+    has_free_space: true,
+};
+
 /// Every kind, the usual one first.
-pub const KINDS: &[&TargetKind] = &[&DIRECTORY, &DEVICE];
+pub const KINDS: &[&TargetKind] = &[&DIRECTORY, &DEVICE, &POOL];
 
 /// Where a target is. As text, which the wire and the database have, it is a path as it stands, and otherwise
 /// `KEY:VALUE`.
@@ -100,6 +153,58 @@ impl Locator {
             })
         });
         keyed.next().unwrap_or_else(|| Locator::path(text))
+    }
+
+    /// With those of its key's parts that are given.
+    pub fn with_parts<'a>(
+        key: &'static LocatorKey,
+        name: &str,
+        given: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Locator {
+        let mut value = name.to_owned();
+        for (part, text) in given {
+            value.push_str(&format!(",{part}={text}"));
+        }
+        Locator { key, value }
+    }
+
+    /// Its value without parts.
+    pub fn name(&self) -> &str {
+        let starts = self.parts().map(|(at, _)| at);
+        let end = starts.min().unwrap_or(self.value.len());
+        self.value.get(..end).unwrap_or_default()
+    }
+
+    /// The value of a part.
+    pub fn part(&self, wanted: &LocatorPart) -> Option<&str> {
+        let (at, _) = self.parts().find(|(_, part)| *part == wanted)?;
+        let from = at + wanted.name.len() + 2;
+        let ends = self.parts().map(|(at, _)| at).filter(|end| *end > from);
+        self.value.get(from..ends.min().unwrap_or(self.value.len()))
+    }
+
+    /// Where each part that is given begins.
+    fn parts(&self) -> impl Iterator<Item = (usize, &'static LocatorPart)> + '_ {
+        self.key.parts.iter().filter_map(|part| {
+            let at = self.value.find(&format!(",{}=", part.name))?;
+            Some((at, part))
+        })
+    }
+
+    /// Whether a configuration that names `self` allows `asked`: a path beneath it; otherwise the same name, with no
+    /// part that differs.
+    pub fn allows(&self, asked: &Locator) -> bool {
+        if self.key != asked.key {
+            return false;
+        }
+        if self.key.is_path {
+            return Path::new(&asked.value).starts_with(&self.value);
+        }
+        let agrees = |part: &LocatorPart| {
+            let wanted = asked.part(part);
+            wanted.is_none() || wanted == self.part(part)
+        };
+        self.name() == asked.name() && self.key.parts.iter().all(agrees)
     }
 
     /// The kind that it is of, as far as the text tells. A path alone does not tell a directory from a device.
@@ -133,7 +238,13 @@ mod tests {
 
     #[test]
     fn a_locator_is_its_text_and_back() {
-        for text in ["/mnt/a", "relative", "/mnt/path:a", "path:/mnt/a", "pool:a"] {
+        for text in [
+            "/mnt/a",
+            "relative",
+            "/mnt/path:a",
+            "path:/mnt/a",
+            "bucket:a",
+        ] {
             assert_eq!(Locator::parse(text), Locator::path(text));
             assert_eq!(Locator::parse(text).to_string(), text);
         }
@@ -143,6 +254,39 @@ mod tests {
             assert_eq!((locator.key, locator.value.as_str()), (*key, "a:b"));
             assert_eq!(locator.to_string(), text);
         }
+    }
+
+    #[test]
+    fn parts_are_read_back_and_have_to_agree() {
+        let pool = |value: &str| Locator::parse(&format!("pool:{value}"));
+        let full = Locator::with_parts(
+            &POOL_NAME,
+            "a,b",
+            [("conf", "/etc/x,y.conf"), ("user", "u=1")],
+        );
+        assert_eq!(full, pool("a,b,conf=/etc/x,y.conf,user=u=1"));
+        assert_eq!(full.name(), "a,b");
+        assert_eq!(full.part(&CONF), Some("/etc/x,y.conf"));
+        assert_eq!(full.part(&USER), Some("u=1"));
+        assert_eq!(full.part(&KEYRING), None);
+        for (allowed, asked, allows) in [
+            ("a", "a", true),
+            ("a,user=u", "a", true),
+            ("a,user=u", "a,user=u", true),
+            ("a,user=u", "a,user=v", false),
+            ("a", "a,user=u", false),
+            ("a", "a,keyring=/etc/shadow", false),
+            ("a", "b", false),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(
+                pool(allowed).allows(&pool(asked)),
+                allows,
+                "{allowed} {asked}"
+            );
+        }
+        assert!(Locator::path("/mnt").allows(&Locator::path("/mnt/a")));
+        assert!(!Locator::path("/mnt").allows(&pool("/mnt/a")));
     }
 
     #[test]

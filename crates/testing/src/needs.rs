@@ -32,6 +32,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("io_uring", "the kernel lets a thread have an io_uring"),
     ("tsc", "the kernel's clock goes by the TSC"),
     ("gluster", "GlusterFS is installed"),
+    ("ceph", "Ceph is installed"),
     ("fio", "fio runs"),
     ("iperf3", "iperf3 runs"),
     ("iozone", "iozone runs"),

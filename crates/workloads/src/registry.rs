@@ -9,13 +9,14 @@ use crate::params::ParamError;
 use crate::workloads;
 
 /// Every workload there is, in the order that documentation lists them.
-static ALL: [&dyn Workload; 8] = [
+static ALL: [&dyn Workload; 9] = [
     workloads::files::FILES,
     workloads::io::IO,
     workloads::copy::COPY,
     workloads::tree::TREE,
     workloads::fill::FILL,
     workloads::replay::REPLAY,
+    workloads::objects::OBJECTS,
     workloads::network::NETWORK,
     workloads::null::NULL,
 ];

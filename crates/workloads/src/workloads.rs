@@ -6,5 +6,6 @@ pub mod fill;
 pub mod io;
 pub mod network;
 pub mod null;
+pub mod objects;
 pub mod replay;
 pub mod tree;

@@ -232,7 +232,9 @@ fn sandbox(error: &SandboxError) -> Refusal {
         | SandboxError::NoDevice { .. }
         | SandboxError::OtherDevice { .. }
         | SandboxError::InUse { .. } => RefusalKind::NotAllowed,
-        SandboxError::BadName { .. } | SandboxError::Io { .. } => kind_of(error.errno()),
+        SandboxError::BadName { .. } | SandboxError::Pool(_) | SandboxError::Io { .. } => {
+            kind_of(error.errno())
+        }
     };
     Refusal::new(kind, error_chain(error))
 }
@@ -242,6 +244,7 @@ fn sandbox(error: &SandboxError) -> Refusal {
 pub fn refusal(error: &TaskError) -> Refusal {
     match error {
         TaskError::Sandbox(cause) => sandbox(cause),
+        TaskError::Pool(cause) => Refusal::new(kind_of(cause.errno()), error_chain(cause)),
         TaskError::UnknownWorkload { .. }
         | TaskError::NoReceiver { .. }
         | TaskError::Unsupported { .. } => {

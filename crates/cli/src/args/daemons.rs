@@ -11,6 +11,7 @@ use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::alarms::AlarmCommand;
 use benchmesh_collector::retention::{KeepFor, MaxSize};
 use benchmesh_collector::web::HttpListen;
+use benchmesh_model::targets::POOL;
 use benchmesh_trust::JoinToken;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
@@ -96,8 +97,8 @@ With --config, SIGHUP reads the file again. An agent takes changes over as soon 
 
 The daemons of Ceph, GlusterFS, Sheepdog, MooseFS, NFS and the like are watched without being named.
 
-Nothing is allowed by default: without --allow, --allow-device or --allow-network an agent takes no
-load and only samples. A collector cannot widen what an agent allows.";
+Nothing is allowed by default: without --allow, --allow-device, --allow-pool or --allow-network an
+agent takes no load and only samples. A collector cannot widen what an agent allows.";
 
 #[derive(Debug, Args)]
 pub struct QuickstartArguments {
@@ -347,8 +348,11 @@ pub enum AgentAction {
 #[derive(Debug, Args)]
 pub struct CleanArguments {
     /// A target; may be given several times
-    #[arg(long, value_name = "PATH", required = true, value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "PATH", required_unless_present = "allow_pool", value_hint = ValueHint::DirPath)]
     pub allow: Vec<PathBuf>,
+    /// A RADOS pool that was a target; may be given several times. What runs have left there is removed with --ended
+    #[arg(long, value_name = POOL.value_name)]
+    pub allow_pool: Vec<String>,
     /// Leave directories alone that have changed within this time: a run rests between its steps
     #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = span)]
     pub unchanged_for: Duration,

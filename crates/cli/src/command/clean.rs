@@ -5,7 +5,8 @@ use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
 use benchmesh_agent::leftovers::{
-    Allowed, Leftover, Proof, Usage, find_leftovers, remove_leftover,
+    Allowed, LeftRun, Leftover, PoolRun, PoolSpec, Proof, Usage, find_leftovers, remove_leftover,
+    runs_in,
 };
 use benchmesh_collector::report::Table;
 use std::io::{self, BufRead, IsTerminal};
@@ -23,12 +24,22 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .map(absolute)
         .collect::<Result<_, _>>()?;
     let allowed = Allowed::new(paths).context("look for what runs have left")?;
-    let found = find_leftovers(&allowed).context("look for what runs have left")?;
+    let directories = find_leftovers(&allowed).context("look for what runs have left")?;
+    let mut found: Vec<Found> = directories.into_iter().map(Found::Directory).collect();
+    for pool in &arguments.allow_pool {
+        let spec = PoolSpec::parse(pool).map_err(|error| wrong_usage(error.to_string()))?;
+        let left = runs_in(&spec).context("look for what runs have left")?;
+        let found_there = left.into_iter().map(|left| Found::Namespace {
+            spec: spec.clone(),
+            left,
+        });
+        found.extend(found_there);
+    }
     if found.is_empty() {
         output::print_notice("no run has left anything there");
         return Ok(Outcome::Done);
     }
-    let judged: Vec<(&Leftover, Judgement)> = found
+    let judged: Vec<(&Found, Judgement)> = found
         .iter()
         .map(|it| (it, judge(it, arguments.unchanged_for, &arguments.ended)))
         .collect();
@@ -38,11 +49,11 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         .any(|(_, judgement)| *judgement == Judgement::Unknown)
     {
         output::print_notice(
-            "where locks do not tell whether an agent on another host works in a directory, it is removed with \
-             --ended RUN-UID, for a run that you know has ended",
+            "where locks do not tell whether an agent on another host works in a directory, and in a pool, it is removed \
+             with --ended RUN-UID, for a run that you know has ended",
         );
     }
-    let offered: Vec<(&Leftover, Proof)> = judged
+    let offered: Vec<(&Found, Proof)> = judged
         .into_iter()
         .filter_map(|(leftover, judgement)| Some((leftover, judgement.proof()?)))
         .collect();
@@ -59,13 +70,74 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     for (leftover, proof) in offered {
-        let path = leftover.path.display();
+        let shown = leftover.shown();
         let mut removed = 0;
-        remove_leftover(&allowed, leftover, proof, &mut |entries| removed = entries)
-            .with_context(|| format!("remove {path}"))?;
-        output::print_notice(&format!("removed {path} ({removed} entries)"));
+        let removal = leftover.remove(&allowed, proof, &mut |entries| removed = entries);
+        removal.with_context(|| format!("remove {shown}"))?;
+        output::print_notice(&format!("removed {shown} ({removed} entries)"));
     }
     Ok(Outcome::Done)
+}
+
+/// What a run has left.
+#[derive(Clone, Debug)]
+enum Found {
+    Directory(Leftover),
+    /// In a pool: nothing there tells whether an agent works in it.
+    Namespace {
+        spec: PoolSpec,
+        left: LeftRun,
+    },
+}
+
+impl Found {
+    fn shown(&self) -> String {
+        match self {
+            Self::Directory(leftover) => leftover.path.display().to_string(),
+            Self::Namespace { spec, .. } => format!("pool {}", spec.pool),
+        }
+    }
+
+    fn run(&self) -> &str {
+        match self {
+            Self::Directory(leftover) => &leftover.run,
+            Self::Namespace { left, .. } => &left.run,
+        }
+    }
+
+    fn unchanged_for(&self) -> Duration {
+        match self {
+            Self::Directory(leftover) => leftover.unchanged_for,
+            Self::Namespace { left, .. } => left.unchanged_for,
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        match self {
+            Self::Directory(leftover) => leftover.usage,
+            Self::Namespace { .. } => Usage::Unknown,
+        }
+    }
+
+    fn remove(
+        &self,
+        allowed: &Allowed,
+        proof: Proof,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Directory(leftover) => remove_leftover(allowed, leftover, proof, progress)?,
+            Self::Namespace { spec, left } => {
+                let run = PoolRun {
+                    spec: spec.clone(),
+                    mesh: left.mesh.clone(),
+                    run: left.run.clone(),
+                };
+                run.remove(progress)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether a directory may be removed.
@@ -96,19 +168,19 @@ impl Judgement {
     }
 }
 
-fn judge(leftover: &Leftover, unchanged_for: Duration, ended: &[String]) -> Judgement {
-    let has_ended = ended.contains(&leftover.run);
-    match leftover.usage {
+fn judge(leftover: &Found, unchanged_for: Duration, ended: &[String]) -> Judgement {
+    let has_ended = ended.iter().any(|run| run == leftover.run());
+    match leftover.usage() {
         Usage::InUse => Judgement::InUse,
-        _ if leftover.unchanged_for < unchanged_for => Judgement::ChangedLately,
+        _ if leftover.unchanged_for() < unchanged_for => Judgement::ChangedLately,
         Usage::Unused => Judgement::LeftOver(Proof::Lock),
         Usage::Unknown if has_ended => Judgement::LeftOver(Proof::RunHasEnded),
         Usage::Unknown => Judgement::Unknown,
     }
 }
 
-fn sheet(judged: &[(&Leftover, Judgement)]) -> Table {
-    let cells = |cell: &dyn Fn(&Leftover) -> String| {
+fn sheet(judged: &[(&Found, Judgement)]) -> Table {
+    let cells = |cell: &dyn Fn(&Found) -> String| {
         let cells = judged.iter().map(|(leftover, _)| cell(leftover));
         cells.collect::<Vec<_>>()
     };
@@ -117,11 +189,11 @@ fn sheet(judged: &[(&Leftover, Judgement)]) -> Table {
         .map(|(_, it)| it.as_str().to_owned())
         .collect();
     Table::default()
-        .text("directory", cells(&|it| it.path.display().to_string()))
-        .text("run", cells(&|it| it.run.clone()))
+        .text("directory", cells(&Found::shown))
+        .text("run", cells(&|it| it.run().to_owned()))
         .figures(
             "unchanged for",
-            cells(&|it| humantime::format_duration(it.unchanged_for).to_string()),
+            cells(&|it| humantime::format_duration(it.unchanged_for()).to_string()),
         )
         .text("state", states)
 }

@@ -8,7 +8,6 @@ use super::{
 };
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::{params::nearest, workload::Needs};
-use std::path::Path;
 
 /// The agents that a load may take, by name.
 pub(super) fn candidates<'f>(
@@ -175,13 +174,12 @@ fn labelled(agent: &AgentFacts) -> String {
 
 /// Whether the agent would work on the target.
 fn allows(agent: &AgentFacts, target: &Locator) -> bool {
-    let text = target.to_string();
-    match agent.surveyed.get(&text) {
+    match agent.surveyed.get(&target.to_string()) {
         Some(facts) => facts.allowed,
-        None => agent
-            .allowed
-            .iter()
-            .any(|allowed| Path::new(&text).starts_with(allowed)),
+        None => {
+            let mut allowed = agent.allowed.iter().filter_map(|it| it.to_str());
+            allowed.any(|allowed| Locator::parse(allowed).allows(target))
+        }
     }
 }
 

@@ -47,6 +47,11 @@ pub fn assumed_agents(plan: &Plan, count: u32) -> Vec<AgentFacts> {
     if selectors.is_empty() {
         agents.extend((1..=count).map(|number| assumed(format!("assumed-{number}"), &[])));
     }
+    for agent in &mut agents {
+        let targets = plan.targets.iter();
+        let locators = targets.map(|target| target.locator.to_string().into());
+        agent.allowed.extend(locators);
+    }
     agents
 }
 

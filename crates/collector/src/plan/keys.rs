@@ -3,7 +3,7 @@
 
 use super::presets::PresetName;
 use super::{AlarmAction, Cache, OnStall, Pairs, Scale};
-use benchmesh_model::targets::{LOCATOR_KEYS, Locator, LocatorKey};
+use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
 use benchmesh_workloads::{
     declare_keys, declare_words,
     params::{
@@ -104,46 +104,61 @@ declare_keys! {
     }
 }
 
-/// The key of `[targets.NAME]` that says where the target is: one of the table of keys.
+/// The keys of `[targets.NAME]` that say where the target is: one of the table of keys, and those of its parts.
 #[derive(Debug)]
 pub struct LocatorKeys(pub Option<Locator>);
 
+impl LocatorKeys {
+    fn key(name: &'static str, doc: &'static [&'static str], absent: Absent) -> Key {
+        Key {
+            name,
+            doc,
+            absent,
+            value: Option::<String>::value_type,
+            check: check_value::<Option<String>>,
+            min: None,
+            max: None,
+            modes: None,
+            only: None,
+            because: None,
+        }
+    }
+}
+
 impl Keys for LocatorKeys {
     fn all() -> &'static [&'static Key] {
-        static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| LOCATOR_KEYS.iter().map(key).collect());
+        static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+            let absent = Absent::Described("one of these keys is required");
+            let keys = LOCATOR_KEYS.iter();
+            let keys = keys.map(|key| LocatorKeys::key(key.name, key.doc, absent));
+            let absent = Absent::Described("as the agents' option says");
+            let parts = LOCATOR_KEYS.iter().flat_map(|key| key.parts);
+            let parts = parts.map(|part| LocatorKeys::key(part.name, part.doc, absent));
+            keys.chain(parts).collect()
+        });
         static ALL: LazyLock<Vec<&Key>> = LazyLock::new(|| KEYS.iter().collect());
-        fn key(key: &&'static LocatorKey) -> Key {
-            Key {
-                name: key.name,
-                doc: key.doc,
-                absent: match LOCATOR_KEYS.len() {
-                    1 => Absent::Required,
-                    _ => Absent::Described("one of these keys is required"),
-                },
-                value: Option::<String>::value_type,
-                check: check_value::<Option<String>>,
-                min: None,
-                max: None,
-                modes: None,
-                only: None,
-                because: None,
-            }
-        }
         &ALL
     }
 
-    /// The first that is given: a target has exactly one.
+    /// The first that is given, with its parts: a target has exactly one.
     fn read_from(reader: &mut Reader<'_>) -> Option<Self> {
-        let read = |(key, declared): (&&'static LocatorKey, &&Key)| {
-            let value = reader.value::<Option<String>>(declared)??;
-            Some(Locator { key, value })
+        let mut read = |name: &str| {
+            let declared = Self::all().iter().find(|key| key.name == name)?;
+            reader.value::<Option<String>>(declared)?
         };
-        let given: Vec<Locator> = LOCATOR_KEYS
+        let given: Vec<_> = LOCATOR_KEYS
             .iter()
-            .zip(Self::all())
-            .filter_map(read)
+            .filter_map(|key| Some((*key, read(key.name)?)))
             .collect();
-        Some(Self(given.into_iter().next()))
+        let first = given.into_iter().next();
+        Some(Self(first.map(|(key, name)| {
+            let parts = key.parts.iter();
+            let parts: Vec<_> = parts
+                .filter_map(|part| Some((part.name, read(part.name)?)))
+                .collect();
+            let parts = parts.iter().map(|(part, value)| (*part, value.as_str()));
+            Locator::with_parts(key, &name, parts)
+        })))
     }
 
     fn condition_holds(&self, _key: &str, _scope: &Scope<'_>) -> bool {

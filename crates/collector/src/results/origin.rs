@@ -10,6 +10,7 @@ const NETWORKED: &[&str] = &[
     "cifs",
     "smb3",
     "ceph",
+    "rados",
     "glusterfs",
     "lustre",
     "beegfs",

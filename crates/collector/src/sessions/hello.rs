@@ -2,8 +2,13 @@
 
 use super::command::DaemonRule;
 use crate::plan::AgentPolicy;
+use benchmesh_model::targets::Locator;
 use benchmesh_model::text::is_hidden;
-use std::{cmp::Ordering, collections::BTreeMap, path::PathBuf};
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 const MAX_NAME_BYTES: usize = 128;
 const MAX_UID_BYTES: usize = 128;
@@ -75,6 +80,12 @@ pub struct AckedSpool {
 pub struct BadField {
     pub field: &'static str,
     pub problem: String,
+}
+
+/// Whether it names a target that has no path: `pool:bench`.
+pub(super) fn is_locator(text: &Path) -> bool {
+    let text = text.to_str();
+    text.is_some_and(|text| !Locator::parse(text).key.is_path)
 }
 
 fn bad<T>(field: &'static str, problem: impl Into<String>) -> Result<T, BadField> {
@@ -188,16 +199,17 @@ impl Hello {
             text("labels", key, MAX_TEXT_BYTES)?;
             optional("labels", value, MAX_TEXT_BYTES)?;
         }
-        for (field, paths) in [
-            ("allowed_paths", &self.allowed),
-            ("readable_paths", &self.readable),
+        for (field, paths, may_be_locators) in [
+            ("allowed_paths", &self.allowed, true),
+            ("readable_paths", &self.readable, false),
         ] {
             at_most(field, paths.len(), MAX_PATHS)?;
             for path in paths {
-                if !path.is_absolute() || path.as_os_str().len() > MAX_TEXT_BYTES {
+                let fits = path.is_absolute() || may_be_locators && is_locator(path);
+                if !fits || path.as_os_str().len() > MAX_TEXT_BYTES {
                     return bad(
                         field,
-                        "has an entry that is not an absolute path of at most 4096 bytes",
+                        "has an entry that is neither an absolute path nor a target of a known kind, of at most 4096 bytes",
                     );
                 }
             }

@@ -32,6 +32,11 @@ impl Passes {
         self.0.unwrap_or(1)
     }
 
+    /// Whether only the time ends them.
+    pub(crate) fn is_endless(self) -> bool {
+        self.0.is_none()
+    }
+
     /// Carries out one pass after the other until there is no further one or the load has to end. The first one that is
     /// whole is counted.
     pub(crate) fn repeat(

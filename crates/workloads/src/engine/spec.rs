@@ -3,6 +3,7 @@
 use crate::measure::pacing::RateLimit;
 use crate::params::{ParamError, Params};
 pub use crate::target::place::{CellDir, Place};
+use crate::target::rados::RadosError;
 use crate::target::sandbox::{Allowed, Dir, SandboxError};
 use std::io;
 use std::net::SocketAddr;
@@ -98,6 +99,8 @@ pub enum TaskError {
     NoReceiver { workload: &'static str },
     #[error("the sandbox refused")]
     Sandbox(#[source] SandboxError),
+    #[error(transparent)]
+    Pool(RadosError),
     #[error("cannot {doing}")]
     Io {
         doing: String,

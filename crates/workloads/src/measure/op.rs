@@ -68,21 +68,23 @@ operations! {
     ListStat "list-stat" Nothing Worker
         "One directory to its end, as `list`, with one stat call on each name between. No bytes.";
     Stat "stat" Nothing Worker
-        "One name: one stat call. No bytes.";
+        "One name: one stat call; in `objects`, one rados_aio_stat. No bytes.";
     Statfs "statfs" Nothing Worker
         "The target is asked how full it is: one fstatvfs call. No bytes.";
     Read "read" FromTarget Worker
         "In `io`, `fill` and `replay`, one block: pread until the block is full. In `files` and `tree`, one file: \
-         open, read to its end, close. Bytes: what was read.";
+         open, read to its end, close. In `objects`, one object or block of it: rados_aio_read until its callback. \
+         Bytes: what was read.";
     Write "write" ToTarget Worker
-        "One block: pwrite until the block is written, and the fsync that falls due after it. Bytes: the block.";
+        "One block: pwrite until the block is written, and the fsync that falls due after it. In `objects`, one object \
+         or block of it: rados_aio_write_full or rados_aio_write until its callback. Bytes: the block.";
     Append "append" ToTarget Worker
         "More at the end of one file: open(O_APPEND), pwrite until all is written, fsync where asked, close. \
          Bytes: what was added.";
     Rename "rename" Nothing Worker
         "One name: one rename call. No bytes.";
     Delete "delete" Nothing Worker
-        "One name: one unlink call. No bytes.";
+        "One name: one unlink call; in `objects`, one rados_aio_remove. No bytes.";
     Mkdir "mkdir" Nothing Worker
         "One new directory: one mkdir call. No bytes.";
     Rmdir "rmdir" Nothing Worker
@@ -99,6 +101,8 @@ operations! {
     GetXattr "getxattr" Either Worker
         "One extended attribute of one file: one getxattrat call that follows no symlink (before Linux 6.13: \
          lgetxattr by the directory's /proc/self/fd). Bytes: the attribute's value.";
+    Omap "omap" ToTarget Worker
+        "Keys of one object's map: one rados_aio_write_op_operate that sets them. Bytes: the values.";
     Copy "copy" Either Worker
         "One whole file: open both, copy_file_range until the end (read and write where the kernel cannot), fsync \
          where asked, close both. Bytes: the file's content, once.";

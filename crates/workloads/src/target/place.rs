@@ -1,7 +1,11 @@
 //! What one task works on, as its kind of target opens it.
 
+mod pool;
+
+pub use pool::{LeftRun, PoolRun, PoolTask, RunMarker, facts, runs_in, space};
+
 use super::sandbox::{Device, Dir, RunDirectory, SandboxError, Space, task_dir_name};
-use benchmesh_model::targets::{DEVICE, DIRECTORY, TargetKind};
+use benchmesh_model::targets::{DEVICE, DIRECTORY, POOL, TargetKind};
 use std::sync::Arc;
 
 /// One cell of a run's directory, in which each task has a directory of its own.
@@ -29,6 +33,7 @@ impl CellDir {
 pub enum Place {
     Directory(CellDir),
     Device(Arc<Device>),
+    Pool(Arc<PoolTask>),
 }
 
 impl Place {
@@ -36,6 +41,7 @@ impl Place {
         match self {
             Place::Directory(_) => &DIRECTORY,
             Place::Device(_) => &DEVICE,
+            Place::Pool(_) => &POOL,
         }
     }
 
@@ -44,6 +50,7 @@ impl Place {
         let path = match self {
             Place::Directory(cell) => cell.run.dir().path(),
             Place::Device(device) => device.path(),
+            Place::Pool(task) => return task.name(),
         };
         path.display().to_string()
     }
@@ -53,6 +60,7 @@ impl Place {
         match self {
             Place::Directory(cell) => Space::of(cell.run.dir().fd()).ok(),
             Place::Device(_) => None,
+            Place::Pool(task) => task.free(),
         }
     }
 
@@ -61,6 +69,7 @@ impl Place {
         match self {
             Place::Directory(cell) => cell.has_data(task_index).unwrap_or(false),
             Place::Device(_) => false,
+            Place::Pool(task) => task.has_data(),
         }
     }
 }

@@ -20,10 +20,12 @@ pub use device_identity::DeviceIdentity;
 pub use dir::Dir;
 pub(crate) use dir::foreign_kind;
 pub use leftovers::{Leftover, Proof, Usage, find_leftovers, remove_leftover};
+pub(crate) use marker::nonce;
 pub(crate) use run_directory::task_dir_name;
 pub use run_directory::{Make, RunDirectory};
 pub use space::Space;
 
+use super::rados::RadosError;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::io;
@@ -82,6 +84,8 @@ pub enum SandboxError {
         /// By whom, in words; empty where that cannot be known.
         by: String,
     },
+    #[error(transparent)]
+    Pool(#[from] RadosError),
     #[error("cannot {doing} `{}`", path.display())]
     Io {
         doing: &'static str,
@@ -104,6 +108,7 @@ impl SandboxError {
     pub fn errno(&self) -> Option<i32> {
         match self {
             SandboxError::Io { source, .. } => source.raw_os_error(),
+            SandboxError::Pool(error) => error.errno(),
             _ => None,
         }
     }
@@ -220,7 +225,7 @@ pub(crate) fn open_canonical(path: &Path) -> Result<Dir, SandboxError> {
 }
 
 /// Names that we make: they cannot climb, hide, or surprise a shell.
-fn check_name(what: &'static str, name: &str) -> Result<(), SandboxError> {
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), SandboxError> {
     let fits = (1..=100).contains(&name.len())
         && !name.starts_with('.')
         && name

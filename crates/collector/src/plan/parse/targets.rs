@@ -56,6 +56,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
     let keys = section.keys::<TargetKeys>(mistakes);
     section.refuse_rest(&names(&[TargetKeys::all()]), mistakes);
     check_count(&section, mistakes);
+    check_parts(&section, mistakes);
     let (system, locator) = match keys {
         Some(keys) => (keys.system, keys.locator.0),
         None => Default::default(),
@@ -102,9 +103,31 @@ fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     }
 }
 
+/// What says how a target is reached stands beside the key that it belongs to, and says something.
+fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
+    for key in LOCATOR_KEYS {
+        for part in key.parts {
+            let Some(value) = section.table.get(part.name) else {
+                continue;
+            };
+            let at = section.place_of(part.name);
+            if !section.table.contains_key(key.name) {
+                let found = format!("`{}` says how a `{}` is reached", part.name, key.name);
+                mistakes.at(&at, found, format!("add `{}`, or drop it", key.name));
+            } else if value
+                .get_ref()
+                .as_str()
+                .is_some_and(|it| it.trim().is_empty())
+            {
+                mistakes.at(&at, format!("the {} is empty", part.name), "drop the key");
+            }
+        }
+    }
+}
+
 /// A path takes its shortest spelling.
 fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Locator {
-    if locator.value.trim().is_empty() {
+    if locator.name().trim().is_empty() {
         mistakes.at(
             at,
             format!("the {} is empty", locator.key.name),
@@ -256,14 +279,8 @@ mod tests {
 
     use super::*;
     use crate::plan::source::Source;
-    use benchmesh_model::targets::LocatorKey;
+    use benchmesh_model::targets::POOL_NAME;
     use benchmesh_workloads::registry;
-
-    static POOL: LocatorKey = LocatorKey {
-        name: "pool",
-        doc: &[],
-        is_path: false,
-    };
 
     #[test]
     fn a_workload_refuses_targets_of_other_kinds() {
@@ -274,7 +291,7 @@ mod tests {
             at: Position::default(),
         };
         let pool = target(Locator {
-            key: &POOL,
+            key: &POOL_NAME,
             value: "bench".to_owned(),
         });
         let directory = target(Locator::path("/mnt/a"));
@@ -282,14 +299,19 @@ mod tests {
             text: String::new(),
             file: "p.toml".to_owned(),
         };
-        for (name, refused) in [("io", 1), ("fill", 1), ("null", 0)] {
+        for (name, refused) in [("io", 1), ("fill", 1), ("objects", 1), ("null", 0)] {
             let mut mistakes = Mistakes::new(&source);
             let workload = registry::find(name).unwrap();
             let targets = [&pool, &directory].into_iter();
             check_kinds(workload, targets, &Position::default(), &mut mistakes);
             let errors = mistakes.into_errors();
             assert_eq!(errors.errors.len(), refused, "{errors}");
-            assert!(refused == 0 || errors.to_string().contains("`t` is pool:bench"));
+            let of = if name == "objects" {
+                "`t` is /mnt/a"
+            } else {
+                "`t` is pool:bench"
+            };
+            assert!(refused == 0 || errors.to_string().contains(of), "{errors}");
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::cut::MAX_TEXT_BYTES;
+use crate::sessions::hello::is_locator;
 use benchmesh_proto::bounded::{Bounded, MAX_ENTRIES, holds_at_most};
 use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::{option, prelude::*};
@@ -211,7 +212,12 @@ fn check(message: v1::AgentMessage) -> Result<(), TestCaseError> {
         Ok(Incoming::Hello(hello)) => {
             if hello.check().is_ok() {
                 prop_assert!(!hello.name.is_empty() && hello.memory_bytes >= 0);
-                prop_assert!(hello.allowed.iter().all(|path| path.is_absolute()));
+                prop_assert!(
+                    hello
+                        .allowed
+                        .iter()
+                        .all(|path| path.is_absolute() || is_locator(path))
+                );
             }
         }
         Ok(Incoming::Probe { agent_sent_ns }) => {

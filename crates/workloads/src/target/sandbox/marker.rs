@@ -63,7 +63,7 @@ impl Marker {
 }
 
 /// 128 random bits as text.
-pub(super) fn nonce() -> Result<String, SandboxError> {
+pub(crate) fn nonce() -> Result<String, SandboxError> {
     let mut bits = [0_u8; 16];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| SandboxError::io("draw random bits for", "the marker", errno))?;

@@ -1,0 +1,79 @@
+//! Ceph's librados, opened at run time: nothing of Ceph is needed to build benchmesh or to run it without pools.
+//!
+//! A [`Session`] is one client of a cluster, with one pool and one namespace of it. Blocking calls are bounded by the
+//! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has many
+//! in flight and learns of their ends by a callback of the library. Nothing is known here of runs, tasks or recorders.
+
+mod board;
+mod issuer;
+mod library;
+mod pool_spec;
+mod session;
+
+pub(crate) use issuer::{Ended, Issuer, ObjectCall, OmapShape};
+pub use pool_spec::PoolSpec;
+pub use session::{Limits, PoolFacts, PoolSpace, Session};
+
+use std::io;
+
+/// What stands in the way of working on a pool: what failed, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RadosError {
+    #[error(
+        "librados.so.2 cannot be opened ({why}): install Ceph's client library on this host (package librados2), and start \
+         the agent again"
+    )]
+    NoLibrary { why: String },
+    #[error(
+        "librados.so.2 is not one that benchmesh knows ({why}): it needs that of Ceph 14 (Nautilus) or later"
+    )]
+    OtherLibrary { why: String },
+    #[error(
+        "`{value}` is no name of a pool: {why}; write --allow-pool {}",
+        super::rados::FORM
+    )]
+    BadName { value: String, why: &'static str },
+    #[error("cannot read the Ceph configuration {path} ({remedy})")]
+    Configuration {
+        path: String,
+        remedy: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot connect to Ceph as {who} ({why})")]
+    Connect {
+        who: String,
+        why: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the cluster has no pool `{pool}`; it has {there}. Correct the pool's name, or make it: ceph osd pool create {pool}"
+    )]
+    NoPool { pool: String, there: String },
+    #[error("cannot {doing} as {who}{remedy}")]
+    Call {
+        doing: String,
+        who: String,
+        remedy: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// How an option and a message spell a pool.
+const FORM: &str = benchmesh_model::targets::POOL.value_name;
+
+impl RadosError {
+    /// The error of a call, where it was one; a missing pool is a missing device.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            RadosError::NoLibrary { .. } | RadosError::OtherLibrary { .. } => Some(libc::ENOSYS),
+            RadosError::BadName { .. } => Some(libc::EINVAL),
+            RadosError::NoPool { .. } => Some(libc::ENODEV),
+            RadosError::Configuration { source, .. }
+            | RadosError::Connect { source, .. }
+            | RadosError::Call { source, .. } => source.raw_os_error(),
+        }
+    }
+}

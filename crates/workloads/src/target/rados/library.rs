@@ -1,0 +1,95 @@
+//! The functions of librados that are used, by their names in `rados/librados.h` (Ceph 14 and later).
+
+use super::RadosError;
+use libc::{c_char, c_int, c_void, size_t, time_t};
+use std::sync::{Mutex, PoisonError};
+
+/// The versioned name: the other one comes with the development package only.
+const FILE: &str = "librados.so.2";
+
+pub(super) type Cluster = *mut c_void;
+pub(super) type IoContext = *mut c_void;
+pub(super) type Completion = *mut c_void;
+pub(super) type WriteOp = *mut c_void;
+pub(super) type ListContext = *mut c_void;
+pub(super) type Callback = unsafe extern "C" fn(Completion, *mut c_void);
+pub(super) type Text = *const c_char;
+
+macro_rules! functions {
+    ($($name:ident: ($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The opened library. It is never closed: its threads may be anywhere in it.
+        #[derive(Debug)]
+        pub(super) struct Library {
+            _library: libloading::Library,
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Library {
+            fn open() -> Result<Library, RadosError> {
+                // SAFETY: what librados does when it is loaded has no condition.
+                let library = unsafe { libloading::Library::new(FILE) };
+                let library = library.map_err(|error| RadosError::NoLibrary { why: error.to_string() })?;
+                $(
+                    // SAFETY: the type is that of the C declaration, which has been the same since Ceph 14.
+                    let found = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name))
+                    };
+                    let $name = *found.map_err(|error| RadosError::OtherLibrary { why: error.to_string() })?;
+                )*
+                Ok(Library { _library: library, $($name,)* })
+            }
+        }
+    };
+}
+
+functions! {
+    rados_create: (*mut Cluster, Text) -> c_int;
+    rados_conf_read_file: (Cluster, Text) -> c_int;
+    rados_conf_set: (Cluster, Text, Text) -> c_int;
+    rados_conf_get: (Cluster, Text, *mut c_char, size_t) -> c_int;
+    rados_connect: (Cluster) -> c_int;
+    rados_shutdown: (Cluster);
+    rados_cluster_fsid: (Cluster, *mut c_char, size_t) -> c_int;
+    rados_pool_list: (Cluster, *mut c_char, size_t) -> c_int;
+    rados_mon_command: (
+        Cluster, *const Text, size_t, Text, size_t, *mut *mut c_char, *mut size_t, *mut *mut c_char, *mut size_t
+    ) -> c_int;
+    rados_buffer_free: (*mut c_char);
+    rados_ioctx_create: (Cluster, Text, *mut IoContext) -> c_int;
+    rados_ioctx_destroy: (IoContext);
+    rados_ioctx_set_namespace: (IoContext, Text);
+    rados_set_osdmap_full_try: (IoContext);
+    rados_read: (IoContext, Text, *mut c_char, size_t, u64) -> c_int;
+    rados_write_full: (IoContext, Text, Text, size_t) -> c_int;
+    rados_stat: (IoContext, Text, *mut u64, *mut time_t) -> c_int;
+    rados_remove: (IoContext, Text) -> c_int;
+    rados_nobjects_list_open: (IoContext, *mut ListContext) -> c_int;
+    rados_nobjects_list_next: (ListContext, *mut Text, *mut Text, *mut Text) -> c_int;
+    rados_nobjects_list_close: (ListContext);
+    rados_aio_create_completion2: (*mut c_void, Callback, *mut Completion) -> c_int;
+    rados_aio_get_return_value: (Completion) -> c_int;
+    rados_aio_wait_for_complete_and_cb: (Completion) -> c_int;
+    rados_aio_release: (Completion);
+    rados_aio_cancel: (IoContext, Completion) -> c_int;
+    rados_aio_write: (IoContext, Text, Completion, Text, size_t, u64) -> c_int;
+    rados_aio_write_full: (IoContext, Text, Completion, Text, size_t) -> c_int;
+    rados_aio_read: (IoContext, Text, Completion, *mut c_char, size_t, u64) -> c_int;
+    rados_aio_stat: (IoContext, Text, Completion, *mut u64, *mut time_t) -> c_int;
+    rados_aio_remove: (IoContext, Text, Completion) -> c_int;
+    rados_create_write_op: () -> WriteOp;
+    rados_release_write_op: (WriteOp);
+    rados_write_op_omap_set: (WriteOp, *const Text, *const Text, *const size_t, size_t);
+    rados_aio_write_op_operate: (WriteOp, IoContext, Completion, Text, *mut time_t, c_int) -> c_int;
+}
+
+/// Opened once. What could not be opened is tried again at the next call.
+pub(super) fn library() -> Result<&'static Library, RadosError> {
+    static OPENED: Mutex<Option<&'static Library>> = Mutex::new(None);
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = *opened {
+        return Ok(library);
+    }
+    let library: &'static Library = Box::leak(Box::new(Library::open()?));
+    *opened = Some(library);
+    Ok(library)
+}

@@ -1,0 +1,240 @@
+//! `objects`: objects of a RADOS pool, written, read, looked at and removed through librados, many at once.
+//!
+//! An operation is one asynchronous call on one object; no thread waits for it. Each worker has objects of its own, with
+//! numbers from 0 on. Which come is decided by [`sequence`]; what a task has left stands in its state object ([`state`]),
+//! so that the modes after it find it.
+
+mod keys;
+mod layout;
+mod sequence;
+mod state;
+mod worker;
+
+use crate::engine::author::*;
+use keys::{MODES, ObjectsKeys};
+use sequence::{Order, Sequence};
+use state::State;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use worker::ObjectsWorker;
+
+/// The workload.
+pub const OBJECTS: &dyn Workload = workload::<Job>();
+
+/// What a mode does with its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Write,
+    ReadInOrder,
+    ReadAtRandom,
+    Stat,
+    Omap,
+    Delete,
+}
+
+/// The parameters of one mode, read and checked.
+#[derive(Debug, Clone)]
+struct Job {
+    kind: Kind,
+    op: Op,
+    object_bytes: u64,
+    block: usize,
+    /// Of each worker.
+    objects: Option<u64>,
+    passes: Passes,
+    workers: u32,
+    depth: u16,
+    omap: OmapShape,
+    op_timeout: Duration,
+    seed: u64,
+    data: DataSpec,
+    threads: Threads,
+}
+
+impl Job {
+    /// Blocks of one object; one where operations are about the whole.
+    fn blocks(&self) -> u64 {
+        match self.kind {
+            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom => {
+                self.object_bytes / (self.block as u64).max(1)
+            }
+            Kind::Stat | Kind::Omap | Kind::Delete => 1,
+        }
+    }
+
+    fn reads(&self) -> bool {
+        matches!(self.kind, Kind::ReadInOrder | Kind::ReadAtRandom)
+    }
+
+    fn content(&self) -> Content {
+        Content::new(self.data, self.seed)
+    }
+
+    fn limits(&self) -> Limits {
+        let ops = u64::from(self.depth) * u64::from(self.workers) * 2;
+        Limits {
+            op_timeout: self.op_timeout,
+            ops,
+            bytes: ops.saturating_mul(self.block as u64),
+        }
+    }
+}
+
+impl Definition for Job {
+    const ABOUT: About = About {
+        name: "objects",
+        summary: "objects of a RADOS pool through librados, many operations in flight: write, read, stat, omap, delete",
+        modes: MODES,
+        targets: &[&targets::POOL],
+        warms: false,
+        bypass: Bypass::Refused("librados caches nothing on the client"),
+        ..About::ON_TARGET
+    };
+    type Keys = ObjectsKeys;
+
+    fn new(mode: &'static ModeInfo, keys: ObjectsKeys) -> Result<Job, ParamError> {
+        keys::read(mode, &keys)
+    }
+
+    fn threads(&self) -> Threads {
+        self.threads
+    }
+
+    fn footprint(&self) -> Footprint {
+        let objects = self
+            .objects
+            .unwrap_or(0)
+            .saturating_mul(self.workers.into());
+        let bytes = objects.saturating_mul(self.object_bytes);
+        let moves = self.reads() || self.kind == Kind::Write;
+        Footprint {
+            bytes,
+            moved_bytes: if moves {
+                bytes.saturating_mul(self.passes.count())
+            } else {
+                0
+            },
+            ..Footprint::of(self.threads)
+        }
+    }
+
+    /// A buffer for each operation in flight, the library's copy of it, and what written blocks are cut from.
+    fn buffer_bytes(&self) -> u64 {
+        let block = self.block as u64;
+        let in_flight = block.saturating_mul(u64::from(self.depth) * 2);
+        in_flight.saturating_add(buffers_of(self.block))
+    }
+
+    fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
+        let Some(Place::Pool(place)) = &spec.place else {
+            return Err(TaskError::NoPlace {
+                workload: spec.workload.clone(),
+            });
+        };
+        let session = place.run.open(self.limits()).map_err(TaskError::Pool)?;
+        Ok(Box::new(ObjectsLoad {
+            whole: (0..self.workers).map(|_| AtomicU64::new(0)).collect(),
+            there: (0..self.workers).map(|_| AtomicU64::new(0)).collect(),
+            job: self,
+            place: Arc::clone(place),
+            session,
+            task_index: spec.task_index,
+        }))
+    }
+}
+
+struct ObjectsLoad {
+    job: Job,
+    place: Arc<PoolTask>,
+    session: Arc<Session>,
+    task_index: u32,
+    /// Objects of each worker before the load.
+    there: Arc<[AtomicU64]>,
+    /// Objects of each worker that it has written or removed, from number 0 on without a gap.
+    whole: Arc<[AtomicU64]>,
+}
+
+impl ObjectsLoad {
+    /// Tells the objects of all workers apart.
+    fn content_id(&self, worker: u32, object: u64) -> u64 {
+        (u64::from(self.task_index) << 52) ^ (u64::from(worker) << 40) ^ object
+    }
+
+    /// What a worker has before it.
+    fn sequence(&self, worker: u32) -> Sequence {
+        let job = &self.job;
+        let there = self.there.get(worker as usize);
+        let there = there.map_or(0, |count| count.load(Ordering::Relaxed));
+        let objects = match job.kind {
+            Kind::Write => job.objects,
+            _ => Some(job.objects.map_or(there, |wanted| wanted.min(there))),
+        };
+        let order = match job.kind {
+            Kind::ReadAtRandom => {
+                let numbers = [job.seed, self.task_index.into(), worker.into()];
+                Order::Random(Random::of(&numbers))
+            }
+            _ => Order::Ascending,
+        };
+        let passes = match job.kind {
+            // What is gone is not there a second time.
+            Kind::Delete => Passes::ONE,
+            _ => job.passes,
+        };
+        Sequence::new(order, objects, job.blocks(), passes)
+    }
+
+    /// The counts of [`ObjectsLoad::whole`] or [`ObjectsLoad::there`].
+    fn counts(of: &[AtomicU64]) -> Vec<u64> {
+        of.iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    fn write_state(&self, objects: Vec<u64>) -> Result<(), RadosError> {
+        let state = State {
+            size: self.job.object_bytes,
+            objects,
+        };
+        self.session
+            .write(&self.place.state_name(), &state.to_bytes())
+    }
+}
+
+impl Load for ObjectsLoad {
+    fn issue(&self) -> Issue {
+        Issue {
+            depth: self.job.depth,
+            ..Issue::default()
+        }
+    }
+
+    fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
+        layout::prepare(self, control)
+    }
+
+    fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
+        Ok(Box::new(ObjectsWorker::open(self, index)?))
+    }
+
+    fn path_of(&self, worker: u32, object: u64) -> Option<String> {
+        Some(format!("{}{object}", self.place.worker_prefix(worker)))
+    }
+
+    /// Without a state the next mode lays everything out again, and nothing is wrong.
+    fn finish(&self) -> Result<(), TaskError> {
+        let whole = Self::counts(&self.whole);
+        let _ = match self.job.kind {
+            Kind::Write => self.write_state(whole),
+            Kind::Delete if whole == Self::counts(&self.there) => {
+                self.session.remove(&self.place.state_name())
+            }
+            _ => Ok(()),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The modes and keys of `objects`.
+
+use super::{Job, Kind};
+use crate::engine::author::*;
+
+const LAID: Data = Data::Laid("`objects` objects of `size` bytes per worker");
+
+const fn mode(
+    name: &'static str,
+    meaning: &'static str,
+    needs: Data,
+    ops: &'static [Op],
+) -> ModeInfo {
+    ModeInfo {
+        name,
+        meaning,
+        needs,
+        leaves: LAID,
+        ops,
+    }
+}
+
+pub(super) const MODES: &[ModeInfo] = &[
+    mode(
+        "write",
+        "new objects, one after the other, `bs` at a time: rados_aio_write_full of whole objects, rados_aio_write of parts",
+        Data::Nothing,
+        &[Op::Write],
+    ),
+    mode(
+        "seq",
+        "the objects in the order in which they were written, `bs` at a time: rados_aio_read",
+        LAID,
+        &[Op::Read],
+    ),
+    mode(
+        "rand",
+        "objects, and blocks of them, drawn independently as `rados bench rand` does: rados_aio_read",
+        LAID,
+        &[Op::Read],
+    ),
+    mode(
+        "stat",
+        "size and time of the objects, one after the other: rados_aio_stat",
+        LAID,
+        &[Op::Stat],
+    ),
+    mode(
+        "omap",
+        "`omap-keys` keys of the object maps, one object after the other: rados_aio_write_op_operate with one \
+         rados_write_op_omap_set",
+        LAID,
+        &[Op::Omap],
+    ),
+    ModeInfo {
+        leaves: Data::Nothing,
+        ..mode(
+            "delete",
+            "removes the objects, one after the other: rados_aio_remove",
+            LAID,
+            &[Op::Delete],
+        )
+    },
+];
+
+const BLOCKS: &[&str] = &["write", "seq", "rand"];
+
+declare_keys! {
+    #[derive(Debug)]
+    pub(super) struct ObjectsKeys {
+        /// Bytes of each object.
+        "size" size: Bytes = "4m", min 1, max "128m";
+        /// Bytes of each write and read: the whole object, or parts of it, of which it has a whole number.
+        "bs" bs: Option<Bytes> = none("`size`"), min 1, max "128m", in BLOCKS;
+        /// Objects of each worker. `write` with `runtime` and without it makes new ones until the time is over; the
+        /// modes after it work on what it has left.
+        "objects" objects: Option<u64> = none("what `write` makes within `runtime`"), min 1, max 100000000;
+        /// Workers per task, each with objects of its own.
+        "numjobs" numjobs: u32 = 1, min 1, max 4096;
+        /// Operations that each worker keeps in flight; `rados bench -t`.
+        "iodepth" iodepth: u32 = 16, min 1, max 1024;
+        /// Keys that one operation sets.
+        "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in ["omap"];
+        /// Bytes of the value of each key.
+        "omap-bytes" omap_bytes: Bytes = 64, max "64k", in ["omap"];
+        #[doc = passes::LOOPS]
+        "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["write", "seq", "rand", "stat", "omap"];
+        /// How long it runs, over the objects again and again; `write` without `objects` makes new ones for so long.
+        "runtime" runtime: Option<Span> = none("one pass over the objects");
+        /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for any
+        /// longer (rados_osd_op_timeout).
+        "op-timeout" op_timeout: Span = "60s", min "1s", max "24h";
+        /// Seed of the random order and of the data.
+        "randseed" randseed: u64 = 1;
+        #[doc = data::VERIFY]
+        "verify" verify: bool = false, in ["seq", "rand"],
+            because "nothing reads what it checks before the cell's data are removed";
+        include ramp: RampKeys;
+        include data: DataKeys;
+    }
+}
+
+pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamError> {
+    let (kind, op) = match mode.name {
+        "write" => (Kind::Write, Op::Write),
+        "seq" => (Kind::ReadInOrder, Op::Read),
+        "rand" => (Kind::ReadAtRandom, Op::Read),
+        "stat" => (Kind::Stat, Op::Stat),
+        "omap" => (Kind::Omap, Op::Omap),
+        "delete" => (Kind::Delete, Op::Delete),
+        _ => return Err(mode.unknown()),
+    };
+    let block = keys.bs.unwrap_or(keys.size);
+    if block.0 > keys.size.0 || !keys.size.0.is_multiple_of(block.0) {
+        let message = "has to be a part of `size` without a rest";
+        return Err(ParamError::of("bs", message));
+    }
+    if kind == Kind::Write && keys.objects.is_none() && keys.runtime.is_none() {
+        let message = "says when `write` ends, and so does `runtime`: give one of them";
+        return Err(ParamError::of("objects", message));
+    }
+    let value_bytes = check_unit("omap-bytes", keys.omap_bytes)?;
+    Ok(Job {
+        kind,
+        op,
+        object_bytes: keys.size.0,
+        block: check_unit("bs", block)?,
+        objects: keys.objects,
+        passes: Passes::of(keys.loops, keys.runtime),
+        workers: keys.numjobs,
+        depth: u16::try_from(keys.iodepth).unwrap_or(u16::MAX),
+        omap: match kind {
+            Kind::Omap => OmapShape {
+                keys: keys.omap_keys,
+                value_bytes,
+            },
+            _ => OmapShape::default(),
+        },
+        op_timeout: keys.op_timeout.0,
+        seed: keys.randseed,
+        data: DataSpec::new(&keys.data, keys.verify)?,
+        threads: Threads::of(keys.numjobs, &keys.ramp, keys.runtime)?,
+    })
+}

@@ -1,0 +1,46 @@
+//! What a task has left in its pool, as its state object says it.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// Bytes of each object.
+    pub size: u64,
+    /// Objects of each worker: those with the numbers below.
+    pub objects: Vec<u64>,
+}
+
+impl State {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers are always JSON")
+    }
+
+    /// `None` where it is none of ours, or its objects are of another size.
+    pub(super) fn parse(text: &[u8], size: u64) -> Option<State> {
+        let state: State = serde_json::from_slice(text).ok()?;
+        (state.size == size).then_some(state)
+    }
+
+    /// Those of one worker.
+    pub(super) fn of(&self, worker: u32) -> u64 {
+        self.objects.get(worker as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_back_and_another_size_is_none() {
+        let state = State {
+            size: 4096,
+            objects: vec![3, 0],
+        };
+        let text = state.to_bytes();
+        assert_eq!(State::parse(&text, 4096), Some(state.clone()));
+        assert_eq!(State::parse(&text, 8192), None);
+        assert_eq!(State::parse(b"{", 4096), None);
+        assert_eq!((state.of(0), state.of(1), state.of(2)), (3, 0, 0));
+    }
+}

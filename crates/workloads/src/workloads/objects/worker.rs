@@ -1,0 +1,322 @@
+//! The measured loop: a new operation as soon as a slot is free.
+//!
+//! What is written is made before an operation's clock starts, and what was read is checked after it has ended. Its end is
+//! dated by the library's callback. Operations in flight are waited for, whatever ends the load, for as long as the
+//! session's timeout at most; once the load was stopped from outside, only for a moment.
+
+use super::sequence::{Next, Sequence};
+use super::{Kind, ObjectsLoad};
+use crate::engine::author::*;
+use std::ffi::CStr;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Longest sleep before the next check of the stop flag and the schedule.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a stopped load waits for operations in flight before it lets go of them.
+const PATIENCE_AT_STOP: Duration = Duration::from_secs(3);
+
+/// Makes the names of a worker's objects without allocating.
+#[derive(Debug)]
+pub(super) struct Names {
+    text: Vec<u8>,
+    prefix: usize,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Names {
+        let mut text = prefix.as_bytes().to_vec();
+        // The digits of the largest number, and the end.
+        text.resize(prefix.len() + 21, 0);
+        Names {
+            text,
+            prefix: prefix.len(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, number: u64) -> &CStr {
+        if let Some(mut rest) = self.text.get_mut(self.prefix..) {
+            // It has room for every number.
+            let _ = write!(rest, "{number}\0");
+        }
+        CStr::from_bytes_until_nul(&self.text).unwrap_or_default()
+    }
+}
+
+/// What comes after the free slots have been filled as far as possible.
+enum Filled {
+    Full,
+    /// The next operation is due then.
+    Until(MonoNanos),
+    /// No operation begins any more.
+    Last,
+}
+
+pub(super) struct ObjectsWorker {
+    issuer: Issuer,
+    kind: Kind,
+    op: Op,
+    names: Names,
+    prefix: String,
+    block: usize,
+    data: WriteBuffer,
+    content: Content,
+    /// [`ObjectsLoad::content_id`] of object 0.
+    first_id: u64,
+    sequence: Sequence,
+    /// Drawn, and not yet due.
+    waits: Option<Next>,
+    slots: Box<[Next]>,
+    /// Slots with nothing in flight.
+    free: Vec<u16>,
+    /// The number of the first operation that has failed.
+    first_failed: u64,
+    blocks: u64,
+    objects: Option<u64>,
+    whole: Arc<[AtomicU64]>,
+    index: usize,
+}
+
+impl ObjectsWorker {
+    pub(super) fn open(load: &ObjectsLoad, index: u32) -> Result<ObjectsWorker, TaskError> {
+        let job = &load.job;
+        let read_bytes = if job.reads() { job.block } else { 0 };
+        let opened = Issuer::open(&load.session, job.depth, read_bytes, job.omap);
+        let prefix = load.place.worker_prefix(index);
+        let content = job.content();
+        let written = match job.kind {
+            Kind::Write => job.block,
+            Kind::Omap => job.omap.value_bytes.saturating_mul(job.omap.keys as usize),
+            _ => 0,
+        };
+        let idle = Next {
+            number: 0,
+            object: 0,
+            block: 0,
+        };
+        let sequence = load.sequence(index);
+        Ok(ObjectsWorker {
+            issuer: opened.map_err(|error| TaskError::io("allocate buffers", error))?,
+            kind: job.kind,
+            op: job.op,
+            names: Names::new(&prefix),
+            prefix,
+            block: job.block,
+            data: WriteBuffer::of(content, written),
+            content,
+            first_id: load.content_id(index, 0),
+            objects: sequence.objects(),
+            sequence,
+            waits: None,
+            slots: vec![idle; job.depth.into()].into(),
+            free: (0..job.depth).rev().collect(),
+            first_failed: u64::MAX,
+            blocks: job.blocks(),
+            whole: Arc::clone(&load.whole),
+            index: index as usize,
+        })
+    }
+
+    /// Bytes that count for an operation.
+    fn bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom => self.block as u64,
+            Kind::Omap => self.data.len() as u64,
+            Kind::Stat | Kind::Delete => 0,
+        }
+    }
+
+    fn offset(&self, next: Next) -> u64 {
+        next.block * self.block as u64
+    }
+
+    /// Issues operations into all free slots that are due.
+    #[inline]
+    fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, OpError> {
+        let bytes = self.bytes();
+        while let Some(slot) = self.free.last().copied() {
+            if recorder.should_stop() {
+                return Ok(Filled::Last);
+            }
+            let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
+                return Ok(Filled::Last);
+            };
+            if let Some(due) = recorder.due(bytes) {
+                let is_last = due >= recorder.until();
+                if is_last || due > recorder.now() {
+                    self.waits = Some(next);
+                    return Ok(match is_last {
+                        true => Filled::Last,
+                        false => Filled::Until(due),
+                    });
+                }
+            }
+            self.issue(recorder, slot, next)?;
+        }
+        Ok(Filled::Full)
+    }
+
+    #[inline]
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> Result<(), OpError> {
+        let (bytes, offset) = (self.bytes(), self.offset(next));
+        let id = self.first_id ^ next.object;
+        self.free.pop();
+        if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
+            *entry = next;
+        }
+        let call = match self.kind {
+            Kind::Write => {
+                let data = self.data.written_as(0, id, offset, self.block);
+                match self.blocks {
+                    1 => ObjectCall::WriteFull { data },
+                    _ => ObjectCall::Write { data, offset },
+                }
+            }
+            Kind::ReadInOrder | Kind::ReadAtRandom => ObjectCall::Read {
+                bytes: self.block,
+                offset,
+            },
+            Kind::Stat => ObjectCall::Stat,
+            Kind::Omap => {
+                let length = self.data.len();
+                let data = self.data.written_as(next.number, id, 0, length);
+                ObjectCall::Omap { data }
+            }
+            Kind::Delete => ObjectCall::Remove,
+        };
+        let name = self.names.of(next.object);
+        let now = recorder.now();
+        recorder.submit(slot, self.op, (next.object, offset), bytes, now);
+        match self.issuer.issue(slot, name, call) {
+            Ok(()) => Ok(()),
+            Err(errno) => {
+                let at = recorder.now();
+                self.failed(recorder, at, slot, errno)
+            }
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, recorder: &mut Recorder, ended: Ended) -> Result<(), OpError> {
+        let Ended { slot, at, result } = ended;
+        let reads = matches!(self.kind, Kind::ReadInOrder | Kind::ReadAtRandom);
+        let Ok(moved) = usize::try_from(result) else {
+            return self.failed(recorder, at, slot, -result);
+        };
+        if reads && moved < self.block {
+            return self.failed(recorder, at, slot, libc::ENODATA);
+        }
+        if reads && self.content.verifies() {
+            let wrong = self.verify(slot);
+            if !wrong.is_empty() {
+                let name = self.name(slot);
+                self.free.push(slot);
+                return recorder.complete_mismatch(slot, at, &name, &wrong);
+            }
+        }
+        self.free.push(slot);
+        recorder.complete(slot, at, self.bytes());
+        Ok(())
+    }
+
+    fn verify(&self, slot: u16) -> Mismatches {
+        let mut wrong = Mismatches::default();
+        if let Some(next) = self.slots.get(usize::from(slot)) {
+            let block = self.issuer.buffer(slot, self.block);
+            let id = self.first_id ^ next.object;
+            let offset = self.offset(*next);
+            self.content
+                .check(block, id, offset, &mut (0..=0), &mut wrong);
+        }
+        wrong
+    }
+
+    fn name(&self, slot: u16) -> String {
+        let object = self
+            .slots
+            .get(usize::from(slot))
+            .map_or(0, |next| next.object);
+        format!("{}{object}", self.prefix)
+    }
+
+    #[cold]
+    fn failed(
+        &mut self,
+        recorder: &mut Recorder,
+        at: MonoNanos,
+        slot: u16,
+        errno: i32,
+    ) -> Result<(), OpError> {
+        self.free.push(slot);
+        let next = self.slots.get(usize::from(slot)).copied();
+        let number = next.map_or(0, |next| next.number);
+        self.first_failed = self.first_failed.min(number);
+        if errno == libc::ECANCELED && recorder.is_stopped() {
+            recorder.withdraw(slot);
+            return Ok(());
+        }
+        let facts = ErrorFacts {
+            errno,
+            path: &self.name(slot),
+            offset: next
+                .filter(|_| self.bytes() > 0)
+                .map(|next| self.offset(next)),
+        };
+        recorder.complete_error(slot, at, &facts)
+    }
+
+    /// The worker is at its end: notes its objects without a gap.
+    fn note_whole(&self) {
+        let ended = self.sequence.issued() - u64::from(self.waits.is_some());
+        let objects = ended.min(self.first_failed) / self.blocks.max(1);
+        let objects = self.objects.map_or(objects, |all| objects.min(all));
+        if let Some(whole) = self.whole.get(self.index) {
+            whole.store(objects, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Worker for ObjectsWorker {
+    fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        let mut outcome = Ok(());
+        let mut stopped_at = None;
+        loop {
+            let filled = match outcome {
+                Ok(()) => self.fill(recorder).unwrap_or_else(|error| {
+                    outcome = Err(error);
+                    Filled::Last
+                }),
+                Err(_) => Filled::Last,
+            };
+            let mut patience = LOOK;
+            match filled {
+                Filled::Last if self.issuer.in_flight() == 0 => break,
+                Filled::Until(due) => patience = patience.min(due.since(recorder.now())),
+                Filled::Last | Filled::Full => {}
+            }
+            let mut has_ended = false;
+            while let Some(ended) = self.issuer.reap() {
+                has_ended = true;
+                let ended = self.ended(recorder, ended);
+                outcome = outcome.and(ended);
+            }
+            if has_ended {
+                continue;
+            }
+            self.issuer.wait(patience);
+            let now = recorder.now();
+            recorder.look(now);
+            if recorder.is_stopped() {
+                let since = *stopped_at.get_or_insert(now);
+                if now.since(since) >= PATIENCE_AT_STOP {
+                    self.issuer.cancel();
+                }
+            }
+        }
+        self.note_whole();
+        outcome
+    }
+}

@@ -1,0 +1,169 @@
+//! A real Ceph, three copies over three nodes: objects from two clients, its cost for each OSD, and what a plan may not.
+
+use crate::needs;
+use crate::support::command::{must, succeeds};
+use crate::support::database::Database;
+use crate::support::mesh::{Agent, Mesh};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// The cluster that tests/lab/ceph.sh makes; it is taken down with the value.
+struct Cluster {
+    facts: BTreeMap<String, String>,
+    directory: TempDir,
+}
+
+impl Cluster {
+    fn up() -> Self {
+        // Short, because Unix sockets lie deep below it.
+        let directory = tempfile::Builder::new()
+            .prefix("bmc")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let mut cluster = Self {
+            facts: BTreeMap::new(),
+            directory,
+        };
+        must("bash", &[LAB, "up", cluster.lab().to_str().unwrap()]);
+        let facts = std::fs::read_to_string(cluster.lab().join("lab.env")).unwrap();
+        for (key, value) in facts.lines().filter_map(|line| line.split_once('=')) {
+            cluster.facts.insert(key.to_owned(), value.to_owned());
+        }
+        cluster
+    }
+
+    fn lab(&self) -> PathBuf {
+        self.directory.path().join("c")
+    }
+
+    fn fact(&self, key: &str) -> &str {
+        &self.facts[key]
+    }
+
+    /// What `--allow-pool` is given for the pool and user.
+    fn pool(&self, pool: &str, user: &str) -> String {
+        format!("{pool},conf={},user={user}", self.fact("conf"))
+    }
+
+    /// The names of all objects in the pool, of all namespaces.
+    fn objects(&self) -> String {
+        let conf = self.fact("conf");
+        let listed = Command::new("rados")
+            .args(["-c", conf, "-p", "bench", "--all", "ls"])
+            .output()
+            .unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        String::from_utf8(listed.stdout).unwrap()
+    }
+}
+
+const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/ceph.sh");
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        succeeds("bash", &[LAB, "down", self.lab().to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn two_clients_on_a_real_ceph() {
+    needs!("root", "ceph", "netns");
+    let cluster = Cluster::up();
+    // The collector listens on the bridge: storage nodes reach it from their namespaces.
+    let mut mesh = Mesh::listening_on(&format!("{}:0", cluster.fact("host")));
+    let pool = cluster.pool("bench", "admin");
+    for client in ["client1", "client2"] {
+        let agent = Agent::named(client).label("role=client");
+        mesh.add(agent.argument("--allow-pool").argument(&pool));
+    }
+    for node in 1..=3 {
+        let namespace = cluster.fact(&format!("namespace{node}"));
+        let agent = Agent::named(&format!("node{node}"));
+        mesh.add(agent.label("role=storage").inside(namespace));
+    }
+    let run = mesh.run(
+        r#"
+        name = "ceph"
+        [targets.pool]
+        system = "rados"
+        pool = "bench"
+        [clients]
+        select = "role=client"
+        [[phase]]
+        name = "small"
+        workload = "objects"
+        size = "16k"
+        bs = "8k"
+        objects = 100
+        numjobs = 2
+        verify = true
+        modes = ["write", "seq", "rand", "stat", "omap", "delete"]
+        [[phase]]
+        name = "laid"
+        workload = "objects"
+        size = "64k"
+        objects = 20
+        runtime = "2s"
+        modes = ["rand"]
+        [[phase]]
+        name = "timed"
+        workload = "objects"
+        size = "4k"
+        iodepth = 4
+        runtime = "2s"
+        modes = ["write", "seq"]
+        "#,
+    );
+    let db = mesh.db();
+    db.assert_sound();
+    check_results(&db, run);
+    assert_eq!(cluster.objects(), "", "left in the pool");
+    mesh.assert_no_complaints();
+}
+
+fn check_results(db: &Database, run: i64) {
+    let results = db.rows(&format!(
+        "SELECT phase, mode, op, system, clients, errors, ops_per_s, p99_ms FROM v_results WHERE run_id = {run}"
+    ));
+    assert_eq!(results.len(), 9, "{results:?}");
+    for row in &results {
+        assert_eq!(row.text("system"), "rados");
+        assert_eq!(
+            (row.integer("clients"), row.integer("errors")),
+            (2, 0),
+            "{row:?}"
+        );
+        assert!(
+            row.number("ops_per_s") > 0.0 && row.number("p99_ms") > 0.0,
+            "{row:?}"
+        );
+    }
+    // Two clients with two workers of 100 objects each, in blocks of half an object.
+    for (mode, ops) in [
+        ("write", 800),
+        ("seq", 800),
+        ("rand", 800),
+        ("stat", 400),
+        ("omap", 400),
+        ("delete", 400),
+    ] {
+        let done: i64 = db.one(&format!(
+            "SELECT r.ops FROM step_results r JOIN steps s ON s.id = r.step_id
+             WHERE s.run_id = {run} AND s.phase = 'small' AND s.mode = '{mode}'"
+        ));
+        assert_eq!(done, ops, "{mode}");
+    }
+    for osd in 0..3 {
+        let cpu: f64 = db.one(&format!(
+            "SELECT sum(u.cpu_s) FROM v_daemon_usage u JOIN steps s ON s.id = u.step_id
+             WHERE s.run_id = {run} AND u.name = 'ceph-osd' AND u.instance = 'osd.{osd}'"
+        ));
+        assert!(cpu > 0.0, "osd.{osd}: {cpu} s");
+    }
+    let named: i64 = db.one(&format!(
+        "SELECT count(*) FROM run_targets WHERE run_id = {run} AND mount_source LIKE '%:bench'"
+    ));
+    assert_eq!(named, 2, "both clients name the cluster and the pool");
+}
