@@ -59,10 +59,10 @@ impl Scale {
             return;
         };
         let scaled = match (key.value)() {
-            ValueType::Integer => value.as_u64().filter(|count| *count > 0).map(|count| {
-                let scaled = (count as f64 * self.0).round().max(1.0);
-                Value::Number(Number::from(scaled as u64))
-            }),
+            ValueType::Integer => value
+                .as_u64()
+                .filter(|count| *count > 0)
+                .map(|count| Value::Number(Number::from(whole(count as f64 * self.0).max(1)))),
             ValueType::Duration => Span::read(value).ok().and_then(|span| self.of_time(span)),
             _ => Bytes::read(value).ok().and_then(|size| self.of_size(size)),
         };
@@ -76,8 +76,8 @@ impl Scale {
             return None;
         }
         // Whole MiB where the result is many of them, so that blocks fit and people can read it.
-        let scaled = size.0 as f64 * self.0 / LEAST_SIZE as f64;
-        Some(size_value(scaled.round().max(1.0) as u64 * LEAST_SIZE))
+        let scaled = whole(size.0 as f64 * self.0 / LEAST_SIZE as f64).max(1);
+        Some(size_value(scaled.saturating_mul(LEAST_SIZE)))
     }
 
     fn of_time(self, span: Span) -> Option<Value> {
@@ -86,7 +86,7 @@ impl Scale {
             return None;
         }
         let scaled = (seconds * self.0).max(LEAST_SECONDS);
-        let millis = (scaled * 1000.0).round() as u64;
+        let millis = whole(scaled * 1000.0);
         Some(Value::String(match millis % 1000 {
             0 => format!("{}s", millis / 1000),
             _ => format!("{millis}ms"),
@@ -99,4 +99,14 @@ fn size_value(bytes: u64) -> Value {
         0 => format!("{}m", bytes / LEAST_SIZE),
         _ => bytes.to_string(),
     })
+}
+
+/// The nearest whole number of what is not negative.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what is too large becomes the largest number"
+)]
+fn whole(amount: f64) -> u64 {
+    amount.round() as u64
 }

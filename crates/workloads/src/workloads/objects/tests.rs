@@ -23,7 +23,7 @@ fn parameters_are_checked() {
     assert_eq!((laid.workers, laid.bytes), (2, 24 << 20));
     assert_eq!(laid.moved_bytes, 24 << 20);
     // Sixteen in flight, each with the library's copy of it.
-    assert!(laid.memory_bytes > 2 * 2 * 16 << 20);
+    assert!(laid.memory_bytes > (2 * 2 * 16) << 20);
     let timed = check("write", json!({"runtime": "60s"})).unwrap();
     assert_eq!((timed.bytes, timed.runtime.unwrap().as_secs()), (0, 60));
     for mode in MODES {
