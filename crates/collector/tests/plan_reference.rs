@@ -161,7 +161,9 @@ fn the_reference_says_what_the_code_does() {
 #[test]
 fn every_example_is_a_plan_and_every_workload_has_one() {
     let (mut seen, mut modes) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(root().join("plans/examples")).unwrap() {
+    let folders = ["plans/examples", "plans/studies"];
+    let entries = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
