@@ -20,6 +20,7 @@ share_the_machine!(12);
 mod alarms;
 mod bad_input;
 mod between_runs;
+mod campaign;
 mod ceph;
 mod comparisons;
 mod database_files;

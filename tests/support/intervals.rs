@@ -15,11 +15,47 @@ struct Interval {
     span_us: i64,
 }
 
+/// Time of a task that is in no row of an operation, or in two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Break {
+    pub task: i64,
+    pub op: String,
+    pub from_us: i64,
+    /// Negative: it is there twice.
+    pub apart_us: i64,
+    is_end: bool,
+}
+
+impl std::fmt::Display for Break {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (task, op, from_us, apart_us) = (self.task, &self.op, self.from_us, self.apart_us);
+        write!(f, "task {task}, {op}: ")?;
+        if self.is_end {
+            write!(f, "{apart_us} us before the end are missing")
+        } else if apart_us < 0 {
+            write!(
+                f,
+                "{} us from {} are there twice",
+                -apart_us,
+                from_us + apart_us
+            )
+        } else {
+            write!(f, "{apart_us} us from {from_us} are missing")
+        }
+    }
+}
+
 /// Fails with each hole and each overlap of the database. A task that did not end by itself may lack its end.
 pub fn assert_no_holes(db: &Database) {
+    let wrong: Vec<String> = breaks_of(db).iter().map(Break::to_string).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Each hole and each overlap of the database.
+pub fn breaks_of(db: &Database) -> Vec<Break> {
     let rows = db.rows(
         "SELECT i.task_id, i.op, i.at_us, i.span_us, coalesce(t.start_us, s.start_us, i.at_us) AS start_us,
-                iif(t.state = 'done', t.ended_us, 0) AS ended_us
+                iif(t.state = 'done', coalesce(t.ended_us, 0), 0) AS ended_us
          FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id
          ORDER BY i.task_id, i.op, i.at_us",
     );
@@ -28,8 +64,8 @@ pub fn assert_no_holes(db: &Database) {
         let key = (row.integer("task_id"), row.text("op"));
         series.entry(key).or_default().push(row);
     }
-    let mut wrong = Vec::new();
-    for ((task, op), rows) in series {
+    let mut found = Vec::new();
+    for (of, rows) in series {
         let intervals: Vec<Interval> = rows
             .iter()
             .map(|row| Interval {
@@ -38,41 +74,43 @@ pub fn assert_no_holes(db: &Database) {
             })
             .collect();
         let ended = rows[0].integer("ended_us");
-        let found = breaks(
-            rows[0].integer("start_us"),
-            (ended > 0).then_some(ended),
-            &intervals,
-        );
-        wrong.extend(
-            found
-                .into_iter()
-                .map(|it| format!("task {task}, {op}: {it}")),
-        );
+        let start = rows[0].integer("start_us");
+        found.extend(breaks(&of, start, (ended > 0).then_some(ended), &intervals));
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    found
 }
 
 /// Missing or duplicate intervals from a task's start to its end. The last second of a task may be empty and have no
 /// interval.
-fn breaks(start_us: i64, ended_us: Option<i64>, intervals: &[Interval]) -> Vec<String> {
+fn breaks(
+    (task, op): &(i64, String),
+    start_us: i64,
+    ended_us: Option<i64>,
+    intervals: &[Interval],
+) -> Vec<Break> {
+    let of = |from_us: i64, apart_us: i64| Break {
+        task: *task,
+        op: op.clone(),
+        from_us,
+        apart_us,
+        is_end: false,
+    };
     let mut wrong = Vec::new();
     let mut next = start_us;
     for interval in intervals {
         let apart = interval.at_us - next;
-        if apart > TOLERANCE_US {
-            wrong.push(format!("{apart} us from {next} are missing"));
-        } else if apart < -TOLERANCE_US {
-            wrong.push(format!(
-                "{} us from {} are there twice",
-                -apart, interval.at_us
-            ));
+        if apart.abs() > TOLERANCE_US {
+            wrong.push(of(next, apart));
         }
         next = next.max(interval.at_us + interval.span_us);
     }
     if let Some(ended) = ended_us
         && next + SECOND_US <= ended
     {
-        wrong.push(format!("{} us before the end are missing", ended - next));
+        wrong.push(Break {
+            is_end: true,
+            ..of(next, ended - next)
+        });
     }
     wrong
 }
@@ -85,7 +123,10 @@ fn holes_and_overlaps_are_found() {
             span_us: span * SECOND_US,
         });
         let intervals: Vec<Interval> = intervals.collect();
-        assert_eq!(breaks(0, ended_us, &intervals), expected, "{seconds:?}");
+        let found = breaks(&(1, "read".to_owned()), 0, ended_us, &intervals);
+        let found: Vec<String> = found.iter().map(Break::to_string).collect();
+        let expected = expected.iter().map(|one| format!("task 1, read: {one}"));
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{seconds:?}");
     };
     let end = Some(4 * SECOND_US);
     check(end, &[(0, 1), (1, 1), (2, 1), (3, 1)], &[]);

@@ -207,6 +207,13 @@ impl Mesh {
         mesh
     }
 
+    /// The same, with its database in a directory of the test's choice.
+    pub fn listening_with_database_in(address: &str, directory: &Path) -> Self {
+        let mut mesh = Self::prepared(Some(directory), permit());
+        mesh.start_collector(address);
+        mesh
+    }
+
     /// A collector with a limit of open files.
     pub fn with_few_files(most: u32) -> Self {
         let mut mesh = Self::prepared(None, permit());
@@ -380,9 +387,24 @@ impl Mesh {
 
     /// Starts an agent that was killed again, with the state that it left.
     pub fn restart_agent(&mut self, name: &str) {
+        self.restart_agent_as(name, |agent| agent);
+    }
+
+    /// The same, started in another way.
+    pub fn restart_agent_as(&mut self, name: &str, change: impl FnOnce(Agent) -> Agent) {
         let (agent, process) = self.agents.remove(name).unwrap();
         drop(process);
-        self.launch(agent);
+        self.launch(change(agent));
+    }
+
+    /// Ends an agent as a person would, which delivers what it has.
+    pub fn end_agent(&mut self, name: &str, limit: Duration) {
+        self.agents.get_mut(name).unwrap().1.interrupt(limit);
+    }
+
+    /// Ends the collector as a person would.
+    pub fn end_collector(&mut self, limit: Duration) {
+        self.collector_mut().interrupt(limit);
     }
 
     /// Waits until the collector reports each of them as attached.
