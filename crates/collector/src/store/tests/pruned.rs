@@ -461,7 +461,7 @@ async fn what_is_kept_is_in_the_file_and_a_dry_run_changes_nothing() {
     Retainer::new(store.clone(), retention)
         .keep(clock, closing)
         .await;
-    assert_eq!(store.kept_tags().await.unwrap(), [tag.clone()]);
+    assert_eq!(store.kept_tags().await.unwrap(), std::slice::from_ref(&tag));
     store.close().await;
     let before = MeshMicros(ended + HOUR_US);
     let count = |but: &[(String, String)]| {
