@@ -35,8 +35,9 @@ declare_keys! {
         /// one under way ends. Instead of `loops`.
         "loop-for" loop_for: Option<Span> = none("one loop"), min "1s", max "8760h";
         /// Multiplies how much data there are and how long the load runs, in all phases: `amount`, `files`, `hold`,
-        /// `io_size`, `objects`, `ops`, `ramp_time`, `runtime`, `seeks` and `size`. A count stays 1 at least, a size
-        /// 1 MiB and a time 1 s; what is smaller in the plan stays as it is. Blocks, workers and rates stay.
+        /// `io_size`, `objects`, `ops`, `ramp_time`, `runtime`, `seeks` and `size` (not of
+        /// objects). A count stays 1 at least, a size 1 MiB and a time 1 s; what is smaller in the plan stays as it is.
+        /// Blocks, workers and rates stay.
         "scale" scale: Scale = 1;
         /// `random`: the cells of each repeat run in a newly drawn order. The targets of a cell stay beside each other.
         "order" order: OrderWord = "plan";

@@ -35,6 +35,7 @@ pub const PRESETS: &[Preset] = presets! {
     "dd-nc"
     "fio-4k"
     "iozone-a"
+    "rados-bench"
     "untar-rm-fill"
 };
 

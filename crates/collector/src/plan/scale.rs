@@ -52,7 +52,9 @@ impl KeyValue for Scale {
 impl Scale {
     /// Leaves what cannot be read as it is: it is refused where it is checked.
     pub(super) fn apply(self, name: &str, value: &mut Value, workload: &dyn Workload) {
-        if self.0 == 1.0 || !SCALED.contains(&name) {
+        // An object is a block: it stays as large as it is.
+        let is_block = workload.name() == "objects" && name == "size";
+        if self.0 == 1.0 || is_block || !SCALED.contains(&name) {
             return;
         }
         let Some(key) = all_keys(workload).find(|key| key.name == name) else {

@@ -129,6 +129,16 @@ fn a_block_larger_than_the_scaled_file_becomes_the_file() {
 }
 
 #[test]
+fn a_scale_leaves_objects_as_large_as_they_are() {
+    let pool =
+        "[targets.p]\nsystem = \"rados\"\npool = \"bench\"\n[[phase]]\npreset = \"rados-bench\"";
+    let plan = parse(&format!("scale = 0.01\n{pool}\n"), "p").unwrap();
+    let params = &plan.phases[0].groups[0].cells[0].params;
+    assert_eq!(params["size"], "4m");
+    assert_eq!(params["runtime"], "1s");
+}
+
+#[test]
 fn a_scale_out_of_its_range_is_refused() {
     let text = with_targets("workload = \"null\"");
     for bad in ["0", "-1", "1001", "\"half\""] {
