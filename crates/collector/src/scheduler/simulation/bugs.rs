@@ -6,7 +6,7 @@ use super::{
     world::{FaultMode, SimEvent, World},
 };
 use crate::{
-    model::{AgentId, RunState, StepState, TaskState},
+    model::{AgentId, RunState, StepId, StepState, TaskState},
     plan::OnLoss,
 };
 use benchmesh_workloads::random::Random;
@@ -265,9 +265,12 @@ fn attempts(world: &World) -> Vec<(u32, u32, StepState)> {
 
 #[test]
 fn a_resumed_run_repeats_only_the_cell_that_was_not_done() {
-    let plan = format!("{IO}{NULL}{IO}").replace("[\"write\"]", "[\"write\", \"read\"]");
-    let plan = plan.replacen(IO_TARGETS, "", 2);
-    let plan = format!("{IO_TARGETS}{plan}");
+    let io = |name: &str| {
+        format!(
+            "[[phase]]\nname = \"{name}\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n"
+        )
+    };
+    let plan = format!("{IO_TARGETS}{}{NULL}{}", io("first"), io("last"));
     let mut world = world(&plan, 2, OnLoss::Continue);
     // The second mode of the first cell.
     world.run_until(|world| {
@@ -319,10 +322,9 @@ fn a_resumed_run_waits_until_its_old_directory_is_removed() {
     world.run_until(|world| world.now >= until);
     assert_eq!(world.store.run.state, RunState::Queued);
     assert!(world.is_removing("/mnt/a"));
-    // The removal is given up, and its agent does not answer about that directory any more.
-    world.run_to_end();
-    world.check_end();
-    assert_eq!(kinds(&world, "run-resumed").len(), 1);
+    // The removal is given up.
+    world.run_until(|world| world.store.run.state == RunState::Running);
+    assert!(!world.is_removing("/mnt/a"));
 }
 
 #[test]
@@ -336,7 +338,10 @@ fn a_resumed_run_can_be_stopped_in_the_queue() {
     world.run_to_end();
     world.check_end();
     assert_eq!(world.store.run.state, RunState::Stopped);
-    assert_eq!(world.store.steps.len(), 1, "nothing was repeated");
+    assert!(
+        !world.store.ran.contains(&StepId(2)),
+        "nothing was repeated"
+    );
 }
 
 #[test]
