@@ -24,7 +24,9 @@ const MAX_PEERS: usize = 40;
 const DAEMONS: &str = "
     SELECT u.daemon_id, d.name, d.instance, d.pid, d.host_id, h.name,
            (u.cpu_user_us + u.cpu_system_us) * 100.0 / (u.until_us - u.from_us)
-    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id JOIN hosts AS h ON h.id = d.host_id
+    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id 
+         JOIN (SELECT host_id, min(host) AS name FROM run_agents
+               WHERE run_id = (SELECT run_id FROM steps WHERE id = ?1) GROUP BY host_id) AS h ON h.host_id = d.host_id
     WHERE u.step_id = ?1 AND d.is_parent = 0 AND u.cpu_user_us IS NOT NULL AND u.cpu_system_us IS NOT NULL
       AND (u.until_us - u.from_us) * 2 >= ?2
     ORDER BY d.name, u.daemon_id";

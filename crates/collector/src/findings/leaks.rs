@@ -64,8 +64,9 @@ impl Leaking {
 
 const DAEMONS: &str = "
     SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name, coalesce(d.born_us, d.first_seen_us)
-    FROM daemons AS d JOIN hosts AS h ON h.id = d.host_id
-    WHERE d.host_id IN (SELECT host_id FROM run_agents WHERE run_id = ?1) AND d.is_parent = 0
+    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
+         JOIN daemons AS d ON d.host_id = h.host_id
+    WHERE d.is_parent = 0
       AND min(coalesce(d.ended_us, ?3), ?3) - max(d.first_seen_us, ?2) >= ?4
     ORDER BY h.name, d.name, d.instance, d.id LIMIT ?5";
 

@@ -28,17 +28,20 @@ const SHOWN: usize = 3;
 
 const DAEMONS: &str = "
     SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name, coalesce(d.born_us, d.first_seen_us), d.ended_us
-    FROM daemons AS d JOIN hosts AS h ON h.id = d.host_id
-    WHERE d.host_id IN (SELECT host_id FROM run_agents WHERE run_id = ?1) AND d.is_parent = 0
+    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
+         JOIN daemons AS d ON d.host_id = h.host_id
+    WHERE d.is_parent = 0
       AND d.first_seen_us < ?3 AND d.last_seen_us > ?2
     ORDER BY d.name, h.name, d.instance, d.id LIMIT ?4";
 
 const DISKS: &str = "
-    SELECT k.id, k.name || ' on ' || h.name, k.host_id FROM disks AS k JOIN hosts AS h ON h.id = k.host_id
-    WHERE k.host_id IN (SELECT host_id FROM run_agents WHERE run_id = ?1) AND k.stacked = 0 ORDER BY h.name, k.name LIMIT ?2";
+    SELECT k.id, k.name || ' on ' || h.name, k.host_id
+    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
+         JOIN disks AS k ON k.host_id = h.host_id
+    WHERE k.stacked = 0 ORDER BY h.name, k.name LIMIT ?2";
 
 const HOSTS: &str = "
-    SELECT h.id, h.name FROM hosts AS h WHERE h.id IN (SELECT host_id FROM run_agents WHERE run_id = ?) ORDER BY h.name";
+    SELECT host_id, min(host) FROM run_agents WHERE run_id = ? GROUP BY host_id ORDER BY 2";
 
 /// The instant of the last sample at each of some instants, and its figures.
 macro_rules! counters {

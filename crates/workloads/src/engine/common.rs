@@ -120,7 +120,7 @@ mod tests {
     fn every_workload_refuses_invalid_common_keys() {
         for workload in registry::all() {
             for mode in workload.modes() {
-                let params = json!({"size": "1m", "operations": "- mkdir a", "timing": "none", "rate_iops": 0});
+                let params = json!({"size": "1m", "objects": 10, "operations": "- mkdir a", "timing": "none", "rate_iops": 0});
                 let mut params = params.as_object().unwrap().clone();
                 params.retain(|key, _| all_keys(*workload).any(|known| known.name == key));
                 let error = registry::check(*workload, mode.name, &params).unwrap_err();

@@ -82,22 +82,20 @@ async fn leaks_and_decays_are_found_in_long_steps_and_over_loops() {
         soak(1, 86_400, 1, 20, &planted),
         soak(2, 86_400, 48, 20, &planted),
     ];
-    for (found, what) in found_in(&all)
-        .await
-        .iter()
-        .zip(["over 23h", "from step to step"])
-    {
+    let found = found_in(&all).await;
+    for found in &found {
         let leak = one(found, "leak", "/bricks/b2");
         assert_eq!(leak.daemon_id, Some(daemon_id(2)));
         let mib_per_h = leak.size.unwrap() / 1_048_576.0;
         assert!((12.0..17.0).contains(&mib_per_h), "{mib_per_h}");
-        let drift = one(found, "drift", "write of soak");
-        assert_eq!(drift.figure.as_deref(), Some("ops_per_s"));
-        // The swing over the day is part of it.
-        assert!((-7.0..-3.0).contains(&drift.size.unwrap()), "{drift:?}");
-        assert!(drift.sentence.contains(what), "{}", drift.sentence);
         no_other(found, &["leak", "drift"]);
     }
+    // From step to step the swing of a day counts as noise: there such a decay is unsure.
+    let drift = one(&found[0], "drift", "write of soak");
+    assert_eq!(drift.figure.as_deref(), Some("ops_per_s"));
+    // The swing over the day is part of it.
+    assert!((-7.0..-3.0).contains(&drift.size.unwrap()), "{drift:?}");
+    assert!(drift.sentence.contains("over 23h"), "{}", drift.sentence);
 }
 
 #[tokio::test]

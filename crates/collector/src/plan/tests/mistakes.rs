@@ -213,7 +213,7 @@ fn each_mistake_is_reported_with_its_line() {
         (
             format!("[targets.a]\n{null}"),
             "p.toml:1:10: targets.a",
-            "no `path`",
+            "it does not say where the target is",
         ),
         (
             format!("[targets.a]\nsystem = \"x\"\npath = \"/a\"\npth = 1\n{null}"),
