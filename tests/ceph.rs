@@ -1,4 +1,4 @@
-//! A real Ceph, three copies over three nodes: objects from two clients, its cost for each OSD, and what a plan may not.
+//! A real Ceph, three copies over three nodes: objects from two clients, and its cost for each OSD.
 
 use crate::needs;
 use crate::support::command::{must, succeeds};

@@ -21,7 +21,7 @@ workload = "io"
 size = "1m"
 modes = ["write", "read"]
 rate_iops = 50
-runtime = "3s"
+runtime = "8s"
 [[phase]]
 name = "third"
 workload = "null"
@@ -47,8 +47,9 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     let mut mesh = Mesh::of(&["a", "b"], target.path());
     let keys = "on-loss = \"abort\"\nloss-after = \"3s\"";
     let run = mesh.begin(&plan::on(target.path(), keys, PHASES));
-    mesh.until_step_is("read", "running", LIMIT);
+    mesh.until_step_is("write", "running", LIMIT);
     assert_refused(&mesh, &["resume", "1"], "run 1 is running");
+    mesh.until_step_is("read", "running", LIMIT);
     mesh.kill_agent("b");
     assert_eq!(mesh.until_run_is(&["failed"], LIMIT), "failed");
     drop(run);
@@ -61,7 +62,7 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
 
     mesh.kill_collector();
     let database = rusqlite::Connection::open(mesh.db_path()).unwrap();
-    let change = "UPDATE run_targets SET mount_type = 'xfs' WHERE agent_id = 1";
+    let change = "UPDATE run_targets SET mount_type = 'another' WHERE agent_id = 1";
     assert_eq!(database.execute(change, []).unwrap(), 1);
     drop(database);
     mesh.restart_collector();
@@ -73,7 +74,7 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     );
     mesh.restart_agent("b");
     mesh.until_attached(&["a", "b"]);
-    assert_refused(&mesh, &["resume", "1"], "before xfs");
+    assert_refused(&mesh, &["resume", "1"], "before another");
     assert_refused(&mesh, &["resume", "1"], "--even-if-changed");
     let output = mesh.command(&["resume", "1", "--even-if-changed", "--detach"]);
     assert_eq!(
@@ -138,7 +139,7 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
 fn a_stopped_loop_goes_on_where_it_ended() {
     let target = tempfile::tempdir().unwrap();
     let mesh = Mesh::of(&["a"], target.path());
-    let plan = "loops = 3\n[[phase]]\nworkload = \"null\"\nrate_iops = 100\nruntime = \"2s\"\n";
+    let plan = "loops = 3\n[[phase]]\nworkload = \"null\"\nrate_iops = 100\nruntime = \"6s\"\n";
     let run = mesh.begin(plan);
     until_true("the second loop runs", LIMIT, || {
         let running = "SELECT count(*) FROM steps WHERE loop = 2 AND state = 'running'";

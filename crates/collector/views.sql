@@ -36,7 +36,7 @@ SELECT r.id AS run_id,
        strftime('%Y-%m-%dT%H:%M:%SZ', r.due_us / 1000000, 'unixepoch') AS due,
        strftime('%Y-%m-%dT%H:%M:%SZ', r.started_us / 1000000, 'unixepoch') AS started,
        strftime('%Y-%m-%dT%H:%M:%SZ', r.ended_us / 1000000, 'unixepoch') AS ended,
-       (r.ended_us - r.started_us - r.paused_us) / 1000000.0 AS duration_s,
+       (coalesce(r.paused_from_us, r.ended_us) - r.started_us - r.paused_us) / 1000000.0 AS duration_s,
        (SELECT count(DISTINCT s.ordinal) FROM steps AS s WHERE s.run_id = r.id) AS steps,
        (SELECT count(*) FROM steps AS s WHERE s.run_id = r.id AND s.state = 'done'
            AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal))

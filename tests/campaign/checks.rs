@@ -9,7 +9,7 @@ use crate::support::wait::until_true;
 use std::collections::BTreeMap;
 
 /// How far apart a worker and the file system may see the end of an operation.
-const APART_US: i64 = 150_000;
+const APART_US: i64 = 500_000;
 
 /// Operations of one task that may be under way at once.
 const IN_FLIGHT: i64 = 2;

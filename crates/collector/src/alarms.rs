@@ -109,7 +109,13 @@ impl Watcher {
             let run = current
                 .as_ref()
                 .map(|progress| progress.look(|view| view.run));
-            if watch.as_ref().map(|watch| watch.row.id) != run
+            // A run that is resumed has the same id and another progress.
+            let is_other = |watch: &Watch| {
+                !current
+                    .as_ref()
+                    .is_some_and(|progress| Arc::ptr_eq(progress, &watch.progress))
+            };
+            if watch.as_ref().is_some_and(is_other)
                 && let Some(watch) = watch.take()
             {
                 self.end(watch).await;

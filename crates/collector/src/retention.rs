@@ -324,7 +324,10 @@ impl Retainer {
             }
         }
         pruner.give_back().await?;
-        store.set_pruned(now, pruner.pruned().rows).await?;
+        let rows = pruner.pruned().rows;
+        if rows > 0 {
+            store.set_pruned(now, rows).await?;
+        }
         tell(store, pruner.pruned(), told).await
     }
 

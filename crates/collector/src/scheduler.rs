@@ -60,6 +60,8 @@ struct Inner {
     requested: Mutex<Option<mpsc::Receiver<Event>>>,
     /// The first request to stop a run counts: reason and instant.
     stops: Mutex<HashMap<RunId, (String, MeshMicros)>>,
+    /// Held while a run is queued again: what was known of its end is forgotten once.
+    resuming: tokio::sync::Mutex<()>,
 }
 
 impl Scheduler {
@@ -74,6 +76,7 @@ impl Scheduler {
             expansions: Arc::new(Semaphore::new(EXPANSIONS)),
             requested: Mutex::new(Some(requested)),
             stops: Mutex::default(),
+            resuming: tokio::sync::Mutex::default(),
         }))
     }
 

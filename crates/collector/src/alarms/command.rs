@@ -331,7 +331,7 @@ mod tests {
             directory.path(),
             "sleep 600 & echo $! > $1/child; sleep 600",
         );
-        let killed = execute(&hanging, &notice(&long), Duration::from_secs(1)).await;
+        let killed = execute(&hanging, &notice(&long), Duration::from_secs(5)).await;
         assert!(killed.unwrap_err().contains("was killed"));
         let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));

@@ -119,6 +119,14 @@ impl Scheduler {
         }
         self.refuse_while_blocked("nothing is resumed")
             .map_err(store)?;
+        let _turn = self.0.resuming.lock().await;
+        let row = self.0.store.run(run).await.map_err(store)?;
+        if !row.state.is_end() {
+            return Err(ResumeError::NotEnded {
+                run,
+                state: row.state,
+            });
+        }
         let events = changes.iter().map(|change| self.accepted(run, change));
         // What was known of its end: a stop of it, and what watchers saw.
         self.0.progress.forget(run);

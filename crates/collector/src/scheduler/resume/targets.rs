@@ -9,12 +9,13 @@ use crate::{
     sessions::{MemberFacts, command::Survey},
     store::rows::NewRunTarget,
 };
+use benchmesh_model::targets::Locator;
 use futures::future::try_join_all;
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The size of some file systems depends on what others store.
-const SIZE_TOLERANCE_PERCENT: f64 = 1.0;
+/// The size of some file systems depends on what others store there; that of a pool, which is no size, is not compared.
+const SIZE_TOLERANCE_PERCENT: f64 = 5.0;
 /// The agents are attached; one that goes meanwhile has so long to come back.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
 
@@ -91,7 +92,8 @@ fn differences(before: &NewRunTarget, now: &NewRunTarget) -> Vec<String> {
         let version_now = packages_now.get(package).map_or("", String::as_str);
         differ(&format!("version of {package}"), version, version_now);
     }
-    if let (Some(before), Some(now)) = (before.size_bytes, now.size_bytes) {
+    let has_size = Locator::parse(&before.path).key.is_path;
+    if has_size && let (Some(before), Some(now)) = (before.size_bytes, now.size_bytes) {
         found.extend(other_size(before, now));
     }
     found

@@ -10,6 +10,7 @@ use crate::{
 };
 use benchmesh_proto::v1;
 use benchmesh_workloads::error_chain;
+use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 impl ControlService {
@@ -30,12 +31,25 @@ impl ControlService {
         if row.state.is_end() {
             self.check_queue().await?;
         }
-        let resumed = tokio::select! {
-            resumed = self.scheduler.resume(row.id, changed) => resumed,
-            () = self.closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
-        };
-        let resumed = resumed.map_err(|error| resume_status(&error))?;
-        audit::run_resumed(&self.store, &self.clock, row.id, &by).await;
+        let (scheduler, store, clock) = (
+            self.scheduler.clone(),
+            self.store.clone(),
+            Arc::clone(&self.clock),
+        );
+        let (run, closing) = (row.id, self.closing.clone());
+        // It goes on when the client goes away: a run that is queued again has to be taken up.
+        let resumed = tokio::spawn(async move {
+            let resumed = tokio::select! {
+                resumed = scheduler.resume(run, changed) => resumed,
+                () = closing.cancelled() => return Err(Status::unavailable("the collector is closing")),
+            };
+            let resumed = resumed.map_err(|error| resume_status(&error))?;
+            audit::run_resumed(&store, &clock, run, &by).await;
+            Ok(resumed)
+        });
+        let resumed = resumed
+            .await
+            .map_err(|error| Status::internal(error_chain(&error)))??;
         let count = |steps| u32::try_from(steps).unwrap_or(u32::MAX);
         Ok(Response::new(v1::ResumeRunReply {
             run_id: row.id.0,

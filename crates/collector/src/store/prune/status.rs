@@ -174,7 +174,7 @@ impl Store {
                              r.started_us, r.created_us) - 120000000,
                     CASE WHEN r.ended_us <= ?1 THEN r.ended_us + 120000000 ELSE 9223372036854775807 END
              FROM runs AS r
-             WHERE r.imported_from IS NULL AND r.state <> 'queued'
+             WHERE r.imported_from IS NULL AND (r.state <> 'queued' OR r.started_us IS NOT NULL)
                AND (r.ended_us IS NULL OR r.ended_us > ?1
                     OR EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
                                AND t.key || '=' || t.value IN (SELECT value FROM json_each(?2))))",

@@ -153,8 +153,9 @@ impl Session {
         }
         self.set("client_mount_timeout", &MONITORS_S.to_string());
         self.set("rados_mon_op_timeout", &MONITORS_S.to_string());
-        let timeout = limits.op_timeout.as_secs_f64().max(1.0);
-        self.set("rados_osd_op_timeout", &timeout.to_string());
+        // Whole seconds: the library refuses others, and waits for ever without a timeout.
+        let timeout = limits.op_timeout.as_secs() + u64::from(limits.op_timeout.subsec_nanos() > 0);
+        self.set("rados_osd_op_timeout", &timeout.max(1).to_string());
         self.set(
             "objecter_inflight_ops",
             &limits.ops.max(LIBRARY_OPS).to_string(),

@@ -135,6 +135,10 @@ fn each_of(
         }
         if !has_ended {
             issuer.wait(WAIT);
+            if let Err(stopped) = done.add(0) {
+                issuer.cancel();
+                return Err(stopped);
+            }
         }
     }
 }
