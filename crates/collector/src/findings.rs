@@ -36,6 +36,9 @@ const MIN_SPAN_US: i64 = 300_000_000;
 /// For so many outages, and periods, is looked at what daemons and disks did.
 const MAX_LOOKED_AT: usize = 20;
 
+/// Kinds that are about the hosts and not about a load: in a pause of the run they are not its own.
+const OF_THE_MESH: [&str; 4] = ["clock", "daemon", "host", "telemetry"];
+
 /// Why there are no findings.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingsError {
@@ -89,6 +92,12 @@ pub async fn of_run(
     found.extend(daemons::find(connection, run, &mesh).await?);
     found.extend(hosts::find(&mesh));
     found.extend(telemetry::find(connection, run, &mesh).await?);
+    let of_a_pause = |finding: &Finding| {
+        let span = finding.from_us.zip(finding.until_us);
+        OF_THE_MESH.contains(&finding.kind.as_str())
+            && span.is_some_and(|(from_us, until_us)| mesh.was_paused(from_us, until_us))
+    };
+    found.retain(|finding| !of_a_pause(finding));
     found.sort_by_key(|finding| FindingKind::place(&finding.kind));
     Ok(found)
 }

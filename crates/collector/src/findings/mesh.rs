@@ -23,6 +23,7 @@ const BEFORE_US: i64 = 60_000_000;
 /// A daemon that usually uses this much of a CPU, in percent, is looked at in an outage; and a disk is busy from here on.
 const MIN_USUAL_PERCENT: f64 = 2.0;
 const BUSY_PERCENT: f64 = 90.0;
+const AROUND_PAUSE_US: i64 = 15_000_000;
 /// Told of an outage.
 const SHOWN: usize = 3;
 
@@ -42,6 +43,11 @@ const DISKS: &str = "
 
 const HOSTS: &str = "
     SELECT host_id, min(host) FROM run_agents WHERE run_id = ? GROUP BY host_id ORDER BY 2";
+
+const PAUSES: &str = "
+    SELECT coalesce((SELECT max(b.at_us) FROM events AS b WHERE b.run_id = e.run_id AND b.at_us < e.at_us
+                     AND b.kind IN ('run-done', 'run-failed', 'run-stopped')), e.at_us), e.at_us
+    FROM events AS e WHERE e.run_id = ? AND e.kind = 'run-resumed'";
 
 /// The instant of the last sample at each of some instants, and its figures.
 macro_rules! counters {
@@ -126,6 +132,8 @@ pub(super) struct Mesh {
     pub daemons: Vec<Watched>,
     pub disks: Vec<Disk>,
     pub hosts: Vec<Host>,
+    /// From an end of the run to its resumption: nothing was measured, and anything may have been done to the hosts.
+    pauses: Vec<(i64, i64)>,
 }
 
 type DaemonRow = (
@@ -193,6 +201,11 @@ impl Mesh {
                 samples: samples(connection, HOST_COUNTERS, &json, id).await?,
             });
         }
+        let pauses = sqlx::query_as(PAUSES)
+            .bind(run.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("events"))?;
         Ok(Self {
             from_us,
             until_us,
@@ -200,7 +213,16 @@ impl Mesh {
             daemons,
             disks,
             hosts,
+            pauses,
         })
+    }
+
+    /// Whether the run was paused all that time; sampling ends a little later than a run, and begins a little later.
+    pub fn was_paused(&self, from_us: i64, until_us: i64) -> bool {
+        let within = |&(from, until): &(i64, i64)| {
+            from - AROUND_PAUSE_US <= from_us && until_us <= until + AROUND_PAUSE_US
+        };
+        self.pauses.iter().any(within)
     }
 
     /// The instant at which a window begins, or the end of all.

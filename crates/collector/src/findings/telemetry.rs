@@ -133,7 +133,7 @@ async fn gaps(
                 true => least_us,
                 false => least_us.max(MIN_EDGE_US),
             };
-            if until_us - from_us >= least_us {
+            if until_us - from_us >= least_us && !mesh.was_paused(from_us, until_us) {
                 gaps.insert(from_us, until_us);
             }
         }
