@@ -339,7 +339,7 @@ macro_rules! nested_values {
 nested_values! {
     Targets: "tables", json!({
         "type": "object",
-        "additionalProperties": table_schema(TargetKeys::all().iter().copied()),
+        "additionalProperties": target_schema(),
     });
     Clients: "a table", table_schema(ClientsKeys::all().iter().copied());
     Alarms: "tables", json!({
@@ -371,6 +371,17 @@ nested_values! {
     Labels: "a label expression", labels_schema();
     Names: "a list of names", names_schema();
     LabelsOrNames: "a label expression or a list of names", json!({"anyOf": [labels_schema(), names_schema()]});
+}
+
+/// Of a target, one key has to say where it is.
+#[expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
+fn target_schema() -> Value {
+    let mut schema = table_schema(TargetKeys::all().iter().copied());
+    let places = LOCATOR_KEYS
+        .iter()
+        .map(|key| json!({"required": [key.name]}));
+    schema["oneOf"] = places.collect();
+    schema
 }
 
 fn labels_schema() -> Value {
