@@ -18,7 +18,7 @@ const MIN_SCATTER: f64 = 0.05;
 /// Minimum share of the remaining time in which one must be unlike its equals, from the beginning of the difference.
 const STAYS: f64 = 0.8;
 
-/// An instant within a stretch at which one is like its equals outweighs so many at which it is not.
+/// Weight of an instant at which one is like its equals, against one at which it is not.
 const WEIGHT: i64 = 4;
 
 /// The direction and the minimum factor of a difference.

@@ -1,4 +1,4 @@
-//! A disturbance that comes again and again, every so many seconds.
+//! A disturbance that repeats with a constant period.
 //!
 //! The first half of a series proposes: the period with the highest autocorrelation at its multiples, and the place in
 //! it that differs most from the rest. The second half decides: in how many of its periods that place is among the most
@@ -18,7 +18,7 @@ const MIN_CYCLES: usize = 4;
 const MULTIPLES: usize = 4;
 /// The largest share of a period that is a disturbance and not a swing.
 const MAX_WIDTH: usize = 4;
-/// A disturbance may be so many values early or late.
+/// Maximum number of values by which a disturbance may be early or late.
 const SLACK: usize = 1;
 /// The most disturbed share of a period, and the share of periods in which the proposed place belongs to it.
 const TAIL: f64 = 0.1;
