@@ -16,7 +16,7 @@ const MIN_VALUES: usize = 6;
 const MIN_BETTER: f64 = 8.0;
 /// Levels that are left for a time must be shown by so much more.
 const TWO_EDGES: f64 = 5.0;
-/// Maximum distance of a value, in scatters, from the median of their neighbourhood: an outage is no new level.
+/// Maximum distance of a value, in scatters, from the median of its neighbourhood: an outage is no new level.
 const CLIP: f64 = 4.0;
 const NEIGHBOURS: usize = 4;
 
