@@ -41,6 +41,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0004_retention.sql"),
     ),
     (5, "loops", include_str!("../../migrations/0005_loops.sql")),
+    (
+        8,
+        "step_sums",
+        include_str!("../../migrations/0008_step_sums.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {
