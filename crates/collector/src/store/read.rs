@@ -130,6 +130,15 @@ impl Store {
             .map_err(StoreError::sql("look for the newest loop of a run"))
     }
 
+    /// The number of the newest loop whose steps have been made; 1 for a run without steps.
+    pub async fn newest_loop(&self, run: RunId) -> Result<u32, StoreError> {
+        sqlx::query_scalar("SELECT coalesce(max(loop), 1) FROM steps WHERE run_id = ?")
+            .bind(run.0)
+            .fetch_one(self.reader())
+            .await
+            .map_err(StoreError::sql("look for the loops of a run"))
+    }
+
     /// The newest attempt of each step of one loop, in order.
     pub async fn steps_of_loop(&self, run: RunId, number: u32) -> Result<Vec<StepRow>, StoreError> {
         sqlx::query(
@@ -187,20 +196,6 @@ impl Store {
         .map_err(StoreError::sql("count the steps of a run"))?;
         let count = |count| usize::try_from(count).unwrap_or(usize::MAX);
         Ok((count(done), count(all)))
-    }
-
-    /// The newest attempt of each step, in order.
-    pub async fn steps(&self, run: RunId) -> Result<Vec<StepRow>, StoreError> {
-        sqlx::query(
-            "SELECT * FROM steps AS s WHERE run_id = ? AND attempt =
-                 (SELECT max(attempt) FROM steps WHERE run_id = s.run_id AND ordinal = s.ordinal)
-             ORDER BY ordinal",
-        )
-        .bind(run.0)
-        .try_map(step_row)
-        .fetch_all(self.reader())
-        .await
-        .map_err(StoreError::sql("list the steps of a run"))
     }
 
     pub async fn step(&self, step: StepId) -> Result<StepRow, StoreError> {
