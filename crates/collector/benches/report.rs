@@ -18,6 +18,7 @@ use benchmesh_collector::query::questions;
 use benchmesh_collector::report::{self, Detail};
 use benchmesh_synthetic::{Shape, generate};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
@@ -108,7 +109,7 @@ fn main() {
             .block_on(report::load_file(&place.path, &run))
             .unwrap();
         let drawn = runtime
-            .block_on(pictures::load(&place.path, report.clone()))
+            .block_on(pictures::load(&place.path, Arc::new(report.clone())))
             .unwrap();
         largest = largest.max(pictures::html(&report, &drawn).len());
     });

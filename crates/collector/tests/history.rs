@@ -38,7 +38,9 @@ async fn outputs(path: &Path) -> BTreeMap<String, String> {
         outputs.insert(question.name.to_owned(), rows(&file, &question.about(2)));
     }
     let report = report::load_file(path, "2").await.unwrap();
-    let drawn = pictures::load(path, report.clone()).await.unwrap();
+    let drawn = pictures::load(path, std::sync::Arc::new(report.clone()))
+        .await
+        .unwrap();
     outputs.insert(
         "json".to_owned(),
         serde_json::to_string_pretty(&report).unwrap(),

@@ -11,6 +11,7 @@ use benchmesh_collector::query::QueryError;
 use benchmesh_collector::report::pivot::{self, Axes};
 use benchmesh_collector::report::{self, Detail, Report, ReportError};
 use std::path::Path;
+use std::sync::Arc;
 
 pub async fn report(arguments: ReportArguments) -> anyhow::Result<Outcome> {
     if arguments.format == ReportFormat::Html {
@@ -81,8 +82,8 @@ pub async fn from_file(path: &Path, run: &str) -> anyhow::Result<Report> {
 
 /// The report as one HTML file, from a database file.
 async fn html_from_file(path: &Path, run: &str) -> anyhow::Result<String> {
-    let report = from_file(path, run).await?;
-    let pictures = pictures::load(path, report.clone())
+    let report = Arc::new(from_file(path, run).await?);
+    let pictures = pictures::load(path, Arc::clone(&report))
         .await
         .with_context(|| format!("read the series of {run:?} from {}", path.display()))?;
     Ok(pictures::html(&report, &pictures))

@@ -21,7 +21,7 @@ use super::{devices, tables, tasks, unknown_rows};
 use crate::database::StoreError;
 use crate::model::{AgentId, DaemonId, MeshMicros, Severity, StepId};
 use rusqlite::Connection;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ impl Ingest {
         connection: &Connection,
         batches: &mut [PendingBatch],
     ) -> Result<(), StoreError> {
-        let mut steps = BTreeSet::new();
+        let mut steps = BTreeMap::new();
         let is_low = !batches.is_empty() && self.reserve.look();
         for pending in batches.iter_mut() {
             pending.verdict = self.admit(connection, pending)?;
@@ -203,7 +203,7 @@ impl Ingest {
         &mut self,
         connection: &Connection,
         pending: &mut PendingBatch,
-        steps: &mut BTreeSet<StepId>,
+        steps: &mut BTreeMap<StepId, tasks::Arrived>,
     ) -> Result<(), StoreError> {
         let PendingBatch { source, batch, .. } = &*pending;
         for daemon in &batch.daemons {
@@ -223,9 +223,16 @@ impl Ingest {
         for end in &batch.task_ends {
             tasks::store_end(connection, end)?;
         }
-        let of_tasks = (batch.op_intervals.iter().map(|i| i.task))
-            .chain(batch.task_ends.iter().map(|end| end.task));
-        steps.extend(of_tasks.filter_map(|task| Some(self.caches.tasks.get(&task)?.step)));
+        let step_of = |task| Some(self.caches.tasks.get(&task)?.step);
+        for interval in &batch.op_intervals {
+            if let Some(step) = step_of(interval.task) {
+                let so_far = steps.entry(step).or_default();
+                *so_far = tasks::arrived(*so_far, interval);
+            }
+        }
+        for step in batch.task_ends.iter().filter_map(|end| step_of(end.task)) {
+            steps.entry(step).or_default();
+        }
         store_samples(&mut self.caches, connection, source, batch)?;
         for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
             devices::name_child(connection, source, parent)?;

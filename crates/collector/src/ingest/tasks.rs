@@ -7,7 +7,7 @@ use crate::model::{AgentId, LossKind, StepId};
 use crate::results::histogram_of;
 use benchmesh_workloads::histogram::Blob;
 use rusqlite::{Connection, Row};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 static INTERVALS: Table = Table::new(
     "op_intervals",
@@ -225,14 +225,33 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     Ok(())
 }
 
+/// From the begin of the first interval to the end of the last one that came of a step; `None`: only ends of tasks.
+pub(super) type Arrived = Option<(i64, i64)>;
+
+/// Adds an interval to what arrived.
+pub(super) fn arrived(so_far: Arrived, interval: &OpInterval) -> Arrived {
+    let end = interval.at.0.saturating_add(interval.span_us);
+    let (from, until) = so_far.unwrap_or((interval.at.0, end));
+    Some((from.min(interval.at.0), until.max(end)))
+}
+
 /// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
-/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too.
+/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too. Sums of slices
+/// that the data are of are marked, also of a running step.
 pub(super) fn mark_results_stale(
     connection: &Connection,
-    steps: &BTreeSet<StepId>,
+    steps: &BTreeMap<StepId, Arrived>,
 ) -> Result<bool, StoreError> {
     let mut late = false;
-    for step in steps {
+    for (step, arrived) in steps {
+        if let Some((from, until)) = arrived {
+            execute(
+                connection,
+                "mark the sums of a step",
+                "UPDATE step_sums SET stale = 1 WHERE step_id = ? AND until_us > ? AND from_us < ? AND stale = 0",
+                [step.0, *from, *until],
+            )?;
+        }
         let ended = execute(
             connection,
             "mark late data",
@@ -288,6 +307,12 @@ pub(super) fn mark_stale_by_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),
 ) -> Result<bool, StoreError> {
+    execute(
+        connection,
+        "mark the sums of samples",
+        "UPDATE step_sums SET stale_samples = 1 WHERE until_us > ? AND from_us <= ? AND stale_samples = 0",
+        [oldest_us, newest_us],
+    )?;
     let steps = execute(
         connection,
         "mark late samples",

@@ -11,6 +11,7 @@ use crate::report::Report;
 use rusqlite::{Connection, Row, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Number of points over the whole run.
@@ -65,9 +66,9 @@ pub enum PictureError {
 }
 
 /// The pictures of a run, given its report.
-pub async fn load(path: &Path, report: Report) -> Result<Pictures, PictureError> {
+pub async fn load(path: &Path, report: Arc<Report>) -> Result<Pictures, PictureError> {
     connected(path.to_owned(), move |connection| {
-        pictures(connection, report)
+        pictures(connection, &report)
     })
     .await
 }
@@ -264,7 +265,7 @@ fn drawn(step: Step, axis: Axis, series: Vec<Series>, bucket_s: f64) -> StepPict
     }
 }
 
-fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlite::Error> {
+fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqlite::Error> {
     let run_id = report.run.id.0;
     let (mut steps, until_us) = steps(connection, run_id, 0)?;
     steps.truncate(MAX_STEPS);
@@ -310,11 +311,11 @@ fn pictures(connection: &Connection, report: Report) -> Result<Pictures, rusqlit
         daemons_left_out,
         hosts,
         hosts_left_out,
-        marks: marks(connection, &report, axis)?,
-        grids: grids(&report),
-        curves: report.curves,
-        links: report.links,
-        run: report.run,
+        marks: marks(connection, report, axis)?,
+        grids: grids(report),
+        curves: report.curves.clone(),
+        links: report.links.clone(),
+        run: report.run.clone(),
     })
 }
 

@@ -50,6 +50,11 @@ impl Grid {
         self.line_at(self.touched(at_us)).saturating_sub(SLACK_US)
     }
 
+    /// The line that the instant is at, as far as clocks round, or the last one before it.
+    pub fn line_before(&self, at_us: i64) -> i64 {
+        self.line_at(self.touched(at_us.saturating_add(SLACK_US)))
+    }
+
     pub fn add(&mut self, interval: &IntervalFacts) {
         self.add_until(interval, None);
     }

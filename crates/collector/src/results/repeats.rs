@@ -4,6 +4,7 @@
 //! the work of all repeats over the time of all repeats; figures per operation are weighted by operations.
 
 use benchmesh_workloads::histogram::Histogram;
+use std::borrow::Borrow;
 
 /// The weighted mean of values: rates by time, figures of an operation by operations. If a weight is unknown, all have
 /// the same weight.
@@ -18,13 +19,13 @@ pub fn weighted(parts: &[(f64, Option<f64>)]) -> Option<f64> {
 }
 
 /// A percentile of all histograms together, in nanoseconds. `None` if one of them is missing, as in imports.
-pub fn percentile<'h>(
-    histograms: impl Iterator<Item = Option<&'h Histogram>>,
+pub fn percentile<H: Borrow<Histogram>>(
+    histograms: impl Iterator<Item = Option<H>>,
     quantile: f64,
 ) -> Option<u64> {
     let mut merged = Histogram::new();
     for histogram in histograms {
-        merged.add(histogram?);
+        merged.add(histogram?.borrow());
     }
     (!merged.is_empty()).then(|| merged.quantile(quantile))
 }

@@ -5,7 +5,9 @@
 //! of its mean rate.
 
 use super::interval::StepInterval;
+use super::window::Position;
 use super::{PERIOD_US, real};
+use serde::{Deserialize, Serialize};
 
 /// An edge second counts as whole if at most this part of it lies outside the window: workers start within
 /// microseconds.
@@ -41,6 +43,17 @@ pub struct WholeSeconds {
 }
 
 impl WholeSeconds {
+    /// How an interval of time between two lines of the grid lies to it.
+    pub fn position(self, from_us: i64, until_us: i64) -> Position {
+        match () {
+            () if from_us >= self.from_us && until_us <= self.until_us => Position::Within,
+            () if until_us <= self.from_us || from_us > self.until_us.saturating_add(SLACK_US) => {
+                Position::Outside
+            }
+            () => Position::Across,
+        }
+    }
+
     /// `None` if the window has no whole second on the grid that begins at `start_us`.
     pub fn of(start_us: i64, (from_us, until_us): (i64, i64)) -> Option<Self> {
         let after = |at_us: i64| at_us.saturating_sub(start_us);
@@ -68,19 +81,26 @@ impl WholeSeconds {
     }
 }
 
-/// Accumulates the seconds of one operation.
-#[derive(Clone, Copy, Debug, Default)]
+/// Accumulates the seconds of one operation. Exact: sums are the same in whatever order and parts they are added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondsSum {
     seen: i64,
     zero: i64,
-    ops: Moments,
-    bytes: Moments,
+    ops: Moments<MICRO>,
+    bytes: Moments<WHOLE>,
 }
 
 impl SecondsSum {
     /// Adds an interval outside of ramps, if it is in the window.
     pub fn add(&mut self, window: WholeSeconds, interval: &StepInterval) {
-        if interval.ramp || !window.has(interval) {
+        if window.has(interval) {
+            self.add_any(interval);
+        }
+    }
+
+    /// Adds an interval outside of ramps, wherever it is.
+    pub fn add_any(&mut self, interval: &StepInterval) {
+        if interval.ramp {
             return;
         }
         let seconds = interval
@@ -88,21 +108,28 @@ impl SecondsSum {
             .saturating_add(PERIOD_US / 2)
             .div_euclid(PERIOD_US)
             .max(1);
-        let per_second = |count: i64| real(count) * 1e6 / real(interval.span_us);
         self.seen += seconds;
         if interval.ops == 0 && interval.bytes == 0 {
             self.zero += seconds;
         }
-        self.ops.add(per_second(interval.ops), seconds);
-        self.bytes.add(per_second(interval.bytes), seconds);
+        self.ops.add(interval.ops, interval.span_us, seconds);
+        self.bytes.add(interval.bytes, interval.span_us, seconds);
+    }
+
+    /// Adds other seconds of the same operation.
+    pub fn merge(&mut self, other: &Self) {
+        self.seen += other.seen;
+        self.zero += other.zero;
+        self.ops.merge(&other.ops);
+        self.bytes.merge(&other.bytes);
     }
 
     /// The figures; seconds without an interval count as zero.
     pub fn finish(mut self, window: WholeSeconds) -> Seconds {
         let count = window.count();
         let missing = (count - self.seen).max(0);
-        self.ops.add(0.0, missing);
-        self.bytes.add(0.0, missing);
+        self.ops.add(0, PERIOD_US, missing);
+        self.bytes.add(0, PERIOD_US, missing);
         Seconds {
             count: count.max(self.seen),
             zero: self.zero + missing,
@@ -112,35 +139,78 @@ impl SecondsSum {
     }
 }
 
-/// Welford's running mean and sum of squared deviations, weighted, with the extremes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
+/// Parts of an operation, and of a byte, per second that rates are rounded to: the sum of the squares of a year's seconds
+/// fits into 127 bits up to 10^9 operations and 10^15 bytes per second.
+const MICRO: i64 = 1_000_000;
+const WHOLE: i64 = 1;
+
+/// Sums of rates and of their squares in parts of 1/`PARTS` per second, weighted, with the extremes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Moments<const PARTS: i64> {
     weight: i64,
-    mean: f64,
-    squares: f64,
+    sum: i128,
+    squares: i128,
     extremes: Option<(f64, f64)>,
 }
 
-impl Moments {
-    fn add(&mut self, value: f64, weight: i64) {
+impl<const PARTS: i64> Moments<PARTS> {
+    /// A count over a span, which stands for `weight` seconds.
+    fn add(&mut self, count: i64, span_us: i64, weight: i64) {
         if weight <= 0 {
             return;
         }
+        let (span, times) = (i128::from(span_us.max(1)), i128::from(weight));
+        let scaled = i128::from(count) * i128::from(PARTS) * i128::from(PERIOD_US);
+        let rate = (scaled + span / 2).div_euclid(span);
+        self.sum = self.sum.saturating_add(times * rate);
+        let squares = times.saturating_mul(rate.saturating_mul(rate));
+        self.squares = self.squares.saturating_add(squares);
         self.weight += weight;
-        let apart = value - self.mean;
-        self.mean += apart * real(weight) / real(self.weight);
-        self.squares += real(weight) * apart * (value - self.mean);
-        let (least, most) = self.extremes.unwrap_or((value, value));
-        self.extremes = Some((least.min(value), most.max(value)));
+        let per_second = real(count) * 1e6 / real(span_us);
+        self.widen((per_second, per_second));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.weight += other.weight;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.squares = self.squares.saturating_add(other.squares);
+        if let Some(extremes) = other.extremes {
+            self.widen(extremes);
+        }
+    }
+
+    fn widen(&mut self, (low, high): (f64, f64)) {
+        let (least, most) = self.extremes.unwrap_or((low, high));
+        self.extremes = Some((least.min(low), most.max(high)));
     }
 
     fn spread(self) -> Spread {
         let (min, max) = self.extremes.unwrap_or_default();
         let stddev = match self.weight {
             ..=1 => 0.0,
-            weight => (self.squares / real(weight - 1)).max(0.0).sqrt(),
+            weight => {
+                (self.squared_deviations() / real(weight - 1))
+                    .max(0.0)
+                    .sqrt()
+                    / real(PARTS)
+            }
         };
         Spread { stddev, min, max }
+    }
+
+    /// Around the whole mean, which keeps every term within the range, less what the mean's fraction is off.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "rounded once, from the exact sum"
+    )]
+    fn squared_deviations(self) -> f64 {
+        let weight = i128::from(self.weight);
+        let mean = self.sum.div_euclid(weight);
+        let rest = self.sum - mean * weight;
+        let around = self
+            .squares
+            .saturating_sub(mean.saturating_mul(2 * self.sum - mean * weight));
+        around as f64 - (rest as f64).powi(2) / weight as f64
     }
 }
 

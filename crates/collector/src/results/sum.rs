@@ -2,19 +2,27 @@
 //!
 //! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
 //! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
+//!
+//! `add_slice` adds what was summed up before of a slice of time, in place of its intervals. The figures are the same to
+//! the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
+//! for, have fractions.
 
 mod raised;
+mod slice;
+
+pub use slice::{SliceSum, SliceSummer};
 
 use super::facts::{IntervalFacts, TaskFacts};
 use super::figures::{Headline, OpResult, StepResults, TaskResult};
 use super::grid::Grid;
 use super::interval::StepInterval;
 use super::seconds::{SecondsSum, WholeSeconds};
-use super::window::{Activity, TaskOverlap, WindowShare, share};
+use super::window::{Activity, Extent, Position, TaskOverlap, WindowShare, share};
 use super::{PERIOD_US, real};
 use crate::model::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
@@ -38,31 +46,113 @@ pub struct StepSum {
     /// Only the tasks of the window, if these are not all.
     window_grid: Option<Grid>,
     whole_seconds: Option<WholeSeconds>,
-    /// By group and operation, of the intervals already taken from the grid.
-    seconds: HashMap<(String, String), SecondsSum>,
-    /// By group and operation.
-    ops: BTreeMap<String, BTreeMap<String, OpSum>>,
-    of_tasks: BTreeMap<(TaskId, String), TaskSum>,
+    totals: Totals,
+    /// By group and operation: the work in the window.
+    inside: BTreeMap<(String, String), InsideWindow>,
+}
+
+/// Sums of intervals and seconds. Whole numbers: the same in whatever order and parts they are added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Totals {
+    /// By task and operation.
+    of_tasks: BTreeMap<TaskId, BTreeMap<String, TaskSum>>,
     /// Operations with the ramp: the harness cost them all.
-    all_ops: HashMap<TaskId, i64>,
+    all_ops: BTreeMap<TaskId, i64>,
+    /// By group and operation, of the intervals already taken from the grid.
+    seconds: BTreeMap<String, BTreeMap<String, SecondsSum>>,
 }
 
-#[derive(Debug, Default)]
-struct OpSum {
-    ops: i64,
-    bytes: i64,
-    errors: i64,
-    inside: WindowShare,
-    service: Histogram,
-    response: Option<Histogram>,
-}
-
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct TaskSum {
     ops: i64,
     bytes: i64,
     errors: i64,
     service: Histogram,
+    response: Option<Histogram>,
+}
+
+/// Work of which all is in the window, and shares of the work at its edges.
+#[derive(Debug, Default)]
+struct InsideWindow {
+    whole_ops: i64,
+    whole_bytes: i64,
+    edges: WindowShare,
+}
+
+impl InsideWindow {
+    fn add_whole(&mut self, ops: i64, bytes: i64) {
+        self.whole_ops = self.whole_ops.saturating_add(ops);
+        self.whole_bytes = self.whole_bytes.saturating_add(bytes);
+    }
+
+    fn share(&self) -> WindowShare {
+        WindowShare {
+            ops: real(self.whole_ops) + self.edges.ops,
+            bytes: real(self.whole_bytes) + self.edges.bytes,
+            ..self.edges
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, interval: &IntervalFacts) {
+        if !is_observed(&interval.op) {
+            let all = self.all_ops.entry(interval.task).or_default();
+            *all = all.saturating_add(interval.ops);
+        }
+        if interval.ramp {
+            return;
+        }
+        let of_task = self.of_tasks.entry(interval.task).or_default();
+        let sum = entry(of_task, &interval.op);
+        sum.count(interval.ops, interval.bytes, interval.errors);
+        sum.distributions(&interval.service, interval.response.as_ref());
+    }
+
+    fn seconds_of(&mut self, group: &str, op: &str) -> &mut SecondsSum {
+        entry(entry(&mut self.seconds, group), op)
+    }
+
+    fn merge_tasks(&mut self, other: &Self) {
+        for (task, ops) in &other.all_ops {
+            let all = self.all_ops.entry(*task).or_default();
+            *all = all.saturating_add(*ops);
+        }
+        for (task, ops) in &other.of_tasks {
+            let of_task = self.of_tasks.entry(*task).or_default();
+            for (op, sum) in ops {
+                entry(of_task, op).add(sum);
+            }
+        }
+    }
+
+    fn merge_seconds(&mut self, other: &Self) {
+        for (group, ops) in &other.seconds {
+            for (op, sum) in ops {
+                self.seconds_of(group, op).merge(sum);
+            }
+        }
+    }
+}
+
+impl TaskSum {
+    fn add(&mut self, other: &Self) {
+        self.count(other.ops, other.bytes, other.errors);
+        self.distributions(&other.service, other.response.as_ref());
+    }
+
+    fn count(&mut self, ops: i64, bytes: i64, errors: i64) {
+        self.ops = self.ops.saturating_add(ops);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.errors = self.errors.saturating_add(errors);
+    }
+
+    fn distributions(&mut self, service: &Histogram, response: Option<&Histogram>) {
+        self.service.add(service);
+        if let Some(response) = response {
+            self.response.get_or_insert_default().add(response);
+        }
+    }
 }
 
 impl StepSum {
@@ -86,7 +176,6 @@ impl StepSum {
             .and_then(|staying| staying.all_active());
         Self {
             whole_seconds: window.and_then(|window| WholeSeconds::of(start_us, window)),
-            seconds: HashMap::new(),
             groups: groups
                 .into_iter()
                 .filter_map(|group| Some((group.to_owned(), together(group)?)))
@@ -99,9 +188,8 @@ impl StepSum {
             grid: Grid::new(start_us),
             activities,
             tasks,
-            ops: BTreeMap::new(),
-            of_tasks: BTreeMap::new(),
-            all_ops: HashMap::new(),
+            totals: Totals::default(),
+            inside: BTreeMap::new(),
         }
     }
 
@@ -116,32 +204,20 @@ impl StepSum {
         if let Some(grid) = self.window_grid.as_mut().filter(|_| is_of_window) {
             grid.add_until(interval, ended_us);
         }
-        if !is_observed(&interval.op) {
-            let all = self.all_ops.entry(interval.task).or_default();
-            *all = all.saturating_add(interval.ops);
+        self.totals.add(interval);
+        let window = self.all_active.filter(|_| is_of_window && !interval.ramp);
+        let Some(window) = window else { return };
+        let key = (interval.group.clone(), interval.op.clone());
+        let inside = self.inside.entry(key).or_default();
+        match Extent::of(interval).position(window) {
+            Position::Within => inside.add_whole(interval.ops, interval.bytes),
+            Position::Outside => {}
+            Position::Across => {
+                let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
+                let activity = self.activities.get(&interval.task);
+                inside.edges.add(share(interval, workers, activity, window));
+            }
         }
-        if interval.ramp {
-            return;
-        }
-        let sum = entry(entry(&mut self.ops, &interval.group), &interval.op);
-        sum.ops = sum.ops.saturating_add(interval.ops);
-        sum.bytes = sum.bytes.saturating_add(interval.bytes);
-        sum.errors = sum.errors.saturating_add(interval.errors);
-        sum.service.add(&interval.service);
-        if let Some(response) = &interval.response {
-            sum.response.get_or_insert_default().add(response);
-        }
-        if let Some(window) = self.all_active.filter(|_| is_of_window) {
-            let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
-            let activity = self.activities.get(&interval.task);
-            sum.inside.add(share(interval, workers, activity, window));
-        }
-        let key = (interval.task, interval.op.clone());
-        let of_task = self.of_tasks.entry(key).or_default();
-        of_task.ops = of_task.ops.saturating_add(interval.ops);
-        of_task.bytes = of_task.bytes.saturating_add(interval.bytes);
-        of_task.errors = of_task.errors.saturating_add(interval.errors);
-        of_task.service.add(&interval.service);
     }
 
     /// The step's intervals that end by `before_us`, which must not exceed the begin of the next added interval.
@@ -153,8 +229,8 @@ impl StepSum {
         };
         if let Some(window) = self.whole_seconds {
             for interval in of_window {
-                let key = (interval.group.clone(), interval.op.clone());
-                self.seconds.entry(key).or_default().add(window, interval);
+                let sum = self.totals.seconds_of(&interval.group, &interval.op);
+                sum.add(window, interval);
             }
         }
         taken
@@ -164,27 +240,19 @@ impl StepSum {
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
         let last = self.take_before(i64::MAX);
         let all_active = self.all_active;
-        let mut seconds = std::mem::take(&mut self.seconds);
         let window = self.whole_seconds;
-        let ops: Vec<OpResult> = std::mem::take(&mut self.ops)
-            .into_iter()
-            .flat_map(|(group, ops)| {
-                let times = self.times_of(&group, all_active);
-                let of_tasks = self.tasks_by_op(&group);
-                let mut of_group = Vec::new();
-                for (op, sum) in ops {
-                    let tasks = of_tasks.get(&op).copied().unwrap_or(0);
-                    let own = seconds.remove(&(group.clone(), op.clone()));
-                    let own = window.map(|window| own.unwrap_or_default().finish(window));
-                    let result = op_result(group.clone(), op, sum, tasks, times);
-                    of_group.push(OpResult {
-                        seconds: own,
-                        ..result
-                    });
-                }
-                of_group
-            })
-            .collect();
+        let mut ops = Vec::new();
+        for ((group, op), sum) in self.op_sums() {
+            let seconds = window.map(|window| {
+                let own = self.totals.seconds.get(&group).and_then(|ops| ops.get(&op));
+                own.copied().unwrap_or_default().finish(window)
+            });
+            let times = self.times_of(&group, all_active);
+            let inside = self.inside.get(&(group.clone(), op.clone()));
+            let inside = inside.map(InsideWindow::share).unwrap_or_default();
+            let result = op_result(group, op, sum, inside, times);
+            ops.push(OpResult { seconds, ..result });
+        }
         let tasks = self.task_results();
         let results = StepResults {
             measured_from: self.together.map(|t| MeshMicros(t.first_measured_us)),
@@ -218,27 +286,28 @@ impl StepSum {
         }
     }
 
-    /// How many tasks of a group have operations or errors of each kind.
-    fn tasks_by_op(&self, group: &str) -> HashMap<String, usize> {
-        let own: HashSet<TaskId> = self
-            .tasks
-            .iter()
-            .filter(|task| task.group == group)
-            .map(|task| task.task)
-            .collect();
-        let mut tasks: HashMap<String, usize> = HashMap::new();
-        for ((task, op), sum) in &self.of_tasks {
-            if own.contains(task) && (sum.ops > 0 || sum.errors > 0) {
-                *tasks.entry(op.clone()).or_default() += 1;
+    /// By group and operation: all of its tasks, and how many of them have operations or errors of that kind.
+    fn op_sums(&self) -> BTreeMap<(String, String), (TaskSum, u32)> {
+        let groups = self.tasks.iter().map(|task| (task.task, &task.group));
+        let groups: HashMap<TaskId, &String> = groups.collect();
+        let mut sums: BTreeMap<(String, String), (TaskSum, u32)> = BTreeMap::new();
+        for (task, ops) in &self.totals.of_tasks {
+            let group = groups.get(task).copied();
+            for (op, own) in ops {
+                let key = (group.cloned().unwrap_or_default(), op.clone());
+                let (sum, tasks) = sums.entry(key).or_default();
+                sum.add(own);
+                *tasks += u32::from(own.ops > 0 || own.errors > 0);
             }
         }
-        tasks
+        sums
     }
 
     fn task_results(&mut self) -> Vec<TaskResult> {
-        std::mem::take(&mut self.of_tasks)
+        std::mem::take(&mut self.totals.of_tasks)
             .into_iter()
-            .map(|((task, op), sum)| {
+            .flat_map(|(task, ops)| ops.into_iter().map(move |(op, sum)| (task, op, sum)))
+            .map(|(task, op, sum)| {
                 let busy_us = self
                     .activities
                     .get(&task)
@@ -307,17 +376,23 @@ struct Times {
     headline: Headline,
 }
 
-fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) -> OpResult {
+fn op_result(
+    group: String,
+    op: String,
+    (sum, tasks): (TaskSum, u32),
+    inside: WindowShare,
+    times: Times,
+) -> OpResult {
     let Times {
         window_us,
         last_done_us,
         headline,
     } = times;
     let headline = match headline {
-        Headline::Window if sum.inside.unknown_part() > MAX_UNKNOWN_PART => Headline::LastDone,
+        Headline::Window if inside.unknown_part() > MAX_UNKNOWN_PART => Headline::LastDone,
         other => other,
     };
-    let inside = window_us.map(|_| sum.inside);
+    let inside = window_us.map(|_| inside);
     let last_done = |count: i64| match headline {
         Headline::None => None,
         _ => last_done_us.and_then(|us| rate(real(count), us)),
@@ -334,7 +409,7 @@ fn op_result(group: String, op: String, sum: OpSum, tasks: usize, times: Times) 
         bytes_per_s: leading(inside.map(|share| share.bytes), last_done_bytes_per_s),
         group,
         op,
-        tasks: u32::try_from(tasks).unwrap_or(u32::MAX),
+        tasks,
         ops: sum.ops,
         bytes: sum.bytes,
         errors: sum.errors,

@@ -2,6 +2,7 @@
 
 use super::facts::{IntervalFacts, TaskFacts};
 use super::{PERIOD_US, real};
+use serde::{Deserialize, Serialize};
 
 /// When a task was at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,55 @@ impl TaskOverlap {
         self.last_done_us
             .saturating_sub(self.first_measured_us)
             .max(0)
+    }
+}
+
+/// How a time lies to a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    Within,
+    Outside,
+    /// An edge of the window is in it.
+    Across,
+}
+
+/// The time that the work of intervals was done in, at most: operations begin before the interval that they end in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    pub begun_us: i64,
+    pub end_us: i64,
+}
+
+impl Extent {
+    pub fn of(interval: &IntervalFacts) -> Self {
+        let longest_us = interval.service.max_ns() / 1000;
+        // Shorter operations are shared over the interval. The scale rounds up by less than a hundredth.
+        let before = match longest_us < PERIOD_US.unsigned_abs() {
+            true => 0,
+            false => longest_us.saturating_add(longest_us / 100 + 1),
+        };
+        let before = i64::try_from(before).unwrap_or(i64::MAX);
+        Self {
+            begun_us: interval.at_us.saturating_sub(before),
+            end_us: interval.at_us.saturating_add(interval.span_us),
+        }
+    }
+
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            begun_us: self.begun_us.min(other.begun_us),
+            end_us: self.end_us.max(other.end_us),
+        }
+    }
+
+    /// Within it all of the work counts, outside of it nothing does; only across an edge [`share`] has to be asked.
+    pub fn position(self, (from, until): (i64, i64)) -> Position {
+        match () {
+            () if self.begun_us >= from && self.end_us <= until => Position::Within,
+            () if self.end_us <= from || self.begun_us >= until => Position::Outside,
+            () => Position::Across,
+        }
     }
 }
 

@@ -362,7 +362,8 @@ impl Control for ControlService {
         let report = report::load(self.store.reader(), &wanted)
             .await
             .map_err(|error| report_status(&error))?;
-        let pictures = pictures::load(self.store.path(), report.clone())
+        let report = Arc::new(report);
+        let pictures = pictures::load(self.store.path(), Arc::clone(&report))
             .await
             .map_err(|error| Status::internal(error_chain(&error)))?;
         let html = spawn_blocking(move || pictures::html(&report, &pictures))

@@ -11,6 +11,7 @@ mod flags;
 pub(super) mod follow;
 pub(crate) mod last_samples;
 mod load;
+pub(super) mod slices;
 mod timeline;
 mod traffic;
 mod write;
@@ -53,17 +54,43 @@ impl Store {
         let covered = load::stale_batches(self.reader(), step).await?;
         let facts = load::step(self.reader(), step).await?;
         let found = flags::found(self.reader(), step).await?;
+        let is_running = facts.is_running;
         let mut sum = StepSum::new(facts.start_us, facts.tasks);
+        let mut slices = slices::kept(self.reader(), step, slices::Kept::Sums)
+            .await?
+            .into_iter()
+            .peekable();
         let mut timeline = Comparison::default();
         let mut at = load::next_instant(self.reader(), step, i64::MIN).await?;
         while let Some(first) = at {
             if self.shared.closing.is_cancelled() {
                 return Err(StoreError::Closed);
             }
+            while slices.next_if(|slice| slice.until_us <= first).is_some() {}
+            if let Some(slice) = slices.next_if(|slice| slice.from_us <= first)
+                && let Some(kept) = slice.sums(self.reader()).await?
+            {
+                let (from, until) = kept.lines();
+                let (next, done, taken) = blocking(move || {
+                    let done = packed(sum.take_before(slice.from_us));
+                    let taken = sum.add_slice(&kept);
+                    (sum, done, taken)
+                })
+                .await?;
+                sum = next;
+                timeline.add(done);
+                if taken {
+                    timeline.compare_before(self.reader(), step, from).await?;
+                    timeline.skip_to(until);
+                    at = load::next_instant(self.reader(), step, slice.until_us).await?;
+                    continue;
+                }
+            }
             let until = sum
                 .grid()
                 .before_a_line(first.saturating_add(SLICE_US))
                 .max(first.saturating_add(1));
+            let until = slices.peek().map_or(until, |next| next.from_us.min(until));
             let rows = load::intervals(self.reader(), step, first, until).await?;
             let (next, done) = blocking(move || add(sum, rows, until)).await??;
             sum = next;
@@ -72,7 +99,9 @@ impl Store {
             timeline
                 .compare_before(self.reader(), step, settled)
                 .await?;
-            if let Some(changes) = timeline.overflow() {
+            if let Some(changes) = timeline.overflow()
+                && !is_running
+            {
                 self.change_timeline(step, changes).await?;
             }
             at = load::next_instant(self.reader(), step, until).await?;
@@ -87,9 +116,14 @@ impl Store {
             .compare_before(self.reader(), step, i64::MAX)
             .await?;
         results.flags.extend(found);
+        // The time line of a running step is that of its whole seconds (`follow`).
+        let changes = match is_running {
+            true => Changes::default(),
+            false => timeline.finish(),
+        };
         let results = Arc::new(results);
         self.write(
-            (step, timeline.finish(), Arc::clone(&results), covered),
+            (step, changes, Arc::clone(&results), covered),
             |(step, changes, results, covered), connection| {
                 Box::pin(async move {
                     timeline::write(*step, changes, connection).await?;
@@ -118,6 +152,14 @@ impl Store {
             if load::stale_samples(self.reader(), step).await? > 0 {
                 self.compute_usage(step).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Computes the figures of the steps of a run that run from what has come of them.
+    pub async fn compute_running(&self, run: RunId) -> Result<(), StoreError> {
+        for step in load::running_steps_of(self.reader(), run).await? {
+            self.compute_results(step).await?;
         }
         Ok(())
     }

@@ -51,6 +51,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "objectives",
         include_str!("../../migrations/0007_objectives.sql"),
     ),
+    (
+        8,
+        "step_sums",
+        include_str!("../../migrations/0008_step_sums.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

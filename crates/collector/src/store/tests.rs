@@ -13,6 +13,7 @@ mod dedupe;
 mod faults;
 mod former;
 mod gathered;
+mod grown;
 mod host_usage;
 mod hostile;
 mod identity;

@@ -134,12 +134,26 @@ async fn find(app: &App, wanted: &str) -> Result<RunRow, Refusal> {
         })
 }
 
-/// A run with its steps and its plan.
-pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
+/// Selects steps of a run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepsWanted {
+    #[serde(rename = "loop")]
+    loop_number: Option<u32>,
+}
+
+/// A run with the steps of one loop, the newest unless another is asked for, and its plan.
+pub async fn run(
+    State(app): State<App>,
+    Path(wanted): Path<String>,
+    Query(part): Query<StepsWanted>,
+) -> Answer {
     let row = find(&app, &wanted).await?;
+    let loops = (app.store.newest_loop(row.id).await).map_err(|error| Refusal::failed(&error))?;
+    let loop_number = part.loop_number.or(loops).unwrap_or(1);
     let steps = app
         .store
-        .steps(row.id)
+        .steps_of_loop(row.id, loop_number)
         .await
         .map_err(|error| Refusal::failed(&error))?;
     let steps: Vec<Value> = steps
@@ -182,6 +196,8 @@ pub async fn run(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
         "ended_us": row.ended,
         "version": row.version,
         "plan": row.plan_text,
+        "loops": loops,
+        "loop": loop_number,
         "steps": steps,
     })))
 }
@@ -222,6 +238,12 @@ pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, Ref
 
 async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
     app.store.refresh().await;
+    if let Ok(row) = find(app, wanted).await
+        && row.ended.is_none()
+        && let Err(error) = app.store.compute_running(row.id).await
+    {
+        tracing::warn!(run = %row.id, %error, "the figures of a running step could not be computed");
+    }
     report::load(app.store.reader(), wanted)
         .await
         .map_err(|error| match &error {
@@ -244,8 +266,8 @@ pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> Answe
 /// The tables and series that a report's page shows.
 pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
     let _permit = report_permit(&app).await?;
-    let report = loaded(&app, &wanted).await?;
-    let pictures = pictures::load(app.store.path(), report.clone())
+    let report = Arc::new(loaded(&app, &wanted).await?);
+    let pictures = pictures::load(app.store.path(), Arc::clone(&report))
         .await
         .map_err(|error| Refusal::failed(&error))?;
     spawn_blocking(move || Json(pictures::report_document(&report, &pictures)))
@@ -259,9 +281,9 @@ pub async fn report_file(
     Path(wanted): Path<String>,
 ) -> Result<Response, Refusal> {
     let _permit = report_permit(&app).await?;
-    let report = loaded(&app, &wanted).await?;
+    let report = Arc::new(loaded(&app, &wanted).await?);
     let name = format!("benchmesh-run-{}.html", report.run.id);
-    let pictures = pictures::load(app.store.path(), report.clone())
+    let pictures = pictures::load(app.store.path(), Arc::clone(&report))
         .await
         .map_err(|error| Refusal::failed(&error))?;
     let html = spawn_blocking(move || pictures::html(&report, &pictures))

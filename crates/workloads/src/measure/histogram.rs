@@ -6,8 +6,10 @@
 //! It knows nothing of operations, intervals or the wire.
 
 mod codec;
+mod exact;
 
 pub use codec::{Blob, DecodeError};
+use serde::{Deserialize, Serialize};
 
 /// Longest value with a slot of its own: one hour.
 pub const HIGHEST_NS: u64 = 3_600_000_000_000;
@@ -18,7 +20,8 @@ const SUB_BITS: u32 = 8;
 const HALF_BITS: u32 = SUB_BITS - 1;
 
 /// A log-linear histogram of nanoseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "exact::Exact", try_from = "exact::Exact")]
 pub struct Histogram {
     counts: Box<[u64; SLOTS]>,
     count: u64,

@@ -203,7 +203,7 @@ impl StepSum {
             };
             let busy = activity.ended_us.saturating_sub(activity.start_us);
             workers_us += real(busy) * f64::from(task.workers);
-            let ops = self.all_ops.get(&task.task).copied().unwrap_or(0);
+            let ops = self.totals.all_ops.get(&task.task).copied().unwrap_or(0);
             harness_us += real(task.harness_ns_per_op.unwrap_or(0)) * real(ops) / 1e3;
             wait_us += real(task.wait_cpu_us.unwrap_or(0));
         }

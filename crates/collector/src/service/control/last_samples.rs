@@ -11,8 +11,8 @@ const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
     /// Waits until the samples of a run that has just ended are stored, and computes its results with them. Without
-    /// them its report would show the daemons' usage only up to the sample before the last. For a run under way, all
-    /// received data are stored.
+    /// them its report would show the daemons' usage only up to the sample before the last. Of a run under way all
+    /// received data are stored, and the figures of its running step are those of them.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         self.store.refresh().await;
         // The report itself refuses a run that does not exist.
@@ -20,9 +20,11 @@ impl ControlService {
             return;
         };
         self.await_samples_of(&row).await;
-        if row.ended.is_some()
-            && let Err(error) = self.store.compute_stale(row.id).await
-        {
+        let computed = match row.ended {
+            Some(_) => self.store.compute_stale(row.id).await,
+            None => self.store.compute_running(row.id).await,
+        };
+        if let Err(error) = computed {
             tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of \
                 what was before");
         }

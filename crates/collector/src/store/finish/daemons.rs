@@ -6,14 +6,17 @@
 mod around;
 mod facts;
 
+use super::slices::{self, Kept};
 use crate::database::StoreError;
 use crate::model::{DaemonId, StepId};
 use crate::results::usage::{After, Point, nearest, until_idle, used, value_at};
 use around::Around;
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, InStep, Kind};
 use facts::Facts;
+use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Samples further away from a step's start or end are not used for it.
@@ -147,14 +150,30 @@ impl Readings {
     }
 }
 
-/// The extremes within the step.
-#[derive(Debug)]
-struct Extremes {
+/// The extremes of a daemon's samples in some time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Extremes {
     samples: i64,
+    first_us: i64,
+    last_us: i64,
     rss_min: Option<i64>,
     rss_max: Option<i64>,
     /// Of each figure that is [`kept`] as [`InStep::Most`].
     most: Vec<Option<i64>>,
+}
+
+impl Extremes {
+    /// With those of another time.
+    fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.first_us = self.first_us.min(other.first_us);
+        self.last_us = self.last_us.max(other.last_us);
+        self.rss_min = self.rss_min.into_iter().chain(other.rss_min).min();
+        self.rss_max = self.rss_max.max(other.rss_max);
+        for (most, other) in self.most.iter_mut().zip(&other.most) {
+            *most = (*most).max(*other);
+        }
+    }
 }
 
 /// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
@@ -182,10 +201,18 @@ pub(super) async fn usage(
         ];
         add_samples(reader, &mut readings, measured, window).await?;
     }
-    let mut extremes = extremes(reader, measured).await?;
+    let mut extremes = extremes(reader, step, measured).await?;
     // Sampled first late in the step, or last long before its end: what there is of it counts.
     let mut missing = BTreeSet::new();
-    for (daemon, (first, last)) in &extremes.1 {
+    for (
+        daemon,
+        Extremes {
+            first_us: first,
+            last_us: last,
+            ..
+        },
+    ) in &extremes
+    {
         let known: &[Point] = readings
             .get(daemon)
             .map_or(&[], |one: &Readings| one.of("cpu_user_us"));
@@ -204,7 +231,7 @@ pub(super) async fn usage(
     Ok(readings
         .into_iter()
         .filter_map(|(daemon, one)| {
-            let extremes = extremes.0.remove(&daemon);
+            let extremes = extremes.remove(&daemon);
             usage_of(DaemonId(daemon), one, measured, extremes, &facts, &around)
         })
         .collect())
@@ -245,11 +272,60 @@ async fn add_samples(
 
 type ByDaemon<T> = HashMap<i64, T>;
 
-/// Per daemon: the extremes of its samples within the step, and its first and last instant there.
+/// Per daemon: the extremes of its samples within the step, from kept sums and from the samples of the other times.
 async fn extremes(
     reader: &SqlitePool,
+    step: StepId,
     measured: Measured,
-) -> Result<(ByDaemon<Extremes>, ByDaemon<(i64, i64)>), StoreError> {
+) -> Result<ByDaemon<Extremes>, StoreError> {
+    let beyond = measured.until_us.saturating_add(1);
+    let mut all = ByDaemon::new();
+    let mut at = measured.from_us;
+    for slice in slices::kept(reader, step, Kept::Samples).await? {
+        if slice.from_us < at || slice.until_us > beyond {
+            continue;
+        }
+        if let Some(kept) = slice.samples(reader).await? {
+            add_extremes(&mut all, extremes_between(reader, at, slice.from_us).await?);
+            add_extremes(&mut all, kept);
+            at = slice.until_us;
+        }
+    }
+    add_extremes(&mut all, extremes_between(reader, at, beyond).await?);
+    // Some may have turned out to be parents since.
+    let alive: Vec<i64> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+        "SELECT d.id FROM daemons AS d WHERE {ALIVE}"
+    )))
+    .bind(measured.from_us)
+    .bind(measured.until_us)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read the daemons of a step"))?;
+    let alive: BTreeSet<i64> = alive.into_iter().collect();
+    all.retain(|daemon, _| alive.contains(daemon));
+    Ok(all)
+}
+
+fn add_extremes(all: &mut ByDaemon<Extremes>, more: Vec<(i64, Extremes)>) {
+    for (daemon, more) in more {
+        match all.entry(daemon) {
+            Entry::Occupied(mut there) => there.get_mut().merge(&more),
+            Entry::Vacant(place) => {
+                place.insert(more);
+            }
+        }
+    }
+}
+
+/// Per daemon: the extremes of its samples in `from..until`.
+pub(super) async fn extremes_between(
+    reader: &SqlitePool,
+    from: i64,
+    until: i64,
+) -> Result<Vec<(i64, Extremes)>, StoreError> {
+    if from >= until {
+        return Ok(Vec::new());
+    }
     let most = || kept().filter(|(_, in_step)| *in_step == InStep::Most);
     let maxima = most().map(|(figure, _)| format!("max(x.{0}) AS {0},", figure.name));
     let maxima: String = maxima.collect();
@@ -259,30 +335,25 @@ async fn extremes(
          FROM daemons AS d CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN ?1 AND ?2
          WHERE {ALIVE} GROUP BY d.id"
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(measured.from_us)
-        .bind(measured.until_us)
+    sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(from)
+        .bind(until - 1)
         .try_map(|row: SqliteRow| {
             let extremes = Extremes {
                 samples: row.try_get("samples")?,
+                first_us: row.try_get("first_us")?,
+                last_us: row.try_get("last_us")?,
                 rss_min: row.try_get("rss_min")?,
                 rss_max: row.try_get("rss_max")?,
                 most: most()
                     .map(|(figure, _)| row.try_get(figure.name))
                     .collect::<Result<_, _>>()?,
             };
-            let ends = (row.try_get("first_us")?, row.try_get("last_us")?);
-            Ok((row.try_get::<i64, _>("id")?, extremes, ends))
+            Ok((row.try_get::<i64, _>("id")?, extremes))
         })
         .fetch_all(reader)
         .await
-        .map_err(StoreError::sql("read the samples of daemons"))?;
-    let mut found = (HashMap::new(), HashMap::new());
-    for (daemon, extremes, ends) in rows {
-        found.0.insert(daemon, extremes);
-        found.1.insert(daemon, ends);
-    }
-    Ok(found)
+        .map_err(StoreError::sql("read the samples of daemons"))
 }
 
 fn usage_of(

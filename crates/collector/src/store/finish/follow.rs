@@ -122,7 +122,7 @@ impl Store {
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
         let place = self.catch_up(step, place, ready, followed.haste).await?;
         followed.places.insert(step, place);
-        Ok(())
+        self.keep_slices(step, start_us, newest).await
     }
 
     async fn catch_up(

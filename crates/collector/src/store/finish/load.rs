@@ -1,15 +1,17 @@
 //! Reads the rows that a step's totals are computed from, through the read-only pool.
 
 use crate::database::StoreError;
-use crate::model::{AgentId, StepId, TaskId, TaskState};
+use crate::model::{AgentId, RunId, StepId, TaskId, TaskState};
 use crate::results::{Arrivals, IntervalFacts, Paced, PacedUnit, TaskFacts, histogram_of, real};
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::units::{Bytes, Span};
 use serde::Deserialize;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row};
+use std::collections::BTreeSet;
 
 pub(super) struct StepFacts {
+    pub is_running: bool,
     pub start_us: i64,
     pub tasks: Vec<TaskFacts>,
 }
@@ -33,6 +35,19 @@ pub(super) async fn running_steps(reader: &SqlitePool) -> Result<Vec<StepId>, St
     .await
     .map(|ids| ids.into_iter().map(StepId).collect())
     .map_err(StoreError::sql("look for running steps"))
+}
+
+/// The steps of a run that run.
+pub(super) async fn running_steps_of(
+    reader: &SqlitePool,
+    run: RunId,
+) -> Result<Vec<StepId>, StoreError> {
+    sqlx::query_scalar::<_, i64>("SELECT id FROM steps WHERE run_id = ? AND state = 'running'")
+        .bind(run.0)
+        .fetch_all(reader)
+        .await
+        .map(|ids| ids.into_iter().map(StepId).collect())
+        .map_err(StoreError::sql("look for running steps"))
 }
 
 /// The start of a step that runs.
@@ -62,6 +77,25 @@ pub(super) async fn newest_interval(
     .fetch_one(reader)
     .await
     .map_err(StoreError::sql("look for the intervals of a step"))
+}
+
+/// The tasks that have left a running step early; none if all have.
+pub(super) async fn left_early(
+    reader: &SqlitePool,
+    step: StepId,
+) -> Result<BTreeSet<TaskId>, StoreError> {
+    let tasks: Vec<(i64, bool)> =
+        sqlx::query_as("SELECT id, state IN ('lost', 'failed') FROM tasks WHERE step_id = ?")
+            .bind(step.0)
+            .fetch_all(reader)
+            .await
+            .map_err(StoreError::sql("read the tasks of a step"))?;
+    let left = tasks.iter().filter(|(_, left)| *left);
+    let left: BTreeSet<TaskId> = left.map(|(task, _)| TaskId(*task)).collect();
+    Ok(match left.len() < tasks.len() {
+        true => left,
+        false => BTreeSet::new(),
+    })
 }
 
 /// Where the intervals end that are kept of a step; the beginning of time when there are none.
@@ -97,11 +131,12 @@ pub(super) async fn stale_samples(reader: &SqlitePool, step: StepId) -> Result<i
 }
 
 pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts, StoreError> {
-    let start_us: Option<i64> = sqlx::query_scalar("SELECT start_us FROM steps WHERE id = ?")
-        .bind(step.0)
-        .fetch_one(reader)
-        .await
-        .map_err(StoreError::sql("read a step"))?;
+    let (start_us, is_running): (Option<i64>, bool) =
+        sqlx::query_as("SELECT start_us, state = 'running' FROM steps WHERE id = ?")
+            .bind(step.0)
+            .fetch_one(reader)
+            .await
+            .map_err(StoreError::sql("read a step"))?;
     let tasks = sqlx::query(
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
                 count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
@@ -131,6 +166,7 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
     .map_err(StoreError::sql("read the tasks of a step"))?;
     let start_us = start_us.or_else(|| tasks.iter().filter_map(|task| task.start_us).min());
     Ok(StepFacts {
+        is_running,
         start_us: start_us.unwrap_or(0),
         tasks: tasks
             .into_iter()
@@ -138,6 +174,11 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
                 // A lost task never reported its start; it was armed for the step's.
                 if task.start_us.is_none() && task.last_interval_us.is_some() {
                     task.start_us = start_us;
+                }
+                // Of a running step the figures are those that it would have if it had ended with its last interval.
+                let is_gone = matches!(task.state, TaskState::Lost | TaskState::Failed);
+                if is_running && !is_gone && task.ended_us.is_none() {
+                    task.ended_us = task.last_interval_us;
                 }
                 task
             })
@@ -361,7 +402,7 @@ pub(super) async fn intervals(
 ) -> Result<Vec<StoredInterval>, StoreError> {
     sqlx::query_as(
         "SELECT i.*, t.group_name FROM tasks AS t CROSS JOIN op_intervals AS i ON i.task_id = t.id
-         WHERE t.step_id = ? AND i.at_us >= ? AND i.at_us < ? ORDER BY i.at_us",
+         WHERE t.step_id = ? AND i.at_us >= ? AND i.at_us < ? ORDER BY i.at_us, i.task_id, i.op, i.ramp",
     )
     .bind(step.0)
     .bind(from)

@@ -174,6 +174,11 @@ impl Comparison {
         Ok(())
     }
 
+    /// What is stored before `until` is as it should be.
+    pub(super) fn skip_to(&mut self, until: i64) {
+        self.compared_until = self.compared_until.max(Some(until));
+    }
+
     /// `stored`: what is stored from the last comparison up to `until`.
     fn compare(&mut self, stored: Vec<TimelineRow>, until: i64) {
         for old in stored {

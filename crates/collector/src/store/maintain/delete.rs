@@ -23,6 +23,10 @@ const OF_RUN: &[(&str, &str)] = &[
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),
     (
+        "step_sums",
+        "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
+    (
         "step_intervals",
         "step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),

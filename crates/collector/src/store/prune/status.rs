@@ -4,6 +4,7 @@ use super::{Resolution, Timed};
 use crate::database::StoreError;
 use crate::model::{MeshMicros, RunId, StepId};
 use crate::store::Store;
+use crate::store::finish::slices;
 use crate::store::prune::samples::OLDEST;
 use crate::store::writer::Haste;
 use sqlx::SqliteConnection;
@@ -345,16 +346,20 @@ pub(super) async fn mark(
     to: Resolution,
     connection: &mut SqliteConnection,
 ) -> Result<bool, StoreError> {
-    sqlx::query(
+    let marked = sqlx::query(
         "UPDATE steps SET resolution_s = ?, merging = 1
          WHERE id = ? AND stale_batches = 0 AND stale_samples = 0 AND state IN ('done', 'failed', 'stopped')",
     )
     .bind(to.seconds())
     .bind(step.0)
-    .execute(connection)
+    .execute(&mut *connection)
     .await
     .map(|done| done.rows_affected() == 1)
-    .map_err(StoreError::sql("mark a step whose rows are merged"))
+    .map_err(StoreError::sql("mark a step whose rows are merged"))?;
+    if marked {
+        slices::forget(step, connection).await?;
+    }
+    Ok(marked)
 }
 
 /// All rows of the step are at its resolution.

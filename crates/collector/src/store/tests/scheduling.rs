@@ -85,7 +85,7 @@ async fn the_newest_attempt_stands_for_a_step() {
         second,
     ];
     let ids = mesh.store.create_steps(run, steps).await.unwrap();
-    let rows = mesh.store.steps(run).await.unwrap();
+    let rows = mesh.store.steps_of_loop(run, 1).await.unwrap();
     let found: Vec<StepId> = rows.iter().map(|row| row.id).collect();
     assert_eq!(found, [ids[2], ids[1]]);
 }

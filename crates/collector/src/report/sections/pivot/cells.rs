@@ -144,9 +144,9 @@ fn merged(measure: Measure, all: &[(f64, &OpReport)]) -> Option<f64> {
     };
     let of =
         |slots: fn(&OpReport) -> &[(u64, u64)], most: fn(&OpReport) -> Option<f64>, quantile| {
-            let histograms: Vec<Option<Histogram>> =
-                all.iter().map(|(_, op)| histogram(slots(op))).collect();
-            let ns = repeats::percentile(histograms.iter().map(Option::as_ref), quantile);
+            // One at a time: a histogram takes far more memory than its slots.
+            let histograms = all.iter().map(|(_, op)| histogram(slots(op)));
+            let ns = repeats::percentile(histograms, quantile);
             let ms = ns
                 .and_then(|ns| i64::try_from(ns).ok())
                 .map(|ns| real(ns) / NS_PER_MS);

@@ -1,0 +1,344 @@
+//! Sums of slices of a step's time, kept in `step_sums` while the step runs: its end adds them up, and reads only the rows
+//! of the other times.
+//!
+//! A slice is claimed by a row without sums before its rows are read. Ingest marks each row of `step_sums` that it brings
+//! data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such a mark are
+//! made again while the step runs; after its end their rows are read. The writes are apart from others, so that gathered
+//! rows go on waiting.
+
+use super::{SLICE_US, blocking, daemons, load, packed};
+use crate::database::StoreError;
+use crate::model::{StepId, TaskId};
+use crate::results::grid::Grid;
+use crate::results::{SliceSum, SliceSummer};
+use crate::store::Store;
+use crate::store::finish::timeline::{self, Comparison, TimelineRow};
+use crate::store::writer::Haste;
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqlitePool;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How long a slice is, but for the ends of gaps: at a step's end two to four slices are read as rows.
+const LENGTH_US: i64 = 600_000_000;
+/// The newest rows are left to come in.
+const BEHIND_US: i64 = 60_000_000;
+/// A slice that an interval crosses the end of becomes longer by so much.
+const LONGER_US: i64 = 60_000_000;
+/// How long one look at a running step may sum up, as after a restart.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A slice whose sums can be taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    id: i64,
+    pub from_us: i64,
+    pub until_us: i64,
+}
+
+/// Which slices are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kept<'w> {
+    /// Whose sums can be taken.
+    Sums,
+    /// Whose samples can be taken.
+    Samples,
+    /// Both; made without these tasks.
+    Whole(&'w BTreeSet<TaskId>),
+}
+
+/// A slice that is to be summed up.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    from_us: i64,
+    until_us: i64,
+}
+
+impl Store {
+    /// Sums up slices of a running step that have no sums, or got more rows since.
+    pub(super) async fn keep_slices(
+        &self,
+        step: StepId,
+        start_us: i64,
+        newest_us: i64,
+    ) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let without = load::left_early(self.reader(), step).await?;
+        let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(BEHIND_US));
+        while began.elapsed() < PATIENCE
+            && !self.shared.closing.is_cancelled()
+            && let Some(missing) = self.missing(step, start_us, ready_us, &without).await?
+        {
+            let summed = self.sum_slice(step, start_us, missing, ready_us, &without);
+            if !summed.await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first rows that no slice covers, if they are of a whole slice.
+    async fn missing(
+        &self,
+        step: StepId,
+        start_us: i64,
+        ready_us: i64,
+        without: &BTreeSet<TaskId>,
+    ) -> Result<Option<Missing>, StoreError> {
+        let grid = Grid::new(start_us);
+        let mut slices = kept(self.reader(), step, Kept::Whole(without)).await?;
+        slices.push(Slice {
+            id: 0,
+            from_us: ready_us,
+            until_us: ready_us,
+        });
+        let mut at = i64::MIN;
+        for slice in slices {
+            let from = at;
+            at = slice.until_us;
+            if from >= slice.from_us {
+                continue;
+            }
+            let first = load::next_instant(self.reader(), step, from).await?;
+            let Some(first) = first.filter(|first| *first < slice.from_us) else {
+                continue;
+            };
+            let from_us = grid.before_a_line(first).max(from);
+            let end_us = from_us.saturating_add(LENGTH_US);
+            let is_open = slice.id == 0;
+            if is_open && end_us > ready_us {
+                return Ok(None);
+            }
+            return Ok(Some(Missing {
+                from_us,
+                until_us: end_us.min(slice.from_us),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Whether it could be: an interval that crosses the end may not be here as a whole yet.
+    async fn sum_slice(
+        &self,
+        step: StepId,
+        start_us: i64,
+        mut missing: Missing,
+        ready_us: i64,
+        without: &BTreeSet<TaskId>,
+    ) -> Result<bool, StoreError> {
+        while missing.until_us <= ready_us {
+            let id = self
+                .write_in(
+                    Haste::Apart,
+                    (step, missing, text(without)),
+                    |(step, missing, without), connection| {
+                        Box::pin(claim(*step, *missing, without, connection))
+                    },
+                )
+                .await?;
+            let samples =
+                daemons::extremes_between(self.reader(), missing.from_us, missing.until_us);
+            let samples = pack(&samples.await?)?;
+            if let Some((slice, changes)) = self.sum_rows(step, start_us, missing, without).await? {
+                self.write_in(
+                    Haste::Apart,
+                    (step, id, pack(&slice)?, samples, changes),
+                    |(step, id, sums, samples, changes), connection| {
+                        Box::pin(async move {
+                            timeline::write(*step, changes, connection).await?;
+                            keep(*id, sums, samples, connection).await
+                        })
+                    },
+                )
+                .await?;
+                return Ok(true);
+            }
+            missing.until_us = missing.until_us.saturating_add(LONGER_US);
+        }
+        Ok(false)
+    }
+
+    /// The slice, and what changes of the time line in it.
+    async fn sum_rows(
+        &self,
+        step: StepId,
+        start_us: i64,
+        missing: Missing,
+        without: &BTreeSet<TaskId>,
+    ) -> Result<Option<(SliceSum, timeline::Changes)>, StoreError> {
+        let mut summer = SliceSummer::new(start_us, missing.from_us, without.clone());
+        let line = summer.grid().line_before(missing.from_us);
+        let mut timeline = Comparison::default();
+        timeline.skip_to(line);
+        let mut at = missing.from_us;
+        while let Some(first) = load::next_instant(self.reader(), step, at).await?
+            && first < missing.until_us
+        {
+            at = first.saturating_add(SLICE_US).min(missing.until_us);
+            let rows = load::intervals(self.reader(), step, first, at).await?;
+            summer = blocking(move || {
+                for row in rows {
+                    summer.add(&row.facts()?);
+                }
+                Ok::<_, StoreError>(summer)
+            })
+            .await??;
+        }
+        let until_us = missing.until_us;
+        let (summer, rows) = blocking(move || {
+            let rows: Vec<TimelineRow> = packed(summer.take_before(until_us));
+            (summer, rows)
+        })
+        .await?;
+        let Some(slice) = summer.finish_at(until_us) else {
+            return Ok(None);
+        };
+        timeline.add(rows);
+        let (_, line) = slice.lines();
+        timeline.compare_before(self.reader(), step, line).await?;
+        Ok(Some((slice, timeline.finish())))
+    }
+}
+
+/// Slices of a step, by time.
+pub(super) async fn kept(
+    reader: &SqlitePool,
+    step: StepId,
+    wanted: Kept<'_>,
+) -> Result<Vec<Slice>, StoreError> {
+    let without = match wanted {
+        Kept::Whole(without) => Some(text(without)),
+        Kept::Sums | Kept::Samples => None,
+    };
+    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
+        "SELECT id, from_us, until_us FROM step_sums
+         WHERE step_id = ?1 AND sums IS NOT NULL AND without = coalesce(?2, without)
+           AND (?3 OR stale = 0) AND (?4 OR stale_samples = 0)
+         ORDER BY until_us",
+    )
+    .bind(step.0)
+    .bind(without)
+    .bind(matches!(wanted, Kept::Samples))
+    .bind(matches!(wanted, Kept::Sums))
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("look for the sums of a step"))?;
+    Ok(rows
+        .into_iter()
+        .map(|(id, from_us, until_us)| Slice {
+            id,
+            from_us,
+            until_us,
+        })
+        .collect())
+}
+
+impl Slice {
+    /// `None` if it has gone since, or is of another version.
+    pub(super) async fn sums(&self, reader: &SqlitePool) -> Result<Option<SliceSum>, StoreError> {
+        self.read(reader, "SELECT sums FROM step_sums WHERE id = ?")
+            .await
+    }
+
+    /// Likewise: by daemon, the extremes of its samples.
+    pub(super) async fn samples(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<Option<Vec<(i64, daemons::Extremes)>>, StoreError> {
+        self.read(reader, "SELECT samples FROM step_sums WHERE id = ?")
+            .await
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        reader: &SqlitePool,
+        sql: &'static str,
+    ) -> Result<Option<T>, StoreError> {
+        let packed: Option<Option<Vec<u8>>> = sqlx::query_scalar(sql)
+            .bind(self.id)
+            .fetch_optional(reader)
+            .await
+            .map_err(StoreError::sql("read the sums of a step"))?;
+        Ok(packed.flatten().and_then(|packed| unpack(&packed)))
+    }
+}
+
+/// Forgets the sums of a step.
+pub(in crate::store) async fn forget(
+    step: StepId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM step_sums WHERE step_id = ?")
+        .bind(step.0)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("forget the sums of a step"))
+}
+
+async fn claim(
+    step: StepId,
+    missing: Missing,
+    without: &str,
+    connection: &mut SqliteConnection,
+) -> Result<i64, StoreError> {
+    let doing = || StoreError::sql("claim a slice of a step");
+    sqlx::query("DELETE FROM step_sums WHERE step_id = ? AND until_us > ? AND from_us < ?")
+        .bind(step.0)
+        .bind(missing.from_us)
+        .bind(missing.until_us)
+        .execute(&mut *connection)
+        .await
+        .map_err(doing())?;
+    sqlx::query("INSERT INTO step_sums (step_id, from_us, until_us, without) VALUES (?, ?, ?, ?)")
+        .bind(step.0)
+        .bind(missing.from_us)
+        .bind(missing.until_us)
+        .bind(without)
+        .execute(connection)
+        .await
+        .map(|done| done.last_insert_rowid())
+        .map_err(doing())
+}
+
+/// Keeps what was summed up, with the marks that it got meanwhile.
+async fn keep(
+    id: i64,
+    sums: &[u8],
+    samples: &[u8],
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE step_sums SET sums = ?, samples = ? WHERE id = ?")
+        .bind(sums)
+        .bind(samples)
+        .bind(id)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("store the sums of a step"))
+}
+
+fn text(without: &BTreeSet<TaskId>) -> String {
+    let ids: Vec<i64> = without.iter().map(|task| task.0).collect();
+    serde_json::Value::from(ids).to_string()
+}
+
+fn pack<T: Serialize>(sums: &T) -> Result<Vec<u8>, StoreError> {
+    let doing = |why: String| StoreError::NotWritten { why };
+    let text = serde_json::to_vec(sums).map_err(|error| doing(error.to_string()))?;
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder
+        .write_all(&text)
+        .and_then(|()| encoder.finish())
+        .map_err(|error| doing(error.to_string()))
+}
+
+fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Option<T> {
+    serde_json::from_reader(std::io::BufReader::new(ZlibDecoder::new(packed))).ok()
+}
