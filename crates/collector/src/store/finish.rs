@@ -7,6 +7,7 @@
 
 pub(super) mod claims;
 mod daemons;
+mod extremes;
 mod flags;
 pub(super) mod follow;
 pub(crate) mod last_samples;

@@ -234,6 +234,8 @@ pub(in crate::report) async fn load(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use crate::report::{Detail, load_file, markdown, tables};
     use crate::store::Store;
 
@@ -280,7 +282,7 @@ mod tests {
         let report = load_file(&path, "last").await.unwrap();
         let document = serde_json::to_value(&report).unwrap();
         assert_eq!(document.pointer("/steps/0/loop").unwrap(), 1);
-        let pictures = crate::pictures::load(&path, report).await;
+        let pictures = crate::pictures::load(&path, Arc::new(report)).await;
         assert!(pictures.is_ok(), "{pictures:?}");
         assert!(
             std::fs::read(&path).unwrap() == before,

@@ -6,14 +6,14 @@
 mod around;
 mod facts;
 
+use super::extremes::{ALIVE, Extremes, between, kept};
 use super::slices::{self, Kept};
 use crate::database::StoreError;
 use crate::model::{DaemonId, StepId};
 use crate::results::usage::{After, Point, nearest, until_idle, used, value_at};
 use around::Around;
-use benchmesh_model::figures::{DaemonFigures, Figure, Figures, InStep, Kind};
+use benchmesh_model::figures::{DaemonFigures, Figures, InStep, Kind};
 use facts::Facts;
-use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::hash_map::Entry;
@@ -21,8 +21,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Samples further away from a step's start or end are not used for it.
 const AROUND_US: i64 = 5_000_000;
-/// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
-const SEEN_WITHIN_US: i64 = 65_000_000;
 /// The most memory that was resident is read at the edges of a step; a reading further off is not of that edge.
 const EDGE_US: i64 = 1_000_000;
 
@@ -55,12 +53,6 @@ pub(super) struct DaemonUsage {
 struct AfterStep {
     cpu: After,
     write_bytes: Option<i64>,
-}
-
-/// The figures that `step_daemons` has under their own names.
-fn kept() -> impl Iterator<Item = (&'static Figure, InStep)> {
-    let all = DaemonFigures::ALL.iter();
-    all.filter_map(|figure| Some((figure, figure.in_step?)))
 }
 
 #[derive(Debug, Default)]
@@ -150,37 +142,8 @@ impl Readings {
     }
 }
 
-/// The extremes of a daemon's samples in some time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Extremes {
-    samples: i64,
-    first_us: i64,
-    last_us: i64,
-    rss_min: Option<i64>,
-    rss_max: Option<i64>,
-    /// Of each figure that is [`kept`] as [`InStep::Most`].
-    most: Vec<Option<i64>>,
-}
-
-impl Extremes {
-    /// With those of another time.
-    fn merge(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.first_us = self.first_us.min(other.first_us);
-        self.last_us = self.last_us.max(other.last_us);
-        self.rss_min = self.rss_min.into_iter().chain(other.rss_min).min();
-        self.rss_max = self.rss_max.max(other.rss_max);
-        for (most, other) in self.most.iter_mut().zip(&other.most) {
-            *most = (*most).max(*other);
-        }
-    }
-}
-
 /// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
 const SAMPLE: &str = "d.id, d.host_id, d.name, d.born_us, d.ended_us, x.*";
-
-/// A daemon that can have run within `?1..?2`.
-const ALIVE: &str = "d.first_seen_us <= ?2 AND d.last_seen_us + 65000000 >= ?1 AND d.is_parent = 0";
 
 /// The usage of every daemon in the measured part of a step, from the samples that are stored now.
 pub(super) async fn usage(
@@ -188,7 +151,6 @@ pub(super) async fn usage(
     step: StepId,
     measured: Measured,
 ) -> Result<Vec<DaemonUsage>, StoreError> {
-    debug_assert!(ALIVE.contains(&SEEN_WITHIN_US.to_string()));
     if measured.from_us >= measured.until_us {
         return Ok(Vec::new());
     }
@@ -286,12 +248,12 @@ async fn extremes(
             continue;
         }
         if let Some(kept) = slice.samples(reader).await? {
-            add_extremes(&mut all, extremes_between(reader, at, slice.from_us).await?);
+            add_extremes(&mut all, between(reader, at, slice.from_us).await?);
             add_extremes(&mut all, kept);
             at = slice.until_us;
         }
     }
-    add_extremes(&mut all, extremes_between(reader, at, beyond).await?);
+    add_extremes(&mut all, between(reader, at, beyond).await?);
     // Some may have turned out to be parents since.
     let alive: Vec<i64> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
         "SELECT d.id FROM daemons AS d WHERE {ALIVE}"
@@ -315,45 +277,6 @@ fn add_extremes(all: &mut ByDaemon<Extremes>, more: Vec<(i64, Extremes)>) {
             }
         }
     }
-}
-
-/// Per daemon: the extremes of its samples in `from..until`.
-pub(super) async fn extremes_between(
-    reader: &SqlitePool,
-    from: i64,
-    until: i64,
-) -> Result<Vec<(i64, Extremes)>, StoreError> {
-    if from >= until {
-        return Ok(Vec::new());
-    }
-    let most = || kept().filter(|(_, in_step)| *in_step == InStep::Most);
-    let maxima = most().map(|(figure, _)| format!("max(x.{0}) AS {0},", figure.name));
-    let maxima: String = maxima.collect();
-    let sql = format!(
-        "SELECT d.id, count(*) AS samples, min(x.rss_bytes) AS rss_min, max(x.rss_bytes) AS rss_max,
-                {maxima} min(x.at_us) AS first_us, max(x.at_us) AS last_us
-         FROM daemons AS d CROSS JOIN daemon_samples AS x ON x.daemon_id = d.id AND x.at_us BETWEEN ?1 AND ?2
-         WHERE {ALIVE} GROUP BY d.id"
-    );
-    sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(from)
-        .bind(until - 1)
-        .try_map(|row: SqliteRow| {
-            let extremes = Extremes {
-                samples: row.try_get("samples")?,
-                first_us: row.try_get("first_us")?,
-                last_us: row.try_get("last_us")?,
-                rss_min: row.try_get("rss_min")?,
-                rss_max: row.try_get("rss_max")?,
-                most: most()
-                    .map(|(figure, _)| row.try_get(figure.name))
-                    .collect::<Result<_, _>>()?,
-            };
-            Ok((row.try_get::<i64, _>("id")?, extremes))
-        })
-        .fetch_all(reader)
-        .await
-        .map_err(StoreError::sql("read the samples of daemons"))
 }
 
 fn usage_of(

@@ -6,7 +6,8 @@
 //! made again while the step runs; after its end their rows are read. The writes are apart from others, so that gathered
 //! rows go on waiting.
 
-use super::{SLICE_US, blocking, daemons, load, packed};
+use super::extremes::{self, Extremes};
+use super::{SLICE_US, blocking, load, packed};
 use crate::database::StoreError;
 use crate::model::{StepId, TaskId};
 use crate::results::grid::Grid;
@@ -142,8 +143,7 @@ impl Store {
                     },
                 )
                 .await?;
-            let samples =
-                daemons::extremes_between(self.reader(), missing.from_us, missing.until_us);
+            let samples = extremes::between(self.reader(), missing.from_us, missing.until_us);
             let samples = pack(&samples.await?)?;
             if let Some((slice, changes)) = self.sum_rows(step, start_us, missing, without).await? {
                 self.write_in(
@@ -250,7 +250,7 @@ impl Slice {
     pub(super) async fn samples(
         &self,
         reader: &SqlitePool,
-    ) -> Result<Option<Vec<(i64, daemons::Extremes)>>, StoreError> {
+    ) -> Result<Option<Vec<(i64, Extremes)>>, StoreError> {
         self.read(reader, "SELECT samples FROM step_sums WHERE id = ?")
             .await
     }
