@@ -116,12 +116,20 @@ impl Store {
         timeline
             .compare_before(self.reader(), step, i64::MAX)
             .await?;
+        if is_running {
+            // Its time line is that of its whole seconds (`follow`).
+            let results = Arc::new(results);
+            self.write(
+                (step, Arc::clone(&results)),
+                |(step, results), connection| {
+                    Box::pin(write::figures_so_far(*step, results, connection))
+                },
+            )
+            .await?;
+            return Ok(unshared(results));
+        }
         results.flags.extend(found);
-        // The time line of a running step is that of its whole seconds (`follow`).
-        let changes = match is_running {
-            true => Changes::default(),
-            false => timeline.finish(),
-        };
+        let changes = timeline.finish();
         let results = Arc::new(results);
         self.write(
             (step, changes, Arc::clone(&results), covered),
@@ -135,7 +143,7 @@ impl Store {
         .await?;
         self.judge_objectives(step).await?;
         self.compute_usage(step).await?;
-        Ok(Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone()))
+        Ok(unshared(results))
     }
 
     /// The hosts whose samples of a run's end are not here yet.
@@ -210,6 +218,10 @@ impl Store {
         })
         .await
     }
+}
+
+fn unshared(results: Arc<StepResults>) -> StepResults {
+    Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone())
 }
 
 /// Runs what takes long on a thread that may block.

@@ -230,8 +230,10 @@ async fn fail_open(
          WHERE step_id IN (SELECT id FROM steps WHERE run_id = ?1
                            AND state NOT IN ('planned', 'done', 'failed', 'stopped'))
            AND state NOT IN ('done', 'failed', 'stopped', 'lost')",
+        // What a report read of it while it ran is not its result.
         "UPDATE steps SET state = 'failed', partial = 1, reason = coalesce(reason, ?2),
-             ended_us = coalesce(ended_us, ?3)
+             ended_us = coalesce(ended_us, ?3),
+             stale_batches = stale_batches + EXISTS (SELECT 1 FROM step_results AS r WHERE r.step_id = steps.id)
          WHERE run_id = ?1 AND state NOT IN ('planned', 'done', 'failed', 'stopped')",
     ] {
         sqlx::query(statement)

@@ -45,6 +45,8 @@ impl FollowedSteps {
 struct FollowPosition {
     grid: Grid,
     until_us: i64,
+    /// No slice is worth a try before there are newer rows.
+    summed_us: i64,
 }
 
 /// Follows running steps, and at once for those who ask (`Store::refresh`); ends when the store is closed.
@@ -117,12 +119,16 @@ impl Store {
             None => FollowPosition {
                 grid: Grid::new(start_us),
                 until_us: load::kept_until(self.reader(), step).await?,
+                summed_us: i64::MIN,
             },
         };
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
-        let place = self.catch_up(step, place, ready, followed.haste).await?;
+        let mut place = self.catch_up(step, place, ready, followed.haste).await?;
+        if newest > place.summed_us {
+            place.summed_us = self.keep_slices(step, start_us, newest).await?;
+        }
         followed.places.insert(step, place);
-        self.keep_slices(step, start_us, newest).await
+        Ok(())
     }
 
     async fn catch_up(

@@ -62,13 +62,14 @@ struct Missing {
 }
 
 impl Store {
-    /// Sums up slices of a running step that have no sums, or got more rows since.
+    /// Sums up slices of a running step that have no sums, or got more rows since. The answer is the newest row up to
+    /// which it is not worth another try.
     pub(super) async fn keep_slices(
         &self,
         step: StepId,
         start_us: i64,
         newest_us: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<i64, StoreError> {
         let began = Instant::now();
         let without = load::left_early(self.reader(), step).await?;
         let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(BEHIND_US));
@@ -78,10 +79,10 @@ impl Store {
         {
             let summed = self.sum_slice(step, start_us, missing, ready_us, &without);
             if !summed.await? {
-                break;
+                return Ok(newest_us.saturating_add(LONGER_US));
             }
         }
-        Ok(())
+        Ok(i64::MIN)
     }
 
     /// The first rows that no slice covers, if they are of a whole slice.
@@ -124,28 +125,33 @@ impl Store {
         Ok(None)
     }
 
-    /// Whether it could be: an interval that crosses the end may not be here as a whole yet.
+    /// Whether it could be: an interval that crosses the end may not be here as a whole yet, or each line is crossed for
+    /// [`LENGTH_US`], as where agents were away for long and widened what they kept.
     async fn sum_slice(
         &self,
         step: StepId,
         start_us: i64,
-        mut missing: Missing,
+        missing: Missing,
         ready_us: i64,
         without: &BTreeSet<TaskId>,
     ) -> Result<bool, StoreError> {
-        while missing.until_us <= ready_us {
-            let id = self
-                .write_in(
-                    Haste::Apart,
-                    (step, missing, text(without)),
-                    |(step, missing, without), connection| {
-                        Box::pin(claim(*step, *missing, without, connection))
-                    },
-                )
-                .await?;
-            let samples = extremes::between(self.reader(), missing.from_us, missing.until_us);
-            let samples = pack(&samples.await?)?;
-            if let Some((slice, changes)) = self.sum_rows(step, start_us, missing, without).await? {
+        let latest_us = missing.until_us.saturating_add(LENGTH_US).min(ready_us);
+        let mut summing = Summing::new(start_us, missing, without);
+        let id = self
+            .write_in(
+                Haste::Apart,
+                (step, missing, text(without)),
+                |(step, missing, without), connection| {
+                    Box::pin(claim(*step, *missing, without, connection))
+                },
+            )
+            .await?;
+        while !self.shared.closing.is_cancelled() {
+            summing = self.sum_rows(step, summing).await?;
+            if let Some((slice, changes)) = self.summed(step, &mut summing).await? {
+                let until_us = summing.until_us;
+                let samples = extremes::between(self.reader(), missing.from_us, until_us);
+                let samples = pack(&samples.await?)?;
                 self.write_in(
                     Haste::Apart,
                     (step, id, pack(&slice)?, samples, changes),
@@ -159,50 +165,91 @@ impl Store {
                 .await?;
                 return Ok(true);
             }
-            missing.until_us = missing.until_us.saturating_add(LONGER_US);
+            let longer = Missing {
+                from_us: summing.until_us,
+                until_us: summing.until_us.saturating_add(LONGER_US),
+            };
+            if longer.until_us > latest_us {
+                break;
+            }
+            self.write_in(
+                Haste::Apart,
+                (step, id, longer),
+                |(step, id, longer), connection| Box::pin(widen(*step, *id, *longer, connection)),
+            )
+            .await?;
+            summing.until_us = longer.until_us;
         }
         Ok(false)
     }
 
-    /// The slice, and what changes of the time line in it.
-    async fn sum_rows(
-        &self,
-        step: StepId,
-        start_us: i64,
-        missing: Missing,
-        without: &BTreeSet<TaskId>,
-    ) -> Result<Option<(SliceSum, timeline::Changes)>, StoreError> {
-        let mut summer = SliceSummer::new(start_us, missing.from_us, without.clone());
-        let line = summer.grid().line_before(missing.from_us);
-        let mut timeline = Comparison::default();
-        timeline.skip_to(line);
-        let mut at = missing.from_us;
-        while let Some(first) = load::next_instant(self.reader(), step, at).await?
-            && first < missing.until_us
+    /// Adds the rows that are not summed up yet.
+    async fn sum_rows(&self, step: StepId, mut summing: Summing) -> Result<Summing, StoreError> {
+        while let Some(first) = load::next_instant(self.reader(), step, summing.at).await?
+            && first < summing.until_us
         {
-            at = first.saturating_add(SLICE_US).min(missing.until_us);
+            let grid = summing.summer.grid();
+            let at = grid
+                .before_a_line(first.saturating_add(SLICE_US))
+                .max(first.saturating_add(1))
+                .min(summing.until_us);
             let rows = load::intervals(self.reader(), step, first, at).await?;
-            summer = blocking(move || {
+            summing = blocking(move || {
                 for row in rows {
-                    summer.add(&row.facts()?);
+                    summing.summer.add(&row.facts()?);
                 }
-                Ok::<_, StoreError>(summer)
+                summing.at = at;
+                summing.take();
+                Ok::<_, StoreError>(summing)
             })
             .await??;
         }
-        let until_us = missing.until_us;
-        let (summer, rows) = blocking(move || {
-            let rows: Vec<TimelineRow> = packed(summer.take_before(until_us));
-            (summer, rows)
-        })
-        .await?;
-        let Some(slice) = summer.finish_at(until_us) else {
+        summing.at = summing.until_us;
+        summing.take();
+        Ok(summing)
+    }
+
+    /// The slice, and what changes of the time line in it; `None` while an interval crosses its end.
+    async fn summed(
+        &self,
+        step: StepId,
+        summing: &mut Summing,
+    ) -> Result<Option<(SliceSum, timeline::Changes)>, StoreError> {
+        let Some(slice) = summing.summer.finish_at(summing.until_us) else {
             return Ok(None);
         };
-        timeline.add(rows);
-        let (_, line) = slice.lines();
-        timeline.compare_before(self.reader(), step, line).await?;
+        let (from, until) = slice.lines();
+        let mut timeline = Comparison::default();
+        timeline.skip_to(from);
+        timeline.add(std::mem::take(&mut summing.rows));
+        timeline.compare_before(self.reader(), step, until).await?;
         Ok(Some((slice, timeline.finish())))
+    }
+}
+
+/// A slice that is being summed up.
+struct Summing {
+    summer: SliceSummer,
+    /// Of the time line.
+    rows: Vec<TimelineRow>,
+    /// Rows before are summed up.
+    at: i64,
+    until_us: i64,
+}
+
+impl Summing {
+    fn new(start_us: i64, missing: Missing, without: &BTreeSet<TaskId>) -> Self {
+        Self {
+            summer: SliceSummer::new(start_us, missing.from_us, without.clone()),
+            rows: Vec::new(),
+            at: missing.from_us,
+            until_us: missing.until_us,
+        }
+    }
+
+    /// Takes the seconds that are whole: each holds histograms until then.
+    fn take(&mut self) {
+        self.rows.extend(packed(self.summer.take_before(self.at)));
     }
 }
 
@@ -304,6 +351,33 @@ async fn claim(
         .execute(connection)
         .await
         .map(|done| done.last_insert_rowid())
+        .map_err(doing())
+}
+
+/// Makes a claimed slice longer.
+async fn widen(
+    step: StepId,
+    id: i64,
+    longer: Missing,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let doing = || StoreError::sql("claim a slice of a step");
+    sqlx::query(
+        "DELETE FROM step_sums WHERE step_id = ? AND id <> ? AND until_us > ? AND from_us < ?",
+    )
+    .bind(step.0)
+    .bind(id)
+    .bind(longer.from_us)
+    .bind(longer.until_us)
+    .execute(&mut *connection)
+    .await
+    .map_err(doing())?;
+    sqlx::query("UPDATE step_sums SET until_us = ? WHERE id = ?")
+        .bind(longer.until_us)
+        .bind(id)
+        .execute(connection)
+        .await
+        .map(drop)
         .map_err(doing())
 }
 

@@ -109,6 +109,31 @@ pub(super) async fn results(
     .execute(&mut *connection)
     .await
     .map_err(StoreError::sql("store the results of a step"))?;
+    figures(step, results, connection).await
+}
+
+/// Replaces the figures that a running step has so far. Its flags and its window are known at its end.
+pub(super) async fn figures_so_far(
+    step: StepId,
+    results: &StepResults,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let is_running: bool = sqlx::query_scalar("SELECT state = 'running' FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(StoreError::sql("read a step"))?;
+    match is_running {
+        true => figures(step, results, connection).await,
+        false => Ok(()),
+    }
+}
+
+async fn figures(
+    step: StepId,
+    results: &StepResults,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
     for clear in [
         "DELETE FROM step_results WHERE step_id = ?",
         "DELETE FROM task_results WHERE task_id IN (SELECT id FROM tasks WHERE step_id = ?)",
