@@ -9,7 +9,7 @@ mod connection;
 mod control;
 mod gate;
 mod limits;
-mod memory;
+pub mod memory;
 mod mesh;
 mod newcomers;
 mod peer;
@@ -302,6 +302,7 @@ impl Collector {
             Arc::clone(&clock),
             closing.clone(),
         ));
+        tasks.spawn(memory::keep_low(closing.clone()));
         tasks.spawn(findings::keep::keep(store.clone(), closing.clone()));
         let notifier = match on_alarm {
             Some(command) => {

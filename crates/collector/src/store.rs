@@ -57,6 +57,8 @@ use writer::{Calm, Haste, WriterHandle};
 const QUIET_END: Duration = Duration::from_secs(5);
 
 /// How long somebody who asks waits for the intervals of running steps.
+/// How often what is gathered is committed while somebody waits for a batch.
+const FLUSH_AGAIN: Duration = Duration::from_secs(1);
 const REFRESH_WITHIN: Duration = Duration::from_secs(2);
 /// Those who ask at once; further ones wait.
 const QUEUED_REFRESHES: usize = 64;
@@ -238,7 +240,11 @@ impl Store {
             if position >= sequence {
                 return Ok(());
             }
-            commits.changed().await.map_err(|_| StoreError::Closed)?;
+            match timeout(FLUSH_AGAIN, commits.changed()).await {
+                Ok(changed) => changed.map_err(|_| StoreError::Closed)?,
+                // What has come since may be gathered.
+                Err(_) => self.flush().await,
+            }
         }
     }
 
@@ -346,7 +352,11 @@ impl Store {
     /// Commits everything that has come, so that a reader sees it. While the database cannot be written it does
     /// nothing: what is read then is of before.
     pub async fn flush(&self) {
-        let commit = self.write((), |(), _| Box::pin(async { Ok(()) }));
+        self.flush_in(Haste::WithGathered).await;
+    }
+
+    async fn flush_in(&self, haste: Haste) {
+        let commit = self.write_in(haste, (), |(), _| Box::pin(async { Ok(()) }));
         tokio::select! {
             biased;
             _ = self.is_blocked() => {}
@@ -359,7 +369,7 @@ impl Store {
     /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next
     /// is of now.
     pub async fn refresh(&self) {
-        self.flush().await;
+        self.flush_in(Haste::Watched).await;
         if self.shared.blocked.borrow().is_some() {
             return;
         }

@@ -1,7 +1,7 @@
 //! Spools of earlier starts: found, checked, kept to the limit.
 
 use super::SpoolError;
-use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
+use super::file::{MARK_SUFFIX, PAGE_BYTES, SpoolFile, remove_files};
 use crate::envelope::{Sequence, SpoolId};
 use crate::state::StateDir;
 use benchmesh_workloads::error_chain;
@@ -138,5 +138,5 @@ fn is_stub(path: &Path) -> bool {
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |file| file.len())
     };
-    length("") <= 4096 && length("-wal") == 0 && length(MARK_SUFFIX) == 0
+    length("") <= u64::from(PAGE_BYTES) && length("-wal") == 0 && length(MARK_SUFFIX) == 0
 }

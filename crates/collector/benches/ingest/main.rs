@@ -6,6 +6,7 @@
 //! of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
 //! `... -- writes --sessions 1 --daemons 10` says what is written to the disk for an hour of samples.
 //! `... -- prune --sessions 4 --seconds 20` prunes a generated history beside ingest into the same file.
+//! `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days of telemetry as fast as they are stored, with retention.
 //! `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@
 
 mod end_to_end;
 mod generator;
+mod lapse;
 mod load;
 mod prune;
 mod usage;
@@ -29,7 +31,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 const HELP: &str = "\
-cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writes] [prune] [OPTION]...
+cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writes] [prune] [lapse] [OPTION]...
   --rounds N     writer: 7; end-to-end: 1
   --seconds N    of an end-to-end round: 60
   --sessions N   10
@@ -37,6 +39,10 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writ
   --beats N      per batch: 5; 20 daemons x 5 beats are its 100 rows
   --history-runs N     prune: runs of nine minutes in the history: 10
   --history-seconds N  prune: length of the soak in it: 3600; a week of both is 960 and 86400
+  --devices N    lapse, writes: disks, and interfaces, of each session: 3
+  --hours N      lapse: 12
+  --keep-hours N lapse: how long rows of seconds stay, and those of 10 s four times as long: 6
+  --max-mb N     lapse: how large the database may become: 0, no limit
   --against-plain  end-to-end: each round with TLS, then without
   --dir DIR      where the databases go: the directory for temporary files";
 
@@ -52,6 +58,10 @@ pub struct Options {
     pub address: String,
     pub history_runs: u32,
     pub history_seconds: u32,
+    pub devices: i64,
+    pub hours: u64,
+    pub keep_hours: u64,
+    pub max_mb: u64,
     pub against_plain: bool,
     /// Where the generators find the owner's credentials; `None`: they speak without TLS.
     pub credentials: Option<PathBuf>,
@@ -76,6 +86,10 @@ fn main() {
         history_runs: option(&arguments, "--history-runs").unwrap_or(10),
         history_seconds: option(&arguments, "--history-seconds").unwrap_or(3600),
         address: option(&arguments, "--address").unwrap_or_default(),
+        devices: option(&arguments, "--devices").unwrap_or(3),
+        hours: option(&arguments, "--hours").unwrap_or(12),
+        keep_hours: option(&arguments, "--keep-hours").unwrap_or(6),
+        max_mb: option(&arguments, "--max-mb").unwrap_or(0),
         against_plain: asked("--against-plain"),
         credentials: option(&arguments, "--credentials"),
     };
@@ -93,7 +107,10 @@ fn main() {
     if asked("prune") {
         prune::run(&options);
     }
-    let named = ["writer", "end-to-end", "writes", "prune"];
+    if asked("lapse") {
+        lapse::run(&options);
+    }
+    let named = ["writer", "end-to-end", "writes", "prune", "lapse"];
     let all = !named.iter().any(|one| asked(one));
     if all || asked("writer") {
         writer::run(&options);

@@ -21,3 +21,47 @@ pub fn rss_mib() -> f64 {
     let pages: f64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096.0 / 1_048_576.0
 }
+
+/// Resident memory in MiB that is no page of a file.
+pub fn anonymous_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib: f64 = line
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    kib / 1024.0
+}
+
+/// What is allocated, without what the allocator keeps of freed memory, in MiB; 0 where the allocator does not say.
+pub fn malloc_mib() -> f64 {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallinfo2 takes no pointers.
+        let info = unsafe { libc::mallinfo2() };
+        (info.uordblks + info.hblkhd) as f64 / 1_048_576.0
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0.0
+}
+
+/// What SQLite has allocated, in MiB.
+pub fn sqlite_mib() -> f64 {
+    // SAFETY: it takes no pointers, and SQLite allows it in any thread.
+    let bytes = unsafe { libsqlite3_sys::sqlite3_memory_used() };
+    bytes as f64 / 1_048_576.0
+}
+
+/// What this process has made dirty of its disks, WAL and checkpoints together.
+pub fn written_bytes() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    let line = io
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes: "));
+    line.unwrap().parse().unwrap()
+}

@@ -4,7 +4,7 @@
 //! The kernel counts what this process has made dirty (`write_bytes` of /proc/self/io), WAL and checkpoints together. The
 //! directory must not be on a tmpfs, which counts nothing.
 
-use crate::{Options, writer};
+use crate::{Options, usage, writer};
 use benchmesh_collector::ingest::Batch;
 use benchmesh_collector::ingest::batch::{
     ClockOffset, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Process,
@@ -16,23 +16,21 @@ use benchmesh_model::figures::Figures;
 /// Seconds of one commit.
 const GATHERED: [u64; 6] = [1, 5, 10, 20, 60, 120];
 const HOUR: u64 = 3600;
-const DISKS: i64 = 3;
-const INTERFACES: i64 = 3;
 
 pub fn run(options: &Options) {
     let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     println!(
-        "written for an hour of {} agents with {} daemons, {DISKS} disks and {INTERFACES} interfaces at 1 Hz:",
-        options.sessions, options.daemons
+        "written for an hour of {} agents with {} daemons, {} disks and {} interfaces at 1 Hz:",
+        options.sessions, options.daemons, options.devices, options.devices
     );
     for gathered in GATHERED {
         let path = directory.path().join(format!("{gathered}.db"));
-        let before = written();
+        let before = usage::written_bytes();
         runtime.block_on(hour(options, &path, gathered));
         println!(
             "  {gathered:>3} s a commit: {:>6.1} MiB; the database has {:.1} MiB",
-            mib(written() - before),
+            mib(usage::written_bytes() - before),
             mib(std::fs::metadata(&path).unwrap().len())
         );
     }
@@ -52,9 +50,12 @@ async fn hour(options: &Options, path: &std::path::Path, gathered: u64) {
     for first in (1..=HOUR).step_by(gathered as usize) {
         let mut receipts = Vec::new();
         for publisher in &publishers {
-            let mut batch = batch(first, options.daemons);
+            let mut batch = batch(first, options.daemons, options.devices);
             for second in first + 1..first + gathered {
-                add(&mut batch, self::batch(second, options.daemons));
+                add(
+                    &mut batch,
+                    self::batch(second, options.daemons, options.devices),
+                );
             }
             receipts.push(publisher.submit(batch).await.unwrap());
         }
@@ -78,16 +79,8 @@ fn add(batch: &mut Batch, next: Batch) {
     batch.clock_offsets.extend(next.clock_offsets);
 }
 
-fn written() -> u64 {
-    let io = std::fs::read_to_string("/proc/self/io").unwrap();
-    let line = io
-        .lines()
-        .find_map(|line| line.strip_prefix("write_bytes: "));
-    line.unwrap().parse().unwrap()
-}
-
 /// What an agent sends in one second.
-fn batch(second: u64, daemons: usize) -> Batch {
+pub fn batch(second: u64, daemons: usize, devices: i64) -> Batch {
     let n = second as i64;
     let at = MeshMicros(1_750_000_000_000_000 + n * 1_000_000);
     let process = |daemon: usize| Process {
@@ -135,8 +128,8 @@ fn batch(second: u64, daemons: usize) -> Batch {
         },
         daemon_samples: (0..daemons).map(daemon).collect(),
         host_samples: vec![host],
-        disk_samples: (0..DISKS).map(disk).collect(),
-        net_samples: (0..INTERFACES).map(interface).collect(),
+        disk_samples: (0..devices).map(disk).collect(),
+        net_samples: (0..devices).map(interface).collect(),
         clock_offsets: vec![ClockOffset {
             at,
             offset_us: n,

@@ -1,8 +1,16 @@
-//! Returns the memory of one large request to the system.
+//! Returns freed memory to the system: after a large request, and once a minute.
 //!
 //! glibc keeps free memory in each thread's arena. By default it raises the size up to which it keeps it to twice that
 //! of the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
 
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// Arenas that all threads share: otherwise each of a dozen has its own, and what was freed between blocks in use stays
+/// there.
+#[cfg(target_env = "gnu")]
+const MAX_ARENAS: libc::c_int = 4;
 /// Free memory at the end of an arena, in bytes, that glibc keeps.
 #[cfg(target_env = "gnu")]
 const KEPT_BYTES: libc::c_int = 8 << 20;
@@ -13,18 +21,36 @@ const MAPPED_BYTES: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]
 const TRIMS_BYTES: usize = 128 << 10;
 
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Gives freed memory back until it is cancelled.
+pub(super) async fn keep_low(closing: CancellationToken) {
+    let mut ticks = tokio::time::interval(GIVE_BACK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        if tokio::task::spawn_blocking(give_back).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Sets how much free memory glibc keeps, for the whole process.
-pub(super) fn limit_kept() {
+pub fn limit_kept() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes no pointers, and glibc allows it at any time and in any thread.
     unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, MAX_ARENAS);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
     }
 }
 
 /// Returns freed memory to the system, including memory between blocks in use.
-pub(super) fn give_back() {
+pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: malloc_trim takes no pointers, and glibc allows it at any time and in any thread.

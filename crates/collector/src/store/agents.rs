@@ -17,7 +17,8 @@ impl Store {
     /// descriptions. A uid stays bound to its name, but for one that may rename.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
-        self.write(agent, |agent, connection| {
+        // With what an earlier session of it sent, which it would send again.
+        self.write_in(Haste::Watched, agent, |agent, connection| {
             Box::pin(attach(agent, connection))
         })
         .await

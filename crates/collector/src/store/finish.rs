@@ -42,9 +42,12 @@ impl Store {
         finished: FinishedStep,
     ) -> Result<StepResults, StoreError> {
         self.note(finished.ended);
-        self.write((step, finished), |(step, finished), connection| {
-            Box::pin(write::end(*step, finished, connection))
-        })
+        // With the samples of its end.
+        self.write_in(
+            Haste::WithGathered,
+            (step, finished),
+            |(step, finished), connection| Box::pin(write::end(*step, finished, connection)),
+        )
         .await?;
         self.compute_results(step).await
     }

@@ -125,6 +125,7 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
         SqlitePoolOptions::new()
             .max_connections(connections)
             .min_connections(0)
+            .after_release(|connection, _| Box::pin(forget_pages(connection)))
             .connect_lazy_with(reader_options(path, cache_kib))
     };
     Ok(Opened {
@@ -136,6 +137,15 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
         mesh_uid,
         lock,
     })
+}
+
+/// Frees what is cached. SQLite is built so that all connections share one budget of pages, the sum of their cache sizes,
+/// and without this any of them fills it in the course of hours, also the writer with pages that nobody reads again.
+async fn forget_pages(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query("PRAGMA shrink_memory")
+        .execute(connection)
+        .await?;
+    Ok(true)
 }
 
 /// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write

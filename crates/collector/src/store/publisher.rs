@@ -59,7 +59,8 @@ impl Publisher {
     }
 
     /// Batches that the agent sends before they are acknowledged; 0: unknown.
-    pub(crate) fn with_window(mut self, batches: u32) -> Self {
+    #[must_use]
+    pub fn with_window(mut self, batches: u32) -> Self {
         if batches > 0 {
             let window = usize::try_from(batches).unwrap_or(FORMER_WINDOW);
             self.source = Arc::new(Source {

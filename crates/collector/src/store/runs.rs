@@ -4,6 +4,7 @@ use super::rows::{
     Creation, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, Row, RunChange, RunDirectoryRow,
     SpoolPosition, StepChange,
 };
+use super::writer::Haste;
 use super::{Store, StoreError, environment, findings};
 use crate::model::{
     AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
@@ -24,7 +25,12 @@ impl Store {
         if let Some(at) = rows.iter().filter_map(Row::latest).max() {
             self.note(at);
         }
-        self.write(rows, |rows, connection| {
+        let is_of_run = |row: &Row| matches!(row, Row::Run { .. });
+        let haste = match rows.iter().any(is_of_run) {
+            true => Haste::Watched,
+            false => Haste::AtOnce,
+        };
+        self.write_in(haste, rows, |rows, connection| {
             Box::pin(async move {
                 let mut made = Vec::new();
                 for row in rows {

@@ -1,31 +1,28 @@
 //! Disk usage of a spool's file, and which batches are given up when it has to shrink.
 
 use super::transaction::transaction;
-use super::{SpoolFile, Stored, checksum, number_of};
+use super::{PAGE_BYTES, SpoolFile, Stored, checksum, number_of};
 use crate::envelope::{Envelope, Sequence};
 use crate::spool::{SpoolError, compact};
 use crate::wire;
 use sqlx::{AssertSqlSafe, Row};
 
-/// SQLite's default, which the options do not change.
-const PAGE_BYTES: u64 = 4096;
-
 impl SpoolFile {
     /// The bytes of the used pages.
     pub(in crate::spool) async fn used_bytes(&mut self) -> Result<u64, SpoolError> {
-        let sql = "SELECT (SELECT page_count FROM pragma_page_count) - \
-                   (SELECT freelist_count FROM pragma_freelist_count)";
-        let pages: i64 = sqlx::query(sql)
+        let sql = "SELECT (page_count - freelist_count) * page_size \
+                   FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+        let bytes: i64 = sqlx::query(sql)
             .fetch_one(&mut self.connection)
             .await
             .and_then(|row| row.try_get(0))
             .map_err(SpoolError::sql("read the spool's size", &self.path))?;
-        Ok(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE_BYTES))
+        Ok(u64::try_from(bytes).unwrap_or(0))
     }
 
-    /// Limits the file's size from now on; existing content stays.
+    /// Limits the size of a file that this agent made from now on; existing content stays.
     pub(in crate::spool) async fn limit_to(&mut self, bytes: u64) -> Result<(), SpoolError> {
-        let pages = (bytes / PAGE_BYTES).clamp(1, u32::MAX.into());
+        let pages = (bytes / u64::from(PAGE_BYTES)).clamp(1, u32::MAX.into());
         let sql = format!("PRAGMA max_page_count = {pages}");
         sqlx::raw_sql(AssertSqlSafe(sql))
             .execute(&mut self.connection)

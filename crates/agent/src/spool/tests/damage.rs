@@ -1,7 +1,7 @@
 //! Spools that the disk has damaged, batches that are set aside, and databases that went back in time.
 
 use super::*;
-use crate::spool::file::SpoolFile;
+use crate::spool::file::{PAGE_BYTES, SpoolFile};
 use crate::telemetry::Batch;
 use std::path::Path;
 
@@ -190,7 +190,7 @@ async fn what_is_set_aside_frees_its_room_and_is_bounded() {
 async fn a_stub_of_a_start_on_a_full_disk_is_removed() {
     let home = tempfile::tempdir().unwrap();
     let state = state(&home);
-    let stubs = [0, 4096].map(|bytes| {
+    let stubs = [0, PAGE_BYTES as usize].map(|bytes| {
         let path = state.spool_path(uuid::Uuid::new_v4());
         std::fs::write(&path, vec![0; bytes]).unwrap();
         path
@@ -398,7 +398,8 @@ async fn a_batch_whose_pages_cannot_be_read_is_a_gap() {
     let text = b"3 xxxxxxxx";
     let mut windows = files[0].windows(text.len());
     let found = windows.position(|window| window == text).unwrap();
-    let next_page = (found / 4096 + 1) * 4096;
+    let page = PAGE_BYTES as usize;
+    let next_page = (found / page + 1) * page;
     files[0][next_page..next_page + 4].fill(0xff);
     check_recovery(id, &files).await;
 }

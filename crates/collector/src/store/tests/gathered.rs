@@ -2,18 +2,20 @@
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
 use crate::ingest::{Batch, Receipt};
-use crate::model::{AgentId, HostId, TaskId};
+use crate::model::{AgentId, HostId, MeshMicros, RunId, RunState, TaskId};
+use crate::store::rows::{Row, RunChange};
 use crate::store::writer::Calm;
 use crate::store::{Publisher, Store};
 use futures::FutureExt;
 use std::path::Path;
 
-/// A mesh in which nothing was written for long, with one agent that has a task in a running step.
+/// A mesh in which nobody asked for rows for long, with one agent that has a task in a running step.
 struct CalmMesh {
     mesh: Mesh,
     publisher: Publisher,
     agent: AgentId,
     host: HostId,
+    run: RunId,
     task: TaskId,
 }
 
@@ -37,6 +39,7 @@ impl CalmMesh {
             publisher,
             agent,
             host,
+            run,
             task: tasks[0],
         }
     }
@@ -57,6 +60,18 @@ impl CalmMesh {
             receipts.push(self.publisher.submit(self.second(sequence)).await.unwrap());
         }
         receipts
+    }
+
+    async fn change_run(&self, state: RunState) {
+        let change = RunChange {
+            state,
+            partial: false,
+            reason: None,
+            at: MeshMicros(T0),
+        };
+        let run = self.run;
+        let rows = vec![Row::Run { run, change }];
+        self.mesh.store.apply(rows).await.unwrap();
     }
 
     async fn samples(&self) -> i64 {
@@ -126,9 +141,40 @@ async fn what_is_decided_by_is_stored_at_once_with_all_that_waits() {
     }
     let mut waiting = mesh.submit(5..=5).await;
     assert!(waiting.iter_mut().all(is_waiting));
-    // So does a write of the scheduler.
-    mesh.mesh.run("next").await;
+    // So does the beginning or the end of a run.
+    mesh.change_run(RunState::Running).await;
     assert_eq!(mesh.samples().await, 5);
+    for receipt in waiting {
+        receipt.await.unwrap();
+    }
+    // Then somebody looks: the next rows do not wait.
+    super::send(&mesh.publisher, mesh.second(6)).await.unwrap();
+}
+
+#[tokio::test]
+async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
+    let mesh = CalmMesh::new().await;
+    let mut waiting = mesh.submit(2..=3).await;
+    let next = mesh.mesh.run("next").await;
+    assert!(mesh.mesh.store.run(next).await.is_ok(), "it is stored");
+    assert!(waiting.iter_mut().all(is_waiting));
+    assert_eq!(mesh.samples().await, 1);
+}
+
+/// As for the last rows of a task that are named before they come.
+#[tokio::test]
+async fn a_batch_that_is_awaited_is_committed_soon_after_it_comes() {
+    let mesh = CalmMesh::new().await;
+    let store = mesh.mesh.store.clone();
+    let awaited = tokio::spawn({
+        let (store, agent) = (store.clone(), mesh.agent);
+        async move { store.stored(agent, "s", 3).await }
+    });
+    let receipts = mesh.submit(2..=3).await;
+    awaited.await.unwrap().unwrap();
+    for receipt in receipts {
+        receipt.await.unwrap();
+    }
 }
 
 #[tokio::test]

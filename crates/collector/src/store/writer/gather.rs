@@ -8,16 +8,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Rows of one transaction: enough that an fsync costs nothing per row, few enough that it lasts tens of milliseconds.
-pub const GROUP_ROWS: usize = 16_384;
+/// Rows of one transaction: two minutes of twelve agents with ten daemons each, few enough that it lasts tens of
+/// milliseconds.
+pub const GROUP_ROWS: usize = 24_576;
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(120);
-/// After something else was written or asked for, rows do not wait for so long.
+/// After somebody asked for rows, the next ones do not wait for so long.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Rows of one agent that wait, of a few hundred bytes each; it sends no more than 4 MiB ahead.
 const MAX_AGENT_ROWS: usize = 8192;
 
-/// How long nothing else was written or asked for.
+/// Since when nobody asked for rows, and no run began or ended.
 #[derive(Debug)]
 pub(crate) struct Calm(Instant);
 
@@ -28,19 +29,19 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// The scheduler has written something, or somebody asks for rows.
+    /// Somebody looks at what comes.
     pub(super) fn disturb(&mut self, now: Instant) {
         self.0 = now;
     }
 
     /// How long a row that comes now may wait: longer the longer it is calm, so that rows are stored at once at the start
-    /// of a step, after its end, and while somebody asks again and again.
+    /// and the end of a run, and while somebody asks again and again.
     pub(super) fn patience(&self, now: Instant) -> Duration {
         let calm = now.saturating_duration_since(self.0);
         calm.saturating_sub(PROMPT).min(LONGEST)
     }
 
-    /// As if nothing had been written for long.
+    /// As if nobody had asked for long.
     #[cfg(test)]
     pub(crate) fn complete() -> Option<Self> {
         Instant::now().checked_sub(PROMPT + LONGEST).map(Self)
@@ -114,6 +115,6 @@ mod tests {
         assert_eq!(full_after(1, 1, 256), 192);
         assert_eq!(full_after(10, 0, 32), 231);
         assert_eq!(full_after(1, 1024, 256), 8);
-        assert_eq!(full_after(1000, 1024, 256), 16);
+        assert_eq!(full_after(1000, 1024, 256), 24);
     }
 }

@@ -44,11 +44,15 @@ pub(crate) trait Pending: Send {
 /// When a write is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// At once, with everything that waits.
+    /// At once; rows that are gathered go on waiting.
     AtOnce,
+    /// At once, with all rows that are gathered.
+    WithGathered,
+    /// Likewise, and rows that come next do not wait either: somebody looks at them.
+    Watched,
     /// With the rows that are gathered.
     WithOthers,
-    /// At once, in a transaction of its own: rows that are gathered go on waiting.
+    /// At once, in a transaction of its own.
     Apart,
 }
 
@@ -107,8 +111,10 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 #[derive(Default)]
 struct Group {
     writes: Vec<Box<dyn Pending>>,
-    /// Those that are committed before, on their own.
+    /// Those that are committed before, each on its own.
     apart: Vec<Box<dyn Pending>>,
+    /// Those that do not wait for the batches.
+    at_once: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
     load: Load,
     /// When it is committed at the latest; `None`: it is empty.
@@ -116,6 +122,18 @@ struct Group {
 }
 
 impl Group {
+    fn of(writes: Vec<Box<dyn Pending>>) -> Self {
+        Self {
+            writes,
+            ..Self::default()
+        }
+    }
+
+    /// Those that are not committed yet.
+    fn waiting_writes(&self) -> usize {
+        self.writes.len() + self.apart.len() + self.at_once.len()
+    }
+
     fn push_write(&mut self, write: Box<dyn Pending>, due: Instant) {
         self.due_by(due);
         self.writes.push(write);
@@ -179,17 +197,16 @@ impl Writer {
             }
             self.take_queued(&mut group);
             for write in std::mem::take(&mut group.apart) {
-                let writes = vec![write];
-                let alone = Group {
-                    writes,
-                    ..Group::default()
-                };
-                self.commit(alone).await;
+                self.commit(Group::of(vec![write])).await;
             }
             self.show(group.batches.get(shown..).unwrap_or_default())
                 .await;
+            let at_once = std::mem::take(&mut group.at_once);
             if group.is_due(Instant::now()) {
+                group.writes.extend(at_once);
                 self.commit(std::mem::take(&mut group)).await;
+            } else if !at_once.is_empty() {
+                self.commit(Group::of(at_once)).await;
             }
         }
         let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -206,15 +223,18 @@ impl Writer {
     fn add_write(&mut self, group: &mut Group, write: Box<dyn Pending>) {
         let now = Instant::now();
         match write.haste() {
-            Haste::Apart => {
-                group.apart.push(write);
-                return;
+            Haste::Apart => group.apart.push(write),
+            Haste::AtOnce => group.at_once.push(write),
+            Haste::WithGathered => group.push_write(write, now),
+            Haste::Watched => {
+                self.calm.disturb(now);
+                group.push_write(write, now);
             }
-            Haste::AtOnce => self.calm.disturb(now),
-            Haste::WithOthers => {}
+            Haste::WithOthers => {
+                let due = self.due(now);
+                group.push_write(write, due);
+            }
         }
-        let due = self.due(now);
-        group.push_write(write, due);
     }
 
     fn add_batch(&mut self, group: &mut Group, batch: PendingBatch) {
@@ -235,7 +255,7 @@ impl Writer {
     }
 
     fn take_queued(&mut self, group: &mut Group) {
-        while group.writes.len() + group.apart.len() < GROUP_WRITES
+        while group.waiting_writes() < GROUP_WRITES
             && let Ok(write) = self.writes.try_recv()
         {
             self.add_write(group, write);
