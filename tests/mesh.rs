@@ -38,6 +38,7 @@ mod quickstart;
 mod resume;
 mod retention;
 mod services;
+mod steady;
 mod stop;
 mod trust;
 mod truth {

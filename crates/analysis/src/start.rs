@@ -29,7 +29,7 @@ pub fn startup(values: &[f64]) -> usize {
         .count()
 }
 
-pub(super) fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;

@@ -5,14 +5,17 @@
 //! daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All by
 //! SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
 
+mod balance;
 mod beside;
 mod daemon;
 mod daemons;
 mod drift;
 mod equals;
+mod foreign;
 mod hosts;
 pub mod keep;
 mod leaks;
+mod links;
 mod mesh;
 mod outages;
 mod periods;
@@ -89,6 +92,8 @@ pub async fn of_run(
     found.extend(outages);
     found.extend(periods);
     found.extend(equals::find(connection, run, &steps, &mesh).await?);
+    found.extend(links::find(connection, run, &steps).await?);
+    found.extend(balance::find(connection, run, &mesh).await?);
     found.extend(daemons::find(connection, run, &mesh).await?);
     found.extend(hosts::find(&mesh));
     found.extend(telemetry::find(connection, run, &mesh).await?);
@@ -98,6 +103,7 @@ pub async fn of_run(
             && span.is_some_and(|(from_us, until_us)| mesh.was_paused(from_us, until_us))
     };
     found.retain(|finding| !of_a_pause(finding));
+    let mut found = foreign::in_one_line(connection, run, found).await?;
     found.sort_by_key(|finding| FindingKind::place(&finding.kind));
     Ok(found)
 }

@@ -5,7 +5,9 @@
 //! on the number of agents.
 
 mod follow;
+mod steady;
 mod window;
 
 pub use crate::ingest::feed::{Feed, LiveInterval, Viewer};
 pub use follow::{Figures, Follower, LiveView, TaskRate, follow};
+pub use steady::{Steadiness, SteadyJudge, judge};

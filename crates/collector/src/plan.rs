@@ -31,6 +31,7 @@ mod set;
 mod settle;
 mod source;
 mod space;
+pub(crate) mod steady;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub use select::Selector;
 pub(crate) use settle::IDLE_FOR;
 pub use settle::Settle;
 pub use space::{Shortage, floor_bytes, shortage};
+pub use steady::{Steady, SteadyFigure};
 pub use step::{Expansion, PlannedLoad, PlannedStep, PlannedTask, links_in_words, step_title};
 
 use alarms::{Alarm, Objective};
@@ -145,6 +147,8 @@ pub struct Phase {
     /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
     /// cells.
     pub groups: Vec<Group>,
+    /// When its steps end before their `runtime` does; `None`: never.
+    pub steady: Option<Steady>,
     /// By which its rate is walked up; `None`: it stays as it is.
     pub curve: Option<Curve>,
     pub(crate) at: Position,

@@ -36,7 +36,7 @@ const DAEMONS: &str = "
     ORDER BY d.name, h.name, d.instance, d.id LIMIT ?4";
 
 const DISKS: &str = "
-    SELECT k.id, k.name || ' on ' || h.name, k.host_id
+    SELECT k.id, k.name || ' on ' || h.name, k.name, k.host_id
     FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
          JOIN disks AS k ON k.host_id = h.host_id
     WHERE k.stacked = 0 ORDER BY h.name, k.name LIMIT ?2";
@@ -66,13 +66,14 @@ const DAEMON_COUNTERS: &str = counters!(
     "daemon_id",
     "x.cpu_user_us + x.cpu_system_us"
 );
-/// Busy time, operations, their waiting time.
+/// Busy time, operations, their waiting time, bytes.
 const DISK_COUNTERS: &str = counters!(
     "disk_samples",
     "disk_id",
     "x.busy_us",
     "x.reads + x.writes",
-    "x.read_us + x.write_us"
+    "x.read_us + x.write_us",
+    "x.read_bytes + x.write_bytes"
 );
 /// Idle time, all time, stolen time, pressure of memory; then available and all memory, and swap.
 const HOST_COUNTERS: &str = counters!(
@@ -111,8 +112,10 @@ pub(super) struct Disk {
     pub id: i64,
     /// `sdb on node3`.
     pub label: String,
+    /// `sdb`.
+    pub name: String,
     pub host_id: i64,
-    pub samples: Samples<3>,
+    pub samples: Samples<4>,
 }
 
 #[derive(Debug)]
@@ -173,17 +176,18 @@ impl Mesh {
                 samples: samples(connection, DAEMON_COUNTERS, &json, id).await?,
             });
         }
-        let rows: Vec<(i64, String, i64)> = sqlx::query_as(DISKS)
+        let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(DISKS)
             .bind(run.0)
             .bind(MAX_DISKS)
             .fetch_all(&mut *connection)
             .await
             .map_err(reading("disks"))?;
         let mut disks = Vec::with_capacity(rows.len());
-        for (id, label, host_id) in rows {
+        for (id, label, name, host_id) in rows {
             disks.push(Disk {
                 id,
                 label,
+                name,
                 host_id,
                 samples: samples(connection, DISK_COUNTERS, &json, id).await?,
             });
@@ -289,8 +293,8 @@ impl Mesh {
             }
         }
         for disk in &self.disks {
-            let found: Samples<3> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
-            let busy = |one: &Option<Sample<3>>| {
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            let busy = |one: &Option<Sample<4>>| {
                 one.map(|one| Sample {
                     at_us: one.at_us,
                     figures: [one.figures[0]],
@@ -342,7 +346,7 @@ impl Mesh {
         }
         let mut disks: Vec<(String, f64)> = Vec::new();
         for disk in &self.disks {
-            let found: Samples<3> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
             disks.extend(excess(&found).map(|more| (disk.label.clone(), more)));
         }
         let most = |all: Vec<(String, f64)>| all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));

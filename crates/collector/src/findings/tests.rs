@@ -126,6 +126,99 @@ async fn what_is_planted_is_found_at_its_place() {
 }
 
 #[tokio::test]
+async fn links_daemons_and_disks_unlike_their_equals_are_found() {
+    let found = planted(&format!(
+        "{CLEAN}
+         UPDATE step_daemons SET serves_target = 1, read_bytes = 0,
+             write_bytes = (until_us - from_us) * iif(daemon_id = 3, 30, 10);
+         UPDATE disk_samples SET write_bytes = write_bytes * iif(disk_id = 2, 4, 1),
+             read_bytes = read_bytes * iif(disk_id = 2, 4, 1);
+         -- All links of a step at once; one has a third of the rate.
+         INSERT INTO steps (id, run_id, ordinal, repeat, loop, phase, cell, workload, mode, params, clients, cache, state,
+                 start_us, measured_from_us, all_active_from_us, all_active_until_us, last_done_us, ended_us)
+             SELECT 900001, max(id), 99, 1, 1, 'links', 'c', 'network', 'ping', '{{}}', 2, 'asis', 'done', {at}, {at}, {at},
+                    {at} + 10000000, {at} + 10000000, {at} + 10000000 FROM runs;
+         INSERT INTO tasks (id, step_id, task_index, agent_id, peer_agent_id, state, start_us, ended_us)
+             SELECT 910000 + 100 * a.agent_id + p.agent_id, 900001, 100 * a.agent_id + p.agent_id, a.agent_id, p.agent_id,
+                    'done', {at}, {at} + 10000000
+             FROM run_agents AS a JOIN run_agents AS p ON p.run_id = a.run_id AND p.host_id <> a.host_id
+             WHERE a.run_id = (SELECT max(id) FROM runs);
+         INSERT INTO task_results (task_id, op, ops, bytes, errors, ops_per_s)
+             SELECT id, 'ping', 1, 1, 0, iif(id = (SELECT min(id) FROM tasks WHERE step_id = 900001), 330, 1000 + id % 20)
+             FROM tasks WHERE step_id = 900001;",
+        at = 1_750_001_000_000_000_i64
+    ))
+    .await;
+    let outliers = of_kind(&found, "outlier");
+    let of = |subject: &str| -> Vec<&&Finding> {
+        let all = outliers.iter();
+        all.filter(|one| one.subject.starts_with(subject)).collect()
+    };
+    let links = of("link ");
+    assert_eq!(links.len(), 1, "{outliers:#?}");
+    assert!(
+        links[0].sentence.contains("did 330 ping/s in links ping"),
+        "{}",
+        links[0].sentence
+    );
+    assert!(
+        (0.3..0.35).contains(&links[0].size.unwrap()),
+        "{:?}",
+        links[0]
+    );
+    let disks = of("disk ");
+    assert_eq!(disks.len(), 1, "{outliers:#?}");
+    assert!(
+        (3.9..4.1).contains(&disks[0].size.unwrap()),
+        "{:?}",
+        disks[0]
+    );
+    let daemons: Vec<_> = outliers
+        .iter()
+        .filter(|one| one.daemon_id.is_some())
+        .collect();
+    assert_eq!(daemons.len(), 1, "{outliers:#?}");
+    assert_eq!(daemons[0].daemon_id, Some(3));
+    assert!(
+        (2.9..3.1).contains(&daemons[0].size.unwrap()),
+        "{:?}",
+        daemons[0]
+    );
+}
+
+#[tokio::test]
+async fn findings_of_daemons_that_serve_no_target_are_one_line() {
+    let plant = "UPDATE daemon_samples SET rss_bytes = rss_bytes + (at_us - 1750000000000000) / 1000000 * 1747
+                     WHERE daemon_id IN (5, 7);
+         UPDATE daemon_samples SET cpu_user_us = cpu_user_us + max(0, at_us - 1750001800000000) WHERE daemon_id = 3;
+         UPDATE step_daemons SET cpu_user_us = cpu_user_us + 1800000000 WHERE daemon_id = 3;";
+    let found = planted(&format!(
+        "{CLEAN}{plant} UPDATE step_daemons SET serves_target = daemon_id NOT IN (3, 7);"
+    ))
+    .await;
+    let leaks = of_kind(&found, "leak");
+    assert_eq!(leaks.len(), 1, "{leaks:#?}");
+    assert_eq!(leaks[0].daemon_id, Some(5));
+    assert!(of_kind(&found, "outlier").is_empty(), "{found:#?}");
+    let others = of_kind(&found, "daemon");
+    assert_eq!(others.len(), 1, "{others:#?}");
+    let sentence = &others[0].sentence;
+    assert!(
+        sentence.starts_with(
+            "2 more findings (1 leak, 1 outlier) of daemons that serve no target of this run: "
+        ),
+        "{sentence}"
+    );
+    // Where no daemon is known to serve the targets, all stay.
+    let unknown = planted(&format!(
+        "{CLEAN}{plant} UPDATE step_daemons SET serves_target = NULL;"
+    ))
+    .await;
+    assert_eq!(of_kind(&unknown, "leak").len(), 2);
+    assert_eq!(of_kind(&unknown, "outlier").len(), 1);
+}
+
+#[tokio::test]
 async fn a_short_run_is_said_to_be_too_short() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("short.db");

@@ -28,6 +28,12 @@ pub trait LiveView: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Follower(JoinHandle<()>);
 
+impl Follower {
+    pub fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
 impl Drop for Follower {
     fn drop(&mut self) {
         self.0.abort();
@@ -37,7 +43,7 @@ impl Drop for Follower {
 /// Shows on `view` what comes of its running step.
 pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> Follower {
     let mut intervals = feed.subscribe();
-    Follower(tokio::spawn(async move {
+    Follower::of(async move {
         let mut window = Window::default();
         let mut step = None;
         loop {
@@ -67,5 +73,5 @@ pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> F
             // What comes meanwhile waits in the feed.
             sleep_until(show_at).await;
         }
-    }))
+    })
 }

@@ -5,8 +5,9 @@
 use super::{
     AgentFacts, Cache, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
     Target, agents::left_out, curve, groups::members, links, mounts::mounted_otherwise, policy,
-    source::Mistakes,
+    source::Mistakes, steady,
 };
+use benchmesh_workloads::params::{KeyValue, units::Span};
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
 use std::{
@@ -265,6 +266,11 @@ fn add_steps(
                 cache: phase.cache,
                 settle: phase.settle,
                 stagger: phase.stagger,
+                steady: steady::after_ramps(
+                    phase.steady,
+                    loads.iter().filter_map(ramp_time),
+                    last_start(phase.stagger, tasks.len()),
+                ),
                 params: params(&loads, shared),
                 tasks: Arc::clone(tasks),
                 moved_bytes: moved_bytes(&loads),
@@ -276,6 +282,12 @@ fn add_steps(
             });
         }
     }
+}
+
+/// How long a load runs before it counts.
+fn ramp_time(load: &PlannedLoad) -> Option<Duration> {
+    let ramp = load.params.get("ramp_time")?;
+    Span::read(ramp).ok().map(|span| span.0)
 }
 
 /// What each group does in the `mode`th step of a cell.

@@ -2,6 +2,7 @@
 //! come from here. A workload declares its own.
 
 use super::presets::PresetName;
+use super::steady::{Criterion, Until};
 use super::{AlarmAction, Cache, OnStall, Pairs, Scale};
 use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
 use benchmesh_workloads::{
@@ -211,6 +212,20 @@ declare_keys! {
         /// Raises the phase's rate step by step, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`.
         /// The report says where response time leaves its floor.
         "load-curve" load_curve: LoadCurve = none("none");
+        /// `steady`: a step ends as soon as its load is in steady state, which the collector judges by all clients
+        /// together; `runtime` is the longest that it may take. By `ss`; without it by SNIA's rule: over five rounds,
+        /// each a fifth of `ss_dur`, operations per second lie within 20 % of their mean, and their best linear fit
+        /// changes by at most 10 % of it.
+        "until" until: Option<Until> = none("`runtime`");
+        /// With `until`, fio's criterion: the figure of each second of the window lies no further from their mean than
+        /// the limit (`iops`, `bw`, `lat`), or the slope of their best linear fit, per second, is below it
+        /// (`iops_slope`, `bw_slope`, `lat_slope`). Operations per second, bytes per second, or the mean latency of a
+        /// second's operations. A limit is a share of the mean (`5%`) or an amount (`500`, `10m`, `200us`).
+        "ss" ss: Option<Criterion> = none("SNIA's rule");
+        /// With `until`: how long the load has to be steady. The window is of the newest so many seconds.
+        "ss_dur" ss_dur: Span = "5m", min "3s", max "24h";
+        /// With `until`: seconds before this one, counted from the start, are not judged. Those of `ramp_time` never are.
+        "ss_ramp" ss_ramp: Span = "0s", max "24h";
         /// Different loads at the same time: one table `[[phase.group]]` each. `workload`, `modes`, `clients` and the
         /// workload's keys then stand in the groups.
         "group" group: Groups = none("none");

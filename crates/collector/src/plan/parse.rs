@@ -6,6 +6,7 @@ mod load;
 mod params;
 mod phase;
 mod preset;
+mod steady;
 mod targets;
 
 pub(super) use params::known_keys;

@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, Settle, source::Position};
+use super::{Cache, Settle, Steady, source::Position};
 use benchmesh_workloads::{
     registry,
     workload::{Footprint, Needs},
@@ -43,6 +43,8 @@ pub struct PlannedStep {
     pub settle: Settle,
     /// How long a task starts after the one before it.
     pub stagger: Duration,
+    /// When its load is in steady state, which ends it; seconds of ramps are left out.
+    pub steady: Option<Steady>,
     /// Of several groups: theirs, by the group's name. Equal ones are shared by all steps of a plan.
     pub params: Arc<Map<String, Value>>,
     /// What is done at the same time; one, if the phase has no groups.

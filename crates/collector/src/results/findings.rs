@@ -113,12 +113,15 @@ kinds! {
                  collection of metrics. The SQL lists rate and p99 over a period.",
     }
     Outlier = "outlier" {
-        meaning: "one daemon, disk or client is unlike its equals",
+        meaning: "one daemon, disk, client or link is unlike its equals",
         judged: "CPU time of the daemons of one name in each step of 30 s or more, and the rate of each client's tasks in \
                  each step of 10 s or more, against the median of the others: at least twice the CPU time and 20 % of a \
                  CPU more, or at most 0.7 of the rate, and four times their scatter away. Of up to five it must be \
                  so against each of the others; of three, it takes three times the CPU time or half of the rate. \
-                 Found where it is so in half of the steps that have it. Steps between pairs of hosts (`network`) are not judged. \
+                 Found where it is so in half of the steps that have it. Links of `network` are judged against the other links of \
+                 their load, by their rates over all of its steps, but for those from a host to itself. By bytes: what daemons of one \
+                 name that serve a target read and wrote over all steps, and what disks of one name did over the run: twice \
+                 that of others, and 1 MiB/s more. \
                  Likewise, in any part of the run of a minute and 2 % of it or more, the CPU time of daemons, the rate \
                  of clients (in steps of 300 s or more) and the time that an operation takes at a disk (twice that of others, and 2 ms more, among disks of 20 operations \
                  per second that do half as many as the others or more).",
@@ -131,7 +134,8 @@ kinds! {
                  with the next one of the same name and instance within an hour; those that an agent saw stopped by a \
                  signal or with a frozen cgroup; and those that used no CPU at all for 10 s and two windows of counters \
                  (of 5 s, in a run of more than 85 minutes of a 1024th of it) while most others of their name did \
-                 half of their usual work or more. Daemons that usually use less than 2 % of a CPU stand still by themselves.",
+                 half of their usual work or more. Daemons that usually use less than 2 % of a CPU stand still by themselves. Where some daemons are known to \
+                 serve the targets of the run, leaks, outliers and these findings of those that are known not to are counted in one line.",
         remedy: "Read its log, and the kernel's for a process that was killed or hangs (state D).",
     }
     Host = "host" {

@@ -10,6 +10,7 @@ mod load;
 mod reads;
 mod results;
 mod retry;
+mod steady;
 mod timers;
 
 use super::{
@@ -21,7 +22,7 @@ use super::{
     },
 };
 use crate::{
-    live::{self, Follower},
+    live::{self, Follower, SteadyJudge},
     model::RunId,
     store::{Blocked, StoreError},
 };
@@ -93,6 +94,8 @@ pub(super) struct Driver {
     /// Events that are there at once.
     ready: VecDeque<Event>,
     live: Option<(RunId, Follower)>,
+    /// Judges the running step.
+    steadiness: Option<Follower>,
     /// The run that was loaded last.
     loaded: Option<RunId>,
     refused: Option<Refused>,
@@ -121,6 +124,7 @@ impl Driver {
             progressed,
             ready: VecDeque::new(),
             live: None,
+            steadiness: None,
             loaded: None,
             refused,
         };
@@ -347,6 +351,16 @@ impl Driver {
                     Ok(Some(Event::Completed { token, completion }))
                 });
             }
+            Effect::JudgeSteadiness {
+                step,
+                steady,
+                start,
+                tasks,
+                patience,
+            } => {
+                let judge = SteadyJudge::new(steady, start, tasks, patience);
+                self.steadiness = Some(steady::follow(&self.inner, step, judge, &self.progress));
+            }
             Effect::Mark { at } => {
                 let marks = agents::marks(&self.inner.fleet, &self.inner.clock, at);
                 for mark in marks {
@@ -417,6 +431,7 @@ impl Driver {
                 if self.live.as_ref().is_some_and(|(of, _)| *of == run) {
                     self.live = None;
                 }
+                self.steadiness = None;
                 info!(%run, state = %change.state, "run ended");
             }
             _ => {}

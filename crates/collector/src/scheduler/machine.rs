@@ -33,6 +33,7 @@ mod running;
 mod settle;
 mod shares;
 mod stage;
+mod steady;
 mod step;
 mod step_rows;
 mod stop;
@@ -181,6 +182,13 @@ impl Machine {
             Event::Loaded(loaded) => self.loaded(loaded, now, &mut out),
             Event::Stop { run, reason, at } => self.stop(run, reason, at, now, &mut out),
             Event::Abort { run, reason } => self.abort(run, reason, now, &mut out),
+            Event::Steadiness { step, judged } => {
+                if let Some(run) = &mut self.run {
+                    run.now = now;
+                    run.on_steadiness(step, judged);
+                    out.append(std::mem::take(&mut run.out));
+                }
+            }
             Event::Blocked { why, remedy } => self.blocked(why, &remedy, now, &mut out),
             Event::Unblocked => self.unblocked(now, &mut out),
             Event::Due { token } if self.sampling_ends == Some(token) => {

@@ -290,7 +290,9 @@ async fn set_task_state(
     );
     sqlx::query(
         "UPDATE tasks SET state = iif(?1 OR state NOT IN ('done', 'stopped', 'failed'), ?2, state),
-             error = iif(?1 OR state NOT IN ('done', 'stopped', 'failed'), coalesce(nullif(?3, ''), error), error),
+             error = CASE WHEN ?2 = 'done' THEN NULL
+                          WHEN ?1 OR state NOT IN ('done', 'stopped', 'failed') THEN coalesce(nullif(?3, ''), error)
+                          ELSE error END,
              last_spool_id = coalesce(?5, last_spool_id), last_sequence = coalesce(?6, last_sequence)
          WHERE id = ?4",
     )

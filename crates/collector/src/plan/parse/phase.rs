@@ -11,7 +11,7 @@ use super::{
     caches, group,
     load::{load, workload_of},
     params::matrix,
-    preset,
+    preset, steady,
     targets::check_kinds,
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
@@ -91,6 +91,7 @@ fn phase(
 ) -> Option<Phase> {
     let mut section = Section::new(table, at.clone());
     let keys = section.keys::<PhaseKeys>(mistakes)?;
+    let steady = steady::steady(&section, &keys, mistakes);
     let name = keys.name;
     if name.as_ref().is_some_and(|name| name.trim().is_empty()) {
         mistakes.at(
@@ -105,6 +106,7 @@ fn phase(
         targets: Vec::new(),
         settle: settle(&mut section, mistakes),
         stagger: keys.stagger.0,
+        steady,
         curve: None,
         groups: Vec::new(),
         at,
@@ -140,6 +142,7 @@ fn phase(
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
     }
+    steady::check(&phase, &section, mistakes);
     caches::check(&mut phase, &section.place_of("cache"), mistakes);
     Some(phase)
 }

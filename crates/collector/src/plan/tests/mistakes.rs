@@ -6,6 +6,7 @@ use super::*;
 #[test]
 fn each_mistake_is_reported_with_its_line() {
     let null = "[[phase]]\nworkload = \"null\"\n";
+    let timed = format!("{null}runtime = \"9m\"\nuntil = \"steady\"\n");
     let io = format!("{TARGETS}[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\n");
     for (text, at, part) in [
         (
@@ -104,6 +105,66 @@ fn each_mistake_is_reported_with_its_line() {
             format!("{null}modes = []\n"),
             "p.toml:3:9: phase.1.modes",
             "empty",
+        ),
+        (
+            format!("{null}until = \"steady\"\n"),
+            "p.toml:3:9: phase.1.until",
+            "there is no `runtime`",
+        ),
+        (
+            format!("{null}runtime = \"9m\"\nuntil = \"idle\"\n"),
+            "p.toml:4:9: phase.1.until",
+            "\"steady\"",
+        ),
+        (
+            format!("{null}runtime = \"9m\"\nss = \"iops:5%\"\n"),
+            "p.toml:4:6: phase.1.ss",
+            "only with `until`",
+        ),
+        (
+            format!("{timed}ss = \"iosp:5%\"\n"),
+            "p.toml:5:6: phase.1.ss",
+            "no figure is called `iosp`",
+        ),
+        (
+            format!("{timed}ss = \"5%\"\n"),
+            "p.toml:5:6: phase.1.ss",
+            "no criterion",
+        ),
+        (
+            format!("{timed}ss = \"lat_slope:500\"\n"),
+            "p.toml:5:6: phase.1.ss",
+            "has no unit",
+        ),
+        (
+            format!("{timed}ss = \"bw:0%\"\n"),
+            "p.toml:5:6: phase.1.ss",
+            "above 0%",
+        ),
+        (
+            format!("{timed}ss = \"bw:fast\"\n"),
+            "p.toml:5:6: phase.1.ss",
+            "not a limit of `bw`",
+        ),
+        (
+            format!("{timed}ss_dur = \"7s\"\n"),
+            "p.toml:5:10: phase.1.ss_dur",
+            "five rounds",
+        ),
+        (
+            format!("{timed}ss = \"iops:5%\"\nss_dur = \"2s\"\n"),
+            "p.toml:6:10: phase.1.ss_dur",
+            "3s",
+        ),
+        (
+            format!("{timed}ss_dur = \"10m\"\n"),
+            "p.toml:5:10: phase.1.ss_dur",
+            "cannot be steady before 600 s",
+        ),
+        (
+            format!("{timed}ss_ramp = \"5m\"\n"),
+            "p.toml:4:9: phase.1.until",
+            "cannot be steady before 600 s",
         ),
         (
             format!("{null}cache = \"hot\"\n"),

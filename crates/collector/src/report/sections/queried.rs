@@ -71,6 +71,35 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         note: Some("Of a run that goes on: the seconds so far, and what may be bad of those."),
     },
     Section {
+        key: "steadiness",
+        title: "Steady state",
+        in_summary: true,
+        statement: Statement {
+            what: "events",
+            sql: "SELECT s.ordinal, s.phase, s.target, s.mode,
+                         iif(e.kind = 'steady', 'steady', 'not steady') AS verdict,
+                         iif(e.kind = 'steady', e.detail ->> 'after_s', NULL) AS after_s,
+                         e.detail ->> 'window_s' AS window_s, e.detail ->> 'words' AS words
+                  FROM events AS e JOIN steps AS s ON s.id = e.step_id
+                  WHERE e.run_id = ? AND e.kind IN ('steady', 'not-steady')
+                        AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                         WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                  ORDER BY s.ordinal, e.id",
+        },
+        columns: &[
+            column("ordinal", "step", Format::Count),
+            column("phase", "phase", Format::Text),
+            column("target", "target", Format::Text),
+            column("mode", "mode", Format::Text),
+            column("verdict", "verdict", Format::Text),
+            column("after_s", "after s", Format::Count),
+            column("window_s", "window s", Format::Count),
+            column("words", "of all clients, over the window", Format::Text),
+        ],
+        spare: &["window s", "mode", "target"],
+        note: Some("Where it is not steady, the window is the last that was judged."),
+    },
+    Section {
         key: "failed_operations",
         title: "Failed operations",
         in_summary: true,

@@ -4,7 +4,7 @@
 use super::event::{Completion, Token};
 use crate::{
     model::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId},
-    plan::PlannedStep,
+    plan::{PlannedStep, Steady},
     sessions::command::{Command, Progress},
     store::rows::{FinishedStep, Row, RunChange},
 };
@@ -86,6 +86,15 @@ pub(in crate::scheduler) enum Effect {
         index: usize,
         step: StepId,
         finished: FinishedStep,
+    },
+    /// Judges the load of a running step once a second, until it is in steady state.
+    JudgeSteadiness {
+        step: StepId,
+        steady: Steady,
+        start: MeshMicros,
+        tasks: Vec<TaskId>,
+        /// How long a task that sends nothing is waited for.
+        patience: Duration,
     },
     /// Samplers read everything at this instant too; `None`: now.
     Mark {

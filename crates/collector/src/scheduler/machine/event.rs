@@ -7,6 +7,7 @@ pub(in crate::scheduler) use super::ended::EndedSteps;
 
 use super::members::Presence;
 use crate::{
+    live::Steadiness,
     model::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId},
     plan::{Loops, OnLoss, OnStall, PlannedStep},
     scheduler::agents::RunAgents,
@@ -65,6 +66,11 @@ pub(in crate::scheduler) enum Event {
     /// A timer is due.
     Due {
         token: Token,
+    },
+    /// How steady the load of a step has become.
+    Steadiness {
+        step: StepId,
+        judged: Steadiness,
     },
     /// The database cannot be written.
     Blocked {

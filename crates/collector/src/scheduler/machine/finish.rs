@@ -19,6 +19,7 @@ use crate::{
 impl Run {
     /// All tasks have ended and their rows are stored.
     pub(super) fn conclude(&mut self) -> Option<Next> {
+        self.conclude_steadiness();
         let apart = self.check_starts();
         let Some(step) = &self.step else {
             return Some(Next::FindStep);

@@ -55,6 +55,7 @@ impl Run {
             was_over: false,
             replaced: BTreeSet::new(),
             unsupported: false,
+            steadiness: None,
         });
         self.stage = Stage::LinkSpeeds;
         let unknown = self.agents_of_unknown_speed();

@@ -49,6 +49,7 @@ impl Run {
             self.await_end(Waiting::Ended { task }, task, Within::Contact);
         }
         self.watch_receivers();
+        self.watch_steadiness(start);
         let Some((expected, stagger)) =
             self.active_plan().map(|plan| (plan.expected, plan.stagger))
         else {

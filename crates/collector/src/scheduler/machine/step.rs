@@ -2,6 +2,7 @@
 
 use super::tasks::{LinkEndpoints, TaskHandle, TaskSet};
 use crate::{
+    live::Steadiness,
     model::{MeshMicros, StepId, StepState, TaskId},
     store::rows::{SpoolPosition, StepRow, TaskRow},
 };
@@ -81,4 +82,6 @@ pub(super) struct ActiveStep {
     pub replaced: BTreeSet<TaskId>,
     /// An agent says that the mode cannot be done there.
     pub unsupported: bool,
+    /// How its load was judged last; `None`: it was not.
+    pub steadiness: Option<Steadiness>,
 }

@@ -125,6 +125,8 @@ pub(super) enum Waiting {
     RateShared {
         load: usize,
     },
+    /// Of a task whose load is in steady state; its end is awaited.
+    SteadyStop,
     // Independent of the stage.
     StopLost {
         task: TaskHandle,
@@ -147,7 +149,8 @@ impl Waiting {
             | Self::BegunPatience { .. }
             | Self::BegunAfter { .. }
             | Self::LeaseOver { .. }
-            | Self::RateShared { .. } => Scope::Load,
+            | Self::RateShared { .. }
+            | Self::SteadyStop => Scope::Load,
             Self::StopLost { .. }
             | Self::EndOfLost { .. }
             | Self::StoppedAgain

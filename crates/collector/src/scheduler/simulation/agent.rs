@@ -41,6 +41,8 @@ pub(super) enum State {
 pub(super) struct SimTask {
     pub state: State,
     pub stopped: bool,
+    /// Why, in the words of the first stop.
+    pub stop_reason: String,
     /// It was stopped before its start.
     cancelled: bool,
     /// It hangs: it does not end, even when it is stopped.
@@ -60,11 +62,14 @@ pub(super) struct SimTask {
 
 impl SimTask {
     /// No operation begins after this.
-    pub fn stop(&mut self, now: MeshMicros) {
+    pub fn stop(&mut self, now: MeshMicros, reason: &str) {
         if let State::Running { start, .. } = self.state
             && !self.stopped
         {
             self.cancelled = now < start;
+        }
+        if !self.stopped {
+            self.stop_reason = reason.to_owned();
         }
         self.stopped = true;
     }
@@ -261,6 +266,7 @@ impl SimAgent {
                         SimTask {
                             state,
                             stopped: false,
+                            stop_reason: String::new(),
                             cancelled: false,
                             hangs: false,
                             begins: true,
@@ -327,7 +333,7 @@ impl SimAgent {
                 }
                 Some(_) => refused(RefusalKind::Failed, "it has not been armed"),
             },
-            Command::StopTask { task, .. } => {
+            Command::StopTask { task, reason } => {
                 let receiver = self.receivers.remove(task);
                 match self.tasks.get_mut(task) {
                     None if receiver => Ok(Answer::Done),
@@ -337,7 +343,7 @@ impl SimAgent {
                         return (Vec::new(), later);
                     }
                     Some(held) => {
-                        held.stop(now);
+                        held.stop(now, reason);
                         match held.state {
                             State::Preparing { .. } => {
                                 later.push((1000, Later::Prepared(*task)));
@@ -366,7 +372,7 @@ impl SimAgent {
                     Some(held) => match held.state {
                         State::Running { .. } => refused(RefusalKind::Failed, "it still runs"),
                         State::Preparing { .. } => {
-                            held.stop(now);
+                            held.stop(now, "it is not needed any more");
                             held.forgotten = true;
                             later.push((1000, Later::Prepared(*task)));
                             Ok(Answer::Done)

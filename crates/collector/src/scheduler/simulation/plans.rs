@@ -13,6 +13,8 @@ const TARGETS: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n[targets
 const IO: &str =
     "[[phase]]\nname = \"NAME\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n";
 
+const STEADY: &str = "until = \"steady\"\nss = \"iops:5%\"\nss_dur = \"3s\"\n";
+
 /// Plans that are drawn, for each number of agents.
 const DRAWN: usize = 16;
 /// Of a plan that is drawn: a schedule takes time for each.
@@ -75,6 +77,7 @@ fn on_agents(count: usize) -> Vec<Planned> {
         vec![cold.clone(), IO.to_owned()],
         vec![idle, timed.to_owned()],
         vec![rated.to_owned(), null.to_owned()],
+        vec![format!("{timed}{STEADY}"), null.to_owned()],
     ];
     if (2..=4).contains(&count) {
         texts.push(vec![links.to_owned()]);

@@ -169,7 +169,10 @@ impl SimStore {
                 );
                 if overrides || !is_stored {
                     row.state = *state;
-                    row.error = error.clone().or(row.error.take());
+                    row.error = match state {
+                        TaskState::Done => None,
+                        _ => error.clone().or(row.error.take()),
+                    };
                 }
             }
             Row::StartsCleared { step } => {

@@ -17,6 +17,7 @@ use super::{
     store::SimStore,
 };
 use crate::{
+    live::Steadiness,
     model::{AgentId, MeshMicros, RunId, RunState, TaskId, TaskState},
     plan::{OnLoss, OnStall, PlannedStep},
     scheduler::machine::{
@@ -358,6 +359,20 @@ impl World {
                 finished,
                 generation,
             } => self.finished(token, step, *finished, generation),
+            SimEvent::Steady {
+                step,
+                steady,
+                generation,
+            } if generation == self.generation => {
+                let judged = Steadiness {
+                    is_steady: true,
+                    after: steady.window,
+                    steady,
+                    window: Default::default(),
+                };
+                self.handle(Event::Steadiness { step, judged });
+            }
+            SimEvent::Steady { .. } => {}
             SimEvent::Loaded { loaded, generation } => self.loaded(loaded, generation),
             SimEvent::AgentsChanged { generation } => {
                 if generation == self.generation && self.machine.is_some() {

@@ -67,7 +67,7 @@ impl SimAgent {
         // One that was stopped before its start has a row, and no operation.
         let began = now >= start && !task.cancelled && task.begins;
         let (state, error) = match task.stopped {
-            true => (TaskState::Stopped, ""),
+            true => (TaskState::Stopped, task.stop_reason.as_str()),
             false if !task.begins => (TaskState::Failed, "no worker has started"),
             false if self.target_is_dead => (TaskState::Failed, GAVE_UP),
             false if random.below(1000) < faults.fails => {

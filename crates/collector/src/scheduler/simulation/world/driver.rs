@@ -16,6 +16,9 @@ use crate::{
 };
 use std::time::Duration;
 
+/// A load of a longer one is never found to be steady.
+const LONGEST_WINDOW: Duration = Duration::from_secs(15);
+
 impl World {
     pub fn handle(&mut self, event: Event) {
         let now = self.mesh_now();
@@ -212,6 +215,24 @@ impl World {
                     _ => MS,
                 };
                 self.after(takes, SimEvent::Loaded { loaded, generation });
+            }
+            Effect::JudgeSteadiness {
+                step,
+                steady,
+                start,
+                ..
+            } => {
+                // Its loads last some seconds.
+                if steady.window > LONGEST_WINDOW {
+                    return;
+                }
+                let at = start.0.max(self.now) + self.below(4 * S);
+                let found = SimEvent::Steady {
+                    step,
+                    steady,
+                    generation,
+                };
+                self.at(at, found);
             }
             Effect::Mark { .. }
             | Effect::Sample { .. }

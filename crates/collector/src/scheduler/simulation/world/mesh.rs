@@ -211,7 +211,7 @@ impl World {
             let Some(held) = self.agents[agent].tasks.get_mut(&task) else {
                 continue;
             };
-            held.stop(now);
+            held.stop(now, "its lease is over");
             let later = match held.state {
                 State::Running { start, .. } => Later::Over(task, start),
                 _ => Later::Prepared(task),

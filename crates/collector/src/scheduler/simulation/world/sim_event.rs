@@ -3,6 +3,7 @@
 use super::super::agent::{Later, Reply};
 use crate::{
     model::{StepId, TaskId},
+    plan::Steady,
     scheduler::machine::{
         effect::Lookup,
         event::{LoadedRun, Token},
@@ -63,6 +64,12 @@ pub(in crate::scheduler::simulation) enum SimEvent {
         token: Token,
         step: StepId,
         finished: Box<FinishedStep>,
+        generation: u64,
+    },
+    /// The load of a step is found to be in steady state.
+    Steady {
+        step: StepId,
+        steady: Steady,
         generation: u64,
     },
     Loaded {
