@@ -347,8 +347,8 @@ impl Driver {
                     Ok(Some(Event::Completed { token, completion }))
                 });
             }
-            Effect::Mark { at } => {
-                let marks = agents::marks(&self.inner.fleet, &self.inner.clock, at);
+            Effect::Mark { run, at } => {
+                let marks = agents::marks(&self.inner.fleet, &self.inner.clock, run, at);
                 for mark in marks {
                     self.work.push(abortable(mark).0);
                 }

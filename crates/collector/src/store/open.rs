@@ -51,6 +51,7 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "objectives",
         include_str!("../../migrations/0007_objectives.sql"),
     ),
+    (10, "facts", include_str!("../../migrations/0010_facts.sql")),
 ];
 
 fn migrator() -> Migrator {
