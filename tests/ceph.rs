@@ -81,7 +81,12 @@ fn two_clients_on_a_real_ceph() {
     for node in 1..=3 {
         let namespace = cluster.fact(&format!("namespace{node}"));
         let agent = Agent::named(&format!("node{node}"));
-        mesh.add(agent.label("role=storage").inside(namespace));
+        let mut agent = agent.label("role=storage").inside(namespace);
+        if node == 1 {
+            let facts = format!("ceph --conf {}", cluster.fact("conf"));
+            agent = agent.argument("--facts").argument(&facts);
+        }
+        mesh.add(agent);
     }
     let run = mesh.run(
         r#"
@@ -119,8 +124,24 @@ fn two_clients_on_a_real_ceph() {
     let db = mesh.db();
     db.assert_sound();
     check_results(&db, run);
+    check_facts(&db, run);
     assert_eq!(cluster.objects(), "", "left in the pool");
     mesh.assert_no_complaints();
+}
+
+/// What the cluster said of itself when the run began.
+fn check_facts(db: &Database, run: i64) {
+    for (name, value) in [
+        ("osds", 3),
+        ("osds_up", 3),
+        ("mons", 1),
+        ("pool.bench.size", 3),
+    ] {
+        let found: i64 = db.one(&format!(
+            "SELECT value FROM facts WHERE run_id = {run} AND system = 'ceph' AND name = '{name}' ORDER BY at_us LIMIT 1"
+        ));
+        assert_eq!(found, value, "{name}");
+    }
 }
 
 fn check_results(db: &Database, run: i64) {

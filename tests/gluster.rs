@@ -67,7 +67,13 @@ fn two_clients_on_a_real_glusterfs() {
     for node in 1..=3 {
         let namespace = cluster.fact(&format!("namespace{node}"));
         let agent = Agent::named(&format!("node{node}"));
-        mesh.add(agent.label("role=storage").inside(namespace));
+        let mut agent = agent.label("role=storage").inside(namespace);
+        if node == 1 {
+            let socket = cluster.lab().join("node1/run/d.sock");
+            let facts = format!("gluster --glusterd-sock={}", socket.display());
+            agent = agent.argument("--facts").argument(&facts);
+        }
+        mesh.add(agent);
     }
     let run = mesh.run(&format!(
         r#"
@@ -99,6 +105,16 @@ fn two_clients_on_a_real_glusterfs() {
     let db = mesh.db();
     db.assert_sound();
     check_results(&db, run);
+    for (name, value) in [
+        ("bricks", 3),
+        ("bricks_online", 3),
+        ("volume.bench.replica", 3),
+    ] {
+        let found: i64 = db.one(&format!(
+            "SELECT value FROM facts WHERE run_id = {run} AND system = 'gluster' AND name = '{name}' ORDER BY at_us LIMIT 1"
+        ));
+        assert_eq!(found, value, "{name}");
+    }
     for node in 1..=3 {
         check_brick(&db, run, cluster.fact(&format!("brick{node}")));
     }

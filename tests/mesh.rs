@@ -22,6 +22,7 @@ mod bad_input;
 mod between_runs;
 mod campaign;
 mod ceph;
+mod cluster_facts;
 mod comparisons;
 mod database_files;
 mod dependencies;

@@ -61,7 +61,8 @@ FROM (
     FROM runs AS r
     CROSS JOIN events AS e ON e.at_us BETWEEN r.started_us AND coalesce(r.ended_us, 9223372036854775807)
         AND e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
-                       'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'link-silent-over')
+                       'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'link-silent-over', 'cluster-degraded',
+                       'cluster-degraded-over')
         AND (e.run_id IS NULL OR e.run_id = r.id)
     -- The instants of an import are another clock's, or its file's.
     WHERE r.imported_from IS NULL

@@ -3,11 +3,12 @@
 //! This module does not touch files or sockets: `state` and the workloads' sandbox resolve paths. A collector cannot
 //! change anything here.
 
+use crate::facts::{FactSource, MAX_SOURCES};
 use crate::policy::PolicyConfig;
 use crate::sampler::{DaemonRule, MIN_PERIOD, RuleError};
 use benchmesh_model::text::is_hidden;
 use benchmesh_trust::JoinToken;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 /// Minimum spool size: batches in flight, a few to merge, and the write-ahead log.
 pub const MIN_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
+const MIN_FACTS_PERIOD: Duration = Duration::from_secs(1);
 const MAX_PERIOD: Duration = Duration::from_secs(3600);
 const MAX_NAME_BYTES: usize = 128;
 const MAX_LABELS: usize = 64;
@@ -49,6 +51,10 @@ pub struct AgentConfig {
     pub sample_period: Duration,
     /// Sample this host between runs too.
     pub sample_always: bool,
+    /// Commands that say how the storage cluster is.
+    pub facts: Vec<FactSource>,
+    /// Minimum time between two readings of those.
+    pub facts_period: Duration,
     /// Size limit of the spool files together, in bytes.
     pub spool_limit_bytes: u64,
     /// Obtains a certificate if there is no suitable one.
@@ -83,6 +89,12 @@ pub enum ConfigError {
     Labels { given: usize },
     #[error("a sampling period of {given:?} is out of range; 100 ms to 1 h")]
     SamplePeriod { given: Duration },
+    #[error("facts of {given} sources are too many; at most {MAX_SOURCES}")]
+    Facts { given: usize },
+    #[error("facts of `{system}` are named twice")]
+    FactsTwice { system: String },
+    #[error("a period of {given:?} between readings of facts is out of range; 1 s to 1 h")]
+    FactsPeriod { given: Duration },
     #[error("a spool of {given} bytes is too small; at least {MIN_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
     #[error("daemon rule `{name}`")]
@@ -113,6 +125,8 @@ impl AgentConfig {
             daemon_rules: Vec::new(),
             sample_period: Duration::from_secs(1),
             sample_always: false,
+            facts: Vec::new(),
+            facts_period: Duration::from_secs(10),
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
             join: None,
             credentials_dir: None,
@@ -147,6 +161,7 @@ impl AgentConfig {
                 given: self.spool_limit_bytes,
             });
         }
+        self.check_facts()?;
         for rule in &self.daemon_rules {
             rule.check().map_err(|source| ConfigError::Rule {
                 name: rule.name.clone(),
@@ -155,6 +170,27 @@ impl AgentConfig {
         }
         if let Some(address) = &self.advertise {
             check_advertise(address)?;
+        }
+        Ok(())
+    }
+
+    fn check_facts(&self) -> Result<(), ConfigError> {
+        if self.facts.len() > MAX_SOURCES {
+            return Err(ConfigError::Facts {
+                given: self.facts.len(),
+            });
+        }
+        let mut seen = BTreeSet::new();
+        let again = |source: &&FactSource| !seen.insert(source.system().to_owned());
+        if let Some(source) = self.facts.iter().find(again) {
+            return Err(ConfigError::FactsTwice {
+                system: source.system().to_owned(),
+            });
+        }
+        if !(MIN_FACTS_PERIOD..=MAX_PERIOD).contains(&self.facts_period) {
+            return Err(ConfigError::FactsPeriod {
+                given: self.facts_period,
+            });
         }
         Ok(())
     }
@@ -312,6 +348,9 @@ mod tests {
             ..DaemonRule::default()
         };
         assert!(with(|c| c.daemon_rules.push(matches_all)).is_err());
+        let source: FactSource = "ceph".parse().unwrap();
+        assert!(with(|c| c.facts = vec![source.clone(), source]).is_err());
+        assert!(with(|c| c.facts_period = Duration::ZERO).is_err());
         for (address, good) in [
             ("10.1.2.3", true),
             ("fe80::1", true),

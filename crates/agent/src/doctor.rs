@@ -11,11 +11,14 @@ pub use crate::finding::{Finding, Verdict};
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
+use crate::facts::FactSource;
 use crate::policy::{Bytes, Policy};
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
+use benchmesh_model::systems::facts::summary;
 use benchmesh_model::targets::{KINDS, TargetKind};
 use benchmesh_workloads::error_chain;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -30,6 +33,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     findings.push(policy(config));
     findings.extend(limits(config));
     findings.push(daemons(config));
+    findings.extend(config.facts.iter().map(facts));
     findings
 }
 
@@ -102,6 +106,24 @@ fn limits(config: &AgentConfig) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// What a source of facts says, tried once.
+fn facts(source: &FactSource) -> Finding {
+    let reading = source.read(&AtomicBool::new(false));
+    let system = source.system();
+    if !reading.failures.is_empty() {
+        return Finding::warn(
+            "facts",
+            format!("{system}: {}", reading.failures.join("; ")),
+            "try the command as the agent's user, or correct --facts",
+        );
+    }
+    let found = reading.facts.as_slice().len();
+    match summary(&reading.facts.texts()) {
+        state if state.is_empty() => Finding::ok("facts", format!("{system}: {found} facts")),
+        state => Finding::ok("facts", format!("{system}: {state}; {found} facts")),
+    }
 }
 
 /// The storage daemons that one sample finds, and whether their counters can be read.

@@ -11,6 +11,7 @@ mod command;
 pub mod config;
 pub mod doctor;
 mod envelope;
+pub mod facts;
 mod finding;
 mod host;
 mod identity;
@@ -39,7 +40,9 @@ use futures::future::BoxFuture;
 use host::HostFacts;
 use identity::Identity;
 use policy::Policy;
-use runner::{Contact, Permissions, Runner, RunnerDeps, SamplerControl};
+use runner::{
+    ClusterConfig, ClusterWatch, Contact, Permissions, Runner, RunnerDeps, SamplerControl,
+};
 use session::Session;
 use spool::{Samples, Spool};
 use state::StateDir;
@@ -195,9 +198,14 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     let contact = Contact::default();
     contact.touch();
     let hello = hello(&config, &permissions.policy, host, &state);
+    let cluster = ClusterConfig {
+        sources: config.facts,
+        period: config.facts_period,
+    };
     let (runner, runner_task) = Runner::start(RunnerDeps {
         permissions,
         watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
+        cluster: ClusterWatch::start(cluster, dating.clone(), spool.entries()),
         dating,
         entries: spool.entries(),
         acked: spool.acked(),

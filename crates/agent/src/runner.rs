@@ -7,6 +7,7 @@
 
 mod caches;
 mod claimed_task;
+mod cluster;
 mod denials;
 mod follow;
 mod link_speed;
@@ -19,6 +20,7 @@ mod slots;
 mod survey;
 mod task_events;
 
+pub use cluster::{ClusterConfig, ClusterWatch};
 pub use permissions::Permissions;
 pub use reply::ReplyHandle;
 pub use sampling::SamplerControl;
@@ -89,6 +91,7 @@ enum RunnerRequest {
 pub struct RunnerDeps {
     pub permissions: Permissions,
     pub watch: SamplerControl,
+    pub cluster: ClusterWatch,
     pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub acked: Acked,

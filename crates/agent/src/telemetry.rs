@@ -6,12 +6,13 @@
 mod rows;
 
 pub use rows::{
-    At, ClockOffset, EndState, ErrorCount, Event, Loss, LossKind, MeshMicros, OpInterval, RunId,
-    RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
+    At, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
+    RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures};
+use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 
 /// The longest text that a record carries, in bytes; the rest is cut.
@@ -35,6 +36,7 @@ pub enum Row {
     OpInterval(OpInterval),
     TaskEnd(TaskEnd),
     Event(Event),
+    Fact(Fact),
     Loss(Loss),
     ClockOffset(ClockOffset),
     Daemon(At<DaemonSeen>),
@@ -50,6 +52,7 @@ pub struct Batch {
     pub op_intervals: Vec<OpInterval>,
     pub task_ends: Vec<TaskEnd>,
     pub events: Vec<Event>,
+    pub facts: Vec<Fact>,
     pub losses: Vec<Loss>,
     pub clock_offsets: Vec<ClockOffset>,
     pub daemons: Vec<At<DaemonSeen>>,
@@ -99,6 +102,13 @@ impl Row {
                     + row.message.len()
                     + row.detail.len()
             }
+            Self::Fact(row) => {
+                let text = match &row.value {
+                    Value::Number(_) => 0,
+                    Value::Text(text) => text.len(),
+                };
+                FRAME + 6 * FIELD + row.system.len() + row.name.len() + text + row.unit.len()
+            }
             Self::Loss(row) => FRAME + 4 * FIELD + row.what.as_str().len(),
             Self::ClockOffset(_) => FRAME + 4 * FIELD,
             Self::Daemon(At { row, .. }) => {
@@ -132,6 +142,7 @@ impl Batch {
             Row::OpInterval(row) => self.op_intervals.push(row),
             Row::TaskEnd(row) => self.task_ends.push(row),
             Row::Event(row) => self.events.push(row),
+            Row::Fact(row) => self.facts.push(row),
             Row::Loss(row) => Loss::note(&mut self.losses, row),
             Row::ClockOffset(row) => self.clock_offsets.push(row),
             Row::Daemon(row) => self.daemons.push(row),
@@ -156,6 +167,7 @@ impl Batch {
             (row.at, MeshMicros(until))
         });
         let instants = (self.events.iter().map(|row| row.at))
+            .chain(self.facts.iter().map(|row| row.at))
             .chain(self.clock_offsets.iter().map(|row| row.at))
             .chain(self.daemons.iter().map(|row| row.at))
             .chain(self.daemon_samples.iter().map(|row| row.at))

@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "privileges",
     "state",
     "sampler",
+    "facts",
     "config",
     "telemetry",
     "command",

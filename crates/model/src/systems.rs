@@ -5,9 +5,11 @@
 //! user's own, what is mounted at the target decides, and then what lies beneath the mount (an ext4 on an RBD image).
 
 use daemons::DAEMONS;
+use facts::FactSet;
 use table::SYSTEMS;
 
 mod daemons;
+pub mod facts;
 mod table;
 
 pub use daemons::{Children, Daemon, Naming, OWN, daemons};
@@ -32,6 +34,8 @@ pub struct System {
     pub daemons: &'static [&'static str],
     /// Packages whose versions a result depends on: their first part.
     pub packages: &'static [&'static str],
+    /// How to ask it for its state.
+    pub facts: Option<&'static FactSet>,
 }
 
 /// Where a target lies.
@@ -115,6 +119,15 @@ fn is_known(daemon: &str) -> bool {
 
 fn is_local(name: &str) -> bool {
     LOCAL.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// The systems that can be asked for their state, each once.
+#[must_use]
+pub fn fact_sets() -> Vec<&'static FactSet> {
+    let mut sets: Vec<&FactSet> = SYSTEMS.iter().filter_map(|system| system.facts).collect();
+    sets.sort_by_key(|set| set.system);
+    sets.dedup_by_key(|set| set.system);
+    sets
 }
 
 /// Whether the package belongs to any system.

@@ -19,6 +19,7 @@ mod threads;
 
 use super::caches::MAX_DROPS;
 use super::claimed_task::ClaimedTask;
+use super::cluster::Signal;
 use super::denials::DenialLog;
 use super::per_minute::PerMinute;
 use super::reply::{ProgressReporter, ReplyHandle};
@@ -30,7 +31,7 @@ use crate::command::{
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
 use crate::spool::Entry;
-use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId};
+use crate::telemetry::{EndState, Event, MeshMicros, Row, RunId, Scope, Severity, TaskId};
 use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::StopHandle;
@@ -145,11 +146,12 @@ impl Slots {
             ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
         let outcome = match command.request {
             Request::Sampling(sampling) => {
+                self.deps.cluster.set_run_on(sampling.period.is_some());
                 let appointed = self.deps.watch.appoint(sampling);
                 self.report_conflicts();
                 appointed.map(|()| Answer::Done)
             }
-            Request::Mark { at } => self.mark(at),
+            Request::Mark { at } => self.mark(at, command.run),
             Request::Arm { task, start } => self.arm(task, start),
             Request::StopTask { task, reason } => self.stop(task, &reason),
             Request::ShareRate {
@@ -168,6 +170,7 @@ impl Slots {
     }
 
     pub(super) fn appoint(&mut self, sampling: Sampling) {
+        self.deps.cluster.set_run_on(sampling.period.is_some());
         // `appoint` has logged the error.
         let _ = self.deps.watch.appoint(sampling);
         self.report_conflicts();
@@ -238,13 +241,17 @@ impl Slots {
     }
 
     /// A mark with an instant is the start of a step, one without is a step's end.
-    fn mark(&self, at: Option<MeshMicros>) -> Outcome {
+    fn mark(&self, at: Option<MeshMicros>, run: Option<RunId>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
                 RefusalKind::NotAllowed,
                 format!("this agent takes samples on demand at most {MAX_MARKS} times a minute"),
             ));
         }
+        self.deps.cluster.signal(match at {
+            Some(_) => Signal::StepBegins(run),
+            None => Signal::StepEnds(run),
+        });
         let now = MonoNanos::now();
         let mark = match at {
             None => Mark::StepEnd(now),

@@ -2,7 +2,7 @@
 //! reduces a batch to the record of its losses.
 //!
 //! Pure functions. Merging adds counts, bytes, errors and histograms, so no result of an operation is lost. Task ends,
-//! events and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples arrive
+//! events, facts and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples arrive
 //! here as losses already. Giving up a batch keeps task ends and the descriptions of daemons that still run, and counts
 //! the rest.
 
@@ -55,6 +55,9 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
         part.events
             .into_iter()
             .for_each(|row| merged.push(Row::Event(row)));
+        part.facts
+            .into_iter()
+            .for_each(|row| merged.push(Row::Fact(row)));
         part.losses
             .into_iter()
             .for_each(|row| merged.push(Row::Loss(row)));

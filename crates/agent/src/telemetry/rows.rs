@@ -2,6 +2,7 @@
 //!
 //! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
 
+use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
 use std::fmt;
@@ -188,6 +189,17 @@ pub struct Event {
     pub message: String,
     /// JSON; may be empty.
     pub detail: String,
+}
+
+/// What a storage cluster says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    pub at: MeshMicros,
+    pub system: String,
+    pub name: String,
+    pub value: Value,
+    /// Empty: a count, or a text.
+    pub unit: String,
 }
 
 /// Rows that are lost, or dropped for lack of room.

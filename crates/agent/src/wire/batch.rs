@@ -6,9 +6,10 @@ mod samples;
 
 use crate::envelope::Envelope;
 use crate::telemetry::{
-    Batch, ClockOffset, EndState, ErrorCount, Event, Loss, LossKind, MeshMicros, OpInterval, Row,
-    RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
+    Batch, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
+    Row, RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
 };
+use benchmesh_model::systems::facts::Value;
 use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
@@ -48,6 +49,7 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
         net_samples: batch.net_samples.iter().map(net_sample).collect(),
         clock_offsets: batch.clock_offsets.iter().map(clock_offset).collect(),
         events: batch.events.iter().map(event).collect(),
+        facts: batch.facts.iter().map(fact).collect(),
         losses: batch.losses.iter().map(loss).collect(),
         task_ends: batch.task_ends.iter().map(task_end).collect(),
         ..v1::Batch::default()
@@ -70,6 +72,9 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     }
     for event in wire.events {
         batch.push(Row::Event(event.try_into()?));
+    }
+    for fact in wire.facts {
+        batch.push(Row::Fact(fact.into()));
     }
     for loss in wire.losses {
         batch.push(Row::Loss(loss.try_into()?));
@@ -314,6 +319,36 @@ impl TryFrom<v1::Event> for Event {
             message: row.message,
             detail: row.detail_json,
         })
+    }
+}
+
+fn fact(row: &Fact) -> v1::Fact {
+    let (number, text) = match &row.value {
+        Value::Number(number) => (Some(*number), String::new()),
+        Value::Text(text) => (None, text.clone()),
+    };
+    v1::Fact {
+        at_us: row.at.0,
+        system: row.system.clone(),
+        name: row.name.clone(),
+        number,
+        text,
+        unit: row.unit.clone(),
+    }
+}
+
+impl From<v1::Fact> for Fact {
+    fn from(row: v1::Fact) -> Self {
+        Self {
+            at: MeshMicros(row.at_us),
+            system: row.system,
+            name: row.name,
+            value: match row.number {
+                Some(number) => Value::Number(number),
+                None => Value::Text(row.text),
+            },
+            unit: row.unit,
+        }
     }
 }
 

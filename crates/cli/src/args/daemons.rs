@@ -6,6 +6,7 @@ use super::values::{
     rate, span,
 };
 use super::{CollectorAddress, ListFormat};
+use benchmesh_agent::facts::FactSources;
 use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::alarms::AlarmCommand;
@@ -424,6 +425,14 @@ pub struct AgentArguments {
     /// Sample the host between runs, too; without it only from the start of a run to 5 s after its end
     #[arg(long)]
     pub sample_always: bool,
+    /// Read the state of the storage cluster with read-only commands: a built-in set (`ceph`, `gluster`), with further
+    /// arguments behind it ("ceph --conf FILE --id USER"), or an own command as NAME=/PROGRAM ARGUMENTS, which writes a
+    /// JSON object or lines such as health=ok; may be given several times
+    #[arg(long, value_name = "FACTS")]
+    pub facts: Vec<FactSources>,
+    /// Minimum time between two readings of --facts, from 1s on: after steps, and while the cluster is degraded
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "10s")]
+    pub facts_period: Duration,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,

@@ -21,6 +21,7 @@ mod fake_agent;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 mod stage;
 #[path = "../ingest/usage.rs"]
+#[allow(dead_code, reason = "the bench of ingest uses the rest of it")]
 mod usage;
 
 use stage::Stage;

@@ -5,6 +5,7 @@
 //! steps.
 
 mod cells;
+mod clusters;
 mod findings;
 mod runs;
 mod seconds;
@@ -100,10 +101,19 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, Comp
     judged(loaded?).await
 }
 
+/// What is said of a pair of sides before its figures.
+#[derive(Default)]
+struct Beside {
+    /// Found on the second side alone.
+    new: Vec<Finding>,
+    /// How the clusters differ.
+    clusters: Option<String>,
+}
+
 /// The data of a request, read and not yet judged.
 enum LoadedRequest {
-    /// Each pair with what was found on its second side alone.
-    Sides(Vec<(Loaded, Loaded)>, Vec<Vec<Finding>>),
+    /// Each pair with what is said before its figures.
+    Sides(Vec<(Loaded, Loaded)>, Vec<Beside>),
     Trend {
         plan: String,
         runs: Vec<(RunRef, Vec<Cell>)>,
@@ -113,7 +123,7 @@ enum LoadedRequest {
 /// Judging takes up to some seconds of CPU time, on a thread of its own.
 async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     let answer = spawn_blocking(move || match loaded {
-        LoadedRequest::Sides(sides, new) => with_new(judge::answer(sides), new),
+        LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides), beside),
         LoadedRequest::Trend { plan, runs } => Answer {
             format: super::COMPARISON_FORMAT,
             comparisons: Vec::new(),
@@ -123,11 +133,13 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     Ok(answer.await?)
 }
 
-/// Says first what was not there before.
-fn with_new(mut answer: Answer, new: Vec<Vec<Finding>>) -> Answer {
-    for (one, new) in answer.comparisons.iter_mut().zip(new) {
-        one.new_findings = new;
-        one.sentences.splice(0..0, sentences::of_new(one));
+/// Says first how the clusters differ, then what was not found before.
+fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
+    for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
+        one.new_findings = beside.new;
+        let first = beside.clusters.into_iter().chain(sentences::of_new(one));
+        let first: Vec<String> = first.collect();
+        one.sentences.splice(0..0, first);
     }
     answer
 }
@@ -171,12 +183,15 @@ async fn load(
         return history(&mut transaction, plan).await;
     }
     let sides = sides(&mut transaction, request).await?;
-    let mut new = Vec::with_capacity(sides.len());
+    let mut beside = Vec::with_capacity(sides.len());
     for (a, b) in &sides {
-        new.push(findings::new_ones(&mut transaction, a, b).await?);
+        beside.push(Beside {
+            new: findings::new_ones(&mut transaction, a, b).await?,
+            clusters: clusters::difference(&mut transaction, a, b).await?,
+        });
     }
     let loaded = with_cells(&mut transaction, sides).await?;
-    Ok(LoadedRequest::Sides(loaded, new))
+    Ok(LoadedRequest::Sides(loaded, beside))
 }
 
 async fn history(

@@ -427,6 +427,16 @@ fn store_samples(
     tables::EVENTS.insert(connection, &batch.events, |event, row| {
         tables::event(agent, event, row);
     })?;
+    let mut facts = Vec::with_capacity(batch.facts.len());
+    // Those of one reading have one instant.
+    for of_one in batch.facts.chunk_by(|a, b| a.at == b.at) {
+        let at = of_one.first().map_or(MeshMicros(0), |fact| fact.at);
+        let (run, step) = devices::under_way(connection, agent, at)?;
+        facts.extend(of_one.iter().map(|fact| (run, step, fact)));
+    }
+    tables::FACTS.insert(connection, &facts, |fact, row| {
+        tables::fact(agent, fact, row)
+    })?;
     tables::LOSSES.insert(connection, &batch.losses, |loss, row| {
         tables::loss(agent, loss, row);
     })?;

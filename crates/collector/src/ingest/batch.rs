@@ -9,6 +9,7 @@ pub use wire::BatchError;
 
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 
 /// One spooled unit of telemetry, stored in one transaction.
@@ -25,6 +26,7 @@ pub struct Batch {
     pub net_samples: Vec<NetSample>,
     pub clock_offsets: Vec<ClockOffset>,
     pub events: Vec<AgentEvent>,
+    pub facts: Vec<Fact>,
     pub losses: Vec<Loss>,
     pub task_ends: Vec<TaskEnd>,
     /// The latest instant in it.
@@ -44,6 +46,7 @@ impl Batch {
             + self.net_samples.len()
             + self.clock_offsets.len()
             + self.events.len()
+            + self.facts.len()
             + self.losses.len()
             + self.task_ends.len()
     }
@@ -159,6 +162,17 @@ pub struct AgentEvent {
     pub kind: String,
     pub message: String,
     pub detail_json: Option<String>,
+}
+
+/// What a storage cluster says of itself.
+#[derive(Clone, Debug)]
+pub struct Fact {
+    pub at: MeshMicros,
+    pub system: String,
+    pub name: String,
+    pub value: Value,
+    /// `None`: a count, or a text.
+    pub unit: Option<String>,
 }
 
 /// Rows that a full spool gave up.

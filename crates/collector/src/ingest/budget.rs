@@ -6,6 +6,7 @@
 //! rows. An agent that exceeds a limit is turned away for an hour. Pure: the clock is a parameter.
 
 use super::batch::Batch;
+use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub(crate) struct Cost {
 /// The cost of a table without a text or a histogram.
 const NO_TEXT: u64 = 0;
 
-static LIMITS: [Limit; 10] = [
+static LIMITS: [Limit; 11] = [
     Limit {
         table: "op_intervals",
         rows: 12_000_000,
@@ -110,6 +111,18 @@ static LIMITS: [Limit; 10] = [
             cost(batch.events.iter().map(|one| {
                 let detail = one.detail_json.as_ref().map_or(0, String::len);
                 one.kind.len() + one.message.len() + detail
+            }))
+        },
+    },
+    Limit {
+        table: "facts",
+        rows: 400_000,
+        bytes: 64 << 20,
+        cost: |batch| {
+            let facts = batch.facts.iter();
+            cost(facts.map(|one| match &one.value {
+                Value::Number(_) => one.name.len(),
+                Value::Text(text) => one.name.len() + text.len(),
             }))
         },
     },
@@ -302,6 +315,8 @@ mod tests {
                 ("net_samples", 40 * 36_000, 0),
                 ("clock_offsets", 3600, 0),
                 ("events", 20_000, 512),
+                // 16 systems with 20 facts that change every ten seconds.
+                ("facts", 16 * 20 * 360, 64),
                 ("losses", 5 * 3600, 0),
             ] {
                 let sent = budget.spend("a", &of(table, rows, bytes), now);

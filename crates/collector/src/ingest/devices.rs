@@ -108,6 +108,37 @@ pub(super) fn run_of_step(
 }
 
 /// Whether a run is the agent's: it was there when the run began, or has a task of it.
+/// The run of the agent that was under way, or had just ended, and its step.
+pub(super) fn under_way(
+    connection: &Connection,
+    agent: AgentId,
+    at: MeshMicros,
+) -> Result<(Option<RunId>, Option<StepId>), StoreError> {
+    const RUN: &str = "SELECT id FROM runs WHERE started_us <= ?1 AND imported_from IS NULL
+        AND (ended_us IS NULL OR ended_us >= ?1 - 30000000) ORDER BY id DESC LIMIT 1";
+    const STEP: &str = "SELECT id FROM steps WHERE run_id = ?1 AND start_us <= ?2
+        AND (ended_us IS NULL OR ended_us >= ?2) ORDER BY id DESC LIMIT 1";
+    let run = find(
+        connection,
+        "look for the run under way",
+        RUN,
+        [at.0],
+        |row| Ok(RunId(row.get(0)?)),
+    )?;
+    let Some(run) = run else {
+        return Ok((None, None));
+    };
+    if !takes_part(connection, agent, run)? {
+        return Ok((None, None));
+    }
+    let doing = "look for the step under way";
+    let step = find(connection, doing, STEP, [run.0, at.0], |row| {
+        Ok(StepId(row.get(0)?))
+    })?;
+    Ok((Some(run), step))
+}
+
+/// Whether an agent belongs to a run.
 pub(super) fn takes_part(
     connection: &Connection,
     agent: AgentId,

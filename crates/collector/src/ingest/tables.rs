@@ -1,12 +1,13 @@
 //! For each kind of sample: the INSERT statement and the order of its columns.
 
 use super::batch::{
-    AgentEvent, ClockOffset, DaemonSample, DiskSample, HostSample, Loss, NetSample,
+    AgentEvent, ClockOffset, DaemonSample, DiskSample, Fact, HostSample, Loss, NetSample,
 };
 use super::statements::{Table, Values};
-use crate::model::{AgentId, DaemonId, HostId};
+use crate::model::{AgentId, DaemonId, HostId, RunId, StepId};
 use benchmesh_model::events::may_be_agents;
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::systems::facts::Value;
 
 pub(crate) static DAEMON_SAMPLES: Table =
     Table::of_samples::<DaemonFigures>(&["daemon_id", "at_us"], "store samples of daemons");
@@ -94,6 +95,46 @@ pub(crate) fn event(agent: AgentId, event: &AgentEvent, row: &mut Values<'_, '_>
     row.add(&event.kind);
     row.add(&event.message);
     row.add(&event.detail_json);
+}
+
+pub(crate) static FACTS: Table = Table::new(
+    "facts",
+    &[
+        "run_id", "step_id", "agent_id", "system", "at_us", "name", "value", "unit",
+    ],
+    "",
+    "keep facts of a cluster",
+);
+
+/// A fact, with the run and the step that were under way.
+pub(crate) type PlacedFact<'b> = (Option<RunId>, Option<StepId>, &'b Fact);
+
+pub(crate) fn fact(agent: AgentId, placed: &PlacedFact<'_>, row: &mut Values<'_, '_>) {
+    let (run, step, fact) = placed;
+    row.add(run.map(|id| id.0));
+    row.add(step.map(|id| id.0));
+    row.add(agent.0);
+    row.add(&fact.system);
+    row.add(fact.at.0);
+    row.add(&fact.name);
+    match &fact.value {
+        Value::Text(text) => row.add(text),
+        Value::Number(number) => match whole(*number) {
+            Some(whole) => row.add(whole),
+            None => row.add(*number),
+        },
+    }
+    row.add(&fact.unit);
+}
+
+/// The number as an integer, if it is one and exact.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "up to 2^53 every whole number is exact"
+)]
+fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
 pub(crate) static LOSSES: Table = Table::new(

@@ -6,8 +6,8 @@
 
 use super::row::{ReportError, reading, rows, value};
 use super::sections::{
-    REPORT_FORMAT, Report, RunReport, agents, costs, curves, events, findings, hosts, links,
-    losses, marks, pivot, queried, steps, validity,
+    REPORT_FORMAT, Report, RunReport, agents, cluster, costs, curves, events, findings, hosts,
+    links, losses, marks, pivot, queried, steps, validity,
 };
 use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
@@ -46,6 +46,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         phases: Vec::new(),
         curves: curves::curves(&steps),
         agents: rows(&mut transaction, agents::AGENTS, id).await?,
+        facts: rows(&mut transaction, cluster::FACTS, id).await?,
         daemons,
         costs,
         hosts: hosts::hosts(&mut transaction, id, &steps).await?,

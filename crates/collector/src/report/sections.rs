@@ -9,6 +9,7 @@
 //! versions have a default, so that a report of an older collector can still be read.
 
 pub(super) mod agents;
+pub(super) mod cluster;
 pub(super) mod costs;
 pub(super) mod curves;
 pub(super) mod daemons;
@@ -26,6 +27,7 @@ pub(super) mod validity;
 
 pub use crate::results::{Finding, Outage};
 pub use agents::AgentReport;
+pub use cluster::FactReport;
 pub use costs::CostReport;
 pub use curves::{CurveReport, LoadReport};
 pub use daemons::DaemonReport;
@@ -56,6 +58,9 @@ pub struct Report {
     pub format: u32,
     pub run: RunReport,
     pub agents: Vec<AgentReport>,
+    /// What the storage clusters said of themselves.
+    #[serde(default)]
+    pub facts: Vec<FactReport>,
     /// The anomalies, and a sentence for each judged kind without one.
     #[serde(default)]
     pub findings: Vec<Finding>,

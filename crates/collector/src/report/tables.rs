@@ -6,8 +6,8 @@
 use super::figures::{self, plural};
 use super::sections::steps::{clients, traffic};
 use super::sections::{
-    agents, costs, curves, daemons, events, findings, hosts, links, loops, marks, pivot, queried,
-    steps, validity,
+    agents, cluster, costs, curves, daemons, events, findings, hosts, links, loops, marks, pivot,
+    queried, steps, validity,
 };
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
@@ -105,6 +105,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
         }
     }
     tables.extend(agents::table(&report.agents));
+    tables.extend(cluster::table(report));
     tables.extend(
         queried::SECTIONS
             .iter()

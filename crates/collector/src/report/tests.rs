@@ -163,6 +163,7 @@ pub(super) fn report(steps: Vec<StepReport>) -> Report {
         events_total: 0,
         losses: vec![],
         awaited: vec![],
+        facts: vec![],
         busy_others: vec![],
         queried: serde_json::Map::new(),
     }

@@ -361,8 +361,8 @@ impl Driver {
                 let judge = SteadyJudge::new(steady, start, tasks, patience);
                 self.steadiness = Some(steady::follow(&self.inner, step, judge, &self.progress));
             }
-            Effect::Mark { at } => {
-                let marks = agents::marks(&self.inner.fleet, &self.inner.clock, at);
+            Effect::Mark { run, at } => {
+                let marks = agents::marks(&self.inner.fleet, &self.inner.clock, run, at);
                 for mark in marks {
                     self.work.push(abortable(mark).0);
                 }

@@ -56,6 +56,7 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "step_sums",
         include_str!("../../migrations/0008_step_sums.sql"),
     ),
+    (9, "facts", include_str!("../../migrations/0009_facts.sql")),
 ];
 
 fn migrator() -> Migrator {

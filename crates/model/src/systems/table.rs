@@ -1,6 +1,7 @@
 //! The table of systems. A word that is part of another one stands behind it.
 
 use super::System;
+use super::facts::{CEPH as CEPH_FACTS, GLUSTER as GLUSTER_FACTS};
 
 const CEPH: &[&str] = &[
     "ceph",
@@ -31,12 +32,14 @@ pub(super) const SYSTEMS: &[System] = &[
             "ceph-fuse",
         ],
         packages: CEPH,
+        facts: Some(&CEPH_FACTS),
     },
     System {
         words: &["drbd"],
         mounts: &[],
         daemons: &["drbd_w", "drbd_r", "drbd_s", "drbd_a"],
         packages: &["drbd"],
+        facts: None,
     },
     System {
         words: &["rbd"],
@@ -52,12 +55,14 @@ pub(super) const SYSTEMS: &[System] = &[
             "tcmu-runner",
         ],
         packages: CEPH,
+        facts: Some(&CEPH_FACTS),
     },
     System {
         words: &["rgw", "radosgw"],
         mounts: &[],
         daemons: &["ceph-osd", "crimson-osd", "ceph-mon", "ceph-mgr", "radosgw"],
         packages: CEPH,
+        facts: Some(&CEPH_FACTS),
     },
     System {
         words: &["ceph", "rados"],
@@ -74,12 +79,14 @@ pub(super) const SYSTEMS: &[System] = &[
             "rbd-fuse",
         ],
         packages: CEPH,
+        facts: Some(&CEPH_FACTS),
     },
     System {
         words: &["gluster"],
         mounts: &["fuse.glusterfs"],
         daemons: &["glusterfsd", "glusterd", "glusterfs"],
         packages: &["glusterfs", "libglusterfs"],
+        facts: Some(&GLUSTER_FACTS),
     },
     System {
         words: &["moosefs", "lizardfs", "saunafs", "mfs"],
@@ -96,24 +103,28 @@ pub(super) const SYSTEMS: &[System] = &[
             "sfsmetalogger",
         ],
         packages: &["lizardfs", "moosefs", "saunafs"],
+        facts: None,
     },
     System {
         words: &["sheep"],
         mounts: &[],
         daemons: &["sheep", "sheepfs", "shepherd", "corosync", "qemu-nbd"],
         packages: &["corosync", "sheepdog"],
+        facts: None,
     },
     System {
         words: &["ganesha"],
         mounts: &["nfs", "nfs4"],
         daemons: &["ganesha.nfsd"],
         packages: NFS,
+        facts: None,
     },
     System {
         words: &["nfs"],
         mounts: &["nfs", "nfs4"],
         daemons: &["nfsd", "ganesha.nfsd", "rpc.mountd"],
         packages: NFS,
+        facts: None,
     },
     System {
         words: &["ocfs2"],
@@ -129,18 +140,21 @@ pub(super) const SYSTEMS: &[System] = &[
             "corosync",
         ],
         packages: &["corosync", "ocfs2-tools"],
+        facts: None,
     },
     System {
         words: &["gfs2"],
         mounts: &["gfs2"],
         daemons: &["dlm_controld", "corosync"],
         packages: &["corosync", "gfs2-utils"],
+        facts: None,
     },
     System {
         words: &["cifs", "smb", "samba"],
         mounts: &["cifs", "smb3"],
         daemons: &["smbd", "ctdbd"],
         packages: &["cifs-utils", "ctdb", "samba"],
+        facts: None,
     },
     System {
         words: &["beegfs"],
@@ -152,41 +166,48 @@ pub(super) const SYSTEMS: &[System] = &[
             "beegfs-helperd",
         ],
         packages: &["beegfs"],
+        facts: None,
     },
     System {
         words: &["orangefs", "pvfs2"],
         mounts: &["orangefs", "pvfs2", "fuse.pvfs2"],
         daemons: &["pvfs2-server", "pvfs2-client", "pvfs2-client-core"],
         packages: &["orangefs"],
+        facts: None,
     },
     System {
         words: &["lustre"],
         mounts: &["lustre"],
         daemons: &[],
         packages: &["lustre"],
+        facts: None,
     },
     System {
         words: &["minio"],
         mounts: &[],
         daemons: &["minio"],
         packages: &["minio"],
+        facts: None,
     },
     System {
         words: &["seaweed"],
         mounts: &["fuse.seaweedfs"],
         daemons: &["weed"],
         packages: &["seaweedfs"],
+        facts: None,
     },
     System {
         words: &["juicefs"],
         mounts: &["fuse.juicefs"],
         daemons: &["juicefs", "minio"],
         packages: &["juicefs", "minio"],
+        facts: None,
     },
     System {
         words: &["iscsi"],
         mounts: &[],
         daemons: &["tgtd", "tcmu-runner", "iscsi_trx", "iscsi_ttx"],
         packages: &["open-iscsi", "targetcli", "tgt"],
+        facts: None,
     },
 ];

@@ -276,7 +276,7 @@ mod tests {
     use crate::clock::{Dating, Estimate, Exchange, Filter};
     use crate::command::{Outcome, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
-    use crate::runner::{Contact, Permissions, RunnerDeps, SamplerControl};
+    use crate::runner::{ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl};
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};
     use crate::targets::TargetNames;
@@ -340,6 +340,7 @@ mod tests {
                     Duration::from_secs(1),
                     Samples::default(),
                 ),
+                cluster: ClusterWatch::default(),
                 dating: Dating::new(clock),
                 entries,
                 acked: Acked::default(),

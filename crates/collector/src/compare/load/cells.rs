@@ -195,10 +195,11 @@ fn histogram(
 }
 
 /// Events that disturb a measurement, by the prefixes of their kinds.
-const DISTURBING: [&str; 12] = [
+const DISTURBING: [&str; 13] = [
     "agent-lost",
     "carrier-",
     "client-frozen",
+    "cluster-degraded",
     "daemon-",
     "errors-limit",
     "lease-over",

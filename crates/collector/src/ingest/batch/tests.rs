@@ -93,6 +93,13 @@ fn sound() -> proto::Batch {
             detail_json: "{\"a\":1}".to_owned(),
             ..proto::Event::default()
         }],
+        facts: vec![proto::Fact {
+            at_us: T0,
+            system: "ceph".to_owned(),
+            name: "osds".to_owned(),
+            number: Some(3.0),
+            ..proto::Fact::default()
+        }],
         losses: vec![proto::Loss {
             what: "host_samples".to_owned(),
             rows: 3,

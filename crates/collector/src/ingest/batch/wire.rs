@@ -7,6 +7,7 @@ mod checks;
 mod samples;
 
 use benchmesh_model::events::may_be_agents;
+use benchmesh_model::systems::facts::Value;
 use std::collections::HashSet;
 
 pub use checks::BatchError;
@@ -18,7 +19,8 @@ use checks::{
 use samples::{daemon_samples, disk_sample, host_sample, net_sample};
 
 use super::{
-    AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Loss, OpInterval, Process, TaskEnd,
+    AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Fact, Loss, OpInterval, Process,
+    TaskEnd,
 };
 use crate::model::{LossKind, RunId, Severity, StepId, TaskId, TaskState};
 use crate::results::histogram_of;
@@ -46,6 +48,7 @@ impl TryFrom<proto::Batch> for Batch {
             net_samples: all(wire.net_samples, net_sample)?,
             clock_offsets: all(wire.clock_offsets, clock_offset)?,
             events: all(wire.events, event)?,
+            facts: all(wire.facts, fact)?,
             losses: all(wire.losses, loss)?,
             task_ends: all(wire.task_ends, task_end)?,
             newest_us: 0,
@@ -109,6 +112,7 @@ fn newest(batch: &Batch) -> i64 {
         .chain(batch.net_samples.iter().map(|s| s.at.0))
         .chain(batch.clock_offsets.iter().map(|o| o.at.0))
         .chain(batch.events.iter().map(|e| e.at.0))
+        .chain(batch.facts.iter().map(|f| f.at.0))
         .chain(batch.losses.iter().map(|l| l.until.0))
         .chain(
             batch
@@ -258,6 +262,30 @@ fn run_uid(field: &'static str, found: String) -> Result<String, BatchError> {
         true => Ok(found),
         false => name(field, found),
     }
+}
+
+fn fact(wire: proto::Fact) -> Result<Fact, BatchError> {
+    let value = match wire.number {
+        Some(number) if number.is_finite() => Value::Number(number),
+        Some(number) => {
+            return Err(BatchError::Invalid {
+                field: "facts.number",
+                why: format!("{number} is no figure"),
+            });
+        }
+        None => Value::Text(name("facts.text", wire.text)?),
+    };
+    let unit = match wire.unit.is_empty() {
+        true => None,
+        false => Some(name("facts.unit", wire.unit)?),
+    };
+    Ok(Fact {
+        at: instant("facts.at_us", wire.at_us)?,
+        system: name("facts.system", wire.system)?,
+        name: name("facts.name", wire.name)?,
+        value,
+        unit,
+    })
 }
 
 fn loss(wire: proto::Loss) -> Result<Loss, BatchError> {

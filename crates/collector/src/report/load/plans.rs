@@ -6,17 +6,18 @@
 
 use crate::report::row::Statement;
 use crate::report::sections::{
-    agents, costs, daemons, events, findings, hosts, links, losses, marks, queried, steps,
+    agents, cluster, costs, daemons, events, findings, hosts, links, losses, marks, queried, steps,
 };
 use crate::store::Store;
 
 /// Every statement of a report, except those that find the run, those of its steps and those of the listed sections.
-const STATEMENTS: [Statement; 11] = [
+const STATEMENTS: [Statement; 12] = [
     agents::AGENTS,
     daemons::USAGE,
     costs::COSTS,
     hosts::HOSTS,
     hosts::AWAITED,
+    cluster::FACTS,
     hosts::OTHERS,
     links::LINKS,
     events::EVENTS,

@@ -271,7 +271,7 @@ mod tests {
     /// What later versions added goes.
     const OLDER: &str = "
         DROP INDEX steps_by_resolution; DROP INDEX steps_merging; DROP INDEX steps_late;
-        DROP TABLE step_objectives; DROP TABLE findings;
+        DROP TABLE step_objectives; DROP TABLE findings; DROP TABLE facts;
         DELETE FROM _sqlx_migrations WHERE version > 2;";
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use super::WorkResult;
 use crate::{
     clock::{MeshClock, until},
-    model::MeshMicros,
+    model::{MeshMicros, RunId},
     scheduler::machine::{
         effect::{Ask, Within},
         event::Event,
@@ -89,22 +89,24 @@ async fn silent_since(last: Instant, silence: Option<Duration>) -> Duration {
     }
 }
 
-/// Lets every sampler read at an instant; `None`: now.
+/// Lets every sampler read at an instant; `None`: now. Agents that sample nothing may read facts of a cluster.
 pub(super) fn marks(
     fleet: &Fleet,
     clock: &Arc<MeshClock>,
+    run: RunId,
     at: Option<MeshMicros>,
 ) -> Vec<BoxFuture<'static, WorkResult>> {
-    let samplers = fleet
+    let attached = fleet
         .presences()
         .into_iter()
-        .filter(|member| member.attached && (member.samples_host || member.samples_interfaces));
-    samplers
+        .filter(|member| member.attached);
+    attached
         .map(|member| {
             let (fleet, clock) = (fleet.clone(), Arc::clone(clock));
             async move {
                 let wait = at.map_or(Duration::ZERO, |at| until(&clock, at));
-                let call = Call::to(member.id, Command::Mark { at }, MARK_WITHIN);
+                let call =
+                    Call::to(member.id, Command::Mark { at }, MARK_WITHIN).for_run(Some(run));
                 if let Err(error) = fleet.call(call.within(MARK_WITHIN + wait)).await {
                     tracing::debug!(%error, "a mark was not taken");
                 }

@@ -72,7 +72,10 @@ impl Run {
             attempt,
         );
         let start = after(self.now, lead);
-        self.at_once(Effect::Mark { at: Some(start) });
+        self.at_once(Effect::Mark {
+            run: self.row.id,
+            at: Some(start),
+        });
         if let Some(step) = &mut self.step {
             step.start = Some(start);
         }

@@ -98,6 +98,7 @@ pub(in crate::scheduler) enum Effect {
     },
     /// Samplers read everything at this instant too; `None`: now.
     Mark {
+        run: RunId,
         at: Option<MeshMicros>,
     },
     /// How often samplers read; 0: only at marks.

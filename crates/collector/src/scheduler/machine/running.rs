@@ -225,7 +225,8 @@ impl Run {
         let Some(step) = &mut self.step else { return };
         if !step.end_marked && !step.tasks.has_load() {
             step.end_marked = true;
-            self.at_once(Effect::Mark { at: None });
+            let run = self.row.id;
+            self.at_once(Effect::Mark { run, at: None });
         }
     }
 

@@ -62,6 +62,10 @@ const OF_RUN: &[(&str, &str)] = &[
         "events",
         "run_id = ?1 OR step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),
+    (
+        "facts",
+        "run_id = ?1 OR step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
+    ),
     ("findings", "run_id = ?1"),
     ("steps", "run_id = ?1"),
     ("run_agents", "run_id = ?1"),

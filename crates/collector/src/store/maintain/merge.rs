@@ -100,6 +100,7 @@ const OWN: &[(&str, References)] = &[
     ("task_results", &[TASK]),
     ("op_intervals", &[TASK]),
     ("events", &[RUN, STEP, AGENT]),
+    ("facts", &[RUN, STEP, AGENT]),
     ("losses", &[AGENT]),
     ("spools", &[AGENT]),
     ("clock_offsets", &[AGENT]),

@@ -3,11 +3,12 @@
 use super::{Mesh, S, T0, batch, new_step, seen, send};
 use crate::ingest::Batch;
 use crate::ingest::batch::{
-    AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, HostSample, Loss, NetSample,
-    OpInterval, TaskEnd,
+    AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, Fact, HostSample, Loss,
+    NetSample, OpInterval, TaskEnd,
 };
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
 
@@ -130,6 +131,13 @@ fn telemetry() -> Batch {
         error_us: 2,
         round_trip_us: 3,
     }];
+    all.facts = vec![Fact {
+        at: AT,
+        system: "ceph".to_owned(),
+        name: "used_bytes".to_owned(),
+        value: Value::Number(9_663_676_416.0),
+        unit: Some("bytes".to_owned()),
+    }];
     all.losses = vec![Loss {
         what: LossKind::HostSamples,
         rows: 1,
@@ -145,7 +153,7 @@ async fn samples_land_in_their_columns() {
     let (publisher, ..) = mesh.publisher("a").await;
     send(&publisher, telemetry()).await.unwrap();
     let at = format!("at_us={T0}");
-    let expected: [(&str, String); 8] = [
+    let expected: [(&str, String); 9] = [
         (
             "daemons",
             format!(
@@ -181,6 +189,10 @@ async fn samples_land_in_their_columns() {
         (
             "clock_offsets",
             format!("{at} offset_us=-1 error_us=2 round_trip_us=3"),
+        ),
+        (
+            "facts",
+            format!("system=ceph {at} name=used_bytes value=9663676416 unit=bytes"),
         ),
         (
             "losses",

@@ -279,6 +279,7 @@ prop_compose! {
                 at_us, run_id, step_id: 0, severity: "info".to_owned(), kind, detail_json: message.clone(), message,
                 run_uid: String::new(),
             }).collect(),
+            facts: vec![proto::Fact { at_us, name: "osds".to_owned(), number: Some(3.0), ..Default::default() }],
             losses: Vec::new(),
             task_ends: Vec::new(),
         }

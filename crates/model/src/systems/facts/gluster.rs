@@ -1,0 +1,192 @@
+//! GlusterFS: volumes, their bricks and what is to be healed.
+//!
+//! Its XML has flat elements with texts; they are read in their order, without a tree.
+
+use super::{EACH, FactCommand, Facts, HEALTH, NotReadable};
+
+pub(super) const COMMANDS: &[FactCommand] = &[
+    FactCommand {
+        arguments: &["--mode=script", "volume", "info", "--xml"],
+        each: None,
+        parse: info,
+    },
+    FactCommand {
+        arguments: &[
+            "--mode=script",
+            "volume",
+            "status",
+            "all",
+            "detail",
+            "--xml",
+        ],
+        each: None,
+        parse: status,
+    },
+    FactCommand {
+        arguments: &[
+            "--mode=script",
+            "volume",
+            "heal",
+            EACH,
+            "statistics",
+            "heal-count",
+        ],
+        each: Some(volumes_that_heal),
+        parse: heal_count,
+    },
+    FactCommand {
+        arguments: &["--version"],
+        each: None,
+        parse: version,
+    },
+];
+
+/// Each element with what follows its opening tag: `<a>x</a>` is (`a`, `x`). Closing tags are left out.
+fn elements(xml: &str) -> impl Iterator<Item = (&str, &str)> {
+    xml.split('<').skip(1).filter_map(|piece| {
+        let (tag, text) = piece.split_once('>')?;
+        let name = tag.split([' ', '/']).next()?;
+        (!name.is_empty()).then_some((name, text.trim()))
+    })
+}
+
+/// The elements of a successful answer.
+fn answer(output: &str) -> Result<impl Iterator<Item = (&str, &str)>, NotReadable> {
+    let value = |wanted: &str| elements(output).find(|(name, _)| *name == wanted);
+    match value("opRet") {
+        Some((_, "0")) => Ok(elements(output)),
+        Some(_) => Err(NotReadable(match value("opErrstr") {
+            Some((_, why)) if !why.is_empty() => why.to_owned(),
+            _ => "gluster refused without a reason".to_owned(),
+        })),
+        None => Err(NotReadable("it has no `opRet`".to_owned())),
+    }
+}
+
+fn info(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
+    let mut volume = String::new();
+    let mut volumes: u32 = 0;
+    let mut is_next = false;
+    for (name, text) in answer(output)? {
+        match name {
+            "volume" => is_next = true,
+            "name" if is_next => {
+                (volume, is_next) = (text.to_owned(), false);
+                volumes = volumes.saturating_add(1);
+            }
+            "statusStr" => facts.add_text(format!("volume.{volume}.status"), text),
+            "typeStr" => facts.add_text(format!("volume.{volume}.type"), text),
+            _ => {
+                let fact = match name {
+                    "replicaCount" => "replica",
+                    "brickCount" => "bricks",
+                    "disperseCount" => "disperse",
+                    "redundancyCount" => "redundancy",
+                    "arbiterCount" => "arbiter",
+                    _ => continue,
+                };
+                if let Ok(number) = text.parse::<u32>() {
+                    facts.add_number(format!("volume.{volume}.{fact}"), f64::from(number), "");
+                }
+            }
+        }
+    }
+    facts.add_number("volumes", f64::from(volumes), "");
+    Ok(())
+}
+
+#[derive(Default)]
+struct Bricks {
+    all: u32,
+    online: u32,
+    total_bytes: f64,
+    free_bytes: f64,
+}
+
+fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
+    let mut bricks = Bricks::default();
+    let mut is_brick = false;
+    for (name, text) in answer(output)? {
+        match name {
+            "node" => is_brick = false,
+            "path" => {
+                // Daemons that serve no brick have a host there.
+                is_brick = text.starts_with('/');
+                bricks.all += u32::from(is_brick);
+            }
+            "status" if is_brick => bricks.online += u32::from(text == "1"),
+            "sizeTotal" if is_brick => bricks.total_bytes += text.parse().unwrap_or(0.0),
+            "sizeFree" if is_brick => bricks.free_bytes += text.parse().unwrap_or(0.0),
+            _ => {}
+        }
+    }
+    facts.add_number("bricks", f64::from(bricks.all), "");
+    facts.add_number("bricks_online", f64::from(bricks.online), "");
+    // Of all bricks: each copy counts.
+    facts.add_number("total_bytes", bricks.total_bytes, "bytes");
+    facts.add_number(
+        "used_bytes",
+        bricks.total_bytes - bricks.free_bytes,
+        "bytes",
+    );
+    Ok(())
+}
+
+/// Only started volumes with copies or with parity have a daemon that heals.
+fn volumes_that_heal(facts: &Facts) -> Vec<String> {
+    let names = facts.as_slice().iter().filter_map(|fact| {
+        let name = fact.name.strip_prefix("volume.")?;
+        name.strip_suffix(".status")
+    });
+    let more_than = |name: &str, fact: &str, least: f64| {
+        let number = facts.number(&format!("volume.{name}.{fact}"));
+        number.is_some_and(|number| number > least)
+    };
+    let heals = |name: &&str| {
+        facts.text(&format!("volume.{name}.status")) == Some("Started")
+            && (more_than(name, "replica", 1.0) || more_than(name, "disperse", 0.0))
+    };
+    names.filter(heals).map(str::to_owned).collect()
+}
+
+/// Each brick lists what it holds for others: the longest list is what is to be healed at least.
+fn heal_count(output: &str, volume: &str, facts: &mut Facts) -> Result<(), NotReadable> {
+    let counts = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("Number of entries: "));
+    let most = counts
+        .filter_map(|count| count.trim().parse::<u32>().ok())
+        .max();
+    let most = most.ok_or_else(|| NotReadable("it has no `Number of entries`".to_owned()))?;
+    facts.add_number(
+        format!("volume.{volume}.heals_pending"),
+        f64::from(most),
+        "",
+    );
+    Ok(())
+}
+
+/// `glusterfs 10.3`
+fn version(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
+    let version = output
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("glusterfs "));
+    let version = version.ok_or_else(|| NotReadable("it has no version".to_owned()))?;
+    facts.add_text("version", version);
+    Ok(())
+}
+
+/// GlusterFS has no word for the health of a cluster.
+pub(super) fn conclude(facts: &mut Facts) {
+    let pending = facts
+        .as_slice()
+        .iter()
+        .filter(|fact| fact.name.ends_with(".heals_pending"));
+    let pending: f64 = pending.filter_map(|fact| facts.number(&fact.name)).sum();
+    facts.add_number("heals_pending", pending, "");
+    if let Some((online, all)) = facts.number("bricks_online").zip(facts.number("bricks")) {
+        let is_whole = online >= all && pending == 0.0;
+        facts.add_text(HEALTH, if is_whole { "ok" } else { "degraded" });
+    }
+}
