@@ -29,7 +29,10 @@ fn a_step_ends_when_its_load_is_steady_and_one_that_never_is_ends_by_its_runtime
     );
     assert_eq!(rows.len(), 2, "{}", run.log());
     for row in &rows {
-        assert_eq!((row.text("state").as_str(), row.integer("partial")), ("done", 0));
+        assert_eq!(
+            (row.text("state").as_str(), row.integer("partial")),
+            ("done", 0)
+        );
         assert!(run.log().contains(&row.text("message")), "{}", run.log());
     }
     let [paced, never] = rows.as_slice() else {

@@ -233,7 +233,7 @@ mod tests {
         let missing: FactSource = "x=/bin/no-such-program".parse().unwrap();
         let reading = missing.read(&AtomicBool::new(false));
         assert!(
-            reading.failures[0].contains("/bin/no-such-program"),
+            reading.failures.concat().contains("/bin/no-such-program"),
             "{reading:?}"
         );
     }

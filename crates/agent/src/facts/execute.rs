@@ -121,7 +121,7 @@ pub fn output(
             Some(status) => break status,
             None => {
                 over(Instant::now())?;
-                std::thread::sleep(POLL_INTERVAL);
+                std::thread::park_timeout(POLL_INTERVAL);
             }
         }
     };

@@ -27,6 +27,7 @@ use benchmesh_workloads::histogram::{Blob, Histogram};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -387,10 +388,10 @@ fn read_at_the_end(runtime: &tokio::runtime::Runtime, path: &Path, run: RunId) {
         assert!(report::tables_within(&report, Detail::Summary, Some(100)).len() > 2);
         read = Some(report);
     });
-    let report = read.unwrap();
+    let report = Arc::new(read.unwrap());
     timed("report --format html", || {
         let drawn = runtime
-            .block_on(pictures::load(path, report.clone()))
+            .block_on(pictures::load(path, Arc::clone(&report)))
             .unwrap();
         assert!(!pictures::html(&report, &drawn).is_empty());
     });

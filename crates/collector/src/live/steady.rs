@@ -231,7 +231,7 @@ impl SteadyJudge {
         let mut newest = None;
         while self.judged < complete {
             self.judged += 1;
-            if self.judged % unit != 0 {
+            if !self.judged.is_multiple_of(unit) {
                 continue;
             }
             let judged = self.window_until(self.judged, unit);

@@ -117,7 +117,7 @@ fn sound() -> proto::Batch {
 #[test]
 fn a_valid_batch_is_converted_whole() {
     let batch = Batch::try_from(sound()).unwrap();
-    assert_eq!(batch.rows(), 10);
+    assert_eq!(batch.rows(), 11);
     assert_eq!(batch.newest_us, T0 + 1_000_000);
     let sample = &batch.daemon_samples[0].figures;
     assert_eq!(

@@ -32,7 +32,7 @@ pub(super) fn steady(
     let window = keys.ss_dur.0;
     let of_rounds = matches!(rule, Rule::Rounds);
     let unit = if of_rounds { ROUNDS as u128 } else { 1 };
-    if window.as_millis() % (unit * 1000) != 0 {
+    if !window.as_millis().is_multiple_of(unit * 1000) {
         let (reason, remedy) = match of_rounds {
             true => (
                 "without `ss` it is five rounds of whole seconds, so a multiple of 5 s",
