@@ -121,6 +121,8 @@ fn two_clients_on_a_real_ceph() {
         modes = ["write", "seq"]
         "#,
     );
+    let known = format!("SELECT count(*) FROM facts WHERE run_id = {run} AND system = 'ceph'");
+    mesh.until_stored("the cluster's state is known", &known);
     let db = mesh.db();
     db.assert_sound();
     check_results(&db, run);

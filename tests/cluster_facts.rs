@@ -26,7 +26,7 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
     let floods = script(place, "floods", "exec yes x=1");
     let hangs = script(place, "hangs", "sleep 600.25 & sleep 600.25");
     let mut mesh = Mesh::start();
-    let mut agent = Agent::named("a").argument("--facts-period=1s");
+    let mut agent = Agent::named("a").allow(place).argument("--facts-period=1s");
     for facts in [
         format!("toy={tells}"),
         format!("flood={floods}"),
@@ -35,16 +35,11 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
         agent = agent.argument("--facts").argument(&facts);
     }
     mesh.add(agent);
-    let mut run = mesh
-        .begin("[[phase]]\nworkload = \"null\"\nrate_iops = 100\nruntime = \"14s\"\nrepeat = 1\n");
-    // What is asked is stored first.
-    let told = |sql: &str| {
-        mesh.command(&["query", "SELECT 1"]);
-        mesh.db().one::<i64>(sql) > 0
-    };
+    let mut run =
+        mesh.begin("[[phase]]\nworkload = \"null\"\nrate_iops = 100\nruntime = \"14s\"\n");
     let limit = Duration::from_secs(60);
     let known = "SELECT count(*) FROM facts WHERE system = 'toy' AND name = 'osds_up'";
-    until_true("the state is known", limit, || told(known));
+    mesh.until_stored("the state is known", known);
     std::fs::write(&state, "health=bad\nosds=3\nosds_up=2\npool.p.size=2\n").unwrap();
     assert!(
         run.exit_within(limit)
@@ -53,7 +48,7 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
         run.log()
     );
     let degraded = "SELECT count(*) FROM v_marks WHERE source = 'cluster-degraded'";
-    until_true("the end of the run is read", limit, || told(degraded));
+    mesh.until_stored("the end of the run is read", degraded);
     let db = mesh.db();
     let row = db.rows(
         "SELECT name, group_concat(value, ' ' ORDER BY at_us) AS vals, count(run_id) AS runs, count(*) AS n

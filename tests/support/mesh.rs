@@ -478,6 +478,14 @@ impl Mesh {
         });
     }
 
+    /// Until the statement counts something. What the collector has gathered is stored before each look.
+    pub fn until_stored(&self, what: &str, sql: &str) {
+        until_true(what, Duration::from_secs(60), || {
+            self.command(&["query", "SELECT 1"]);
+            self.db().one::<i64>(sql) > 0
+        });
+    }
+
     pub fn db(&self) -> Database {
         Database::open(&self.db)
     }
