@@ -270,7 +270,7 @@ impl Told {
         for failure in &reading.failures {
             if self.failures.insert(failure.clone()) {
                 let message = format!("no facts of {system}: {failure}");
-                tracing::warn!("{message}");
+                tracing::info!("{message}");
                 let detail = json!({ "system": system });
                 rows.push(event(Severity::Warning, "facts-failed", message, detail));
             }
