@@ -121,7 +121,8 @@ fn two_clients_on_a_real_ceph() {
         modes = ["write", "seq"]
         "#,
     );
-    let known = format!("SELECT count(*) FROM facts WHERE run_id = {run} AND system = 'ceph'");
+    let known =
+        format!("SELECT count(*) FROM facts WHERE run_id = {run} AND name = 'pool.bench.size'");
     mesh.until_stored("the cluster's state is known", &known);
     let db = mesh.db();
     db.assert_sound();

@@ -102,7 +102,8 @@ fn two_clients_on_a_real_glusterfs() {
         "#,
         mount.display()
     ));
-    let known = format!("SELECT count(*) FROM facts WHERE run_id = {run} AND system = 'gluster'");
+    let known =
+        format!("SELECT count(*) FROM facts WHERE run_id = {run} AND name = 'bricks_online'");
     mesh.until_stored("the cluster's state is known", &known);
     let db = mesh.db();
     db.assert_sound();

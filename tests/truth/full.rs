@@ -119,7 +119,7 @@ fn a_copy_stops_when_others_take_what_was_free() {
     let ballast = fs.path().join("ballast");
     for way in ["auto", "direct"] {
         let phase = format!(
-            "workload = \"copy\"\nfiles = 200\nsize = \"40k\"\nway = \"{way}\"\nmodes = [\"in\"]\nrate_iops = 50"
+            "workload = \"copy\"\nfiles = 200\nsize = \"40k\"\nway = \"{way}\"\nmodes = [\"in\"]\nrate_iops = 5"
         );
         let mut run = mesh.begin(&plan::phase(&sides[0], &phase));
         mesh.until_step_is("in", "running", LIMIT);
