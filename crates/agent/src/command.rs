@@ -90,6 +90,8 @@ pub struct Sampling {
     pub interfaces: bool,
     /// `None`: only at marks.
     pub period: Option<Duration>,
+    /// The run that is sampled.
+    pub run: Option<RunId>,
     /// The mesh's own processes on this host.
     pub mesh_pids: BTreeSet<i32>,
     /// The rules of all agents on this host.

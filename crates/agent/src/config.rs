@@ -10,6 +10,7 @@ use benchmesh_model::text::is_hidden;
 use benchmesh_trust::JoinToken;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub const DEFAULT_SPOOL_LIMIT_BYTES: u64 = 256 << 20;
 pub const MIN_SPOOL_LIMIT_BYTES: u64 = 16 << 20;
 
 const MIN_FACTS_PERIOD: Duration = Duration::from_secs(1);
+const FACTS_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 const MAX_PERIOD: Duration = Duration::from_secs(3600);
 const MAX_NAME_BYTES: usize = 128;
 const MAX_LABELS: usize = 64;
@@ -55,6 +57,8 @@ pub struct AgentConfig {
     pub facts: Vec<FactSource>,
     /// Minimum time between two readings of those.
     pub facts_period: Duration,
+    /// One that takes longer is killed.
+    pub facts_timeout: Duration,
     /// Size limit of the spool files together, in bytes.
     pub spool_limit_bytes: u64,
     /// Obtains a certificate if there is no suitable one.
@@ -95,6 +99,8 @@ pub enum ConfigError {
     FactsTwice { system: String },
     #[error("a period of {given:?} between readings of facts is out of range; 1 s to 1 h")]
     FactsPeriod { given: Duration },
+    #[error("a time of {given:?} for a command of --facts is out of range; 1 s to 10 min")]
+    FactsTimeout { given: Duration },
     #[error("a spool of {given} bytes is too small; at least {MIN_SPOOL_LIMIT_BYTES} (16MiB)")]
     SpoolLimit { given: u64 },
     #[error("daemon rule `{name}`")]
@@ -127,6 +133,7 @@ impl AgentConfig {
             sample_always: false,
             facts: Vec::new(),
             facts_period: Duration::from_secs(10),
+            facts_timeout: Duration::from_secs(60),
             spool_limit_bytes: DEFAULT_SPOOL_LIMIT_BYTES,
             join: None,
             credentials_dir: None,
@@ -190,6 +197,11 @@ impl AgentConfig {
         if !(MIN_FACTS_PERIOD..=MAX_PERIOD).contains(&self.facts_period) {
             return Err(ConfigError::FactsPeriod {
                 given: self.facts_period,
+            });
+        }
+        if !FACTS_TIMEOUTS.contains(&self.facts_timeout) {
+            return Err(ConfigError::FactsTimeout {
+                given: self.facts_timeout,
             });
         }
         Ok(())
@@ -351,6 +363,7 @@ mod tests {
         let source: FactSource = "ceph".parse().unwrap();
         assert!(with(|c| c.facts = vec![source.clone(), source]).is_err());
         assert!(with(|c| c.facts_period = Duration::ZERO).is_err());
+        assert!(with(|c| c.facts_timeout = Duration::ZERO).is_err());
         for (address, good) in [
             ("10.1.2.3", true),
             ("fe80::1", true),

@@ -11,7 +11,7 @@ pub use crate::finding::{Finding, Verdict};
 pub use collector::examine_collector;
 
 use crate::config::AgentConfig;
-use crate::facts::FactSource;
+use crate::facts::{FactSource, Failure};
 use crate::policy::{Bytes, Policy};
 use crate::sampler::{Sampled, Sampler, SamplerConfig, Sampling};
 use benchmesh_model::systems::facts::summary;
@@ -33,7 +33,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     findings.push(policy(config));
     findings.extend(limits(config));
     findings.push(daemons(config));
-    findings.extend(config.facts.iter().map(facts));
+    findings.extend((config.facts.iter()).map(|source| facts(source, config.facts_timeout)));
     findings
 }
 
@@ -109,13 +109,14 @@ fn limits(config: &AgentConfig) -> Vec<Finding> {
 }
 
 /// What a source of facts says, tried once.
-fn facts(source: &FactSource) -> Finding {
-    let reading = source.read(&AtomicBool::new(false));
+fn facts(source: &FactSource, timeout: Duration) -> Finding {
+    let reading = source.read(&AtomicBool::new(false), timeout);
     let system = source.system();
     if !reading.failures.is_empty() {
+        let failures: Vec<String> = reading.failures.iter().map(Failure::to_string).collect();
         return Finding::warn(
             "facts",
-            format!("{system}: {}", reading.failures.join("; ")),
+            format!("{system}: {}", failures.join("; ")),
             "try the command as the agent's user, or correct --facts",
         );
     }

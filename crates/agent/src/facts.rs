@@ -7,14 +7,18 @@ mod execute;
 
 use benchmesh_model::systems::fact_sets;
 use benchmesh_model::systems::facts::{EACH, FactSet, Facts, parse_own};
+use execute::{ExecuteError, Limits};
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Sources of one agent: each costs some processes at every reading.
 pub const MAX_SOURCES: usize = 16;
 /// Names of one command that runs for each of them.
 const MAX_EACH: usize = 16;
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 32;
 
 /// Where facts come from: a built-in set of commands, or one command of the operator's own.
@@ -126,8 +130,29 @@ fn own_command(name: &str, command: &str) -> Result<FactSource, SourceError> {
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     pub facts: Facts,
-    /// Commands without facts, with the reason.
-    pub failures: Vec<String>,
+    /// Commands without facts.
+    pub failures: Vec<Failure>,
+}
+
+/// A command without facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Without the arguments of the agent's configuration, which may hold secrets.
+    pub command: String,
+    pub problem: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.command, self.problem)
+    }
+}
+
+/// Whether the next command of a source is worth a try.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Try,
+    Skip,
 }
 
 impl FactSource {
@@ -137,17 +162,21 @@ impl FactSource {
         &self.system
     }
 
-    /// Runs its commands, one after the other, until `stop` is set. Blocks.
+    /// Runs its commands, one after the other, until `stop` is set or one takes longer than `timeout`. Blocks.
     #[must_use]
-    pub fn read(&self, stop: &AtomicBool) -> Reading {
+    pub fn read(&self, stop: &AtomicBool, timeout: Duration) -> Reading {
+        let limits = Limits {
+            time: timeout,
+            bytes: MAX_OUTPUT_BYTES,
+        };
         let mut reading = Reading::default();
         match &self.commands {
             Commands::Own { program, arguments } => {
-                let parse = |output: &str, facts: &mut Facts| parse_own(output, facts);
-                reading.add(program, arguments, stop, parse);
+                let output = execute::output(program, arguments, stop, limits);
+                reading.add(program.clone(), output, parse_own);
             }
             Commands::BuiltIn { set, arguments } => {
-                for command in set.commands {
+                'commands: for command in set.commands {
                     let names = match command.each {
                         None => vec![String::new()],
                         Some(each) => each(&reading.facts),
@@ -157,10 +186,15 @@ impl FactSource {
                             EACH => name.clone(),
                             argument => argument.to_owned(),
                         });
+                        let own: Vec<String> = own.collect();
+                        let shown = format!("{} {}", set.program, own.join(" "));
                         let all: Vec<String> = arguments.iter().cloned().chain(own).collect();
+                        let output = execute::output(set.program, &all, stop, limits);
                         let parse =
                             |output: &str, facts: &mut Facts| (command.parse)(output, name, facts);
-                        reading.add(set.program, &all, stop, parse);
+                        if reading.add(shown, output, parse) == Next::Skip {
+                            break 'commands;
+                        }
                     }
                 }
                 (set.conclude)(&mut reading.facts);
@@ -171,23 +205,29 @@ impl FactSource {
 }
 
 impl Reading {
-    fn add<E: std::fmt::Display>(
+    fn add<E: fmt::Display>(
         &mut self,
-        program: &str,
-        arguments: &[String],
-        stop: &AtomicBool,
+        command: String,
+        output: Result<String, ExecuteError>,
         parse: impl Fn(&str, &mut Facts) -> Result<(), E>,
-    ) {
-        let problem = match execute::output(program, arguments, stop, execute::LIMITS) {
-            Ok(output) => parse(&output, &mut self.facts)
-                .err()
-                .map(|error| error.to_string()),
-            Err(error) => Some(benchmesh_workloads::error_chain(&error)),
+    ) -> Next {
+        let (problem, next) = match output {
+            Ok(output) => match parse(&output, &mut self.facts) {
+                Ok(()) => return Next::Try,
+                Err(error) => (error.to_string(), Next::Try),
+            },
+            Err(ExecuteError::Stopped) => return Next::Skip,
+            Err(error) => {
+                let next = match error {
+                    // A cluster that does not answer this command does not answer the next one either.
+                    ExecuteError::TooLong(_) => Next::Skip,
+                    _ => Next::Try,
+                };
+                (benchmesh_workloads::error_chain(&error), next)
+            }
         };
-        if let Some(problem) = problem {
-            self.failures
-                .push(format!("`{program} {}`: {problem}", arguments.join(" ")));
-        }
+        self.failures.push(Failure { command, problem });
+        next
     }
 }
 
@@ -224,17 +264,32 @@ mod tests {
         }
     }
 
+    fn read(source: &str) -> Reading {
+        let source: FactSource = source.parse().unwrap();
+        source.read(&AtomicBool::new(false), Duration::from_secs(20))
+    }
+
     #[test]
     fn an_own_command_is_read_without_a_shell() {
-        let source: FactSource = "x=/bin/echo health=ok $HOME;id".parse().unwrap();
-        let reading = source.read(&AtomicBool::new(false));
+        let reading = read("x=/bin/echo health=ok $HOME;id");
         assert_eq!(reading.facts.text("health"), Some("ok $HOME;id"));
         assert!(reading.failures.is_empty(), "{reading:?}");
-        let missing: FactSource = "x=/bin/no-such-program".parse().unwrap();
-        let reading = missing.read(&AtomicBool::new(false));
-        assert!(
-            reading.failures.concat().contains("/bin/no-such-program"),
-            "{reading:?}"
-        );
+    }
+
+    #[test]
+    fn a_failure_names_the_command_without_its_arguments() {
+        let reading = read("x=/bin/no-such-program --key SECRET");
+        let [failure] = reading.failures.as_slice() else {
+            panic!("{reading:?}");
+        };
+        assert_eq!(failure.command, "/bin/no-such-program");
+        assert!(!failure.to_string().contains("SECRET"), "{failure}");
+    }
+
+    #[test]
+    fn a_stop_is_no_failure() {
+        let source: FactSource = "x=/bin/sleep 20".parse().unwrap();
+        let reading = source.read(&AtomicBool::new(true), Duration::from_secs(20));
+        assert!(reading.failures.is_empty(), "{reading:?}");
     }
 }

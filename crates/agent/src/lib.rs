@@ -201,11 +201,12 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     let cluster = ClusterConfig {
         sources: config.facts,
         period: config.facts_period,
+        timeout: config.facts_timeout,
     };
     let (runner, runner_task) = Runner::start(RunnerDeps {
         permissions,
         watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
-        cluster: ClusterWatch::start(cluster, dating.clone(), spool.entries()),
+        cluster: ClusterWatch::start(cluster, &dating, &spool.entries()),
         dating,
         entries: spool.entries(),
         acked: spool.acked(),

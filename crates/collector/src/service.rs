@@ -553,8 +553,9 @@ async fn restore(store: &Store, config: &CollectorConfig) -> Result<Restored, Co
     let now = Reading::take().map_err(clock)?;
     let anchor = choose_anchor(stored.as_ref(), newest, &now).map_err(clock)?;
     let clock = MeshClock::new(anchor).with_drift(config.clock_ppm);
+    let anchor = clock.anchor_now();
     store
-        .set_clock_anchor(clock.anchor_now())
+        .set_clock_anchor(move || anchor.clone())
         .await
         .map_err(failed)?;
     Ok(Restored {
@@ -572,7 +573,9 @@ async fn keep_anchor(store: Store, clock: Arc<MeshClock>, closing: CancellationT
     let keep = async {
         loop {
             ticks.tick().await;
-            if let Err(error) = store.set_clock_anchor(clock.anchor_now()).await {
+            let clock = Arc::clone(&clock);
+            let stored = store.set_clock_anchor(move || clock.anchor_now());
+            if let Err(error) = stored.await {
                 error!(%error, "cannot store the anchor of mesh time");
             }
         }

@@ -56,9 +56,9 @@ use writer::{Calm, Haste, WriterHandle};
 /// How long `close` waits for the store's own readers before it closes the writer on them.
 const QUIET_END: Duration = Duration::from_secs(5);
 
-/// How long somebody who asks waits for the intervals of running steps.
 /// How often what is gathered is committed while somebody waits for a batch.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
+/// How long somebody who asks waits for the intervals of running steps.
 const REFRESH_WITHIN: Duration = Duration::from_secs(2);
 /// Those who ask at once; further ones wait.
 const QUEUED_REFRESHES: usize = 64;
@@ -283,10 +283,15 @@ impl Store {
         }))
     }
 
-    pub async fn set_clock_anchor(&self, anchor: Anchor) -> Result<(), StoreError> {
-        self.note(anchor.mesh_us);
-        self.write_in(Haste::WithOthers, anchor, |anchor, connection| {
+    /// Stores the anchor that `anchor_now` gives when the rows that are gathered are committed with it.
+    pub async fn set_clock_anchor(
+        &self,
+        anchor_now: impl Fn() -> Anchor + Send + Sync + 'static,
+    ) -> Result<(), StoreError> {
+        self.note(anchor_now().mesh_us);
+        self.write_in(Haste::WithOthers, anchor_now, |anchor_now, connection| {
             Box::pin(async move {
+                let anchor = anchor_now();
                 sqlx::query(
                     "UPDATE meta SET clock_boot_id = ?, clock_boottime_ns = ?, clock_mesh_us = ?",
                 )

@@ -3,14 +3,17 @@
 use crate::support::database::Row;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
 use crate::support::mesh::{Agent, Mesh};
+use crate::support::meter::wall_us;
 use crate::support::plan;
 use crate::support::process::Process;
-use crate::support::wait::until_true;
+use crate::support::wait::{try_until, until_true};
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
+/// By then the ends of earlier stalls are stored.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Where the other side of a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,23 +96,30 @@ impl Bed {
     }
 
     /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up
-    /// others for a second too, and they go on.
+    /// others for a second too, and they go on: the end of one that began before is stored some moments later.
     pub fn until_told(&self, op: &str, what: &str) -> Row {
         until_true(&format!("a call hangs: {what}"), LIMIT, || {
             self.fs.hanging() == 1
         });
-        let going_on = "SELECT e.id, e.detail ->> 'op' AS op FROM events e WHERE e.kind = 'stall' AND NOT EXISTS (
+        let (hung, hung_us) = (Instant::now(), wall_us());
+        let going_on = "SELECT e.id, e.at_us, e.detail ->> 'op' AS op FROM events e WHERE e.kind = 'stall' AND NOT EXISTS (
                  SELECT 1 FROM events o WHERE o.kind = 'stall-over' AND o.id > e.id
                  AND o.detail ->> 'path' IS e.detail ->> 'path' AND o.detail ->> 'worker' IS e.detail ->> 'worker'
                  AND o.detail ->> 'op' IS e.detail ->> 'op')";
-        let mut id = 0;
-        until_true(&format!("the stall is stored: {what}"), LIMIT, || {
+        let told = try_until(LIMIT, || {
             let stalls = self.mesh.db().rows(going_on);
             match stalls.as_slice() {
-                [stall] if stall.text("op") == op => id = stall.integer("id"),
-                _ => return false,
+                [stall] if stall.text("op") == op => {
+                    let is_later = stall.integer("at_us") > hung_us;
+                    (is_later || hung.elapsed() > SETTLED).then(|| stall.integer("id"))
+                }
+                _ => None,
             }
-            true
+        });
+        let id = told.unwrap_or_else(|| {
+            let all =
+                "SELECT id, kind, at_us, message, detail FROM events ORDER BY id DESC LIMIT 12";
+            panic!("no stall of {op}: {what}: {:#?}", self.mesh.db().rows(all))
         });
         stall(&self.mesh, &format!("e.id = {id}"))
     }

@@ -21,12 +21,6 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// On a busy host a command of a second takes ten; one that takes a minute hangs.
-pub const LIMITS: Limits = Limits {
-    time: Duration::from_secs(60),
-    bytes: 1 << 20,
-};
-
 /// A tenth of the weight of the load beside it: enough that the command ends on a host whose processors are all busy.
 const NICENESS: i32 = 10;
 /// How often a stop, and the end of a command that has closed its output, are looked for.

@@ -1,8 +1,8 @@
-//! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it tells.
+//! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it reports.
 //!
-//! A source is read when a run begins, when a step has ended, and again and again while it says that it is degraded. A
-//! thread of its own reads; the runner never waits for it. Per run, a fact is told when it is first known and when it
-//! has changed. The begin and the end of a degraded state are events, and so is the first failure of each kind.
+//! A source is read when a run begins, when a step has ended, and again and again while it says that it is degraded. Each
+//! has a thread of its own, for which the runner never waits. Per run, a fact is reported when it is first known and when
+//! it has changed. The begin and the end of a degraded state are events, and so is the first failure of each command.
 
 use crate::clock::Dating;
 use crate::facts::{FactSource, Reading};
@@ -18,18 +18,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Signals to the thread. While it reads, those of a few steps may wait; more say nothing new.
-const SIGNALS: usize = 16;
+/// Signals that wait while a thread reads: more than the collector sends in the longest time of a reading.
+const SIGNALS: usize = 4096;
+/// Until the next reading, if mesh time is not known yet.
+const UNDATED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the runner tells the thread.
+/// What the runner tells a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// A run begins; its id comes with the first step.
-    RunBegins,
-    /// No run goes on.
-    RunsOver,
-    StepBegins(Option<RunId>),
-    StepEnds(Option<RunId>),
+enum Signal {
+    /// The run that is sampled from now on.
+    Run(Option<RunId>),
+    StepEnded,
 }
 
 /// The sources of the agent's configuration.
@@ -38,83 +37,94 @@ pub struct ClusterConfig {
     pub sources: Vec<FactSource>,
     /// Between two readings.
     pub period: Duration,
+    /// Of one command.
+    pub timeout: Duration,
 }
 
-/// The way to the thread; ends it when dropped.
+/// The way to the threads; ends them when dropped.
 #[derive(Debug, Default)]
 pub struct ClusterWatch {
-    signals: Option<SyncSender<Signal>>,
+    threads: Vec<SyncSender<Signal>>,
     stop: Arc<AtomicBool>,
-    is_run_on: bool,
+    run: Option<RunId>,
 }
 
 impl ClusterWatch {
-    /// Starts the thread, if there is something to read.
+    /// Starts a thread for each source.
     #[must_use]
-    pub fn start(config: ClusterConfig, dating: Dating, entries: mpsc::Sender<Entry>) -> Self {
-        if config.sources.is_empty() {
-            return Self::default();
-        }
-        let (signals, incoming) = sync_channel(SIGNALS);
+    pub fn start(config: ClusterConfig, dating: &Dating, entries: &mpsc::Sender<Entry>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let watcher = Watcher {
-            schedule: Schedule::new(config.period),
-            told: vec![Told::default(); config.sources.len()],
-            sources: config.sources,
-            dating,
-            entries,
-            stop: Arc::clone(&stop),
-        };
-        let thread = std::thread::Builder::new().name("bm-facts".to_owned());
-        if let Err(error) = thread.spawn(move || watcher.run(&incoming)) {
-            tracing::error!(%error, "no facts of the cluster are read: no thread");
-            return Self::default();
+        let mut threads = Vec::new();
+        for source in config.sources {
+            let (signals, incoming) = sync_channel(SIGNALS);
+            let watcher = Watcher {
+                source,
+                timeout: config.timeout,
+                schedule: Schedule::new(config.period),
+                reported: Reported::default(),
+                dating: dating.clone(),
+                entries: entries.clone(),
+                stop: Arc::clone(&stop),
+            };
+            let thread = std::thread::Builder::new().name("bm-facts".to_owned());
+            match thread.spawn(move || watcher.run(&incoming)) {
+                Ok(_) => threads.push(signals),
+                Err(error) => {
+                    tracing::error!(%error, "facts of the cluster are not read: no thread")
+                }
+            }
         }
         Self {
-            signals: Some(signals),
+            threads,
             stop,
-            is_run_on: false,
+            run: None,
         }
     }
 
-    /// Whether the collector has this host sampled for a run.
-    pub fn set_run_on(&mut self, is_on: bool) {
-        if self.is_run_on != is_on {
-            self.is_run_on = is_on;
-            self.signal(match is_on {
-                true => Signal::RunBegins,
-                false => Signal::RunsOver,
-            });
+    /// The run for which the collector has this host sampled.
+    pub fn set_run(&mut self, run: Option<RunId>) {
+        if self.run != run {
+            self.run = run;
+            self.signal(Signal::Run(run));
         }
+    }
+
+    pub fn step_ended(&self) {
+        self.signal(Signal::StepEnded);
     }
 
     /// Never waits.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(signals) = &self.signals {
-            // A full channel: it reads anyway.
-            let _ = signals.try_send(signal);
+    fn signal(&self, signal: Signal) {
+        for thread in &self.threads {
+            // Fails if the thread has ended, after the spool.
+            let _ = thread.try_send(signal);
         }
+    }
+
+    /// Kills commands that run, and begins no more. Does not wait.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for ClusterWatch {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop();
     }
 }
 
-/// When to read. Pure.
+/// When to read, and for which run. Pure.
 #[derive(Debug)]
 struct Schedule {
     period: Duration,
+    /// The run that is sampled, or was sampled last.
     run: Option<RunId>,
     is_run_on: bool,
-    is_degraded: bool,
     last: Option<Instant>,
     next: Option<Instant>,
 }
 
-/// Whether what was told belongs to another run.
+/// Whether readings from now on belong to another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     NewRun,
@@ -127,62 +137,56 @@ impl Schedule {
             period,
             run: None,
             is_run_on: false,
-            is_degraded: false,
             last: None,
             next: None,
         }
     }
 
     fn on(&mut self, signal: Signal, now: Instant) -> Change {
-        let run = match signal {
-            Signal::RunBegins => {
-                (self.run, self.is_run_on) = (None, true);
-                self.next = Some(now);
-                return Change::NewRun;
+        match signal {
+            Signal::Run(Some(run)) => {
+                let before = self.run.replace(run);
+                (self.is_run_on, self.next) = (true, Some(now));
+                if before != self.run {
+                    return Change::NewRun;
+                }
             }
-            Signal::RunsOver => {
+            // A reading that is to come shows the state after the run.
+            Signal::Run(None) => {
                 self.is_run_on = false;
-                return Change::SameRun;
+                self.next = self.next.map(|_| now);
             }
-            Signal::StepBegins(run) | Signal::StepEnds(run) => run,
-        };
-        self.is_run_on = true;
-        let before = self.run;
-        self.run = run.or(before);
-        if before.is_some() && before != self.run {
-            self.next = Some(now);
-            return Change::NewRun;
-        }
-        if matches!(signal, Signal::StepEnds(_)) || self.last.is_none() {
-            // Short steps share a reading.
-            let earliest = self.last.map_or(now, |last| last + self.period);
-            self.next = Some(self.next.unwrap_or(earliest).min(earliest.max(now)));
+            Signal::StepEnded if !self.is_run_on => {}
+            Signal::StepEnded => {
+                // Short steps share a reading.
+                let earliest = self.last.map_or(now, |last| last + self.period).max(now);
+                self.next = Some(self.next.map_or(earliest, |next| next.min(earliest)));
+            }
         }
         Change::SameRun
     }
 
     fn read(&mut self, is_degraded: bool, began: Instant, now: Instant) {
-        (self.last, self.is_degraded) = (Some(began), is_degraded);
+        self.last = Some(began);
         let again = is_degraded && self.is_run_on;
         self.next = again.then(|| (began + self.period).max(now));
     }
 }
 
-/// What was told of one source in this run.
+/// What was reported in this run.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Reported {
     facts: BTreeMap<String, Value>,
     degraded_since: Option<MeshMicros>,
-    /// Commands whose failure was told.
-    failures: BTreeSet<String>,
+    failed_commands: BTreeSet<String>,
 }
 
-/// The thread's own state.
+/// The state of one thread.
 struct Watcher {
-    sources: Vec<FactSource>,
-    /// One for each source.
-    told: Vec<Told>,
+    source: FactSource,
+    timeout: Duration,
     schedule: Schedule,
+    reported: Reported,
     dating: Dating,
     entries: mpsc::Sender<Entry>,
     stop: Arc<AtomicBool>,
@@ -198,41 +202,36 @@ impl Watcher {
             match signal {
                 Ok(signal) => {
                     if self.schedule.on(signal, Instant::now()) == Change::NewRun {
-                        self.told.fill(Told::default());
+                        self.reported = Reported::default();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.read(),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) if !self.stop.load(Ordering::Relaxed) => self.read(),
+                Err(_) => return,
             }
         }
     }
 
     fn read(&mut self) {
-        let began = Instant::now();
-        let mut is_degraded = false;
-        for (source, told) in self.sources.iter().zip(&mut self.told) {
-            let read_at = MonoNanos::now();
-            let reading = source.read(&self.stop);
-            is_degraded |= reading.facts.is_degraded() == Some(true);
-            let Some(map) = self.dating.map() else {
-                // Nothing was told: it is after the next reading.
-                continue;
-            };
-            let rows = told.rows(
-                source.system(),
-                &reading,
-                self.schedule.run,
-                map.to_mesh(read_at),
-            );
-            if !rows.is_empty() && self.entries.blocking_send(Entry::Rows(rows)).is_err() {
-                return;
-            }
-        }
+        let Some(map) = self.dating.map() else {
+            self.schedule.next = Some(Instant::now() + UNDATED_PAUSE);
+            return;
+        };
+        let (began, read_at) = (Instant::now(), MonoNanos::now());
+        let reading = self.source.read(&self.stop, self.timeout);
+        let (system, run) = (self.source.system(), self.schedule.run);
+        let rows = self
+            .reported
+            .rows(system, &reading, run, map.to_mesh(read_at));
+        let is_degraded = self.reported.degraded_since.is_some();
         self.schedule.read(is_degraded, began, Instant::now());
+        if !rows.is_empty() {
+            // Fails if the spool has ended, and the agent with it.
+            let _ = self.entries.blocking_send(Entry::Rows(rows));
+        }
     }
 }
 
-impl Told {
+impl Reported {
     /// What is new in a reading.
     fn rows(
         &mut self,
@@ -247,6 +246,7 @@ impl Told {
             if before.as_ref() != Some(&fact.value) {
                 rows.push(Row::Fact(Fact {
                     at,
+                    run,
                     system: system.to_owned(),
                     name: fact.name.clone(),
                     value: fact.value.clone(),
@@ -268,7 +268,7 @@ impl Told {
             })
         };
         for failure in &reading.failures {
-            if self.failures.insert(failure.clone()) {
+            if self.failed_commands.insert(failure.command.clone()) {
                 let message = format!("no facts of {system}: {failure}");
                 tracing::info!("{message}");
                 let detail = json!({ "system": system });
@@ -281,29 +281,20 @@ impl Told {
                 self.degraded_since = Some(at);
                 let message = format!("{system} is degraded: {state}");
                 let detail = json!({ "system": system, "since_us": at.0 });
-                rows.push(event(
-                    Severity::Warning,
-                    "cluster-degraded",
-                    message,
-                    detail,
-                ));
+                let kind = "cluster-degraded";
+                rows.push(event(Severity::Warning, kind, message, detail));
             }
             (Some(false), Some(since)) => {
                 self.degraded_since = None;
                 let lasted_us = at.0.saturating_sub(since.0);
-                let message = format!(
-                    "{system} is whole again after {} s: {state}",
-                    lasted_us / 1_000_000
-                );
+                let lasted_s = lasted_us / 1_000_000;
+                let message = format!("{system} is whole again after {lasted_s} s: {state}");
                 let detail =
                     json!({ "system": system, "since_us": since.0, "lasted_us": lasted_us });
-                rows.push(event(
-                    Severity::Info,
-                    "cluster-degraded-over",
-                    message,
-                    detail,
-                ));
+                let kind = "cluster-degraded-over";
+                rows.push(event(Severity::Info, kind, message, detail));
             }
+            // A reading that says nothing of it changes nothing.
             _ => {}
         }
         rows
@@ -315,6 +306,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::facts::Failure;
     use benchmesh_model::systems::facts::{Facts, parse_own};
 
     const PERIOD: Duration = Duration::from_secs(10);
@@ -339,11 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn changes_alone_are_told_and_a_degraded_state_has_two_ends() {
-        let mut told = Told::default();
+    fn changes_alone_are_reported_and_a_degraded_state_has_two_ends() {
+        let mut reported = Reported::default();
         let mut rows = |second: i64, output: &str| {
             let at = MeshMicros(second * 1_000_000);
-            let rows = told.rows("x", &reading(output), None, at);
+            let rows = reported.rows("x", &reading(output), None, at);
             shown(&rows)
         };
         assert_eq!(rows(1, "health=ok\nosds=3"), ["health=ok", "osds=3"]);
@@ -355,45 +347,58 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once() {
-        let mut told = Told::default();
-        let failed = Reading {
-            failures: vec!["it was killed".to_owned()],
+    fn a_failure_is_reported_once_per_command() {
+        let mut reported = Reported::default();
+        let failed = |at: &str| Reading {
+            failures: vec![Failure {
+                command: "ceph -s".to_owned(),
+                problem: format!("{at} no keyring"),
+            }],
             ..Reading::default()
         };
-        let rows = told.rows("x", &failed, Some(RunId(3)), MeshMicros(1));
+        let rows = reported.rows("x", &failed("12:00"), Some(RunId(3)), MeshMicros(1));
         assert_eq!(shown(&rows), ["facts-failed"]);
-        assert!(told.rows("x", &failed, None, MeshMicros(2)).is_empty());
+        let again = reported.rows("x", &failed("12:01"), Some(RunId(3)), MeshMicros(2));
+        assert!(again.is_empty(), "{again:?}");
     }
 
     #[test]
     fn it_reads_as_a_run_begins_after_steps_and_while_degraded() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
+        let run = |id| Signal::Run(Some(RunId(id)));
         let mut schedule = Schedule::new(PERIOD);
-        assert_eq!(schedule.on(Signal::RunBegins, start), Change::NewRun);
+        assert_eq!(schedule.on(Signal::StepEnded, start), Change::SameRun);
+        assert_eq!(schedule.next, None, "no run is on");
+        assert_eq!(schedule.on(run(5), start), Change::NewRun);
         assert_eq!(schedule.next, Some(start));
         schedule.read(false, start, at(1));
         assert_eq!(schedule.next, None);
-        // The id of the run comes late.
-        let run = Some(RunId(5));
-        assert_eq!(schedule.on(Signal::StepBegins(run), at(2)), Change::SameRun);
-        assert_eq!(schedule.next, None);
         // Steps that end soon after a reading share the next one.
         for second in [4, 5, 6] {
-            schedule.on(Signal::StepEnds(run), at(second));
+            schedule.on(Signal::StepEnded, at(second));
             assert_eq!(schedule.next, Some(at(10)));
         }
         schedule.read(true, at(10), at(11));
         assert_eq!(schedule.next, Some(at(20)));
-        schedule.on(Signal::StepEnds(run), at(13));
+        schedule.on(Signal::StepEnded, at(13));
         assert_eq!(schedule.next, Some(at(20)));
         // The next run begins without a pause between the two.
-        let next = Signal::StepBegins(Some(RunId(6)));
-        assert_eq!(schedule.on(next, at(15)), Change::NewRun);
+        assert_eq!(schedule.on(run(6), at(15)), Change::NewRun);
         assert_eq!(schedule.next, Some(at(15)));
-        schedule.on(Signal::RunsOver, at(16));
-        schedule.read(true, at(16), at(17));
-        assert_eq!(schedule.next, None);
+        schedule.read(false, at(15), at(16));
+        // The last step's end is read before the run's end is over.
+        schedule.on(Signal::StepEnded, at(17));
+        assert_eq!(schedule.next, Some(at(25)));
+        schedule.on(Signal::Run(None), at(18));
+        assert_eq!(
+            (schedule.next, schedule.run),
+            (Some(at(18)), Some(RunId(6)))
+        );
+        schedule.read(true, at(18), at(19));
+        assert_eq!(schedule.next, None, "no run is on");
+        // It is taken up.
+        assert_eq!(schedule.on(run(6), at(30)), Change::SameRun);
+        assert_eq!(schedule.next, Some(at(30)));
     }
 }

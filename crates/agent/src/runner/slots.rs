@@ -19,7 +19,6 @@ mod threads;
 
 use super::caches::MAX_DROPS;
 use super::claimed_task::ClaimedTask;
-use super::cluster::Signal;
 use super::denials::DenialLog;
 use super::per_minute::PerMinute;
 use super::reply::{ProgressReporter, ReplyHandle};
@@ -31,7 +30,7 @@ use crate::command::{
 use crate::envelope::Sequence;
 use crate::sampler::Mark;
 use crate::spool::Entry;
-use crate::telemetry::{EndState, Event, MeshMicros, Row, RunId, Scope, Severity, TaskId};
+use crate::telemetry::{EndState, Event, MeshMicros, Row, Scope, Severity, TaskId};
 use crate::wire::reply::Outgoing;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::StopHandle;
@@ -146,12 +145,12 @@ impl Slots {
             ReplyHandle::new(command.id, outgoing).with_denials(Arc::clone(&self.denials));
         let outcome = match command.request {
             Request::Sampling(sampling) => {
-                self.deps.cluster.set_run_on(sampling.period.is_some());
+                self.deps.cluster.set_run(sampling.run);
                 let appointed = self.deps.watch.appoint(sampling);
                 self.report_conflicts();
                 appointed.map(|()| Answer::Done)
             }
-            Request::Mark { at } => self.mark(at, command.run),
+            Request::Mark { at } => self.mark(at),
             Request::Arm { task, start } => self.arm(task, start),
             Request::StopTask { task, reason } => self.stop(task, &reason),
             Request::ShareRate {
@@ -170,7 +169,7 @@ impl Slots {
     }
 
     pub(super) fn appoint(&mut self, sampling: Sampling) {
-        self.deps.cluster.set_run_on(sampling.period.is_some());
+        self.deps.cluster.set_run(sampling.run);
         // `appoint` has logged the error.
         let _ = self.deps.watch.appoint(sampling);
         self.report_conflicts();
@@ -241,17 +240,16 @@ impl Slots {
     }
 
     /// A mark with an instant is the start of a step, one without is a step's end.
-    fn mark(&self, at: Option<MeshMicros>, run: Option<RunId>) -> Outcome {
+    fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
                 RefusalKind::NotAllowed,
                 format!("this agent takes samples on demand at most {MAX_MARKS} times a minute"),
             ));
         }
-        self.deps.cluster.signal(match at {
-            Some(_) => Signal::StepBegins(run),
-            None => Signal::StepEnds(run),
-        });
+        if at.is_none() {
+            self.deps.cluster.step_ended();
+        }
         let now = MonoNanos::now();
         let mark = match at {
             None => Mark::StepEnd(now),
@@ -323,6 +321,7 @@ impl Slots {
 
     pub(super) fn stop_all(&mut self, done: oneshot::Sender<()>) {
         self.receivers.close_all();
+        self.deps.cluster.stop();
         for slot in self.tasks.values_mut() {
             slot.stop("the agent was stopped");
         }

@@ -1,10 +1,12 @@
 //! Spools of earlier starts: found, checked, kept to the limit.
 
 use super::SpoolError;
-use super::file::{MARK_SUFFIX, PAGE_BYTES, SpoolFile, remove_files};
+use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
 use crate::envelope::{Sequence, SpoolId};
 use crate::state::StateDir;
 use benchmesh_workloads::error_chain;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -130,6 +132,16 @@ async fn examine(state: &StateDir, id: Uuid) -> Result<Examined, SpoolError> {
     Ok(Examined::Old(Box::new(old)))
 }
 
+/// The page size in the header of an SQLite file, which differs by the agent's version.
+fn page_bytes(path: &Path) -> u64 {
+    let mut header = [0; 18];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    match (read, header) {
+        (Ok(()), [.., high, low]) => u64::from(u16::from_be_bytes([high, low])),
+        (Err(_), _) => 0,
+    }
+}
+
 /// Left by a start that ended before its spool was complete: it has no table, and nothing was appended. A write-ahead
 /// log may still hold the tables.
 fn is_stub(path: &Path) -> bool {
@@ -138,5 +150,5 @@ fn is_stub(path: &Path) -> bool {
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |file| file.len())
     };
-    length("") <= u64::from(PAGE_BYTES) && length("-wal") == 0 && length(MARK_SUFFIX) == 0
+    length("") <= page_bytes(path) && length("-wal") == 0 && length(MARK_SUFFIX) == 0
 }

@@ -195,6 +195,8 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     pub at: MeshMicros,
+    /// The run in which it was read.
+    pub run: Option<RunId>,
     pub system: String,
     pub name: String,
     pub value: Value,

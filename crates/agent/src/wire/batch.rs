@@ -334,6 +334,7 @@ fn fact(row: &Fact) -> v1::Fact {
         number,
         text,
         unit: row.unit.clone(),
+        run_id: row.run.map_or(0, |run| run.0),
     }
 }
 
@@ -341,6 +342,7 @@ impl From<v1::Fact> for Fact {
     fn from(row: v1::Fact) -> Self {
         Self {
             at: MeshMicros(row.at_us),
+            run: (row.run_id > 0).then_some(RunId(row.run_id)),
             system: row.system,
             name: row.name,
             value: match row.number {

@@ -202,6 +202,7 @@ fn sampling(wire: v1::Sampling) -> Result<Sampling, WireError> {
         host_wide: wire.host_wide,
         interfaces: wire.interfaces,
         period: (!period.is_zero()).then_some(period),
+        run: (wire.run_id > 0).then_some(RunId(wire.run_id)),
         mesh_pids: wire.mesh_pids.into_iter().take(MAX_MESH_PIDS).collect(),
         daemon_rules: wire
             .daemon_rules

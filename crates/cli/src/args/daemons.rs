@@ -433,6 +433,9 @@ pub struct AgentArguments {
     /// Minimum time between two readings of --facts, from 1s on: after steps, and while the cluster is degraded
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "10s")]
     pub facts_period: Duration,
+    /// Kill a command of --facts that takes longer, from 1s to 10m
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "60s")]
+    pub facts_timeout: Duration,
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     pub end_with_parent: bool,

@@ -186,6 +186,7 @@ fn configured(arguments: AgentArguments) -> anyhow::Result<AgentConfig> {
         sample_always: arguments.sample_always,
         facts: (arguments.facts.into_iter()).flat_map(|it| it.0).collect(),
         facts_period: arguments.facts_period,
+        facts_timeout: arguments.facts_timeout,
         spool_limit_bytes: arguments.spool_limit.0,
         join,
         credentials_dir: benchmesh_trust::credentials::directory(),

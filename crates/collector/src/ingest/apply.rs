@@ -429,9 +429,11 @@ fn store_samples(
     })?;
     let mut facts = Vec::with_capacity(batch.facts.len());
     // Those of one reading have one instant.
-    for of_one in batch.facts.chunk_by(|a, b| a.at == b.at) {
-        let at = of_one.first().map_or(MeshMicros(0), |fact| fact.at);
-        let (run, step) = devices::under_way(connection, agent, at)?;
+    for of_one in batch.facts.chunk_by(|a, b| (a.at, a.run) == (b.at, b.run)) {
+        let Some(first) = of_one.first() else {
+            continue;
+        };
+        let (run, step) = devices::sampled_run(connection, agent, first.run, first.at)?;
         facts.extend(of_one.iter().map(|fact| (run, step, fact)));
     }
     tables::FACTS.insert(connection, &facts, |fact, row| {

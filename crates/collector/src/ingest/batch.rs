@@ -173,6 +173,8 @@ pub struct Fact {
     pub value: Value,
     /// `None`: a count, or a text.
     pub unit: Option<String>,
+    /// The run in which it was read, as the agent says.
+    pub run: Option<RunId>,
 }
 
 /// Rows that a full spool gave up.

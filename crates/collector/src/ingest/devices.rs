@@ -107,38 +107,37 @@ pub(super) fn run_of_step(
     })
 }
 
-/// Whether a run is the agent's: it was there when the run began, or has a task of it.
-/// The run of the agent that was under way, or had just ended, and its step.
-pub(super) fn under_way(
+/// The run of a fact, and its step at that instant: the run that the agent names, if it has begun by then and is the
+/// agent's.
+pub(super) fn sampled_run(
     connection: &Connection,
     agent: AgentId,
+    named: Option<RunId>,
     at: MeshMicros,
 ) -> Result<(Option<RunId>, Option<StepId>), StoreError> {
-    const RUN: &str = "SELECT id FROM runs WHERE started_us <= ?1 AND imported_from IS NULL
-        AND (ended_us IS NULL OR ended_us >= ?1 - 30000000) ORDER BY id DESC LIMIT 1";
+    const BEGUN: &str =
+        "SELECT id FROM runs WHERE id = ?1 AND started_us <= ?2 AND imported_from IS NULL";
     const STEP: &str = "SELECT id FROM steps WHERE run_id = ?1 AND start_us <= ?2
         AND (ended_us IS NULL OR ended_us >= ?2) ORDER BY id DESC LIMIT 1";
-    let run = find(
-        connection,
-        "look for the run under way",
-        RUN,
-        [at.0],
-        |row| Ok(RunId(row.get(0)?)),
-    )?;
-    let Some(run) = run else {
+    let Some(run) = named else {
         return Ok((None, None));
     };
-    if !takes_part(connection, agent, run)? {
+    let doing = "look for the run of a fact";
+    let begun = find(connection, doing, BEGUN, [run.0, at.0], |row| {
+        row.get::<_, i64>(0)
+    })?;
+    if begun.is_none() || !takes_part(connection, agent, run)? {
         return Ok((None, None));
     }
-    let doing = "look for the step under way";
+    let doing = "look for the step of a fact";
     let step = find(connection, doing, STEP, [run.0, at.0], |row| {
         Ok(StepId(row.get(0)?))
     })?;
     Ok((Some(run), step))
 }
 
-/// Whether an agent belongs to a run.
+/// Whether a run is the agent's: it was there when the run began, or has a task of it. While a run begins, its agents
+/// are not stored yet.
 pub(super) fn takes_part(
     connection: &Connection,
     agent: AgentId,
@@ -147,7 +146,9 @@ pub(super) fn takes_part(
     const FIND: &str =
         "SELECT 1 WHERE EXISTS (SELECT 1 FROM run_agents WHERE run_id = ?1 AND agent_id = ?2)
         OR EXISTS (SELECT 1 FROM steps AS s JOIN tasks AS t ON t.step_id = s.id
-            WHERE s.run_id = ?1 AND ?2 IN (t.agent_id, t.peer_agent_id))";
+            WHERE s.run_id = ?1 AND ?2 IN (t.agent_id, t.peer_agent_id))
+        OR (NOT EXISTS (SELECT 1 FROM run_agents WHERE run_id = ?1)
+            AND EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND ended_us IS NULL))";
     let found = find(
         connection,
         "look for an agent's run",

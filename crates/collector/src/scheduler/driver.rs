@@ -367,7 +367,7 @@ impl Driver {
                     self.work.push(abortable(mark).0);
                 }
             }
-            Effect::Sample { period_us } => self.inner.fleet.set_period(period_us),
+            Effect::Sample { period_us, run } => self.inner.fleet.set_sampling(period_us, run),
             Effect::LossAfter(time) => self.inner.fleet.set_loss_after(time),
             Effect::Show { run, show } => self.show(run, show),
             Effect::ShowAll(message) => self.inner.progress.show_to_all(&message),

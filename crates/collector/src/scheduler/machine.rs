@@ -193,7 +193,10 @@ impl Machine {
             Event::Unblocked => self.unblocked(now, &mut out),
             Event::Due { token } if self.sampling_ends == Some(token) => {
                 self.sampling_ends = None;
-                out.then.push(Effect::Sample { period_us: 0 });
+                out.then.push(Effect::Sample {
+                    period_us: 0,
+                    run: None,
+                });
             }
             Event::Due { token } => self.of_run(token, now, &mut out, Run::on_due),
             Event::Completed { token, completion } => {
@@ -260,6 +263,7 @@ impl Machine {
             }
             out.then.push(Effect::Sample {
                 period_us: SAMPLE_PERIOD_US,
+                run,
             });
             let members = Arc::clone(&self.members);
             let mut run = Run::load(*loaded, members, tokens, now);

@@ -76,6 +76,8 @@ pub struct Sampling {
     pub interfaces: bool,
     /// 0: only at marks.
     pub period_us: i64,
+    /// The run that is sampled.
+    pub run: Option<RunId>,
     /// Sampling of the whole host; empty if the agent does not sample it.
     pub host: Arc<HostSampling>,
 }

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     clock::MeshClock,
     cut::printable,
-    model::{AgentId, HostId, MeshMicros, Severity},
+    model::{AgentId, HostId, MeshMicros, RunId, Severity},
     store::{
         Store, StoreError,
         rows::{AgentRow, NewAgent, NewEvent, NewHost},
@@ -512,15 +512,15 @@ impl Fleet {
         }
     }
 
-    /// Samplers beat with this period from now on; 0: only at marks.
-    pub fn set_period(&self, period_us: i64) {
+    /// Samplers beat with this period from now on, 0: only at marks; and for this run.
+    pub fn set_sampling(&self, period_us: i64, run: Option<RunId>) {
         let at = self.0.clock.now();
         let changes = {
             let mut state = self.state();
-            if state.period_us == period_us {
+            if (state.period_us, state.run) == (period_us, run) {
                 return;
             }
-            state.period_us = period_us;
+            (state.period_us, state.run) = (period_us, run);
             state.appoint(None, at)
         };
         self.store_samplers(changes);

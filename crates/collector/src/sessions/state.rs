@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ingest::budget::Budget,
-    model::{AgentId, HostId, MeshMicros},
+    model::{AgentId, HostId, MeshMicros, RunId},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -53,6 +53,8 @@ pub(super) struct State {
     /// Session token -> agent.
     pub tokens: HashMap<String, AgentId>,
     pub period_us: i64,
+    /// The run that is sampled.
+    pub run: Option<RunId>,
     /// Time without contact after which the current run counts an agent as lost.
     pub loss_after: Option<Duration>,
     pub recent: Recent,
@@ -280,6 +282,7 @@ impl State {
                     0 if always => PERIOD_BETWEEN_RUNS_US,
                     period_us => period_us,
                 },
+                run: self.run,
                 host: Arc::new(host),
             };
             if member.sampling == sampling {

@@ -372,6 +372,7 @@ impl From<Sampling> for v1::Sampling {
             host_wide: sampling.host_wide,
             interfaces: sampling.interfaces,
             period_us: sampling.period_us,
+            run_id: sampling.run.map_or(0, |run| run.0),
             mesh_pids: sampling.host.mesh_pids.iter().copied().collect(),
             daemon_rules: sampling
                 .host

@@ -25,7 +25,10 @@ use crate::results::{StepInterval, StepResults, StepSum};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use timeline::{Changes, Comparison, TimelineRow};
+use tokio::time::timeout;
 
+/// The longest that a report waits for the figures of a run under way.
+const SO_FAR_WITHIN: Duration = Duration::from_secs(30);
 /// Of intervals read at once: some ten thousand rows of a large mesh.
 const SLICE_US: i64 = 32_000_000;
 /// Late data come in bursts (a spool is drained): the figures are made again once it has been quiet for this long.
@@ -168,12 +171,22 @@ impl Store {
         Ok(())
     }
 
-    /// Computes the figures of the steps of a run that run from what has come of them.
-    pub async fn compute_running(&self, run: RunId) -> Result<(), StoreError> {
-        for step in load::running_steps_of(self.reader(), run).await? {
-            self.compute_results(step).await?;
+    /// Brings the figures of a run under way up to what is stored. While the database cannot be written, and after
+    /// [`SO_FAR_WITHIN`], they stay as they are.
+    pub async fn compute_so_far(&self, run: RunId) -> Result<(), StoreError> {
+        // A step that ends meanwhile waits for its turn here, and thus not for the readers of reports.
+        let store = self.for_scheduler();
+        let compute = async {
+            for step in load::running_steps_of(store.reader(), run).await? {
+                store.compute_results(step).await?;
+            }
+            store.compute_stale(run).await
+        };
+        tokio::select! {
+            biased;
+            _ = self.is_blocked() => Ok(()),
+            computed = timeout(SO_FAR_WITHIN, compute) => computed.unwrap_or(Ok(())),
         }
-        Ok(())
     }
 
     /// Changes with every commit that brought data of steps that have ended.
@@ -286,7 +299,7 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
         // A step of days takes long to sum up, and an hour's spool comes in for minutes.
         let patience = tokio::time::Instant::now() + LONGEST_WAIT.max(took * 4);
         while tokio::time::Instant::now() < patience
-            && let Ok(Ok(())) = tokio::time::timeout(QUIET.max(took), late.changed()).await
+            && let Ok(Ok(())) = timeout(QUIET.max(took), late.changed()).await
         {
             if closing.is_cancelled() {
                 return;

@@ -30,16 +30,23 @@ impl Store {
             true => Haste::Watched,
             false => Haste::AtOnce,
         };
-        self.write_in(haste, rows, |rows, connection| {
-            Box::pin(async move {
-                let mut made = Vec::new();
-                for row in rows {
-                    made.extend(apply(row, connection).await?);
-                }
-                Ok(made)
+        let has_failed = rows.iter().any(|row| matches!(row, Row::OpenFailed { .. }));
+        let made = self
+            .write_in(haste, rows, |rows, connection| {
+                Box::pin(async move {
+                    let mut made = Vec::new();
+                    for row in rows {
+                        made.extend(apply(row, connection).await?);
+                    }
+                    Ok(made)
+                })
             })
-        })
-        .await
+            .await;
+        if has_failed {
+            // Figures that were read of its steps are made again.
+            self.shared.live.late();
+        }
+        made
     }
 
     /// Stores a request to stop the run; the first request counts, and none does after the run's end.

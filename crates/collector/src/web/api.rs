@@ -240,7 +240,7 @@ async fn loaded(app: &App, wanted: &str) -> Result<Report, Refusal> {
     app.store.refresh().await;
     if let Ok(row) = find(app, wanted).await
         && row.ended.is_none()
-        && let Err(error) = app.store.compute_running(row.id).await
+        && let Err(error) = app.store.compute_so_far(row.id).await
     {
         tracing::warn!(run = %row.id, %error, "the figures of a running step could not be computed");
     }

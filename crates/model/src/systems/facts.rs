@@ -18,8 +18,11 @@ const MAX_FACTS: usize = 512;
 const MAX_NAME_BYTES: usize = 128;
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The fact that says whether a cluster is whole.
+/// What a cluster says of its health. Whether it is whole follows from it where no fact says so.
 pub const HEALTH: &str = "health";
+/// `yes` or `no`: whether data lack copies, or are on the move.
+const WHOLE: &str = "whole";
+const NONE: &str = "none";
 const HEALTHY: &[&str] = &["HEALTH_OK", "ok", "healthy", "green"];
 
 /// The commands of one system.
@@ -131,6 +134,9 @@ impl Facts {
     /// Whether the cluster says that it is not whole; `None`: it says nothing of it.
     #[must_use]
     pub fn is_degraded(&self) -> Option<bool> {
+        if let Some(whole) = self.text(WHOLE) {
+            return Some(whole != "yes");
+        }
         let health = self.text(HEALTH)?;
         let mut words = HEALTHY.iter();
         Some(!words.any(|word| health.eq_ignore_ascii_case(word)))
@@ -171,7 +177,7 @@ pub(super) static CEPH: FactSet = FactSet {
     system: "ceph",
     program: "ceph",
     commands: ceph::COMMANDS,
-    conclude: |_| {},
+    conclude: ceph::conclude,
 };
 
 pub(super) static GLUSTER: FactSet = FactSet {
@@ -188,7 +194,8 @@ const PARTS_NAMED: usize = 3;
 #[must_use]
 pub fn summary(facts: &BTreeMap<String, String>) -> String {
     let get = |name: &str| facts.get(name).map(String::as_str);
-    let health = get(HEALTH).map(|health| match get("health_checks") {
+    let checks = get("health_checks").filter(|checks| *checks != NONE);
+    let health = get(HEALTH).map(|health| match checks {
         Some(checks) => format!("{health} ({checks})"),
         None => health.to_owned(),
     });

@@ -285,6 +285,7 @@ fn fact(wire: proto::Fact) -> Result<Fact, BatchError> {
         name: name("facts.name", wire.name)?,
         value,
         unit,
+        run: (wire.run_id > 0).then_some(RunId(wire.run_id)),
     })
 }
 

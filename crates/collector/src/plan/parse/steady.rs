@@ -73,7 +73,7 @@ pub(super) fn check(phase: &Phase, section: &Section<'_, '_>, mistakes: &mut Mis
     }
     let least = runtimes.into_iter().flatten().min();
     let needed = steady.ramp.saturating_add(steady.window);
-    if let Some(runtime) = least.filter(|runtime| *runtime < needed) {
+    if let Some(runtime) = least.filter(|runtime| *runtime <= needed) {
         let place = match section.table.contains_key("ss_dur") {
             true => section.place_of("ss_dur"),
             false => section.place_of("until"),
@@ -81,7 +81,7 @@ pub(super) fn check(phase: &Phase, section: &Section<'_, '_>, mistakes: &mut Mis
         mistakes.at(
             &place,
             format!(
-                "it cannot be steady before {} s (`ss_ramp` and `ss_dur`), and `runtime` is {} s",
+                "it cannot be seen to be steady before {} s (`ss_ramp` and `ss_dur`) are over, and `runtime` is {} s",
                 needed.as_secs_f64(),
                 runtime.as_secs_f64()
             ),

@@ -101,9 +101,10 @@ pub(in crate::scheduler) enum Effect {
         run: RunId,
         at: Option<MeshMicros>,
     },
-    /// How often samplers read; 0: only at marks.
+    /// How often samplers read, 0: only at marks; and for which run.
     Sample {
         period_us: i64,
+        run: Option<RunId>,
     },
     /// The current run's `loss-after`; `None`: there is no run.
     LossAfter(Option<Duration>),

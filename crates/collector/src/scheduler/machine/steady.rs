@@ -74,7 +74,12 @@ impl Run {
             return;
         };
         let Some(step) = &self.step else { return };
+        let is_known = step.steadiness.as_ref().is_some_and(|it| it.is_steady);
         if !was_steady(step) {
+            // Its tasks had ended when it was seen.
+            if is_known {
+                return;
+            }
             let ran = self.ran();
             let judged = step.steadiness.clone();
             let message = match &judged {

@@ -22,7 +22,7 @@ impl ControlService {
         self.await_samples_of(&row).await;
         let computed = match row.ended {
             Some(_) => self.store.compute_stale(row.id).await,
-            None => self.store.compute_running(row.id).await,
+            None => self.store.compute_so_far(row.id).await,
         };
         if let Err(error) = computed {
             tracing::warn!(run = %row.id, %error, "the last samples of a run could not be worked in; its report is of \

@@ -18,6 +18,10 @@ pub(super) fn kept() -> impl Iterator<Item = (&'static Figure, InStep)> {
     all.filter_map(|figure| Some((figure, figure.in_step?)))
 }
 
+fn most() -> impl Iterator<Item = (&'static Figure, InStep)> {
+    kept().filter(|(_, in_step)| *in_step == InStep::Most)
+}
+
 /// The extremes of a daemon's samples in some time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Extremes {
@@ -31,6 +35,11 @@ pub(super) struct Extremes {
 }
 
 impl Extremes {
+    /// Whether it has the figures that are kept today.
+    pub(super) fn is_of_this_version(&self) -> bool {
+        self.most.len() == most().count()
+    }
+
     /// With those of another time.
     pub(super) fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
@@ -54,7 +63,6 @@ pub(super) async fn between(
     if from >= until {
         return Ok(Vec::new());
     }
-    let most = || kept().filter(|(_, in_step)| *in_step == InStep::Most);
     let maxima = most().map(|(figure, _)| format!("max(x.{0}) AS {0},", figure.name));
     let maxima: String = maxima.collect();
     let sql = format!(

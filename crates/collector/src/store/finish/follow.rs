@@ -80,7 +80,15 @@ pub(in crate::store) async fn follow(
         let Some(shared) = store.upgrade() else {
             return;
         };
-        if let Err(error) = Store::own(shared).follow_once(&mut followed).await
+        let store = Store::own(shared);
+        let followed_once = store.follow_once(&mut followed).await;
+        // Those who ask do not wait for sums.
+        drop(asking);
+        let summed = match followed_once {
+            Ok(()) => store.sum_once(&mut followed).await,
+            failed => failed,
+        };
+        if let Err(error) = summed
             && !closing.is_cancelled()
         {
             tracing::debug!(%error, "the timeline of a running step is delayed");
@@ -123,11 +131,26 @@ impl Store {
             },
         };
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
-        let mut place = self.catch_up(step, place, ready, followed.haste).await?;
-        if newest > place.summed_us {
-            place.summed_us = self.keep_slices(step, start_us, newest).await?;
-        }
+        let place = self.catch_up(step, place, ready, followed.haste).await?;
         followed.places.insert(step, place);
+        Ok(())
+    }
+
+    /// Sums up what is ready of the steps that are followed.
+    pub(in crate::store) async fn sum_once(
+        &self,
+        followed: &mut FollowedSteps,
+    ) -> Result<(), StoreError> {
+        for (step, place) in &mut followed.places {
+            let _claim = self.shared.computing.claim(*step).await;
+            let Some(start_us) = load::running_since(self.reader(), *step).await? else {
+                continue;
+            };
+            let newest = load::newest_interval(self.reader(), *step).await?;
+            if let Some(newest) = newest.filter(|newest| *newest > place.summed_us) {
+                place.summed_us = self.keep_slices(*step, start_us, newest).await?;
+            }
+        }
         Ok(())
     }
 

@@ -29,9 +29,10 @@ use std::time::{Duration, Instant};
 /// How long a slice is, but for the ends of gaps: at a step's end two to four slices are read as rows.
 const LENGTH_US: i64 = 600_000_000;
 /// The newest rows are left to come in.
-const BEHIND_US: i64 = 60_000_000;
-/// A slice that an interval crosses the end of becomes longer by so much.
-const LONGER_US: i64 = 60_000_000;
+const LAG_US: i64 = 60_000_000;
+/// A slice whose end an interval crosses becomes longer by this: no multiple of the width of merged intervals, which
+/// cross the lines in the same places again and again.
+const LONGER_US: i64 = 61_000_000;
 /// How long one look at a running step may sum up, as after a restart.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -72,7 +73,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let began = Instant::now();
         let without = load::left_early(self.reader(), step).await?;
-        let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(BEHIND_US));
+        let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(LAG_US));
         while began.elapsed() < PATIENCE
             && !self.shared.closing.is_cancelled()
             && let Some(missing) = self.missing(step, start_us, ready_us, &without).await?
@@ -150,11 +151,13 @@ impl Store {
             summing = self.sum_rows(step, summing).await?;
             if let Some((slice, changes)) = self.summed(step, &mut summing).await? {
                 let until_us = summing.until_us;
-                let samples = extremes::between(self.reader(), missing.from_us, until_us);
-                let samples = pack(&samples.await?)?;
+                let samples = extremes::between(self.reader(), missing.from_us, until_us).await?;
+                let (sums, samples) =
+                    blocking(move || Ok::<_, StoreError>((pack(&slice)?, pack(&samples)?)))
+                        .await??;
                 self.write_in(
                     Haste::Apart,
-                    (step, id, pack(&slice)?, samples, changes),
+                    (step, id, sums, samples, changes),
                     |(step, id, sums, samples, changes), connection| {
                         Box::pin(async move {
                             timeline::write(*step, changes, connection).await?;
@@ -298,11 +301,12 @@ impl Slice {
         &self,
         reader: &SqlitePool,
     ) -> Result<Option<Vec<(i64, Extremes)>>, StoreError> {
-        self.read(reader, "SELECT samples FROM step_sums WHERE id = ?")
-            .await
+        let sql = "SELECT samples FROM step_sums WHERE id = ?";
+        let samples: Option<Vec<(i64, Extremes)>> = self.read(reader, sql).await?;
+        Ok(samples.filter(|all| all.iter().all(|(_, it)| it.is_of_this_version())))
     }
 
-    async fn read<T: DeserializeOwned>(
+    async fn read<T: DeserializeOwned + Send + 'static>(
         &self,
         reader: &SqlitePool,
         sql: &'static str,
@@ -312,7 +316,10 @@ impl Slice {
             .fetch_optional(reader)
             .await
             .map_err(StoreError::sql("read the sums of a step"))?;
-        Ok(packed.flatten().and_then(|packed| unpack(&packed)))
+        match packed.flatten() {
+            Some(packed) => blocking(move || unpack(&packed)).await,
+            None => Ok(None),
+        }
     }
 }
 

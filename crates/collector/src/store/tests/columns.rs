@@ -137,6 +137,7 @@ fn telemetry() -> Batch {
         name: "used_bytes".to_owned(),
         value: Value::Number(9_663_676_416.0),
         unit: Some("bytes".to_owned()),
+        run: None,
     }];
     all.losses = vec![Loss {
         what: LossKind::HostSamples,

@@ -137,6 +137,7 @@ async fn grown(seed: u64) {
             send(publisher, more).await.unwrap();
         }
         mesh.store.follow_once(&mut followed).await.unwrap();
+        mesh.store.sum_once(&mut followed).await.unwrap();
     }
     for (agent, task) in tasks.iter().enumerate() {
         sequences[agent] += 1;
@@ -155,6 +156,7 @@ async fn grown(seed: u64) {
     // In parts of a second each.
     for _ in 0..10 {
         mesh.store.follow_once(&mut followed).await.unwrap();
+        mesh.store.sum_once(&mut followed).await.unwrap();
     }
     let kept =
         "SELECT count(*) FROM step_sums WHERE sums IS NOT NULL AND stale = 0 AND stale_samples = 0";
@@ -198,15 +200,17 @@ async fn the_end_does_not_read_the_rows_of_kept_slices_and_late_rows_make_it() {
     send(&publisher, all).await.unwrap();
     let mut followed = FollowedSteps::new(Haste::AtOnce);
     mesh.store.follow_once(&mut followed).await.unwrap();
+    mesh.store.sum_once(&mut followed).await.unwrap();
     while mesh
         .number("SELECT count(*) FROM step_sums WHERE sums IS NOT NULL")
         .await
         < 4
     {
         mesh.store.follow_once(&mut followed).await.unwrap();
+        mesh.store.sum_once(&mut followed).await.unwrap();
     }
     // What a report of the running step reads.
-    mesh.store.compute_running(run).await.unwrap();
+    mesh.store.compute_so_far(run).await.unwrap();
     let so_far =
         "SELECT (SELECT ops FROM step_results) + partial FROM steps WHERE state = 'running'";
     assert_eq!(mesh.number(so_far).await, SECONDS * 10);

@@ -153,6 +153,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
             .collect();
         send(&publisher, more).await.unwrap();
         mesh.store.follow_once(&mut followed).await.unwrap();
+        mesh.store.sum_once(&mut followed).await.unwrap();
         let found = mesh.number("SELECT count(*) FROM v_timeline").await;
         assert_eq!(found, kept, "of {until} seconds");
         if until == 40 {

@@ -241,7 +241,11 @@ async fn the_newest_instant_and_the_anchor_survive() {
         boottime_ns: 5,
         mesh_us: MeshMicros(super::T0 + 7),
     };
-    mesh.store.set_clock_anchor(anchor.clone()).await.unwrap();
+    let stored = anchor.clone();
+    mesh.store
+        .set_clock_anchor(move || stored.clone())
+        .await
+        .unwrap();
     mesh.reopen().await;
     assert_eq!(mesh.store.clock_anchor().await.unwrap(), Some(anchor));
     let newest = Some(MeshMicros(super::T0 + 7));

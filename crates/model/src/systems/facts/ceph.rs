@@ -1,7 +1,8 @@
 //! Ceph's state as JSON of its own command line.
 
-use super::{FactCommand, Facts, HEALTH, NotReadable};
+use super::{FactCommand, Facts, HEALTH, NONE, NotReadable, WHOLE};
 use serde_json::Value as Json;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 pub(super) const COMMANDS: &[FactCommand] = &[
@@ -61,7 +62,7 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
         .flatten()
         .map(|(name, _)| name.as_str())
         .collect();
-    facts.add_text("health_checks", &checks.join(" "));
+    facts.add_text("health_checks", &or_none(&checks));
     for (name, place, unit) in FIGURES {
         // Up to Nautilus the map was one level deeper.
         let older = place.replacen("/osdmap/", "/osdmap/osdmap/", 1);
@@ -94,6 +95,14 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     Ok(())
 }
 
+/// An empty list is said too: a fact holds until another one is said.
+fn or_none(words: &[impl Borrow<str>]) -> String {
+    match words.is_empty() {
+        true => NONE.to_owned(),
+        false => words.join(" "),
+    }
+}
+
 fn osd_tree(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let tree = json(output)?;
     let nodes = tree.get("nodes").and_then(Json::as_array);
@@ -106,11 +115,7 @@ fn osd_tree(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable>
     };
     let down = of_type("osd").filter(|node| text(node, "status").as_deref() == Some("down"));
     let down: Vec<String> = down.filter_map(|node| text(node, "name")).collect();
-    let down = match down.is_empty() {
-        true => "none".to_owned(),
-        false => down.join(" "),
-    };
-    facts.add_text("osds_down", &down);
+    facts.add_text("osds_down", &or_none(&down));
     let hosts = u32::try_from(of_type("host").count()).unwrap_or(u32::MAX);
     facts.add_number("hosts", f64::from(hosts), "");
     Ok(())
@@ -150,4 +155,29 @@ fn versions(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable>
         facts.add_text(format!("version.{kind}"), &running.join(" and "));
     }
     Ok(())
+}
+
+/// A warning of another kind, such as a pool without an application, leaves a cluster whole.
+pub(super) fn conclude(facts: &mut Facts) {
+    let Some(health) = facts.text(HEALTH) else {
+        return;
+    };
+    let number = |name| facts.number(name);
+    let lacks = |(part, all)| {
+        number(part)
+            .zip(number(all))
+            .is_some_and(|(part, all)| part < all)
+    };
+    let is_short = [
+        ("mons_in_quorum", "mons"),
+        ("osds_up", "osds_in"),
+        ("pgs_clean", "pgs"),
+    ]
+    .into_iter()
+    .any(lacks);
+    let is_moving = FIGURES_IF_ANY
+        .iter()
+        .any(|(name, _)| number(name).is_some_and(|number| number > 0.0));
+    let is_whole = health != "HEALTH_ERR" && !is_short && !is_moving;
+    facts.add_text(WHOLE, if is_whole { "yes" } else { "no" });
 }

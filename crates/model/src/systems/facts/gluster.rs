@@ -2,7 +2,7 @@
 //!
 //! Its XML has flat elements with texts; they are read in their order, without a tree.
 
-use super::{EACH, FactCommand, Facts, HEALTH, NotReadable};
+use super::{EACH, FactCommand, Facts, HEALTH, NotReadable, Value};
 
 pub(super) const COMMANDS: &[FactCommand] = &[
     FactCommand {
@@ -97,7 +97,6 @@ fn info(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
 
 #[derive(Default)]
 struct Bricks {
-    all: u32,
     online: u32,
     total_bytes: f64,
     free_bytes: f64,
@@ -112,7 +111,6 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
             "path" => {
                 // Daemons that serve no brick have a host there.
                 is_brick = text.starts_with('/');
-                bricks.all += u32::from(is_brick);
             }
             "status" if is_brick => bricks.online += u32::from(text == "1"),
             "sizeTotal" if is_brick => bricks.total_bytes += text.parse().unwrap_or(0.0),
@@ -120,7 +118,6 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
             _ => {}
         }
     }
-    facts.add_number("bricks", f64::from(bricks.all), "");
     facts.add_number("bricks_online", f64::from(bricks.online), "");
     // Of all bricks: each copy counts.
     facts.add_number("total_bytes", bricks.total_bytes, "bytes");
@@ -132,21 +129,19 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     Ok(())
 }
 
-/// Only started volumes with copies or with parity have a daemon that heals.
+/// The started volumes.
+fn started(facts: &Facts) -> impl Iterator<Item = &str> {
+    facts.as_slice().iter().filter_map(|fact| {
+        let name = fact.name.strip_prefix("volume.")?.strip_suffix(".status")?;
+        matches!(&fact.value, Value::Text(text) if text == "Started").then_some(name)
+    })
+}
+
+/// Volumes with copies; for others gluster has no count.
 fn volumes_that_heal(facts: &Facts) -> Vec<String> {
-    let names = facts.as_slice().iter().filter_map(|fact| {
-        let name = fact.name.strip_prefix("volume.")?;
-        name.strip_suffix(".status")
-    });
-    let more_than = |name: &str, fact: &str, least: f64| {
-        let number = facts.number(&format!("volume.{name}.{fact}"));
-        number.is_some_and(|number| number > least)
-    };
-    let heals = |name: &&str| {
-        facts.text(&format!("volume.{name}.status")) == Some("Started")
-            && (more_than(name, "replica", 1.0) || more_than(name, "disperse", 0.0))
-    };
-    names.filter(heals).map(str::to_owned).collect()
+    let copies = |name: &str| facts.number(&format!("volume.{name}.replica"));
+    let heals = |name: &&str| copies(name).is_some_and(|copies| copies > 1.0);
+    started(facts).filter(heals).map(str::to_owned).collect()
 }
 
 /// Each brick lists what it holds for others: the longest list is what is to be healed at least.
@@ -177,16 +172,28 @@ fn version(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> 
     Ok(())
 }
 
-/// GlusterFS has no word for the health of a cluster.
+/// GlusterFS has no word for the health of a cluster. Where a count is missing, it may or may not be whole.
 pub(super) fn conclude(facts: &mut Facts) {
-    let pending = facts
-        .as_slice()
-        .iter()
-        .filter(|fact| fact.name.ends_with(".heals_pending"));
-    let pending: f64 = pending.filter_map(|fact| facts.number(&fact.name)).sum();
-    facts.add_number("heals_pending", pending, "");
-    if let Some((online, all)) = facts.number("bricks_online").zip(facts.number("bricks")) {
-        let is_whole = online >= all && pending == 0.0;
-        facts.add_text(HEALTH, if is_whole { "ok" } else { "degraded" });
+    let count = |name: &str| facts.number(&format!("volume.{name}.bricks"));
+    // A host that is down is not in the status.
+    let bricks: f64 = started(facts).filter_map(count).sum();
+    let pending = |name: &String| facts.number(&format!("volume.{name}.heals_pending"));
+    let healing = volumes_that_heal(facts);
+    let pending: Option<f64> = healing.iter().map(pending).sum();
+    if let Some(pending) = pending.filter(|_| !healing.is_empty()) {
+        facts.add_number("heals_pending", pending, "");
+    }
+    let Some(online) = facts
+        .number("bricks_online")
+        .filter(|_| facts.get("volumes").is_some())
+    else {
+        return;
+    };
+    facts.add_number("bricks", bricks, "");
+    match pending {
+        _ if online < bricks => facts.add_text(HEALTH, "degraded"),
+        Some(pending) if pending > 0.0 => facts.add_text(HEALTH, "degraded"),
+        Some(_) => facts.add_text(HEALTH, "ok"),
+        None => {}
     }
 }

@@ -46,7 +46,8 @@ fn a_whole_ceph() {
         &facts,
         &[
             ("health", "HEALTH_OK"),
-            ("health_checks", "absent"),
+            ("health_checks", "none"),
+            ("whole", "yes"),
             ("mons", "1"),
             ("mons_in_quorum", "1"),
             ("osds", "3"),
@@ -77,6 +78,7 @@ fn a_ceph_with_an_osd_down() {
         &[
             ("health", "HEALTH_WARN"),
             ("health_checks", "OSD_DOWN PG_DEGRADED"),
+            ("whole", "no"),
             ("osds_up", "2"),
             ("pgs_clean", "0"),
             ("objects_degraded", "10"),
@@ -128,6 +130,52 @@ fn a_gluster_with_a_brick_down() {
         "{conditions:?}"
     );
     assert!(!conditions.contains(&"used_bytes"), "{conditions:?}");
+}
+
+#[test]
+fn a_warning_that_is_not_about_copies_leaves_a_ceph_whole() {
+    let warns = CEPH_STATUS.replacen("HEALTH_OK", "HEALTH_WARN", 1);
+    let facts = read(&CEPH, &[&warns, CEPH_TREE, CEPH_POOLS, CEPH_VERSIONS]);
+    check(&facts, &[("health", "HEALTH_WARN"), ("whole", "yes")]);
+    assert_eq!(facts.is_degraded(), Some(false));
+    let failed = CEPH_STATUS.replacen("HEALTH_OK", "HEALTH_ERR", 1);
+    let facts = read(&CEPH, &[&failed, CEPH_TREE, CEPH_POOLS, CEPH_VERSIONS]);
+    assert_eq!(facts.is_degraded(), Some(true));
+}
+
+/// Each glusterd lists its own bricks alone.
+#[test]
+fn a_gluster_with_a_host_down_is_degraded_and_one_without_counts_says_nothing() {
+    let node = |host: &str, path: &str, status: &str| {
+        format!(
+            "<node><hostname>{host}</hostname><path>{path}</path><status>{status}</status></node>"
+        )
+    };
+    let status =
+        |nodes: &[String]| format!("<cliOutput><opRet>0</opRet>{}</cliOutput>", nodes.concat());
+    let online = ["a", "b", "c"].map(|host| node(host, "/brick", "1"));
+    let version = "glusterfs 10.3\n";
+    let healed = "Number of entries: 0\n";
+    let two = status(online.get(..2).unwrap());
+    let facts = read(&GLUSTER, &[GLUSTER_INFO, &two, healed, version]);
+    check(
+        &facts,
+        &[
+            ("bricks", "3"),
+            ("bricks_online", "2"),
+            ("health", "degraded"),
+        ],
+    );
+    let all = status(&online);
+    let facts = read(&GLUSTER, &[GLUSTER_INFO, &all, healed, version]);
+    check(&facts, &[("health", "ok"), ("heals_pending", "0")]);
+    let mut facts = Facts::default();
+    for (command, output) in GLUSTER.commands.iter().zip([GLUSTER_INFO, &all]) {
+        (command.parse)(output, "", &mut facts).unwrap();
+    }
+    (GLUSTER.conclude)(&mut facts);
+    check(&facts, &[("health", "absent"), ("heals_pending", "absent")]);
+    assert_eq!(facts.is_degraded(), None);
 }
 
 #[test]
