@@ -182,7 +182,8 @@ pub const GROUPS: &[Group<Case>] = &[
             "modes = [\"fill\"]": Statfs "/w0" after 0, "write" Beneath;
             "modes = [\"fill\"]\nrate_iops = 20": Statfs "/w0" after 4, "write" Beneath;
             "modes = [\"fill\"]": Flush "/f0" after 4, "write" Name;
-            "modes = [\"hold\"]\nhold = \"1s\"": Statfs "/w0" after 4, "statfs" Name;
+            // Laying the files out asks too, more often on a busy machine.
+            "modes = [\"hold\"]\nhold = \"4s\"": Statfs "/w0" after 24, "statfs" Name;
             "modes = [\"read\"]": Read "/f0" after 17, "read" Offset;
             "modes = [\"remove\"]": Unlink "/f0" after 2, "delete" Name;
         },

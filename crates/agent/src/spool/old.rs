@@ -1,7 +1,7 @@
 //! Spools of earlier starts: found, checked, kept to the limit.
 
 use super::SpoolError;
-use super::file::{MARK_SUFFIX, SpoolFile, remove_files};
+use super::file::{MARK_SUFFIX, PAGE_BYTES, SpoolFile, remove_files};
 use crate::envelope::{Sequence, SpoolId};
 use crate::state::StateDir;
 use benchmesh_workloads::error_chain;
@@ -150,5 +150,7 @@ fn is_stub(path: &Path) -> bool {
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |file| file.len())
     };
-    length("") <= page_bytes(path) && length("-wal") == 0 && length(MARK_SUFFIX) == 0
+    length("") <= page_bytes(path).max(u64::from(PAGE_BYTES))
+        && length("-wal") == 0
+        && length(MARK_SUFFIX) == 0
 }

@@ -190,9 +190,12 @@ async fn what_is_set_aside_frees_its_room_and_is_bounded() {
 async fn a_stub_of_a_start_on_a_full_disk_is_removed() {
     let home = tempfile::tempdir().unwrap();
     let state = state(&home);
-    let stubs = [0, PAGE_BYTES as usize].map(|bytes| {
+    // Of a page of this version's size, and of 4096 bytes, as earlier versions had them.
+    let mut earlier = vec![0; 4096];
+    earlier[16] = 16;
+    let stubs = [Vec::new(), vec![0; PAGE_BYTES as usize], earlier].map(|bytes| {
         let path = state.spool_path(uuid::Uuid::new_v4());
-        std::fs::write(&path, vec![0; bytes]).unwrap();
+        std::fs::write(&path, bytes).unwrap();
         path
     });
     let set = SpoolSet::open(Arc::clone(&state), 1 << 30).await.unwrap();

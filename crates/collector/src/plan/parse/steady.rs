@@ -81,7 +81,7 @@ pub(super) fn check(phase: &Phase, section: &Section<'_, '_>, mistakes: &mut Mis
         mistakes.at(
             &place,
             format!(
-                "it cannot be seen to be steady before {} s (`ss_ramp` and `ss_dur`) are over, and `runtime` is {} s",
+                "it cannot be steady before {} s (`ss_ramp` and `ss_dur`) are over, and `runtime` is {} s",
                 needed.as_secs_f64(),
                 runtime.as_secs_f64()
             ),
