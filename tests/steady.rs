@@ -73,6 +73,8 @@ fn a_step_ends_when_its_load_is_steady_and_one_that_never_is_ends_by_its_runtime
         !flagged[0].contains("partial") && !flagged[0].contains("failed"),
         "{flagged:?}"
     );
+    let flagged: Vec<i64> = db.column("SELECT flag_not_steady FROM v_results ORDER BY ordinal");
+    assert_eq!(flagged, [0, 1]);
     let of_others: i64 =
         db.one("SELECT count(*) FROM events WHERE kind IN ('task-stopped', 'step-partial')");
     assert_eq!(of_others, 0);

@@ -271,6 +271,16 @@ flags! {
         remedy: "Find what paused or suspended that machine (`detail` of the event has by how much and the likely \
                  cause), and measure again.",
     }
+    NotSteady = "not-steady" {
+        about: "steady",
+        severity: Note,
+        verdict: Caveat,
+        meaning: "the load did not become steady within its time",
+        raised: "The phase has `until = \"steady\"`, and the step ended by its `runtime` (event `not-steady`, with what was \
+                 beyond its limit).",
+        remedy: "Give it a longer `runtime` or `ss_ramp`, or look at the findings: a load that drifts, or is disturbed again \
+                 and again, never becomes steady.",
+    }
     Partial = "partial" {
         about: "complete",
         severity: Warning,

@@ -83,6 +83,7 @@ pub(in crate::report) fn checks(report: &Report) -> Vec<Check> {
     checks.push(losses(report));
     checks.extend(raised(steps, "windows"));
     checks.extend(raised(steps, "latencies"));
+    checks.extend(raised(steps, "steady"));
     checks.extend(repeats(steps));
     checks.extend(resolution(steps));
     checks

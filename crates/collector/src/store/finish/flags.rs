@@ -20,6 +20,10 @@ const CONDITIONS: &[(Flag, &str)] = &[
              AND e.agent_id IN (SELECT agent_id FROM tasks WHERE step_id = ?1)",
     ),
     (
+        Flag::NotSteady,
+        "SELECT 1 FROM events AS e WHERE e.step_id = ?1 AND e.kind = 'not-steady'",
+    ),
+    (
         Flag::BatchesLost,
         "SELECT 1 FROM steps AS s JOIN tasks AS t ON t.step_id = s.id JOIN losses AS l ON l.agent_id = t.agent_id
              AND l.from_us <= coalesce(t.ended_us, s.ended_us) AND l.until_us >= coalesce(t.start_us, s.start_us)
@@ -149,6 +153,7 @@ mod tests {
             (event("stall"), "[]"),
             (event("client-frozen"), r#"["client-frozen"]"#),
             (event("clock-gap"), r#"["clock-gap"]"#),
+            (event("not-steady"), r#"["not-steady"]"#),
             (batches.clone(), r#"["batches-lost"]"#),
             (batches.clone() + &loss("operations", 0, T0 + S), "[]"),
             (
