@@ -289,7 +289,7 @@ impl SimAgent {
             Command::Arm { .. } if self.hostile == Some(Hostile::IgnoresArm) => {
                 return (Vec::new(), later);
             }
-            Command::Arm { task, start } => match self.tasks.get_mut(task) {
+            Command::Arm { task, start, end } => match self.tasks.get_mut(task) {
                 None => refused(RefusalKind::UnknownTask, "not known"),
                 Some(_) if chance(random, faults.late_arm) => {
                     refused(RefusalKind::TooLate, "the start has passed")
@@ -311,6 +311,7 @@ impl SimAgent {
                             false => 5_000_000,
                         };
                         let takes = i64::try_from(random.below(longest)).unwrap();
+                        let takes = end.map_or(takes, |end| takes.min(end.0 - start.0));
                         let takes = match held.hangs || !held.begins {
                             true => HANGS_FOR_US,
                             false => takes,

@@ -8,6 +8,7 @@ use super::{
     FaultMode, MS, World, micros,
     sim_event::SimEvent,
 };
+use benchmesh_model::events::LEASE_IS_OVER;
 use crate::{
     model::{HostId, MeshMicros, TaskId},
     scheduler::machine::{
@@ -211,7 +212,7 @@ impl World {
             let Some(held) = self.agents[agent].tasks.get_mut(&task) else {
                 continue;
             };
-            held.stop(now, "its lease is over");
+            held.stop(now, &format!("no contact {LEASE_IS_OVER}"));
             let later = match held.state {
                 State::Running { start, .. } => Later::Over(task, start),
                 _ => Later::Prepared(task),
