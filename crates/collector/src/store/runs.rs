@@ -1,8 +1,8 @@
 //! Runs, steps, tasks and events as the scheduler writes them: each of its transitions is one transaction of rows.
 
 use super::rows::{
-    Creation, NewCacheDrop, NewEvent, NewPart, NewRun, NewStep, NewTask, Row, RunChange, RunDirectoryRow,
-    SpoolPosition, StepChange,
+    Creation, NewCacheDrop, NewEvent, NewPart, NewRun, NewStep, NewTask, Row, RunChange,
+    RunDirectoryRow, SpoolPosition, StepChange,
 };
 use super::writer::Haste;
 use super::{Store, StoreError, environment, findings};

@@ -265,7 +265,9 @@ fn cell_data(
     let planned = steps
         .iter()
         .find(|planned| planned.ordinal == step.ordinal)?;
-    let place = planned.tasks.get(usize::try_from(task.client_index).ok()?)?;
+    let place = planned
+        .tasks
+        .get(usize::try_from(task.client_index).ok()?)?;
     (!planned.path.is_empty()).then(|| CellData {
         run_uid: run.uid.clone(),
         path: planned.path.clone(),

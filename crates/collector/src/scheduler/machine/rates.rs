@@ -79,7 +79,10 @@ impl Run {
 
     /// The share of a client that is back is taken from the others.
     pub(super) fn share_with_returned(&mut self, task: TaskHandle) {
-        let index = self.step.as_ref().and_then(|step| step.tasks.index(task.task));
+        let index = self
+            .step
+            .as_ref()
+            .and_then(|step| step.tasks.index(task.task));
         let planned = index.zip(self.active_plan());
         let load = planned.and_then(|(index, plan)| plan.tasks.get(index));
         if let Some(load) = load.map(|planned| planned.load)

@@ -417,11 +417,7 @@ impl Run {
         }
     }
 
-    pub(super) fn on_part_prepared(
-        &mut self,
-        task: TaskHandle,
-        answer: Result<Answer, CallError>,
-    ) {
+    pub(super) fn on_part_prepared(&mut self, task: TaskHandle, answer: Result<Answer, CallError>) {
         if let Err(error) = answer {
             return self.cannot_return(task, &error);
         }

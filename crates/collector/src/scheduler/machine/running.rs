@@ -107,7 +107,9 @@ impl Run {
             Ok(Answer::End(end)) => {
                 match &end.last_batch {
                     // What `on-stall` and `on-loss` make of it follows from its rows.
-                    Some(last) if end.state == TaskState::Failed || self.is_own_stop(task, &end) => {
+                    Some(last)
+                        if end.state == TaskState::Failed || self.is_own_stop(task, &end) =>
+                    {
                         let lookup = self.rows_until(task, last);
                         self.note_end_session(task);
                         let token = self.wait_for(Waiting::EndStored { task, end });

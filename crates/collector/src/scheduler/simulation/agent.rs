@@ -150,6 +150,8 @@ pub(super) struct Faults {
     pub never_begins: u64,
     /// Neither does nor answers the first stop of a task.
     pub ignores_stop: u64,
+    /// How long every load lasts, unless its start says when it ends; `None`: each another time.
+    pub lasts_us: Option<i64>,
     /// A path on which removals do not come back.
     pub hangs_on: Option<&'static str>,
 }
@@ -311,6 +313,7 @@ impl SimAgent {
                             false => 5_000_000,
                         };
                         let takes = i64::try_from(random.below(longest)).unwrap();
+                        let takes = faults.lasts_us.unwrap_or(takes);
                         let takes = end.map_or(takes, |end| takes.min(end.0 - start.0));
                         let takes = match held.hangs || !held.begins {
                             true => HANGS_FOR_US,

@@ -8,7 +8,6 @@ use super::{
     FaultMode, MS, World, micros,
     sim_event::SimEvent,
 };
-use benchmesh_model::events::LEASE_IS_OVER;
 use crate::{
     model::{HostId, MeshMicros, TaskId},
     scheduler::machine::{
@@ -17,6 +16,7 @@ use crate::{
     },
     sessions::command::{CallError, Command},
 };
+use benchmesh_model::events::LEASE_IS_OVER;
 
 impl World {
     pub(super) fn arrives(&mut self, token: Token, agent: usize, session: u64, command: &Command) {
