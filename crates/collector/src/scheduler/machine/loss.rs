@@ -137,8 +137,8 @@ impl Run {
     pub(super) fn remove_lost(&mut self, lost: Vec<TaskHandle>, why: &str) {
         for task in &lost {
             self.set_task(task.task, TaskState::Lost, Some(why.to_owned()));
-            self.note_lost(task.agent);
         }
+        self.note_lost(&lost);
         self.cancel(|waiting| waiting.task().is_some_and(|task| lost.contains(&task)));
         for task in lost {
             self.stop_lost(task);

@@ -72,8 +72,8 @@ pub(super) struct Returns {
     departures: BTreeMap<AgentId, Departure>,
     /// The last contact of agents whose session has ended.
     last_contact: BTreeMap<AgentId, MeshMicros>,
-    /// The session in which an agent has answered that it was started again.
-    restarted: BTreeMap<AgentId, u64>,
+    /// Tasks that their agents do not know any more.
+    unknown: BTreeSet<TaskId>,
     /// The session in which an agent has reported the end of a task.
     ended_in: BTreeMap<TaskId, u64>,
     /// Ended tasks that their agents do not load any more.
@@ -108,11 +108,10 @@ impl Run {
         }
     }
 
-    /// An agent has answered that it does not know its task.
-    pub(super) fn was_restarted(&mut self, agent: AgentId) {
-        let session = self.session_of(agent);
+    /// An agent has answered that it does not know its task: it was started again.
+    pub(super) fn was_restarted(&mut self, task: TaskHandle) {
         if let Some(step) = &mut self.step {
-            step.returns.restarted.insert(agent, session);
+            step.returns.unknown.insert(task.task);
         }
     }
 
@@ -123,21 +122,29 @@ impl Run {
         }
     }
 
-    /// A task of an agent is lost to the step.
-    pub(super) fn note_lost(&mut self, agent: AgentId) {
-        let session = self.session_of(agent);
-        let is_attached = self.members.is_attached(agent);
-        let now = self.now;
-        let Some(step) = &mut self.step else { return };
-        let returns = &mut step.returns;
-        let is_restarted = returns.restarted.get(&agent) == Some(&session);
-        let contact = returns.last_contact.get(&agent).copied();
-        let contact = contact.filter(|_| is_restarted || !is_attached);
-        let rejoin = match is_restarted {
-            true => Rejoin::Restarted,
-            false => Rejoin::NewSession,
-        };
-        self.note_departure(agent, contact.unwrap_or(now), session, rejoin);
+    /// Tasks are lost to the step.
+    pub(super) fn note_lost(&mut self, lost: &[TaskHandle]) {
+        let agents: BTreeSet<AgentId> = lost.iter().map(|task| task.agent).collect();
+        for agent in agents {
+            let session = self.session_of(agent);
+            let is_attached = self.members.is_attached(agent);
+            let now = self.now;
+            let Some(step) = &mut self.step else { return };
+            let returns = &mut step.returns;
+            let own = || lost.iter().filter(|task| task.agent == agent);
+            let is_restarted = own().any(|task| returns.unknown.contains(&task.task));
+            let contact = returns.last_contact.get(&agent).copied();
+            let contact = contact.filter(|_| is_restarted || !is_attached);
+            let rejoin = match is_restarted {
+                true => Rejoin::Restarted,
+                false => Rejoin::NewSession,
+            };
+            if is_restarted {
+                // It has lost all of them.
+                returns.gone.extend(own().map(|task| task.task));
+            }
+            self.note_departure(agent, contact.unwrap_or(now), session, rejoin);
+        }
     }
 
     /// A task has ended before its time because its agent stopped it.
@@ -273,7 +280,6 @@ impl Run {
         }
         let is_gone = |task: TaskHandle| {
             step.returns.gone.contains(&task.task)
-                || departure.rejoin == Rejoin::Restarted
                 || (is_new && !member.held_tasks.contains(&task.task))
         };
         let may_return = |client: &ClientPart<'_>| {
@@ -371,9 +377,6 @@ impl Run {
             step: step.id,
             parts: rows.collect(),
         };
-        if let Some(step) = &mut self.step {
-            step.returns.restarted.remove(&agent);
-        }
         let token = self.wait_for(Waiting::PartsMade { agent, parts });
         self.out.made.push(token);
         self.out.rows.push(row);
@@ -524,7 +527,7 @@ impl Run {
         self.record_event_of(
             step,
             agent,
-            Severity::Info,
+            Severity::Warning,
             "client-returned",
             message,
             detail,
@@ -541,7 +544,7 @@ impl Run {
                 kind: RefusalKind::UnknownTask,
                 ..
             } => {
-                self.was_restarted(task.agent);
+                self.was_restarted(task);
                 self.lose(task.agent, &error.to_string());
             }
             CallError::Lost { .. } | CallError::Deadline { .. } => {
@@ -577,7 +580,7 @@ impl Run {
         if let Some(step) = &mut self.step {
             step.tasks.end(task.task, TaskState::Lost, why);
         }
-        self.note_lost(task.agent);
+        self.note_lost(&[task]);
         self.stop_lost(task);
     }
 }

@@ -126,7 +126,7 @@ impl Run {
                 ..
             }) => {
                 let why = format!("agent `{agent}` was started again and has lost its task");
-                self.was_restarted(task.agent);
+                self.was_restarted(task);
                 return self.read_end(task, None, why);
             }
             Err(error) => error.to_string(),

@@ -26,6 +26,8 @@ fn timed(plan: &str, agents: usize, on_loss: OnLoss) -> World {
 
 fn run_for(world: &mut World, seconds: i64) {
     let until = world.now + seconds * S;
+    // Something that happens then, and changes nothing.
+    world.at(until, SimEvent::TargetIsBack { agent: 0 });
     world.run_until(|world| world.now >= until);
 }
 
