@@ -1,11 +1,11 @@
 //! Preparation of a step: its tasks are made, the receiving ends of links opened, data laid out.
 
 use super::{
+    departures::Returns,
     effect::{Effect, Lookup, Show, Within},
     ended::NOBODY_LEFT,
     members::Presence,
     next::Next,
-    returns::Returns,
     run::{ActiveStep, Run, between, micros},
     stage::Stage,
     tasks::{LinkEndpoint, TaskHandle, TaskSet},

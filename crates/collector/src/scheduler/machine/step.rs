@@ -1,7 +1,7 @@
 //! What the machine keeps of each step of a run, and of the step under way.
 
 use super::{
-    returns::Returns,
+    departures::Returns,
     tasks::{LinkEndpoints, TaskHandle, TaskSet},
 };
 use crate::{
