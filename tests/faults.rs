@@ -7,6 +7,7 @@ mod frozen;
 mod killed;
 mod links;
 mod restored;
+mod returned;
 mod waiting;
 
 use crate::needs;

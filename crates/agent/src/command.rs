@@ -52,6 +52,8 @@ pub enum Request {
     Arm {
         task: TaskId,
         start: MeshMicros,
+        /// When its load ends at the latest.
+        end: Option<MeshMicros>,
     },
     AwaitEnd {
         task: TaskId,

@@ -1,4 +1,7 @@
-//! Which kinds of events only the collector records.
+//! Which kinds of events only the collector records, and words that it looks for in what agents tell.
+
+/// How the error of a task ends whose agent has stopped it without contact.
+pub const LEASE_IS_OVER: &str = "(the lease)";
 
 /// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
 pub const OF_COLLECTOR: &[&str] = &[
@@ -17,6 +20,7 @@ pub const OF_COLLECTOR: &[&str] = &[
     "certificate-issued",
     "certificate-renewed",
     "certificate-revoked",
+    "client-returned",
     "database-blocked",
     "database-low",
     "database-room",

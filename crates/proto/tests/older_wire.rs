@@ -280,6 +280,7 @@ fn what_collectors_say() {
     let arm = v1::Arm {
         task_id: 5,
         start_us: 1_795_000_000_000_000,
+        end_us: 0,
     };
     let stop = v1::StopTask {
         task_id: 5,

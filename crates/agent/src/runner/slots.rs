@@ -151,7 +151,7 @@ impl Slots {
                 appointed.map(|()| Answer::Done)
             }
             Request::Mark { at } => self.mark(at),
-            Request::Arm { task, start } => self.arm(task, start),
+            Request::Arm { task, start, end } => self.arm(task, start, end),
             Request::StopTask { task, reason } => self.stop(task, &reason),
             Request::ShareRate {
                 task,

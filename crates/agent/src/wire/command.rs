@@ -172,6 +172,10 @@ fn request(command: v1::Command) -> Result<Request, WireError> {
         Body::Arm(wire) => Request::Arm {
             task: task("arm.task_id", wire.task_id)?,
             start: MeshMicros(ranged("arm.start_us", wire.start_us, 1, i64::MAX)?),
+            end: match ranged("arm.end_us", wire.end_us, 0, i64::MAX)? {
+                0 => None,
+                end => Some(MeshMicros(end)),
+            },
         },
         Body::AwaitEnd(wire) => Request::AwaitEnd {
             task: task("await_end.task_id", wire.task_id)?,

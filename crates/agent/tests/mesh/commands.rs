@@ -24,7 +24,11 @@ pub fn null_task(task_id: i64, params: &str) -> v1::Prepare {
 pub fn arm(collector: &Collector, task_id: i64) -> i64 {
     loop {
         let start_us = collector.now_us() + 200_000;
-        let reply = collector.outcome(&Body::Arm(v1::Arm { task_id, start_us }));
+        let reply = collector.outcome(&Body::Arm(v1::Arm {
+            task_id,
+            start_us,
+            end_us: 0,
+        }));
         if reply.error_kind == "too-late" {
             continue;
         }
@@ -80,10 +84,12 @@ fn a_task_from_prepare_to_forget_each_command_twice() {
         collector.done(Body::Arm(v1::Arm {
             task_id: 7,
             start_us,
+            end_us: 0,
         }));
         let (_, text) = collector.refused(Body::Arm(v1::Arm {
             task_id: 7,
             start_us: start_us + 1,
+            end_us: 0,
         }));
         assert!(text.contains("already"), "{text}");
         collector.done(Body::Prepare(prepare));
@@ -130,6 +136,7 @@ fn starts_that_cannot_be_are_refused_and_the_task_stays() {
             .refused(Body::Arm(v1::Arm {
                 task_id: 1,
                 start_us,
+                end_us: 0,
             }))
             .0
     };

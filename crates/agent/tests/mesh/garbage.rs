@@ -81,6 +81,7 @@ fn what_is_no_command_is_answered_and_the_session_goes_on() {
         Some(Body::Arm(v1::Arm {
             task_id: 404,
             start_us: 1,
+            end_us: 0,
         })),
         Some(Body::AwaitEnd(v1::AwaitEnd { task_id: 0 })),
         Some(Body::Sampling(v1::Sampling {

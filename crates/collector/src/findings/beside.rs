@@ -18,7 +18,7 @@ const EVENTS: &str = "
     WHERE e.at_us >= ?2 AND e.at_us <= ?3 AND (e.run_id = ?1 OR r.agent_id IS NOT NULL)
       AND (e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
                       'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'agent-lost', 'agent-back',
-                      'client-frozen', 'clock-gap', 'stall'))
+                      'client-frozen', 'client-returned', 'clock-gap', 'stall'))
     UNION ALL
     SELECT m.at_us, 'mark', 'mark: ' || m.text FROM marks AS m
     WHERE m.run_id = ?1 AND m.at_us >= ?2 AND m.at_us <= ?3

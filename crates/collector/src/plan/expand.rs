@@ -7,7 +7,6 @@ use super::{
     Target, agents::left_out, curve, groups::members, links, mounts::mounted_otherwise, policy,
     source::Mistakes, steady,
 };
-use benchmesh_workloads::params::{KeyValue, units::Span};
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
 use std::{
@@ -268,7 +267,7 @@ fn add_steps(
                 stagger: phase.stagger,
                 steady: steady::after_ramps(
                     phase.steady,
-                    loads.iter().filter_map(ramp_time),
+                    loads.iter().filter_map(PlannedLoad::ramp_time),
                     last_start(phase.stagger, tasks.len()),
                 ),
                 params: params(&loads, shared),
@@ -282,12 +281,6 @@ fn add_steps(
             });
         }
     }
-}
-
-/// How long a load runs before it counts.
-fn ramp_time(load: &PlannedLoad) -> Option<Duration> {
-    let ramp = load.params.get("ramp_time")?;
-    Span::read(ramp).ok().map(|span| span.0)
 }
 
 /// What each group does in the `mode`th step of a cell.

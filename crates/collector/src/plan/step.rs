@@ -2,12 +2,17 @@
 
 use super::{Cache, Settle, Steady, source::Position};
 use benchmesh_workloads::{
+    params::{KeyValue, units::Span},
     registry,
     workload::{Footprint, Needs},
 };
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+/// Keys that end a load beside its `runtime`.
+const ENDS_BY_AMOUNT: [&str; 4] = ["loops", "io_size", "ops", "seeks"];
+/// Keys that may let all tasks of a step work on the same data.
+const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
 /// Agents up to which they are named at an end of a step's links; beyond, counted.
 const NAMES_SHOWN: usize = 3;
 
@@ -118,6 +123,24 @@ impl PlannedLoad {
     /// Whether its tasks work on the step's target; a group beside it may not.
     pub fn needs_target(&self) -> bool {
         registry::find(&self.workload).is_none_or(|workload| workload.needs() == Needs::Target)
+    }
+
+    /// How long it runs before it counts.
+    pub fn ramp_time(&self) -> Option<Duration> {
+        let ramp = self.params.get("ramp_time")?;
+        Span::read(ramp).ok().map(|span| span.0)
+    }
+
+    /// Whether a client that was away may come back into its running step: time alone ends it, and its data are its own.
+    pub fn may_rejoin(&self) -> bool {
+        let rejoins = registry::find(&self.workload).is_some_and(|workload| workload.rejoins());
+        let has = |key: &str| self.params.contains_key(key);
+        let is_of_step = |key: &str| self.params.get(key).is_some_and(|value| value == "step");
+        rejoins
+            && self.footprint.runtime.is_some()
+            && !ENDS_BY_AMOUNT.into_iter().any(has)
+            && !has("reorder-tasks")
+            && !SHARED_BY.into_iter().any(is_of_step)
     }
 }
 

@@ -27,6 +27,10 @@ pub enum Arrivals {
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
     pub task: TaskId,
+    /// The client whose task it is: the index of its first task in the step.
+    pub client: u32,
+    /// From 1; more where its client came back into the running step.
+    pub part: u32,
     /// Empty: the step has no groups.
     pub group: String,
     pub state: TaskState,

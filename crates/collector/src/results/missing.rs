@@ -16,6 +16,9 @@ pub struct Missing {
     /// Of all kinds, without the ramp.
     pub ops: i64,
     pub bytes: i64,
+    /// How long it was away, where its client came back into the step.
+    #[serde(default)]
+    pub away_us: Option<i64>,
 }
 
 impl Missing {
@@ -24,6 +27,9 @@ impl Missing {
         let mut text = format!("`{}` ({}", self.agent, self.state);
         if let Some(ran) = self.ran_us.and_then(|us| figures::between(0, us)) {
             text.push_str(&format!(" after {}", figures::span(ran)));
+        }
+        if let Some(away) = self.away_us.and_then(|us| figures::between(0, us)) {
+            text.push_str(&format!(", back after {}", figures::span(away)));
         }
         // The work of a lost client after its last message is unknown.
         let is_lost = self.state == "lost";
@@ -66,6 +72,11 @@ mod tests {
             ran_us: Some(12_300_000),
             ops: 3400,
             bytes: 13 << 20,
+            away_us: None,
+        };
+        let returned = Missing {
+            away_us: Some(4_200_000),
+            ..lost.clone()
         };
         let failed = Missing {
             agent: String::from("c"),
@@ -73,11 +84,18 @@ mod tests {
             ran_us: None,
             ops: 0,
             bytes: 0,
+            away_us: None,
         };
         assert_eq!(
             without(&[lost, failed]).as_deref(),
             Some(
                 "without `b` (lost after 12 s, at least 3,400 operations and 13.0 MiB done), `c` (failed, nothing done)"
+            )
+        );
+        assert_eq!(
+            without(&[returned]).as_deref(),
+            Some(
+                "without `b` (lost after 12 s, back after 4.2 s, at least 3,400 operations and 13.0 MiB done)"
             )
         );
         assert_eq!(without(&[]), None);

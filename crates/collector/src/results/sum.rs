@@ -23,7 +23,7 @@ use crate::model::{MeshMicros, TaskId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
 /// load that ends a little early makes no difference.
@@ -162,15 +162,16 @@ impl StepSum {
             .iter()
             .filter_map(|task| Some((task.task, Activity::of(task)?)))
             .collect();
-        let together = |group: &str| {
-            let own = tasks.iter().filter(|task| task.group == group);
-            TaskOverlap::of(own.filter_map(|task| activities.get(&task.task).copied()))
-        };
-        let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
-        let all = TaskOverlap::of(activities.values().copied());
         let left_early = left_early(&tasks);
-        let staying = activities.iter().filter(|(id, _)| !left_early.contains(id));
-        let staying = TaskOverlap::of(staying.map(|(_, one)| *one));
+        let clients = clients(&tasks, &activities);
+        let overlap = |is_meant: &dyn Fn(&TaskFacts) -> bool| {
+            let meant = clients.iter().filter(|(task, _)| is_meant(task));
+            TaskOverlap::of(meant.map(|(_, activity)| *activity))
+        };
+        let together = |group: &str| overlap(&|task| task.group == group);
+        let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
+        let all = overlap(&|_| true);
+        let staying = overlap(&|task| !left_early.contains(&task.task));
         let window = staying
             .filter(|_| all.is_some_and(|all| all.overlap()))
             .and_then(|staying| staying.all_active());
@@ -286,21 +287,27 @@ impl StepSum {
         }
     }
 
-    /// By group and operation: all of its tasks, and how many of them have operations or errors of that kind.
+    /// By group and operation: all of its tasks, and how many clients have operations or errors of that kind.
     fn op_sums(&self) -> BTreeMap<(String, String), (TaskSum, u32)> {
-        let groups = self.tasks.iter().map(|task| (task.task, &task.group));
-        let groups: HashMap<TaskId, &String> = groups.collect();
-        let mut sums: BTreeMap<(String, String), (TaskSum, u32)> = BTreeMap::new();
+        let known = self.tasks.iter().map(|task| (task.task, task));
+        let known: HashMap<TaskId, &TaskFacts> = known.collect();
+        let mut sums: BTreeMap<(String, String), (TaskSum, BTreeSet<u32>)> = BTreeMap::new();
         for (task, ops) in &self.totals.of_tasks {
-            let group = groups.get(task).copied();
+            let facts = known.get(task);
             for (op, own) in ops {
-                let key = (group.cloned().unwrap_or_default(), op.clone());
-                let (sum, tasks) = sums.entry(key).or_default();
+                let group = facts.map(|facts| facts.group.clone());
+                let key = (group.unwrap_or_default(), op.clone());
+                let (sum, clients) = sums.entry(key).or_default();
                 sum.add(own);
-                *tasks += u32::from(own.ops > 0 || own.errors > 0);
+                let has_done = own.ops > 0 || own.errors > 0;
+                clients.extend(facts.filter(|_| has_done).map(|facts| facts.client));
             }
         }
-        sums
+        let counted = |(key, (sum, clients)): (_, (TaskSum, BTreeSet<u32>))| {
+            let clients = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+            (key, (sum, clients))
+        };
+        sums.into_iter().map(counted).collect()
     }
 
     fn task_results(&mut self) -> Vec<TaskResult> {
@@ -333,10 +340,38 @@ fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
 
-/// The tasks that left a step early while others went on; empty if no task went on.
+/// When each client was at work, with its first task. One that was away and came back was at work from its first start
+/// to its last end.
+fn clients<'t>(
+    tasks: &'t [TaskFacts],
+    activities: &HashMap<TaskId, Activity>,
+) -> Vec<(&'t TaskFacts, Activity)> {
+    let mut clients: BTreeMap<u32, (&TaskFacts, Activity)> = BTreeMap::new();
+    let mut parts: Vec<&TaskFacts> = tasks.iter().collect();
+    parts.sort_by_key(|task| task.part);
+    for task in parts {
+        let Some(activity) = activities.get(&task.task) else {
+            continue;
+        };
+        let known = clients.entry(task.client).or_insert((task, *activity));
+        known.1 = known.1.until_end_of(activity);
+    }
+    clients.into_values().collect()
+}
+
+/// The tasks of clients that left a step early while others went on; empty if no client went on.
 fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
+    let mut last: HashMap<u32, &TaskFacts> = HashMap::new();
+    for task in tasks {
+        let known = last.entry(task.client).or_insert(task);
+        if task.part > known.part {
+            *known = task;
+        }
+    }
     let is_early = |task: &&TaskFacts| {
-        task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+        last.get(&task.client).is_some_and(|task| {
+            task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+        })
     };
     let early: HashSet<TaskId> = tasks
         .iter()

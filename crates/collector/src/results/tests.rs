@@ -10,6 +10,7 @@
 mod conserved;
 mod flags;
 mod long_operations;
+mod returned;
 
 use super::window::share;
 use super::{
@@ -25,6 +26,8 @@ const S: i64 = PERIOD_US;
 fn task(id: i64, skew_us: i64, ended: i64) -> TaskFacts {
     TaskFacts {
         task: TaskId(id),
+        client: u32::try_from(id).unwrap(),
+        part: 1,
         group: String::new(),
         state: TaskState::Done,
         workers: 1,

@@ -34,6 +34,18 @@ impl Activity {
     }
 }
 
+impl Activity {
+    /// Of a client with its next part: from the start of this one to the end of that one.
+    #[must_use]
+    pub fn until_end_of(self, next: &Self) -> Self {
+        Self {
+            first_done_us: self.first_done_us.max(next.first_done_us),
+            ended_us: self.ended_us.max(next.ended_us),
+            ..self
+        }
+    }
+}
+
 /// A step's tasks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskOverlap {

@@ -9,6 +9,7 @@ mod arm;
 mod caches;
 mod cell;
 mod close;
+mod departures;
 mod directories;
 pub(super) mod effect;
 mod end;
@@ -23,11 +24,13 @@ mod loss;
 pub(super) mod members;
 mod next;
 mod outputs;
+mod parts;
 mod prepare;
 mod rates;
 mod removal;
 mod requests;
 mod resume;
+mod returns;
 mod run;
 mod running;
 mod settle;
@@ -167,6 +170,7 @@ impl Machine {
                 if let Some(run) = &mut self.run {
                     run.members = Arc::clone(&self.members);
                     run.now = now;
+                    run.note_departures(&before);
                     run.stop_on_returned_agents(&before);
                     run.repeat_after_restore();
                     run.find_task_holders();
@@ -449,6 +453,9 @@ impl Run {
                 Completion::StepsMade(ids),
             ) => self.on_steps_made(range, only, attempt, &ids),
             (Waiting::TasksMade, Completion::TasksMade(ids)) => self.on_tasks_made(&ids),
+            (Waiting::PartsMade { agent, parts }, Completion::TasksMade(ids)) => {
+                self.on_parts_made(agent, parts, &ids);
+            }
             (Waiting::LinkSpeeds, Completion::LinkSpeeds(speeds)) => {
                 self.link_speeds.extend(speeds)
             }
@@ -506,7 +513,9 @@ impl Run {
             Waiting::DirectoryRemoved { entry, .. } => self.on_directory_removed(entry, answer),
             Waiting::RateShared { load } => self.on_rate_shared(load, &answer),
             Waiting::StopLost { task } => self.on_lost_stopped(task, &answer),
-            Waiting::EndOfLost { task } => self.forget(task),
+            Waiting::EndOfLost { task } => self.on_lost_ended(task, &answer),
+            Waiting::PartPrepared { task } => self.on_part_prepared(task, answer),
+            Waiting::PartArmed { task, start } => self.on_part_armed(task, start, answer),
             // It has forgotten, or `leftovers` asks again when it attaches.
             _ => {}
         }

@@ -17,6 +17,7 @@ mod bugs;
 mod checks;
 mod losses;
 mod plans;
+mod returns;
 mod store;
 mod world;
 

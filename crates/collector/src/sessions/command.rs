@@ -38,6 +38,8 @@ pub enum Command {
     Arm {
         task: TaskId,
         start: MeshMicros,
+        /// When its load ends at the latest; `None`: when its parameters say.
+        end: Option<MeshMicros>,
     },
     AwaitEnd {
         task: TaskId,

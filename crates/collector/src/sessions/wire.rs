@@ -484,9 +484,10 @@ impl From<Command> for v1::command::Body {
                 on_stall: prepare.on_stall.as_str().to_owned(),
             }),
             Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),
-            Command::Arm { task, start } => Self::Arm(v1::Arm {
+            Command::Arm { task, start, end } => Self::Arm(v1::Arm {
                 task_id: task.0,
                 start_us: start.0,
+                end_us: end.map_or(0, |end| end.0),
             }),
             Command::AwaitEnd { task } => Self::AwaitEnd(v1::AwaitEnd { task_id: task.0 }),
             Command::StopTask { task, reason } => Self::StopTask(v1::StopTask {

@@ -57,6 +57,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0008_step_sums.sql"),
     ),
     (9, "facts", include_str!("../../migrations/0009_facts.sql")),
+    (
+        10,
+        "task_parts",
+        include_str!("../../migrations/0010_task_parts.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

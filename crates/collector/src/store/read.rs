@@ -394,10 +394,14 @@ fn directory_row(row: SqliteRow) -> Result<RunDirectoryRow, sqlx::Error> {
 fn task_row(row: SqliteRow) -> Result<TaskRow, sqlx::Error> {
     let last_sequence: Option<i64> = row.try_get("last_sequence")?;
     let last_spool_id: Option<String> = row.try_get("last_spool_id")?;
+    let task_index: u32 = row.try_get("task_index")?;
+    let client_index: Option<u32> = row.try_get("client_index")?;
     Ok(TaskRow {
         id: TaskId(row.try_get("id")?),
         step: StepId(row.try_get("step_id")?),
-        task_index: row.try_get("task_index")?,
+        task_index,
+        part: row.try_get("part")?,
+        client_index: client_index.unwrap_or(task_index),
         agent: AgentId(row.try_get("agent_id")?),
         peer: row.try_get::<Option<i64>, _>("peer_agent_id")?.map(AgentId),
         state: word(&row, "state", TaskState::parse)?,

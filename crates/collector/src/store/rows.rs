@@ -165,6 +165,16 @@ pub struct NewTask {
     pub link_bytes_per_s: Option<i64>,
 }
 
+/// A further task of a client that has come back into its running step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPart {
+    pub task: NewTask,
+    /// From 2.
+    pub part: u32,
+    /// The `task_index` of the client's first part.
+    pub client_index: u32,
+}
+
 /// A dated fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
@@ -313,6 +323,10 @@ pub struct TaskRow {
     pub id: TaskId,
     pub step: StepId,
     pub task_index: u32,
+    /// From 1; more where its client has come back into the step.
+    pub part: u32,
+    /// The `task_index` of the client's first part.
+    pub client_index: u32,
     pub agent: AgentId,
     pub peer: Option<AgentId>,
     pub state: TaskState,
@@ -393,6 +407,11 @@ pub enum Row {
     Tasks {
         step: StepId,
         tasks: Vec<NewTask>,
+    },
+    /// Further tasks of clients of a running step; their ids come in the same order.
+    Parts {
+        step: StepId,
+        parts: Vec<NewPart>,
     },
     Task {
         task: TaskId,

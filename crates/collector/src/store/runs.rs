@@ -1,8 +1,8 @@
 //! Runs, steps, tasks and events as the scheduler writes them: each of its transitions is one transaction of rows.
 
 use super::rows::{
-    Creation, NewCacheDrop, NewEvent, NewRun, NewStep, NewTask, Row, RunChange, RunDirectoryRow,
-    SpoolPosition, StepChange,
+    Creation, NewCacheDrop, NewEvent, NewPart, NewRun, NewStep, NewTask, Row, RunChange,
+    RunDirectoryRow, SpoolPosition, StepChange,
 };
 use super::writer::Haste;
 use super::{Store, StoreError, environment, findings};
@@ -113,6 +113,15 @@ async fn apply(
             let mut ids = Vec::with_capacity(tasks.len());
             for task in tasks {
                 ids.push(create_task(*step, task, connection).await?);
+            }
+            return Ok(Some(ids));
+        }
+        Row::Parts { step, parts } => {
+            let mut ids = Vec::with_capacity(parts.len());
+            for part in parts {
+                let id = create_task(*step, &part.task, connection).await?;
+                set_part(id, part, connection).await?;
+                ids.push(id);
             }
             return Ok(Some(ids));
         }
@@ -280,6 +289,21 @@ async fn create_task(
     .fetch_one(connection)
     .await
     .map_err(StoreError::sql("make a task"))
+}
+
+async fn set_part(
+    task: i64,
+    part: &NewPart,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE tasks SET part = ?, client_index = ? WHERE id = ?")
+        .bind(part.part)
+        .bind(part.client_index)
+        .bind(task)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("make a further task of a client"))
 }
 
 /// The figures of a task's end come from its agent. A task whose agent has reported its end is neither lost nor

@@ -62,6 +62,8 @@ pub struct About {
     pub targets: &'static [&'static TargetKind],
     /// Whether it makes an unmeasured pass for `cache = "warm"`: see [`Load::warm`].
     pub warms: bool,
+    /// Whether a client that was away may go on with what it finds of its data, while the others of its step load on.
+    pub rejoins: bool,
     pub bypass: Bypass,
 }
 
@@ -81,6 +83,7 @@ impl About {
         needs: Needs::Nothing,
         targets: &[&DIRECTORY],
         warms: false,
+        rejoins: false,
         bypass: Bypass::Refused("there is no target, and nothing of it is cached"),
     };
 

@@ -181,13 +181,22 @@ impl Task {
 
     /// Gives every worker its start instant, and says how much time is left until then. Once.
     pub fn arm(&mut self, start: MonoNanos) -> Result<Duration, TooLate> {
+        self.arm_until(start, None)
+    }
+
+    /// The same; its load ends at `end` at the latest.
+    pub fn arm_until(
+        &mut self,
+        start: MonoNanos,
+        end: Option<MonoNanos>,
+    ) -> Result<Duration, TooLate> {
         let now = MonoNanos::now();
         if start <= now {
             return Err(TooLate {
                 by: now.since(start),
             });
         }
-        self.threads.gate().arm(start);
+        self.threads.gate().arm(start, end);
         self.start = Some(start);
         Ok(start.since(now))
     }

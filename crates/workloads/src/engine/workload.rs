@@ -55,6 +55,10 @@ pub trait Workload: Sync {
         self.about().warms
     }
 
+    fn rejoins(&self) -> bool {
+        self.about().rejoins
+    }
+
     fn modes(&self) -> &'static [ModeInfo] {
         self.about().modes
     }

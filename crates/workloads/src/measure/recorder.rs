@@ -206,6 +206,13 @@ impl Recorder {
         }
     }
 
+    /// Ends the load at an instant at the latest. After [`set_start`](Self::set_start), before the first operation.
+    pub fn end_by(&mut self, end: Option<MonoNanos>) {
+        if let Some(end) = end {
+            self.until = self.until.min(end);
+        }
+    }
+
     /// Keeps the worker's real-time priority until its first operation has ended. A paced one has a schedule to keep instead.
     pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
         if self.pacer.is_none() && self.own_instants.is_none() {

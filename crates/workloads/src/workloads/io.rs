@@ -52,6 +52,7 @@ impl Definition for Job {
                   once or through stdio's buffer",
         modes: MODES,
         targets: &[&targets::DIRECTORY, &targets::DEVICE],
+        rejoins: true,
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",

@@ -88,6 +88,7 @@ impl Definition for Job {
         modes: MODES,
         targets: &[&targets::POOL],
         warms: false,
+        rejoins: true,
         bypass: Bypass::Refused("librados caches nothing on the client"),
         ..About::ON_TARGET
     };

@@ -3,6 +3,7 @@
 use super::Slots;
 use crate::spool::Entry;
 use crate::telemetry::{Event, Row, Severity, TaskId};
+use benchmesh_model::events::LEASE_IS_OVER;
 use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ impl Slots {
                 let scope = slot.asked.scope.clone();
                 self.stop_slot(
                     id,
-                    &format!("no contact with the collector for {lease} s (the lease)"),
+                    &format!("no contact with the collector for {lease} s {LEASE_IS_OVER}"),
                 );
                 events.extend(now.map(|at| {
                     Row::Event(Event {

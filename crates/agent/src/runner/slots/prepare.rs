@@ -367,7 +367,7 @@ mod tests {
         slots.prepared(id, preparation, result);
         // It is stopped before that, so that however late this thread is, the start is not past.
         let start = slots.map().unwrap().to_mesh(MonoNanos::now()).0 + 60_000_000;
-        slots.arm(id, MeshMicros(start)).unwrap();
+        slots.arm(id, MeshMicros(start), None).unwrap();
 
         slots.prepared(id, hung, late_result);
         assert_eq!(slots.held(), [1]);

@@ -20,7 +20,12 @@ const LOAD_OVER: Progress = Progress {
 const LONGEST_LEAD_US: i64 = 3_600_000_000;
 
 impl Slots {
-    pub(super) fn arm(&mut self, id: TaskId, start: MeshMicros) -> Outcome {
+    pub(super) fn arm(
+        &mut self,
+        id: TaskId,
+        start: MeshMicros,
+        end: Option<MeshMicros>,
+    ) -> Outcome {
         let map = self.map();
         let slot = self
             .tasks
@@ -70,7 +75,7 @@ impl Slots {
         })?;
         let lead = task
             .task
-            .arm(at)
+            .arm_until(at, end.and_then(|end| map.to_mono(end)))
             .map_err(|error| too_late(error.to_string()))?;
         let lead_us = i64::try_from(lead.as_micros()).unwrap_or(i64::MAX);
         let (stopper, stop_reason) = (task.task.stopper(), StopReason::default());

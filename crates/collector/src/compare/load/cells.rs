@@ -42,12 +42,15 @@ pub(super) async fn cells_of(
                 -- Over all loops.
                 (s.loop - 1) * (SELECT max(n.repeat) FROM steps AS n WHERE n.run_id = ?1) + s.repeat AS repeat,
                 coalesce(s.last_done_us, s.ended_us) AS until_us,
-                coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL))
-                    AS tasks,
+                coalesce(g.tasks, (SELECT count(*) FROM tasks AS t WHERE t.step_id = s.id AND t.peer_agent_id IS NULL
+                                       AND t.part = 1)) AS tasks,
                 -- An agent of which one task stayed and another did not is no whole client: then there are none to divide by.
                 coalesce((SELECT iif(max(a.some AND NOT a.every), 0, sum(a.every)) FROM (
                     SELECT min(t.state = 'done') AS every, max(t.state = 'done') AS some FROM tasks AS t
                     WHERE t.step_id = s.id AND t.peer_agent_id IS NULL
+                        -- One that came back into the step counts by its last part.
+                        AND NOT EXISTS (SELECT 1 FROM tasks AS n WHERE n.step_id = t.step_id AND n.part > t.part
+                                            AND n.client_index = coalesce(t.client_index, t.task_index))
                         AND (o.group_name IS NULL OR t.group_name = o.group_name) GROUP BY t.agent_id) AS a), 0) AS stayed,
                 s.cache, s.partial, s.flags,
                 coalesce(o.group_name, '') AS group_name, o.op, o.ops, o.errors, o.headline, o.ops_per_s, o.mean_ns,

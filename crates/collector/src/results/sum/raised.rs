@@ -128,30 +128,37 @@ impl StepSum {
 
     /// Whether the tasks of any agent together read, or wrote, more in a second than its network can carry.
     fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
-        let mut agents: HashMap<AgentId, ([f64; 2], f64)> = HashMap::new();
+        let directions = [Direction::FromStorage, Direction::ToStorage];
+        directions.into_iter().any(|direction| {
+            let rates = self.agents_rates(|task| {
+                let own = results.iter().filter(|result| {
+                    result.task == task.task
+                        && direction_of(&result.op, &task.mode) == Some(direction)
+                });
+                let moved = own.filter_map(|result| result.bytes_per_s).sum();
+                Some((moved, real(task.link_bytes_per_s?)))
+            });
+            rates.iter().any(|(moved, link)| moved > link)
+        })
+    }
+
+    /// By agent, the rate of its clients together and the least of their limits. The parts of one client follow each
+    /// other: its rate is that of the fastest.
+    fn agents_rates(&self, of: impl Fn(&TaskFacts) -> Option<(f64, f64)>) -> Vec<(f64, f64)> {
+        let mut clients: HashMap<(AgentId, u32), (f64, f64)> = HashMap::new();
         for task in &self.tasks {
-            let Some(link) = task.link_bytes_per_s else {
-                continue;
-            };
-            let (sums, least) = agents
-                .entry(task.agent)
-                .or_insert(([0.0; 2], f64::INFINITY));
-            let directions = [Direction::FromStorage, Direction::ToStorage];
-            for (sum, direction) in sums.iter_mut().zip(directions) {
-                *sum += results
-                    .iter()
-                    .filter(|result| {
-                        result.task == task.task
-                            && direction_of(&result.op, &task.mode) == Some(direction)
-                    })
-                    .filter_map(|result| result.bytes_per_s)
-                    .sum::<f64>();
+            if let Some((rate, limit)) = of(task) {
+                let key = (task.agent, task.client);
+                let known = clients.entry(key).or_insert((0.0, f64::INFINITY));
+                *known = (known.0.max(rate), known.1.min(limit));
             }
-            *least = least.min(real(link));
         }
-        agents
-            .values()
-            .any(|(sums, link)| sums.iter().any(|sum| sum > link))
+        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
+        for ((agent, _), (rate, limit)) in clients {
+            let known = agents.entry(agent).or_insert((0.0, f64::INFINITY));
+            *known = (known.0 + rate, known.1.min(limit));
+        }
+        agents.into_values().collect()
     }
 
     /// Whether the errors of the agents' clocks are too large for a step this short.
@@ -171,20 +178,15 @@ impl StepSum {
 
     /// Whether the tasks of any agent together reached the limit of its policy.
     fn is_policy_bound(&self, results: &[TaskResult]) -> bool {
-        let mut agents: HashMap<AgentId, (f64, f64)> = HashMap::new();
-        for task in &self.tasks {
-            let Some(limit) = task.rate_limit_bytes_per_s else {
-                continue;
-            };
+        let rates = self.agents_rates(|task| {
+            let limit = real(task.rate_limit_bytes_per_s?);
             let own = results
                 .iter()
                 .filter(|result| result.task == task.task && !is_observed(&result.op));
-            let moved: f64 = own.filter_map(|result| result.bytes_per_s).sum();
-            let (sum, _) = agents.entry(task.agent).or_insert((0.0, real(limit)));
-            *sum += moved;
-        }
-        agents
-            .values()
+            Some((own.filter_map(|result| result.bytes_per_s).sum(), limit))
+        });
+        rates
+            .iter()
             .any(|(moved, limit)| *moved >= POLICY_SHARE * limit)
     }
 

@@ -265,7 +265,9 @@ fn cell_data(
     let planned = steps
         .iter()
         .find(|planned| planned.ordinal == step.ordinal)?;
-    let place = planned.tasks.get(usize::try_from(task.task_index).ok()?)?;
+    let place = planned
+        .tasks
+        .get(usize::try_from(task.client_index).ok()?)?;
     (!planned.path.is_empty()).then(|| CellData {
         run_uid: run.uid.clone(),
         path: planned.path.clone(),
@@ -365,6 +367,8 @@ mod tests {
             id: TaskId(1),
             step: StepId(i64::from(ordinal)),
             task_index: 0,
+            part: 1,
+            client_index: 0,
             agent: AgentId(1),
             peer: None,
             state: TaskState::Lost,

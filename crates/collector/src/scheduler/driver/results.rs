@@ -7,7 +7,7 @@ use crate::{
     snapshot::{OpDone, StepDone},
     store::{
         StoreError,
-        rows::{FinishedStep, StepRow},
+        rows::{FinishedStep, StepRow, TaskRow},
     },
 };
 
@@ -76,6 +76,24 @@ fn op_done(op: &OpResult) -> OpDone {
     }
 }
 
+/// From the last that is known of a task to the start of its client's next part; `None`: it did not come back.
+fn away_us(
+    task: &TaskRow,
+    ran_us: Option<i64>,
+    tasks: &[TaskRow],
+    results: &StepResults,
+) -> Option<i64> {
+    let next = tasks.iter().find(|next| {
+        next.client_index == task.client_index
+            && next.part == task.part + 1
+            && results.tasks.iter().any(|done| done.task == next.id)
+    })?;
+    let first = tasks.iter().filter_map(|task| task.start).min();
+    let begun = task.start.or(first)?;
+    let gap = next.start?.0.saturating_sub(begun.0);
+    Some(gap.saturating_sub(ran_us.unwrap_or(0)))
+}
+
 async fn missing(
     inner: &Inner,
     step: StepId,
@@ -85,11 +103,14 @@ async fn missing(
         return Ok(None);
     }
     let mut missing = Vec::new();
-    for task in inner.store.tasks(step).await? {
-        if task.state == TaskState::Done {
+    let tasks = inner.store.tasks(step).await?;
+    for task in &tasks {
+        let done = || results.tasks.iter().filter(|done| done.task == task.id);
+        // A part that never began says nothing more than the one before it.
+        if task.state == TaskState::Done || (task.part > 1 && done().next().is_none()) {
             continue;
         }
-        let done = || results.tasks.iter().filter(|done| done.task == task.id);
+        let ran_us = done().filter_map(|done| done.busy_us).max();
         let agent = inner.fleet.member(task.agent);
         missing.push(Missing {
             agent: agent.map_or_else(
@@ -97,9 +118,10 @@ async fn missing(
                 |member| member.hello.name.clone(),
             ),
             state: task.state.as_str().to_owned(),
-            ran_us: done().filter_map(|done| done.busy_us).max(),
+            ran_us,
             ops: done().map(|done| done.ops).sum(),
             bytes: done().map(|done| done.bytes).sum(),
+            away_us: away_us(task, ran_us, &tasks, results),
         });
     }
     Ok(without(&missing))

@@ -94,6 +94,7 @@ impl Run {
             let command = Command::Arm {
                 task: task.task,
                 start,
+                end: None,
             };
             self.ask_at_once(
                 Waiting::Armed { task },
@@ -112,7 +113,11 @@ impl Run {
     }
 
     /// When a task starts in a step that starts at `start`: at the common instant, or one after the other.
+    /// A client that came back has a start of its own.
     pub(super) fn start_of(&self, task: TaskHandle, start: MeshMicros) -> MeshMicros {
+        if let Some(own) = self.own_start(task.task) {
+            return own;
+        }
         let stagger_us = self.active_plan().map_or(0, |step| micros(step.stagger));
         let index = self
             .step

@@ -48,7 +48,7 @@ impl NewIds {
     pub fn of_rows(rows: &[Row]) -> Vec<Self> {
         let kind = |row: &Row| match row {
             Row::Steps { .. } => Some(Self::Steps),
-            Row::Tasks { .. } => Some(Self::Tasks),
+            Row::Tasks { .. } | Row::Parts { .. } => Some(Self::Tasks),
             _ => None,
         };
         rows.iter().filter_map(kind).collect()
@@ -204,6 +204,11 @@ pub(in crate::scheduler) enum Show {
     Step {
         index: usize,
         id: StepId,
+        tasks: Vec<TaskId>,
+    },
+    /// Further tasks of clients that have come back into the step.
+    Parts {
+        step: StepId,
         tasks: Vec<TaskId>,
     },
     State {

@@ -138,6 +138,7 @@ impl Run {
         for task in &lost {
             self.set_task(task.task, TaskState::Lost, Some(why.to_owned()));
         }
+        self.note_lost(&lost);
         self.cancel(|waiting| waiting.task().is_some_and(|task| lost.contains(&task)));
         for task in lost {
             self.stop_lost(task);
@@ -149,6 +150,9 @@ impl Run {
     pub(super) fn record_loss(&mut self, agent: AgentId, kind: &str, why: &str, decided: &Decided) {
         let next = match (&decided.verdict, decided.left) {
             (Verdict::Abort { .. }, _) => String::from("the run ends"),
+            (Verdict::GoOn, 0) if self.awaits_return(agent) => {
+                String::from("the step waits for its return")
+            }
             (Verdict::GoOn, 0) => String::from("the step ends"),
             (Verdict::GoOn, left) => format!("the step goes on with {left}"),
         };
@@ -187,11 +191,23 @@ impl Run {
             }
             Err(error) if error.refusal() == Some(RefusalKind::UnknownTask) => {
                 self.on_lease_over(task.task);
+                self.is_gone(task);
                 self.forget(task);
             }
             // Lost again, or it hangs: its task is stopped when it attaches again.
             Err(_) => self.forget_receiver(task),
         }
+    }
+
+    /// A lost task has ended on its agent, or the agent does not answer.
+    pub(super) fn on_lost_ended(&mut self, task: TaskHandle, answer: &Result<Answer, CallError>) {
+        if !matches!(answer, Err(error) if error.is_lost()) {
+            let hangs = matches!(answer, Err(CallError::Deadline { .. }));
+            if !hangs {
+                self.is_gone(task);
+            }
+        }
+        self.forget(task);
     }
 
     /// Closes the receiving end of a link whose sender does not answer.

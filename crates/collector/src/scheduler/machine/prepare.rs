@@ -1,6 +1,7 @@
 //! Preparation of a step: its tasks are made, the receiving ends of links opened, data laid out.
 
 use super::{
+    departures::Returns,
     effect::{Effect, Lookup, Show, Within},
     ended::NOBODY_LEFT,
     members::Presence,
@@ -55,6 +56,7 @@ impl Run {
             was_over: false,
             replaced: BTreeSet::new(),
             unsupported: false,
+            returns: Returns::default(),
             steadiness: None,
         });
         self.stage = Stage::LinkSpeeds;
@@ -93,10 +95,9 @@ impl Run {
                 task_index,
                 group: load.group.clone(),
                 workers: load.footprint.workers,
-                link_bytes_per_s: *speeds.entry(*agent).or_insert_with(|| {
-                    let measured = self.link_speeds.get(agent).copied().flatten();
-                    speed_of_link(self.agents.facts_of(*agent), &step.path, measured)
-                }),
+                link_bytes_per_s: *speeds
+                    .entry(*agent)
+                    .or_insert_with(|| self.link_speed_of(*agent, &step.path)),
             })
             .collect();
         let token = self.wait_for(Waiting::TasksMade);
@@ -108,6 +109,12 @@ impl Run {
         self.enter(StepState::Prepare, None);
         self.stage = Stage::MakingTasks;
         None
+    }
+
+    /// The limit that the reads of an agent are checked against.
+    pub(super) fn link_speed_of(&self, agent: AgentId, path: &str) -> Option<i64> {
+        let measured = self.link_speeds.get(&agent).copied().flatten();
+        speed_of_link(self.agents.facts_of(agent), path, measured)
     }
 
     /// Agent, peer and load of each task, in order.
@@ -278,7 +285,7 @@ impl Run {
         self.watch_preparation();
     }
 
-    fn prepare_command(&self, task: TaskHandle) -> Option<Prepare> {
+    pub(super) fn prepare_command(&self, task: TaskHandle) -> Option<Prepare> {
         let active = self.step.as_ref()?;
         let (step, facts) = (self.active_plan()?, self.active_facts()?);
         let planned = step.tasks.get(active.tasks.index(task.task)?)?;
@@ -313,6 +320,9 @@ impl Run {
                 if let Some(step) = &self.step {
                     let took = between(step.preparing_since, self.now);
                     self.lead.prepared_within(took);
+                    if let Some(step) = &mut self.step {
+                        step.returns.prepared_within(task.agent, took);
+                    }
                 }
                 self.note_ready();
             }

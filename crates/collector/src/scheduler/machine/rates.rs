@@ -27,6 +27,13 @@ const LEAD: Duration = Duration::from_secs(1);
 /// An agent that does not answer within this is about to be lost itself.
 const WITHIN: Duration = Duration::from_secs(5);
 
+/// Why a rate is split again.
+#[derive(Clone, Copy, Debug)]
+enum ShareCause {
+    Lost,
+    Returned,
+}
+
 impl Run {
     /// The others take the share of a lost task when it cannot load any more: when its lease is over, or when its stop
     /// is confirmed.
@@ -66,7 +73,22 @@ impl Run {
             Some(plan.tasks.get(index)?.load)
         });
         if let Some(load) = load {
-            self.share_again(load, handle.agent);
+            self.share_again(load, handle.agent, ShareCause::Lost);
+        }
+    }
+
+    /// The share of a client that is back is taken from the others.
+    pub(super) fn share_with_returned(&mut self, task: TaskHandle) {
+        let index = self
+            .step
+            .as_ref()
+            .and_then(|step| step.tasks.index(task.task));
+        let planned = index.zip(self.active_plan());
+        let load = planned.and_then(|(index, plan)| plan.tasks.get(index));
+        if let Some(load) = load.map(|planned| planned.load)
+            && self.rate_of(task).is_some()
+        {
+            self.share_again(load, task.agent, ShareCause::Returned);
         }
     }
 
@@ -75,7 +97,7 @@ impl Run {
     }
 
     /// Splits a load's rate over the tasks that run, from an instant on that is the same for all.
-    fn share_again(&mut self, load: usize, lost: AgentId) {
+    fn share_again(&mut self, load: usize, of: AgentId, because: ShareCause) {
         let Some(plan) = self.active_plan() else {
             return;
         };
@@ -87,18 +109,24 @@ impl Run {
                 .and_then(|step| step.tasks.index(task.task));
             index.and_then(|index| planned.get(index)) == Some(&load)
         };
-        let left: Vec<TaskHandle> = self.live().into_iter().filter(of_load).collect();
+        let running = self.step.as_ref().map(|step| step.tasks.running());
+        let left: Vec<TaskHandle> = running.into_iter().flatten().filter(of_load).collect();
         let tasks = u32::try_from(left.len()).unwrap_or(u32::MAX);
         let from = MeshMicros(self.now.0.saturating_add(micros(LEAD)));
         let Some(what) = self.describe_rate(load) else {
             return;
         };
-        let name = self.agents.name(lost).to_owned();
-        let message = match tasks {
-            0 => format!("no task is left to keep {what} after the loss of `{name}`"),
-            _ => format!(
+        let name = self.agents.name(of).to_owned();
+        let message = match (because, tasks) {
+            (ShareCause::Lost, 0) => {
+                format!("no task is left to keep {what} after the loss of `{name}`")
+            }
+            (ShareCause::Lost, _) => format!(
                 "{what} is split over the {tasks} remaining tasks, because the lease of `{name}` is over"
             ),
+            (ShareCause::Returned, _) => {
+                format!("{what} is split over {tasks} tasks, because `{name}` is back")
+            }
         };
         self.record_event(None, Severity::Warning, "rate-shared-again", message);
         for (task, task_index) in left.into_iter().zip(0_u32..) {

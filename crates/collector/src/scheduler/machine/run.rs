@@ -244,8 +244,10 @@ impl Run {
     pub fn advance_stages(&mut self) {
         loop {
             self.act_on_requests();
+            self.return_clients();
             let waits = |waiting: &Waiting| waiting.scope() == Scope::Stage;
-            if matches!(self.stage, Stage::Over) || self.waiting.values().any(waits) {
+            let is_held = || self.waiting.values().any(waits) || self.awaits_returns();
+            if matches!(self.stage, Stage::Over) || is_held() {
                 return;
             }
             self.advance();

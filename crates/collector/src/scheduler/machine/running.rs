@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     model::{AgentId, MeshMicros, Severity, StepState, TaskId, TaskState},
+    plan::PlannedLoad,
     sessions::command::{Answer, CallError, Command, End, RefusalKind},
     store::rows::{Row, TaskRow},
 };
@@ -50,6 +51,7 @@ impl Run {
         }
         self.watch_receivers();
         self.watch_steadiness(start);
+        self.adopt_parts();
         let Some((expected, stagger)) =
             self.active_plan().map(|plan| (plan.expected, plan.stagger))
         else {
@@ -61,10 +63,7 @@ impl Run {
             self.wait_until(Waiting::Overtime, after(start.max(self.now), longest));
         }
         if !self.unpaced().is_empty() {
-            let tasks = self
-                .step
-                .as_ref()
-                .map_or(0, |step| step.tasks.all().count());
+            let tasks = self.active_plan().map_or(0, |plan| plan.tasks.len());
             let last =
                 stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX));
             self.wait_until(Waiting::BeginningDue, after(start, last));
@@ -108,8 +107,11 @@ impl Run {
             Ok(Answer::End(end)) => {
                 match &end.last_batch {
                     // What `on-stall` and `on-loss` make of it follows from its rows.
-                    Some(last) if end.state == TaskState::Failed => {
+                    Some(last)
+                        if end.state == TaskState::Failed || self.is_own_stop(task, &end) =>
+                    {
                         let lookup = self.rows_until(task, last);
+                        self.note_end_session(task);
                         let token = self.wait_for(Waiting::EndStored { task, end });
                         self.at_once(Effect::Lookup { token, lookup });
                     }
@@ -122,11 +124,21 @@ impl Run {
                 agent,
                 kind: RefusalKind::UnknownTask,
                 ..
-            }) => format!("agent `{agent}` was started again and has lost its task"),
+            }) => {
+                let why = format!("agent `{agent}` was started again and has lost its task");
+                self.was_restarted(task);
+                return self.read_end(task, None, why);
+            }
             Err(error) => error.to_string(),
         };
         // The end may be stored although the agent cannot report it any more.
         self.read_end(task, None, why);
+    }
+
+    /// Whether an agent has stopped its task by itself, and may come back: its rows say why.
+    fn is_own_stop(&self, task: TaskHandle, end: &End) -> bool {
+        let may_rejoin = self.load_of(task).is_some_and(PlannedLoad::may_rejoin);
+        end.state == TaskState::Stopped && !self.is_steady() && may_rejoin
     }
 
     /// The rows of a failed task are stored, or will not come.
@@ -158,6 +170,7 @@ impl Run {
     ) {
         let Some(step) = &self.step else { return };
         let stalled = end.as_ref().is_some_and(|end| end.stalled);
+        let stopped = end.clone().filter(|end| end.state == TaskState::Stopped);
         // Of an agent that does not answer, all tasks are read.
         let is_read = |row: &&TaskRow| match end {
             Some(_) => row.id == task.task,
@@ -180,6 +193,12 @@ impl Run {
             outcome.last_batch.clone_from(&last_batch);
             self.keep_outcome(task, outcome);
             self.cancel(|waiting| waiting.task() == Some(task));
+            if self.step.as_ref().is_some_and(|step| {
+                let mut outcomes = step.tasks.outcomes();
+                outcomes.any(|(other, it)| other == task && it.state == TaskState::Stopped)
+            }) {
+                self.note_stopped(task, &error);
+            }
             let is_lost = |step: &ActiveStep| step.tasks.is_lost(task.task);
             if stalled {
                 self.stalled = true;
@@ -190,6 +209,10 @@ impl Run {
         }
         let is_live = |step: &ActiveStep| step.tasks.is_live(task.task);
         if self.step.as_ref().is_some_and(is_live) {
+            if let Some(end) = stopped {
+                self.keep_outcome(task, TaskOutcome::of_end(end));
+                return self.note_stopped(task, "");
+            }
             self.lose(task.agent, why);
             if stalled {
                 self.stalled = true;
@@ -232,6 +255,7 @@ impl Run {
 
     /// No task is left that has not ended.
     pub(super) fn load_is_over(&mut self) -> Next {
+        self.abandon_returning("the step ended before it had begun again");
         self.cancel(|waiting| waiting.scope() == Scope::Load);
         self.mark_end();
         self.show_took();
@@ -258,7 +282,8 @@ impl Run {
             let load = planned.loads.get(planned.tasks.get(index)?.load)?;
             Some(load.params.contains_key("rate") || load.params.contains_key("rate_iops"))
         };
-        let mut tasks = self.live();
+        let running = self.step.as_ref().map(|step| step.tasks.running());
+        let mut tasks: Vec<TaskHandle> = running.into_iter().flatten().collect();
         tasks.retain(|task| is_paced(task) != Some(true));
         tasks
     }
@@ -272,9 +297,19 @@ impl Run {
     }
 
     pub(super) fn on_begun_before(&mut self, begun: Begun) {
-        let patience = BEGUN_WITHIN.max(self.policy.loss_after * 2);
+        let patience = self.patience_to_begin();
         let before = begun.positions;
         self.wait(Waiting::BegunPatience { before }, patience);
+    }
+
+    fn patience_to_begin(&self) -> Duration {
+        BEGUN_WITHIN.max(self.policy.loss_after * 2)
+    }
+
+    /// A client that came back late has as much time as the others had.
+    fn had_time_to_begin(&self, task: TaskHandle) -> bool {
+        let start = self.own_start(task.task);
+        start.is_none_or(|start| after(start, self.patience_to_begin()) <= self.now)
     }
 
     /// Takes those out of the step that have confirmed their start and not begun.
@@ -283,7 +318,9 @@ impl Run {
         before: &BTreeMap<AgentId, Vec<(String, u64)>>,
         begun: &Begun,
     ) {
-        let silent = |task: &TaskHandle| begun.without_rows.contains(&task.task);
+        let silent = |task: &TaskHandle| {
+            begun.without_rows.contains(&task.task) && self.had_time_to_begin(*task)
+        };
         let silent: Vec<TaskHandle> = self.unpaced().into_iter().filter(silent).collect();
         if silent.is_empty() {
             return;

@@ -7,7 +7,7 @@ use super::{
     effect::{Effect, Within},
     run::{ActiveStep, Run},
     stage::Stage,
-    tasks::{TaskHandle, TaskOutcome},
+    tasks::{STEADY, TaskHandle, is_steady_stop},
     waiting::Waiting,
 };
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
     sessions::command::Command,
 };
 use serde_json::json;
-
-/// Why tasks are stopped, as their last rows have it.
-const STEADY: &str = "the load is in steady state";
 
 impl Run {
     /// Has the load judged, if the plan wants it. After a start of the collector the window begins anew.
@@ -30,6 +27,9 @@ impl Run {
         if was_steady(step) {
             return self.stop_steady();
         }
+        if self.is_steady() {
+            return;
+        }
         self.at_once(Effect::JudgeSteadiness {
             step: step.id,
             steady,
@@ -37,6 +37,13 @@ impl Run {
             tasks: step.tasks.ids(),
             patience: self.policy.loss_after,
         });
+    }
+
+    /// Whether the load is in steady state, so that it is being stopped.
+    pub(super) fn is_steady(&self) -> bool {
+        let step = self.step.as_ref();
+        let judged = step.and_then(|step| step.steadiness.as_ref());
+        judged.is_some_and(|judged| judged.is_steady)
     }
 
     pub(super) fn on_steadiness(&mut self, step: StepId, judged: Steadiness) {
@@ -59,6 +66,7 @@ impl Run {
 
     /// Their ends are awaited as if they had come by themselves.
     fn stop_steady(&mut self) {
+        self.abandon_returning(STEADY);
         for task in self.live() {
             let command = Command::StopTask {
                 task: task.task,
@@ -148,8 +156,4 @@ fn was_steady(step: &ActiveStep) -> bool {
     step.tasks
         .outcomes()
         .any(|(_, outcome)| is_steady_stop(outcome))
-}
-
-fn is_steady_stop(outcome: &TaskOutcome) -> bool {
-    outcome.state == TaskState::Stopped && outcome.error == STEADY
 }

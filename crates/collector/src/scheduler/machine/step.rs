@@ -1,6 +1,9 @@
 //! What the machine keeps of each step of a run, and of the step under way.
 
-use super::tasks::{LinkEndpoints, TaskHandle, TaskSet};
+use super::{
+    departures::Returns,
+    tasks::{LinkEndpoints, TaskHandle, TaskSet},
+};
 use crate::{
     live::Steadiness,
     model::{MeshMicros, StepId, StepState, TaskId},
@@ -82,6 +85,8 @@ pub(super) struct ActiveStep {
     pub replaced: BTreeSet<TaskId>,
     /// An agent says that the mode cannot be done there.
     pub unsupported: bool,
+    /// Clients that left it while it runs, and may come back.
+    pub returns: Returns,
     /// How its load was judged last; `None`: it was not.
     pub steadiness: Option<Steadiness>,
 }

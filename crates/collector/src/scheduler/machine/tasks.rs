@@ -62,6 +62,11 @@ impl TaskOutcome {
         }
     }
 
+    /// Whether its client left the step before the end of its load. Of the running step: nothing else stops its tasks.
+    pub fn has_left_early(&self) -> bool {
+        matches!(self.state, TaskState::Lost | TaskState::Stopped) && !is_steady_stop(self)
+    }
+
     /// As it is stored; `None`: the task has not ended.
     pub fn of_row(row: &TaskRow) -> Option<Self> {
         has_ended(row.state).then(|| Self {
@@ -70,6 +75,13 @@ impl TaskOutcome {
             last_batch: row.last_batch.clone(),
         })
     }
+}
+
+/// Why tasks are stopped whose load is in steady state, as their last rows have it.
+pub(super) const STEADY: &str = "the load is in steady state";
+
+pub(super) fn is_steady_stop(outcome: &TaskOutcome) -> bool {
+    outcome.state == TaskState::Stopped && outcome.error == STEADY
 }
 
 /// Whether a task with this outcome is lost to its step without its agent being lost: its target failed every operation
@@ -95,9 +107,25 @@ pub(in crate::scheduler) fn has_ended(state: TaskState) -> bool {
 #[derive(Clone, Debug)]
 struct Entry {
     handle: TaskHandle,
+    /// Its place among the planned tasks; that of the client's first part.
+    index: usize,
+    /// From 1; more where its client has come back into the step.
+    part: u32,
+    /// It was given to a client that is back, and does not run yet.
+    is_returning: bool,
     /// Its workers have ended; its agent may still do finishing work.
     load_over: bool,
     outcome: Option<TaskOutcome>,
+}
+
+/// The newest task of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientPart<'t> {
+    pub handle: TaskHandle,
+    pub index: usize,
+    pub part: u32,
+    /// `None`: it has not ended.
+    pub outcome: Option<&'t TaskOutcome>,
 }
 
 /// The tasks of a step, by their index.
@@ -108,13 +136,16 @@ pub(in crate::scheduler) struct TaskSet {
 
 impl TaskSet {
     pub fn new(handles: impl IntoIterator<Item = TaskHandle>) -> Self {
-        let entry = |handle| Entry {
+        let entry = |(index, handle)| Entry {
             handle,
+            index,
+            part: 1,
+            is_returning: false,
             load_over: false,
             outcome: None,
         };
         Self {
-            entries: handles.into_iter().map(entry).collect(),
+            entries: handles.into_iter().enumerate().map(entry).collect(),
         }
     }
 
@@ -126,12 +157,76 @@ impl TaskSet {
                 agent: row.agent,
                 peer: row.peer,
             },
+            index: usize::try_from(row.client_index).unwrap_or(usize::MAX),
+            part: row.part,
+            is_returning: false,
             load_over: false,
             outcome: TaskOutcome::of_row(row),
         };
         Self {
             entries: rows.iter().map(entry).collect(),
         }
+    }
+
+    /// Adds a further task of a client that is back.
+    pub fn add_part(&mut self, handle: TaskHandle, index: usize, part: u32) {
+        self.entries.push(Entry {
+            handle,
+            index,
+            part,
+            is_returning: true,
+            load_over: false,
+            outcome: None,
+        });
+    }
+
+    /// A further task of a client runs from now on.
+    pub fn has_returned(&mut self, task: TaskId) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
+            entry.is_returning = false;
+        }
+    }
+
+    /// Further tasks that do not run yet.
+    pub fn returning(&self) -> impl Iterator<Item = TaskHandle> + '_ {
+        self.entries
+            .iter()
+            .filter(|entry| entry.is_returning && entry.outcome.is_none())
+            .map(|entry| entry.handle)
+    }
+
+    /// Tasks that run.
+    pub fn running(&self) -> impl Iterator<Item = TaskHandle> + '_ {
+        self.entries
+            .iter()
+            .filter(|entry| !entry.is_returning && entry.outcome.is_none())
+            .map(|entry| entry.handle)
+    }
+
+    /// The newest part of each client of an agent, with its index, its number and its end.
+    pub fn clients_of(&self, agent: AgentId) -> Vec<ClientPart<'_>> {
+        let mut newest: BTreeMap<usize, ClientPart<'_>> = BTreeMap::new();
+        for entry in self.entries.iter().filter(|it| it.handle.agent == agent) {
+            let part = ClientPart {
+                handle: entry.handle,
+                index: entry.index,
+                part: entry.part,
+                outcome: entry.outcome.as_ref(),
+            };
+            newest.insert(entry.index, part);
+        }
+        newest.into_values().collect()
+    }
+
+    pub fn part(&self, task: TaskId) -> u32 {
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.handle.task == task);
+        entry.map_or(1, |entry| entry.part)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub fn all(&self) -> impl Iterator<Item = TaskHandle> + '_ {
@@ -202,9 +297,11 @@ impl TaskSet {
         self.all().find(|handle| handle.task == task)
     }
 
-    /// The index among the step's tasks.
+    /// The index among the planned tasks of the step.
     pub fn index(&self, task: TaskId) -> Option<usize> {
-        self.all().position(|handle| handle.task == task)
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.handle.task == task)?;
+        Some(entry.index)
     }
 
     pub fn is_live(&self, task: TaskId) -> bool {

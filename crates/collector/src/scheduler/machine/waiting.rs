@@ -2,7 +2,7 @@
 
 use super::tasks::TaskHandle;
 use crate::{
-    model::{AgentId, TaskId},
+    model::{AgentId, MeshMicros, TaskId},
     sessions::command::{End, Make},
 };
 use std::{collections::BTreeMap, ops::Range};
@@ -32,6 +32,11 @@ pub(super) enum Waiting {
         attempt: u32,
     },
     TasksMade,
+    /// Further tasks of clients that are back: index and number of each.
+    PartsMade {
+        agent: AgentId,
+        parts: Vec<(usize, u32)>,
+    },
     LoopPause,
     LoopPlanned,
     LinkSpeeds,
@@ -125,6 +130,18 @@ pub(super) enum Waiting {
     RateShared {
         load: usize,
     },
+    /// An agent that is back is given further tasks from here on.
+    ReturnDue {
+        agent: AgentId,
+    },
+    /// The further task of a client that is back.
+    PartPrepared {
+        task: TaskHandle,
+    },
+    PartArmed {
+        task: TaskHandle,
+        start: MeshMicros,
+    },
     /// Of a task whose load is in steady state; its end is awaited.
     SteadyStop,
     // Independent of the stage.
@@ -150,6 +167,9 @@ impl Waiting {
             | Self::BegunAfter { .. }
             | Self::LeaseOver { .. }
             | Self::RateShared { .. }
+            | Self::ReturnDue { .. }
+            | Self::PartPrepared { .. }
+            | Self::PartArmed { .. }
             | Self::SteadyStop => Scope::Load,
             Self::StopLost { .. }
             | Self::EndOfLost { .. }
@@ -168,7 +188,11 @@ impl Waiting {
     pub fn must_be_awaited(&self) -> bool {
         matches!(
             self,
-            Self::StepsMade { .. } | Self::TasksMade | Self::Finished | Self::Opened { .. }
+            Self::StepsMade { .. }
+                | Self::TasksMade
+                | Self::PartsMade { .. }
+                | Self::Finished
+                | Self::Opened { .. }
         )
     }
 }
@@ -183,7 +207,9 @@ impl Waiting {
             | Self::Armed { task }
             | Self::Ended { task }
             | Self::EndStored { task, .. }
-            | Self::EndRead { task, .. } => Some(*task),
+            | Self::EndRead { task, .. }
+            | Self::PartPrepared { task }
+            | Self::PartArmed { task, .. } => Some(*task),
             _ => None,
         }
     }

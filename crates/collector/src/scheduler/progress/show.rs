@@ -32,6 +32,9 @@ impl RunProgress {
                 view.start = start.or(view.start);
                 view.progress.clear();
             }),
+            Show::Parts { step, tasks } => self.change_step(step, |view| {
+                view.tasks.extend(tasks);
+            }),
             Show::Progress {
                 step,
                 task,

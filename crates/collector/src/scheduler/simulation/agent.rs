@@ -150,6 +150,8 @@ pub(super) struct Faults {
     pub never_begins: u64,
     /// Neither does nor answers the first stop of a task.
     pub ignores_stop: u64,
+    /// How long every load lasts, unless its start says when it ends; `None`: each another time.
+    pub lasts_us: Option<i64>,
     /// A path on which removals do not come back.
     pub hangs_on: Option<&'static str>,
 }
@@ -289,7 +291,7 @@ impl SimAgent {
             Command::Arm { .. } if self.hostile == Some(Hostile::IgnoresArm) => {
                 return (Vec::new(), later);
             }
-            Command::Arm { task, start } => match self.tasks.get_mut(task) {
+            Command::Arm { task, start, end } => match self.tasks.get_mut(task) {
                 None => refused(RefusalKind::UnknownTask, "not known"),
                 Some(_) if chance(random, faults.late_arm) => {
                     refused(RefusalKind::TooLate, "the start has passed")
@@ -311,6 +313,8 @@ impl SimAgent {
                             false => 5_000_000,
                         };
                         let takes = i64::try_from(random.below(longest)).unwrap();
+                        let takes = faults.lasts_us.unwrap_or(takes);
+                        let takes = end.map_or(takes, |end| takes.min(end.0 - start.0));
                         let takes = match held.hangs || !held.begins {
                             true => HANGS_FOR_US,
                             false => takes,

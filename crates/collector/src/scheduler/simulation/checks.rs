@@ -8,10 +8,11 @@ use super::{
 use crate::{
     model::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState},
     plan::Loops,
-    scheduler::machine::{NEVER_BEGAN, event::Token},
+    scheduler::machine::{NEVER_BEGAN, event::Token, has_ended},
     sessions::command::Command,
     store::rows::{FinishedStep, StepRow, TaskRow},
 };
+use std::collections::BTreeMap;
 
 /// Whether the agent of a task has reported that it ended before its first operation.
 fn never_began(task: &TaskRow) -> bool {
@@ -70,8 +71,61 @@ impl World {
         }
     }
 
+    /// A client's next part begins after the one before it has ended on its agent.
+    fn check_one_part(&self, agent: usize, task: TaskId) {
+        let row = self.store.task(task);
+        for (other, held) in &self.agents[agent].tasks {
+            let known = self.store.task(*other);
+            let is_same = (known.step, known.client_index) == (row.step, row.client_index);
+            assert!(
+                !is_same || *other == task || matches!(held.state, State::Ended(_)),
+                "task {task} is to begin on agent {} beside part {} of the same client",
+                name(agent),
+                known.part
+            );
+        }
+    }
+
+    /// The parts of each client are numbered without a gap, and all have ended.
+    pub fn check_parts(&self) {
+        let mut parts: BTreeMap<(StepId, u32), Vec<&TaskRow>> = BTreeMap::new();
+        for task in &self.store.tasks {
+            let of_client = parts.entry((task.step, task.client_index)).or_default();
+            of_client.push(task);
+        }
+        for ((step, client), parts) in parts {
+            let numbers: Vec<u32> = parts.iter().map(|task| task.part).collect();
+            let expected: Vec<u32> = (1..).take(parts.len()).collect();
+            assert_eq!(numbers, expected, "parts of client {client} in step {step}");
+            let first = parts[0];
+            assert_eq!(first.task_index, client);
+            assert!(parts.iter().all(|task| task.agent == first.agent));
+            // A failed run may leave tasks of a step as they were.
+            let has_more = parts.len() > 1 && self.store.run.state == RunState::Done;
+            let ended = |task: &&TaskRow| has_ended(task.state);
+            assert!(
+                !has_more || parts.iter().all(ended),
+                "a part of client {client} in step {step} has not ended"
+            );
+        }
+        let mut indices: Vec<(StepId, u32)> = Vec::new();
+        for task in &self.store.tasks {
+            indices.push((task.step, task.task_index));
+        }
+        indices.sort_unstable();
+        let all = indices.len();
+        indices.dedup();
+        assert_eq!(indices.len(), all, "a task_index is used twice");
+    }
+
     /// A removal does not overtake the making of the directory that it is to remove.
     pub fn check_arrival(&self, agent: usize, command: &Command) {
+        if let Command::Prepare(prepare) = command {
+            self.check_one_part(agent, prepare.task);
+        }
+        if let Command::Arm { task, .. } = command {
+            self.check_one_part(agent, *task);
+        }
         let Command::RemoveRunDirectory { path, .. } = command else {
             return;
         };
@@ -99,6 +153,10 @@ impl World {
             let start = row.start.map(|start| MeshMicros(start.0 + turn * stagger));
             if task.state != TaskState::Done {
                 assert!(finished.partial, "step {} is not partial", row.ordinal);
+                continue;
+            }
+            // A client that came back has a start of its own.
+            if task.part > 1 {
                 continue;
             }
             let has_event = |kind| {
@@ -176,6 +234,7 @@ impl World {
             "it is not idle: {stage:?}"
         );
         self.check_steps();
+        self.check_parts();
         self.check_nothing_is_left();
         if self.stop_requested_at.is_some()
             && run.stop_reason.is_some()

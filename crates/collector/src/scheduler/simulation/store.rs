@@ -151,6 +151,15 @@ impl SimStore {
                 let made = tasks.iter().map(|task| self.make_task(*step, task));
                 return Some(made.collect());
             }
+            Row::Parts { step, parts } => {
+                let made = parts.iter().map(|part| {
+                    let id = self.make_task(*step, &part.task);
+                    let row = self.task_mut(TaskId(id));
+                    (row.part, row.client_index) = (part.part, part.client_index);
+                    id
+                });
+                return Some(made.collect());
+            }
             Row::Task {
                 task,
                 state,
@@ -264,6 +273,8 @@ impl SimStore {
             id: TaskId(id),
             step,
             task_index: task.task_index,
+            part: 1,
+            client_index: task.task_index,
             agent: task.agent,
             peer: task.peer,
             state: TaskState::Planned,

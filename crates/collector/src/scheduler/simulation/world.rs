@@ -156,6 +156,7 @@ impl World {
                 starts_apart: likely(20),
                 never_begins: likely(30),
                 ignores_stop: likely(200),
+                lasts_us: None,
                 hangs_on: None,
             },
         };

@@ -79,17 +79,22 @@ pub(super) async fn newest_interval(
     .map_err(StoreError::sql("look for the intervals of a step"))
 }
 
-/// The tasks that have left a running step early; none if all have.
+/// The tasks of clients that have left a running step early; none if all have.
 pub(super) async fn left_early(
     reader: &SqlitePool,
     step: StepId,
 ) -> Result<BTreeSet<TaskId>, StoreError> {
-    let tasks: Vec<(i64, bool)> =
-        sqlx::query_as("SELECT id, state IN ('lost', 'failed') FROM tasks WHERE step_id = ?")
-            .bind(step.0)
-            .fetch_all(reader)
-            .await
-            .map_err(StoreError::sql("read the tasks of a step"))?;
+    let tasks: Vec<(i64, bool)> = sqlx::query_as(
+        "SELECT t.id, coalesce(
+                (SELECT n.state FROM tasks AS n WHERE n.step_id = t.step_id
+                    AND n.client_index = coalesce(t.client_index, t.task_index) ORDER BY n.part DESC LIMIT 1),
+                t.state) IN ('lost', 'failed')
+         FROM tasks AS t WHERE t.step_id = ?",
+    )
+    .bind(step.0)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read the tasks of a step"))?;
     let left = tasks.iter().filter(|(_, left)| *left);
     let left: BTreeSet<TaskId> = left.map(|(task, _)| TaskId(*task)).collect();
     Ok(match left.len() < tasks.len() {
@@ -139,7 +144,7 @@ pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
             .map_err(StoreError::sql("read a step"))?;
     let tasks = sqlx::query(
         "SELECT tasks.*, coalesce(g.params, s.params) AS params, coalesce(g.mode, s.mode) AS mode,
-                count(*) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
+                count(*) FILTER (WHERE tasks.part = 1) OVER (PARTITION BY tasks.group_name) AS tasks_of_group,
                 (SELECT nullif(own.policy ->> 'rate_bytes_per_s', 0) FROM run_agents AS own
                     WHERE own.run_id = s.run_id AND own.agent_id = tasks.agent_id) AS rate_limit_bytes_per_s,
                 CASE WHEN tasks.link_bytes_per_s IS NOT NULL THEN (
@@ -194,6 +199,10 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
     let tasks: i64 = row.try_get("tasks_of_group")?;
     Ok(TaskFacts {
         task: TaskId(row.try_get("id")?),
+        client: row
+            .try_get::<Option<u32>, _>("client_index")?
+            .map_or_else(|| row.try_get("task_index"), Ok)?,
+        part: row.try_get("part")?,
         group: row
             .try_get::<Option<String>, _>("group_name")?
             .unwrap_or_default(),

@@ -31,6 +31,8 @@ pub(super) struct Gate {
 #[derive(Debug, Default)]
 struct State {
     start: Option<MonoNanos>,
+    /// When the load ends at the latest.
+    end: Option<MonoNanos>,
     stopped: bool,
     ended: usize,
     /// The workers that have left for the start.
@@ -43,14 +45,19 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Started {
     pub planned: MonoNanos,
+    /// When its load ends at the latest, whatever its parameters say.
+    pub end: Option<MonoNanos>,
     pub began: MonoNanos,
     /// To be given back after its first operation.
     pub rt_priority: RtPriority,
 }
 
 impl Gate {
-    pub(super) fn arm(&self, start: MonoNanos) {
-        self.lock().start = Some(start);
+    pub(super) fn arm(&self, start: MonoNanos, end: Option<MonoNanos>) {
+        let mut state = self.lock();
+        state.start = Some(start);
+        state.end = end;
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -91,7 +98,7 @@ impl Gate {
 
     /// Waits for the start instant; `None` when the load ended before.
     pub(super) fn wait_start(&self) -> Option<Started> {
-        let planned = self.wait_leave()?;
+        let (planned, end) = self.wait_leave()?;
         let rt_priority = RtPriority::worker();
         self.note_rt_priority(rt_priority.handle());
         sleep_until(planned.saturating_sub(SPIN));
@@ -99,6 +106,7 @@ impl Gate {
         let stopped = self.stop.load(Ordering::Relaxed);
         (!stopped).then_some(Started {
             planned,
+            end,
             began,
             rt_priority,
         })
@@ -127,7 +135,7 @@ impl Gate {
         }
     }
 
-    fn wait_leave(&self) -> Option<MonoNanos> {
+    fn wait_leave(&self) -> Option<(MonoNanos, Option<MonoNanos>)> {
         let mut state = self.lock();
         loop {
             if self.stop.load(Ordering::Relaxed) {
@@ -140,7 +148,7 @@ impl Gate {
             };
             let left = start.saturating_sub(LEAVE_EARLY).since(MonoNanos::now());
             if left.is_zero() {
-                return Some(start);
+                return Some((start, state.end));
             }
             let woken = self.changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;

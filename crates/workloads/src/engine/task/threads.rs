@@ -223,6 +223,7 @@ fn live(
 
     gate.wait_start().map(|start| {
         recorder.set_start(start.planned);
+        recorder.end_by(start.end);
         recorder.rt_until_first_op(start.rt_priority);
         let before = meter.read();
         let failure = work(index, worker.as_mut(), &mut recorder);

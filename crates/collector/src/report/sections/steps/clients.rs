@@ -61,18 +61,24 @@ pub struct ClientReport {
     pub max_ms: Option<f64>,
 }
 
-/// A row per step, group, operation and agent. Tasks of one agent run at the same time, so their rates are added.
+/// A row per step, group, operation and agent. Clients of one agent run at the same time, so their rates are added; the
+/// parts of one client that came back follow each other, and its rate is that of their time together.
 pub(in crate::report) const CLIENTS: Statement = Statement {
     what: "task_results",
-    sql: "SELECT t.step_id, coalesce(t.group_name, '') AS group_name, o.op, coalesce(e.name, a.name) AS agent,
-                 count(*) AS tasks, sum(o.ops) AS ops, sum(o.bytes) AS bytes, sum(o.errors) AS errors,
-                 coalesce(sum(o.ops_per_s), 0.0) AS ops_per_s, coalesce(sum(o.bytes_per_s), 0.0) AS bytes_per_s,
-                 max(o.p50_ns) / 1e6 AS p50_ms, max(o.p99_ns) / 1e6 AS p99_ms, max(o.max_ns) / 1e6 AS max_ms
-          FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id CROSS JOIN task_results AS o ON o.task_id = t.id
-               CROSS JOIN agents AS a ON a.id = t.agent_id
-               LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
-          WHERE s.run_id = ? AND t.peer_agent_id IS NULL
-          GROUP BY t.step_id, t.group_name, o.op, t.agent_id ORDER BY t.step_id, 2, o.op, 4",
+    sql: "SELECT step_id, group_name, op, agent, count(DISTINCT client) AS tasks, sum(ops) AS ops, sum(bytes) AS bytes,
+                 sum(errors) AS errors, coalesce(sum(ops_per_s * share), 0.0) AS ops_per_s,
+                 coalesce(sum(bytes_per_s * share), 0.0) AS bytes_per_s,
+                 max(p50_ns) / 1e6 AS p50_ms, max(p99_ns) / 1e6 AS p99_ms, max(max_ns) / 1e6 AS max_ms
+          FROM (SELECT t.step_id, coalesce(t.group_name, '') AS group_name, o.op, t.agent_id,
+                       coalesce(e.name, a.name) AS agent, coalesce(t.client_index, t.task_index) AS client,
+                       o.ops, o.bytes, o.errors, o.ops_per_s, o.bytes_per_s, o.p50_ns, o.p99_ns, o.max_ns,
+                       coalesce(o.busy_us * 1.0 / nullif(sum(o.busy_us) OVER (
+                           PARTITION BY t.step_id, o.op, coalesce(t.client_index, t.task_index)), 0), 1.0) AS share
+                FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id CROSS JOIN task_results AS o ON o.task_id = t.id
+                     CROSS JOIN agents AS a ON a.id = t.agent_id
+                     LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
+                WHERE s.run_id = ? AND t.peer_agent_id IS NULL)
+          GROUP BY step_id, group_name, op, agent_id ORDER BY step_id, group_name, op, agent",
 };
 
 #[derive(Debug)]

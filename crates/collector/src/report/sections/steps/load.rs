@@ -77,7 +77,7 @@ const TASKS: Statement = Statement {
                  t.skew_error_us, t.error, t.cpu_user_us, t.cpu_system_us,
                  t.harness_ns_per_op IS NOT NULL AS harness, t.wait_cpu_us IS NOT NULL AS cpu,
                  t.link_bytes_per_s IS NOT NULL AS network,
-                 count(*) OVER (PARTITION BY t.step_id) AS tasks
+                 count(*) FILTER (WHERE t.part = 1) OVER (PARTITION BY t.step_id) AS tasks
           FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id JOIN agents AS a ON a.id = t.agent_id
                LEFT JOIN agents AS p ON p.id = t.peer_agent_id
                LEFT JOIN run_agents AS ea ON ea.run_id = s.run_id AND ea.agent_id = a.id
@@ -91,12 +91,18 @@ const MISSING: Statement = Statement {
     sql: "SELECT t.step_id, coalesce(e.name, a.name) AS agent, t.state, coalesce(sum(o.ops), 0) AS ops, coalesce(sum(o.bytes), 0) AS bytes,
                  coalesce(t.ended_us, (SELECT i.at_us + i.span_us FROM op_intervals AS i WHERE i.task_id = t.id
                                        ORDER BY i.at_us DESC LIMIT 1))
-                     - coalesce(t.start_us, s.start_us) AS ran_us
+                     - coalesce(t.start_us, s.start_us) AS ran_us,
+                 (SELECT n.start_us FROM tasks AS n WHERE n.step_id = t.step_id AND n.part = t.part + 1
+                      AND n.client_index = coalesce(t.client_index, t.task_index)
+                      AND EXISTS (SELECT 1 FROM op_intervals AS i WHERE i.task_id = n.id))
+                     - coalesce(t.ended_us, (SELECT i.at_us + i.span_us FROM op_intervals AS i WHERE i.task_id = t.id
+                                             ORDER BY i.at_us DESC LIMIT 1), t.start_us, s.start_us) AS away_us
           FROM steps AS s CROSS JOIN tasks AS t ON t.step_id = s.id JOIN agents AS a ON a.id = t.agent_id
                LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
                LEFT JOIN task_results AS o ON o.task_id = t.id
           WHERE s.run_id = ? AND s.state IN ('done', 'failed', 'stopped')
             AND (t.state IN ('lost', 'failed') OR (t.state = 'stopped' AND s.state = 'done'))
+            AND (t.part = 1 OR o.task_id IS NOT NULL)
           GROUP BY t.id ORDER BY t.step_id, t.task_index",
 };
 

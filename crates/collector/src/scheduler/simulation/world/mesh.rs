@@ -16,6 +16,7 @@ use crate::{
     },
     sessions::command::{CallError, Command},
 };
+use benchmesh_model::events::LEASE_IS_OVER;
 
 impl World {
     pub(super) fn arrives(&mut self, token: Token, agent: usize, session: u64, command: &Command) {
@@ -211,7 +212,7 @@ impl World {
             let Some(held) = self.agents[agent].tasks.get_mut(&task) else {
                 continue;
             };
-            held.stop(now, "its lease is over");
+            held.stop(now, &format!("no contact {LEASE_IS_OVER}"));
             let later = match held.state {
                 State::Running { start, .. } => Later::Over(task, start),
                 _ => Later::Prepared(task),

@@ -39,9 +39,8 @@ impl World {
 
     /// Which of its step's loads a task does.
     fn load_of(&self, planned: &PlannedStep, task: TaskId) -> usize {
-        let tasks = self.store.tasks_of(self.store.task(task).step);
-        let index = tasks.iter().position(|row| row.id == task).unwrap();
-        planned.tasks[index].load
+        let index = self.store.task(task).client_index;
+        planned.tasks[usize::try_from(index).unwrap()].load
     }
 
     /// Every agent that was attached all the time has a larger share, if the step still runs.

@@ -1,0 +1,83 @@
+//! A client that was lost and came back into its step: its parts are one client, with a gap.
+
+use super::*;
+
+/// Client 2 works until 4 s, is away until 12 s, and goes on to the end at 20 s.
+fn tasks() -> Vec<TaskFacts> {
+    let lost = TaskFacts {
+        state: TaskState::Lost,
+        ended_us: None,
+        first_done_us: None,
+        last_interval_us: Some(T0 + 4 * S),
+        ..task(2, 0, 0)
+    };
+    let back = TaskFacts {
+        task: TaskId(3),
+        part: 2,
+        start_us: Some(T0 + 12 * S),
+        ..task(2, 0, 20 * S)
+    };
+    vec![task(1, 0, 20 * S), lost, back]
+}
+
+fn intervals() -> Vec<IntervalFacts> {
+    let seconds = |task: i64, from: i64, until: i64| {
+        (from..until).map(move |second| interval(task, second, 100))
+    };
+    let mut all: Vec<IntervalFacts> = seconds(1, 0, 20)
+        .chain(seconds(2, 0, 4))
+        .chain(seconds(3, 12, 20))
+        .collect();
+    all.sort_by_key(|interval| interval.at_us);
+    all
+}
+
+#[test]
+fn the_window_of_all_has_both_parts_and_the_gap() {
+    let (_, results) = sum(tasks(), &intervals());
+    let window = results.all_active.map(|(from, until)| (from.0, until.0));
+    assert_eq!(window, Some((T0, T0 + 20 * S)));
+    let write = &results.ops[0];
+    assert_eq!(write.headline, Headline::Window);
+    assert_eq!(write.ops, 3200);
+    let rate = write.ops_per_s.unwrap();
+    assert!((rate - 160.0).abs() < 1e-6, "{rate}");
+    assert_eq!(write.tasks, 2, "its parts are one client");
+    assert!(results.flags.contains(&Flag::Partial));
+    assert!(!results.flags.contains(&Flag::NoOverlap));
+}
+
+#[test]
+fn a_client_that_did_not_come_back_is_not_in_the_window() {
+    let mut tasks = tasks();
+    // The second part has begun and was lost as well.
+    tasks[2].state = TaskState::Lost;
+    tasks[2].ended_us = None;
+    tasks[2].last_interval_us = Some(T0 + 15 * S);
+    let (_, results) = sum(tasks, &intervals());
+    let rate = results.ops[0].ops_per_s.unwrap();
+    assert!((rate - 100.0).abs() < 1e-6, "{rate}");
+    assert_eq!(results.ops[0].ops, 3200, "all that was done stays");
+}
+
+/// One after the other they do not move twice as much per second.
+#[test]
+fn rates_of_parts_are_not_added() {
+    let tasks = tasks().into_iter().map(|task| TaskFacts {
+        rate_limit_bytes_per_s: Some(120 * 4096),
+        ..task
+    });
+    let (_, results) = sum(tasks.collect(), &intervals());
+    let per_client = results.tasks.iter().filter_map(|task| task.bytes_per_s);
+    assert!(per_client.sum::<f64>() > 0.0);
+    let together = results.flags.contains(&Flag::PolicyBound);
+    // Both clients of the one agent of these tests.
+    assert!(together);
+    let other_agents = self::tasks().into_iter().map(|task| TaskFacts {
+        rate_limit_bytes_per_s: Some(120 * 4096),
+        agent: AgentId(i64::from(task.client)),
+        ..task
+    });
+    let (_, results) = sum(other_agents.collect(), &intervals());
+    assert!(!results.flags.contains(&Flag::PolicyBound));
+}
