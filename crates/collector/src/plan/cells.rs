@@ -34,6 +34,39 @@ pub(super) struct Dimension {
     pub values: Vec<(Value, Position)>,
 }
 
+impl Dimension {
+    /// As `zip` names it: with groups, `GROUP.KEY`.
+    pub fn name(&self) -> String {
+        match self.group.as_str() {
+            "" => self.key.clone(),
+            group => format!("{group}.{}", self.key),
+        }
+    }
+}
+
+/// Keys of a matrix that advance together: one, or those of a zip. All have equally many values.
+pub(super) struct Axis {
+    pub keys: Vec<Dimension>,
+}
+
+impl Axis {
+    pub fn of(key: Dimension) -> Self {
+        Self { keys: vec![key] }
+    }
+
+    /// How many values each of its keys has.
+    pub fn len(&self) -> usize {
+        self.keys.first().map_or(1, |key| key.values.len())
+    }
+
+    /// The value of each key at `index`.
+    pub fn values(&self, index: usize) -> impl Iterator<Item = &(Value, Position)> {
+        self.keys
+            .iter()
+            .filter_map(move |key| key.values.get(index))
+    }
+}
+
 /// One cell of a phase, before targets and repeats.
 #[derive(Clone, Debug)]
 pub struct Cell {
@@ -56,14 +89,12 @@ pub(super) fn checked(
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
-    matrix: &[Dimension],
+    matrix: &[Axis],
     mistakes: &mut Mistakes<'_>,
 ) -> Cells {
     let count = matrix
         .iter()
-        .try_fold(1_usize, |n, dimension| {
-            n.checked_mul(dimension.values.len())
-        })
+        .try_fold(1_usize, |n, axis| n.checked_mul(axis.len()))
         .filter(|count| *count <= MAX_CELLS);
     let Some(count) = count else {
         mistakes.at(
@@ -180,27 +211,25 @@ pub(super) fn refuse_unused_keys(
 
 /// The group's values of cell `index`, in the order of the matrix.
 fn combination<'m>(
-    matrix: &'m [Dimension],
+    matrix: &'m [Axis],
     index: usize,
     group: &str,
 ) -> Vec<(&'m str, &'m Value, &'m Position)> {
     let mut rest = index;
-    let mut chosen: Vec<_> = matrix
-        .iter()
-        .rev()
-        .filter_map(|dimension| {
-            let length = dimension.values.len().max(1);
-            let at = rest % length;
-            rest /= length;
-            let (value, position) = dimension.values.get(at)?;
-            if dimension.group != group {
-                return None;
-            }
-            Some((dimension.key.as_str(), value, position))
+    let mut places = Vec::new();
+    for axis in matrix.iter().rev() {
+        let length = axis.len().max(1);
+        places.push((axis, rest % length));
+        rest /= length;
+    }
+    let own = |(axis, at): (&'m Axis, usize)| {
+        let keys = axis.keys.iter().filter(|key| key.group == group);
+        keys.filter_map(move |key| {
+            let (value, position) = key.values.get(at)?;
+            Some((key.key.as_str(), value, position))
         })
-        .collect();
-    chosen.reverse();
-    chosen
+    };
+    places.into_iter().rev().flat_map(own).collect()
 }
 
 fn checked_cell<'s>(

@@ -194,6 +194,10 @@ declare_keys! {
         /// others remain, and so is a mode that cannot be in one of them; a phase with groups has to name possible ones
         /// only.
         "matrix" matrix: Matrix = none("none");
+        /// Lists of keys of `matrix` that advance together, instead of each value of one with each of the other: cell 1
+        /// has the first value of each, cell 2 the second. All keys of a list have equally many values there. With
+        /// groups, `GROUP.KEY`.
+        "zip" zip: Zips = none("none");
         /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`,
         /// whose data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of
         /// `copy`; no other workload does it. `other-client`: each client reads what the next one wrote, which its own
@@ -369,6 +373,11 @@ nested_values! {
     Phases: "tables", json!({"type": "array", "minItems": 1});
     Groups: "tables", json!({"type": "array", "minItems": 1});
     Matrix: "a table of lists", json!({"type": "object"});
+    Zips: "lists of keys, such as [[\"bs\", \"iodepth\"]]", json!({
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "array", "minItems": 2, "uniqueItems": true, "items": {"type": "string"}},
+    });
     WorkloadName: "a text", json!({"type": "string"});
     OnLossValue: "\"continue\", \"abort\" or { at-least = N }", json!({"anyOf": [
         {"enum": ["continue", "abort"]},

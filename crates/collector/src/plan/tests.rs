@@ -13,6 +13,7 @@ mod presets;
 mod set;
 mod shapes;
 mod unused;
+mod zip;
 
 use super::*;
 use benchmesh_workloads::registry;

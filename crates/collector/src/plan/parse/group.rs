@@ -13,6 +13,7 @@ use super::{
     load::{load, workload_of},
     params::dimensions,
     targets::selector,
+    zip,
 };
 use benchmesh_workloads::{
     params::{Keys, nearest},
@@ -35,7 +36,7 @@ pub(super) fn groups(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Group> {
     let mut named = named(phase, mistakes);
-    let matrix = matrix(phase, &named, mistakes);
+    let matrix = zip::axes(phase, |phase, it| matrix(phase, &named, it), mistakes);
     let groups: Vec<Group> = named
         .iter_mut()
         .map(|group| one(group, &matrix, scale, mistakes))
@@ -124,7 +125,7 @@ fn is_name(name: &str) -> bool {
 
 fn one(
     named: &mut Named<'_, '_>,
-    matrix: &[cells::Dimension],
+    matrix: &[cells::Axis],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {

@@ -23,25 +23,24 @@ pub(super) fn params(
     section: &Section<'_, '_>,
     workload: &dyn Workload,
     group: &str,
-    matrix: &[cells::Dimension],
+    matrix: &[cells::Axis],
     mistakes: &mut Mistakes<'_>,
 ) -> (Map<String, serde_json::Value>, BTreeMap<String, Position>) {
     let known = match group {
         "" => known_keys(workload),
         _ => keys_of_group(workload),
     };
-    let own = |dimension: &&cells::Dimension| dimension.group == group;
+    let in_matrix = |name: &str| {
+        let mut keys = matrix.iter().flat_map(|axis| &axis.keys);
+        keys.any(|key| key.group == group && key.key == name)
+    };
     let (mut params, mut at) = (Map::new(), BTreeMap::new());
     for (key, key_at, value, value_at) in section.rest() {
         if !all_keys(workload).any(|known| known.name == key) {
             unknown_key(&key, &key_at, &known, mistakes);
             continue;
         }
-        if matrix
-            .iter()
-            .filter(own)
-            .any(|dimension| dimension.key == key)
-        {
+        if in_matrix(&key) {
             mistakes.at(
                 &key_at,
                 format!("`{key}` also stands in matrix"),
@@ -179,9 +178,6 @@ fn values(
                 mistakes.at(&item_at, error.message, "");
                 return None;
             }
-        }
-        if values.iter().any(|(known, _)| *known == json) {
-            mistakes.at(&item_at, "the value stands in the list twice", "");
         }
         values.push((json, item_at));
     }
