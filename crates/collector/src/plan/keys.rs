@@ -18,6 +18,9 @@ use std::sync::LazyLock;
 /// The keys of [`LoadKeys`] that a matrix may have.
 pub const IN_MATRIX: &[&str] = &["clients", TASKS_PER_AGENT];
 
+/// The key of [`PhaseKeys`] that a matrix may have: it is the whole phase's, also where that has groups.
+pub const CACHE: &str = "cache";
+
 /// How many tasks each agent of a step has; results are told apart by it as by a parameter.
 pub const TASKS_PER_AGENT: &str = "tasks-per-agent";
 
@@ -188,9 +191,9 @@ declare_keys! {
         /// The phases of this preset stand here, with this phase's other keys in each that can have them.
         /// `benchmesh plan preset NAME` prints a preset.
         "preset" preset: Option<PresetName> = none("none");
-        /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
-        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`. A
-        /// combination that cannot be, such as a block larger than the file, is left out with a warning as long as
+        /// Several values for any key of the workload, for `clients`, `tasks-per-agent` and `cache`: one cell for each
+        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`, and
+        /// `cache` beside them. A combination that cannot be, such as a block larger than the file, is left out with a warning as long as
         /// others remain, and so is a mode that cannot be in one of them; a phase with groups has to name possible ones
         /// only.
         "matrix" matrix: Matrix = none("none");

@@ -6,7 +6,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 
-use super::keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
+use super::keys::{CACHE, GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
 use benchmesh_workloads::{
     params::{Key, Keys, table_schema},
     registry,
@@ -111,7 +111,9 @@ fn load(workload: &dyn Workload, own: impl Iterator<Item = &'static Key>) -> Val
 /// What the matrix of a phase of this workload may have.
 fn matrix_keys(workload: &dyn Workload) -> Vec<&'static str> {
     let own = all_keys(workload).map(|key| key.name);
-    own.chain(IN_MATRIX.iter().copied()).collect()
+    own.chain(IN_MATRIX.iter().copied())
+        .chain([CACHE])
+        .collect()
 }
 
 /// Lists of values for each key of the workload.
@@ -121,8 +123,8 @@ fn matrix(workload: &dyn Workload) -> Value {
     let mut properties: Map<String, Value> = all_keys(workload)
         .map(|key| (key.name.to_owned(), list(reference(workload, key.name))))
         .collect();
-    for key in LoadKeys::all() {
-        if IN_MATRIX.contains(&key.name) {
+    for key in LoadKeys::all().iter().chain(PhaseKeys::all()) {
+        if IN_MATRIX.contains(&key.name) || key.name == CACHE {
             properties.insert(key.name.to_owned(), list(key.schema()));
         }
     }

@@ -8,6 +8,7 @@ mod expand;
 mod groups;
 mod hostile;
 mod links;
+mod memory;
 mod mistakes;
 mod presets;
 mod set;

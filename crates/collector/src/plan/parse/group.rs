@@ -5,13 +5,14 @@
 
 use super::{
     super::{
-        Group, Scale, cells,
-        keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
+        Group, Scale,
+        keys::{CACHE, GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
+        matrix::{Axis, Dimension},
         read::{Section, kind, unknown_key},
         source::{Mistakes, Position, listed},
     },
     load::{load, workload_of},
-    params::dimensions,
+    params::{caches, dimensions},
     targets::selector,
     zip,
 };
@@ -125,7 +126,7 @@ fn is_name(name: &str) -> bool {
 
 fn one(
     named: &mut Named<'_, '_>,
-    matrix: &[cells::Axis],
+    matrix: &[Axis],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
@@ -151,12 +152,12 @@ fn one(
     group
 }
 
-/// `matrix = { readers = { bs = [...] } }`: by the groups' names.
+/// `matrix = { readers = { bs = [...] } }`: by the groups' names, and `cache` of them all.
 fn matrix(
     phase: &mut Section<'_, '_>,
     groups: &[Named<'_, '_>],
     mistakes: &mut Mistakes<'_>,
-) -> Vec<cells::Dimension> {
+) -> Vec<Dimension> {
     let Some((value, position)) = phase.take("matrix") else {
         return Vec::new();
     };
@@ -178,6 +179,10 @@ fn matrix(
             span: key.span(),
             key: format!("{}.{}", position.key, key.get_ref()),
         };
+        if key.get_ref() == CACHE && value.get_ref().is_array() {
+            all.extend(caches(&at, value, phase.table, mistakes));
+            continue;
+        }
         let found = groups.iter().find(|group| group.name == *key.get_ref());
         let (Some(group), Some(table)) = (found, value.get_ref().as_table()) else {
             let reason = match found {

@@ -4,6 +4,7 @@ use super::{
     super::{
         Group, Links, Pairs, Scale, WorkloadRef, cells,
         keys::{LinkKeys, LoadKeys},
+        matrix::{Axis, Dimension},
         read::Section,
         source::{Mistakes, listed},
     },
@@ -53,7 +54,7 @@ pub(super) fn load(
     section: &mut Section<'_, '_>,
     name: &str,
     workload: &'static dyn Workload,
-    matrix: &[cells::Axis],
+    matrix: &[Axis],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
@@ -121,27 +122,22 @@ fn scaled(mut base: cells::Base, scale: Scale, workload: &dyn Workload) -> cells
 
 /// A matrix as `group` takes its values from it. Values that have become equal are one; not with groups, whose cells
 /// belong together by their number.
-fn scaled_matrix(
-    matrix: &[cells::Axis],
-    scale: Scale,
-    group: &str,
-    workload: &dyn Workload,
-) -> Vec<cells::Axis> {
-    let scaled = |key: &cells::Dimension| {
+fn scaled_matrix(matrix: &[Axis], scale: Scale, group: &str, workload: &dyn Workload) -> Vec<Axis> {
+    let scaled = |key: &Dimension| {
         let mut values = key.values.clone();
         if key.group == group {
             for (value, _) in &mut values {
                 scale.apply(&key.key, value, workload);
             }
         }
-        cells::Dimension {
+        Dimension {
             group: key.group.clone(),
             key: key.key.clone(),
             values,
         }
     };
-    let scaled_axis = |axis: &cells::Axis| {
-        let axis = cells::Axis {
+    let scaled_axis = |axis: &Axis| {
+        let axis = Axis {
             keys: axis.keys.iter().map(scaled).collect(),
         };
         match group {
@@ -153,7 +149,7 @@ fn scaled_matrix(
 }
 
 /// Only the first of values that are equal in all keys.
-fn without_twins(mut axis: cells::Axis) -> cells::Axis {
+fn without_twins(mut axis: Axis) -> Axis {
     let mut known: Vec<Vec<&Value>> = Vec::new();
     let mut kept = Vec::new();
     for index in 0..axis.len() {

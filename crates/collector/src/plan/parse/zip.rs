@@ -1,7 +1,7 @@
 //! `zip`: keys of a matrix that advance together.
 
 use super::super::{
-    cells::{Axis, Dimension},
+    matrix::{Axis, Dimension},
     read::{Section, kind},
     source::{Mistakes, Position, listed},
 };
