@@ -16,6 +16,8 @@ mod groups;
 pub mod keys;
 mod links;
 mod loops;
+mod matrix;
+mod memory;
 mod mounts;
 mod order;
 mod pairs;
@@ -33,6 +35,7 @@ mod source;
 mod space;
 pub(crate) mod steady;
 mod step;
+mod task_set;
 #[cfg(test)]
 mod tests;
 
@@ -138,6 +141,7 @@ pub struct Target {
 #[derive(Clone, Debug)]
 pub struct Phase {
     pub name: String,
+    /// Where its matrix has none: see [`Phase::cache_of`].
     pub cache: Cache,
     /// Indices into the plan's targets; empty for a workload that needs none.
     pub targets: Vec<usize>,
@@ -208,6 +212,13 @@ impl Phase {
         self.groups.first().map_or(0, |group| group.cells.len())
     }
 
+    /// How the steps of a cell treat caches.
+    pub fn cache_of(&self, cell: usize) -> Cache {
+        let cell = self.groups.first().and_then(|group| group.cells.get(cell));
+        let own = cell.and_then(|cell| cell.cache.as_ref());
+        own.map_or(self.cache, |(cache, _)| *cache)
+    }
+
     /// How many steps a cell has, before pairs.
     pub fn steps(&self) -> usize {
         let modes = self.groups.iter().map(|group| group.modes.len());
@@ -260,6 +271,21 @@ impl Plan {
             }
         }
         left_out
+    }
+
+    /// Its sizes that depend on the memory of the clients' hosts: `phase records: size = 2 x ram`, each once.
+    pub fn sizes_of_memory(&self) -> Vec<String> {
+        let mut sizes = Vec::new();
+        for phase in &self.phases {
+            let cells = phase.groups.iter().flat_map(|group| &group.cells);
+            for (key, multiple) in cells.flat_map(|cell| &cell.of_memory) {
+                let size = format!("phase `{}`: {key} = {multiple}", phase.name);
+                if !sizes.contains(&size) {
+                    sizes.push(size);
+                }
+            }
+        }
+        sizes
     }
 
     /// Where its targets are, each once.
@@ -331,6 +357,7 @@ pub fn check_limits(
     agents: &[AgentFacts],
 ) -> Result<(), PlanErrors> {
     let mut mistakes = Mistakes::new(&plan.source);
+    task_set::refuse_unknown_memory(expansion, agents, &mut mistakes);
     space::check(expansion, agents, &mut mistakes);
     policies::check(expansion, agents, &mut mistakes);
     mistakes.into_result(Some(()))

@@ -65,6 +65,9 @@ fn broken_plans_do_not_fit_the_schema() {
             "{io}bs = 4096\nsync = true\nsettle = \"idle\"\nload-curve = true\nrate_iops = 100\n"
         ),
         format!("{io}data = {{ compress = 50 }}\nmatrix = {{ iodepth = [1, 2], clients = [1] }}\n"),
+        format!(
+            "{null}matrix = {{ numjobs = [1, 1], ops = [1, 2] }}\nzip = [[\"numjobs\", \"ops\"]]\n"
+        ),
         format!("on-loss = {{ at-least = 1 }}\n{null}settle = {{ limit = \"1m\" }}\n"),
     ] {
         plan::parse(&good, "p.toml").unwrap_or_else(|errors| panic!("{errors}"));
@@ -90,6 +93,11 @@ fn broken_plans_do_not_fit_the_schema() {
         format!("{null}matrix = {{ numjobs = 3 }}\n"),
         format!("{null}matrix = {{ numjob = [3] }}\n"),
         format!("{null}matrix = {{ numjobs = [\"x\"] }}\n"),
+        format!("{null}zip = [\"numjobs\", \"ops\"]\n"),
+        format!(
+            "{null}matrix = {{ numjobs = [1, 2], ops = [1, 2] }}\nzip = [[\"numjobs\", \"bs\"]]\n"
+        ),
+        format!("{null}matrix = {{ numjobs = [1, 2] }}\nzip = [[\"numjobs\"]]\n"),
         format!("{null}settle = \"soon\"\n"),
         format!("{null}from = \"role=client\"\n"),
         format!("{io}bs = \"4q\"\n"),

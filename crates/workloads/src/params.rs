@@ -19,7 +19,7 @@ pub use cidr::{Cidr, NotANetwork};
 use fio::fio_hint;
 pub use reader::{Params, Reader, Scope, check_names, check_value, unknown_key_remedy};
 pub use unused::{UnusedKey, unused_keys};
-pub use value::{KeyValue, ValueType, describe, from_serde};
+pub use value::{DataSize, KeyValue, ValueType, describe, from_serde};
 
 use serde_json::{Value, json};
 use std::fmt;

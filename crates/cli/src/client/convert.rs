@@ -59,6 +59,7 @@ impl From<v1::PlannedStep> for PlannedStep {
             agents: step.agents,
             peer: Some(step.peer).filter(|peer| !peer.is_empty()),
             link: step.link,
+            cache: step.cache,
             bytes: Some(step.bytes).filter(|bytes| *bytes > 0),
             files: step.files,
             expected_s: micros(step.expected_us)

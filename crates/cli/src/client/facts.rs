@@ -50,6 +50,8 @@ pub struct PlannedStep {
     /// Which links it measures, in a few words; empty where there is a target.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub link: String,
+    /// How caches are treated before it; empty: a collector that does not say.
+    pub cache: String,
     /// To be moved by all tasks; `None`: bounded by time alone.
     pub bytes: Option<i64>,
     pub files: i64,

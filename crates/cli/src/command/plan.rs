@@ -147,11 +147,12 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
     for warning in &warnings {
         output::print_notice(&format!("warning: {}", terminal::clean(warning)));
     }
+    let sizes = file.plan.sizes_of_memory();
     let targets = file.plan.targets.len();
     let phases = file.plan.phases.len();
     match arguments.format {
         ListFormat::Table => output::result(&format!(
-            "{}: good. Plan {:?}: {}, {}, repeated {}.\n",
+            "{}: good. Plan {:?}: {}, {}, repeated {}.\n{}",
             file.name,
             file.plan.name,
             plural(phases, "phase"),
@@ -160,6 +161,7 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
                 None => plural(file.plan.repeat as usize, "time"),
                 Some(loops) => format!("{}, {loops}", plural(file.plan.repeat as usize, "time")),
             },
+            sizes_of_memory(&sizes),
         ))?,
         ListFormat::Json => output::document(&serde_json::json!({
             "plan": file.plan.name,
@@ -167,11 +169,21 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
             "targets": targets,
             "repeat": file.plan.repeat,
             "loops": file.plan.loops.as_planned(),
+            "sizes_of_memory": sizes,
             "warnings": warnings,
             "mistakes": [],
         }))?,
     }
     Ok(Outcome::Done)
+}
+
+/// A line for each size that is not known without the clients.
+fn sizes_of_memory(sizes: &[String]) -> String {
+    let lines = sizes.iter().map(|size| {
+        let size = terminal::clean(size);
+        format!("{size}, by the client's host that has the most memory\n")
+    });
+    lines.collect()
 }
 
 /// `plan show`.
@@ -252,6 +264,7 @@ fn offline(plan: &Plan, agents: u32) -> anyhow::Result<(Vec<PlannedStep>, Vec<St
         peer: Some(step.receivers().into_iter().collect::<Vec<_>>().join(", "))
             .filter(|peers| !peers.is_empty()),
         link: step.link(),
+        cache: step.cache.as_str().to_owned(),
         phase: step.phase,
         target: step.target,
         workload: step.workload,
@@ -317,12 +330,11 @@ fn totals(plan: &str, steps: &[PlannedStep]) -> String {
 }
 
 fn params(step: &PlannedStep) -> String {
-    let shown: Vec<String> = step
-        .params
-        .iter()
-        .map(|(key, value)| format!("{key}={}", figures::parameter(value)))
-        .collect();
-    shown.join(" ")
+    let params = step.params.iter();
+    let params = params.map(|(key, value)| format!("{key}={}", figures::parameter(value)));
+    let cache = Some(&step.cache).filter(|cache| !["", "asis"].contains(&cache.as_str()));
+    let cache = cache.map(|cache| format!("cache={cache}"));
+    params.chain(cache).collect::<Vec<String>>().join(" ")
 }
 
 fn size(bytes: i64) -> String {

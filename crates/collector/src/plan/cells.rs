@@ -1,15 +1,19 @@
 //! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
 
+use super::Cache;
+use super::keys::CACHE;
+use super::matrix::{Axis, combination};
+use super::memory;
 use super::read::in_matrix;
 use super::source::{Mistakes, Position};
-use benchmesh_workloads::params::{ValueType, unused_keys};
+use benchmesh_workloads::params::{ValueType, units::RamMultiple, unused_keys};
 use benchmesh_workloads::workload::{all_keys, key_sets};
 use benchmesh_workloads::{
     registry,
     workload::{Footprint, Workload},
 };
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// More cells than this in one phase are a slip of the pen, not a plan.
 const MAX_CELLS: usize = 10_000;
@@ -26,18 +30,15 @@ pub(super) struct Base {
     pub at: Position,
 }
 
-/// One key of a matrix and its values, each with its position.
-pub(super) struct Dimension {
-    /// Whose key it is; empty in a phase without groups.
-    pub group: String,
-    pub key: String,
-    pub values: Vec<(Value, Position)>,
-}
-
 /// One cell of a phase, before targets and repeats.
 #[derive(Clone, Debug)]
 pub struct Cell {
+    /// Of sizes that are multiples of memory, an assumed size.
     pub params: Map<String, Value>,
+    /// Those multiples, by their keys.
+    pub(crate) of_memory: BTreeMap<String, RamMultiple>,
+    /// Where the matrix has `cache`: its value, and where that stands.
+    pub(crate) cache: Option<(Cache, Position)>,
     /// `None`: all that are selected.
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
@@ -48,6 +49,48 @@ pub struct Cell {
     /// Paths on the agents' hosts that the workload reads.
     pub(crate) sources: Vec<(String, Position)>,
     positions: Positions,
+    /// Where its phase or group stands.
+    at: Position,
+}
+
+impl Cell {
+    /// The cell on hosts of which the largest has so much memory. While that is not known, its multiples stay what they
+    /// are, and it takes no space.
+    pub(super) fn on_memory(
+        &self,
+        memory_bytes: Option<u64>,
+        workload: &dyn Workload,
+        modes: &[String],
+        mistakes: &mut Mistakes<'_>,
+    ) -> Cow<'_, Cell> {
+        if self.of_memory.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut params = self.params.clone();
+        for (key, multiple) in &self.of_memory {
+            let value = match memory_bytes {
+                Some(memory_bytes) => memory::size(*multiple, memory_bytes),
+                None => Value::String(multiple.to_string()),
+            };
+            params.insert(key.clone(), value);
+        }
+        let mut on_memory = |(footprint, mode): (&Option<Footprint>, &String)| match memory_bytes {
+            Some(_) => footprint
+                .and_then(|_| judged(workload, mode, &params, &self.positions, &self.at, mistakes)),
+            None => footprint.map(|footprint| Footprint {
+                bytes: 0,
+                moved_bytes: 0,
+                ..footprint
+            }),
+        };
+        let footprints = self.footprints.iter().zip(modes);
+        let footprints = footprints.map(&mut on_memory).collect();
+        Cow::Owned(Cell {
+            params,
+            footprints,
+            ..self.clone()
+        })
+    }
 }
 
 /// A group's part of every combination, the first key of the matrix varying slowest.
@@ -56,14 +99,12 @@ pub(super) fn checked(
     workload: &dyn Workload,
     modes: &[String],
     base: &Base,
-    matrix: &[Dimension],
+    matrix: &[Axis],
     mistakes: &mut Mistakes<'_>,
 ) -> Cells {
     let count = matrix
         .iter()
-        .try_fold(1_usize, |n, dimension| {
-            n.checked_mul(dimension.values.len())
-        })
+        .try_fold(1_usize, |n, axis| n.checked_mul(axis.len()))
         .filter(|count| *count <= MAX_CELLS);
     let Some(count) = count else {
         mistakes.at(
@@ -131,7 +172,7 @@ fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)
     chosen.iter().all(|(name, value, _)| {
         all_keys(workload)
             .find(|key| key.name == *name)
-            .is_none_or(|key| (key.check)(key, value).is_ok())
+            .is_none_or(|key| (key.check)(key, &memory::assumed(key, value)).is_ok())
     })
 }
 
@@ -178,31 +219,6 @@ pub(super) fn refuse_unused_keys(
     }
 }
 
-/// The group's values of cell `index`, in the order of the matrix.
-fn combination<'m>(
-    matrix: &'m [Dimension],
-    index: usize,
-    group: &str,
-) -> Vec<(&'m str, &'m Value, &'m Position)> {
-    let mut rest = index;
-    let mut chosen: Vec<_> = matrix
-        .iter()
-        .rev()
-        .filter_map(|dimension| {
-            let length = dimension.values.len().max(1);
-            let at = rest % length;
-            rest /= length;
-            let (value, position) = dimension.values.get(at)?;
-            if dimension.group != group {
-                return None;
-            }
-            Some((dimension.key.as_str(), value, position))
-        })
-        .collect();
-    chosen.reverse();
-    chosen
-}
-
 fn checked_cell<'s>(
     workload: &dyn Workload,
     modes: &[String],
@@ -212,12 +228,15 @@ fn checked_cell<'s>(
 ) -> (Cell, Refused<'s>) {
     let mut cell = Cell {
         params: base.params.clone(),
+        of_memory: BTreeMap::new(),
+        cache: None,
         clients: base.clients,
         tasks_per_agent: base.tasks_per_agent,
         footprints: Vec::new(),
         clients_at: None,
         sources: Vec::new(),
         positions: Positions::new(),
+        at: base.at.clone(),
     };
     let mut positions = base.params_at.clone();
     for (key, value, position) in chosen {
@@ -228,12 +247,17 @@ fn checked_cell<'s>(
                 cell.clients_at = Some((*position).clone());
             }
             "tasks-per-agent" => cell.tasks_per_agent = number.unwrap_or(1),
+            CACHE => {
+                let cache = value.as_str().and_then(Cache::parse);
+                cell.cache = cache.map(|cache| (cache, (*position).clone()));
+            }
             _ => {
                 cell.params.insert((*key).to_owned(), (*value).clone());
                 positions.insert((*key).to_owned(), (*position).clone());
             }
         }
     }
+    cell.of_memory = memory::take_multiples(workload, &mut cell.params);
     cell.sources = workload
         .keys()
         .list

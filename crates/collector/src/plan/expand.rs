@@ -3,13 +3,19 @@
 //! Pure: the same plan and agents give the same steps, whatever order the agents are given in.
 
 use super::{
-    AgentFacts, Cache, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask,
-    Target, agents::left_out, curve, groups::members, links, mounts::mounted_otherwise, policy,
-    source::Mistakes, steady,
+    AgentFacts, Cell, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
+    agents::left_out,
+    curve,
+    mounts::mounted_otherwise,
+    policy,
+    source::Mistakes,
+    steady,
+    task_set::{TaskSet, task_sets},
 };
 use benchmesh_workloads::workload::{Footprint, Needs};
 use serde_json::{Map, Value};
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashSet},
     sync::Arc,
     time::Duration,
@@ -81,11 +87,13 @@ pub(super) fn expand(
             draw.shuffle(&mut targets);
             for (target_index, target) in targets {
                 let task_sets = task_sets(plan, phase, cell_index, target, &fleet, mistakes);
-                let task_sets: Vec<Arc<[PlannedTask]>> =
-                    task_sets.into_iter().map(Arc::from).collect();
                 for tasks in &task_sets {
                     refuse_late_start(phase, tasks.len(), mistakes);
                 }
+                let task_sets: Vec<TaskSet<'_>> = task_sets
+                    .into_iter()
+                    .map(|tasks| TaskSet::of(phase, cell_index, tasks, &fleet, mistakes))
+                    .collect();
                 let name = format!(
                     "{}r{repeat}-p{}-c{}-t{}",
                     loop_prefix(number),
@@ -240,12 +248,12 @@ fn add_steps(
     target: Option<&Target>,
     place: &CellPlace,
     rates: &[Rate],
-    task_sets: &[Arc<[PlannedTask]>],
+    task_sets: &[TaskSet<'_>],
 ) {
     let variants = (0..phase.steps()).flat_map(|mode| rates.iter().map(move |rate| (mode, *rate)));
     for (mode, rate) in variants {
-        for tasks in task_sets {
-            let loads = loads(phase, place.index, mode, rate, tasks, shared);
+        for TaskSet { tasks, cells } in task_sets {
+            let loads = loads(phase, cells, mode, rate, tasks, shared);
             // The mode cannot be in this cell.
             if loads.is_empty() {
                 continue;
@@ -262,7 +270,7 @@ fn add_steps(
                 path: target.map_or_else(String::new, |target| target.locator.to_string()),
                 workload: joined(&loads, |load| &load.workload),
                 mode: joined(&loads, |load| &load.mode),
-                cache: phase.cache,
+                cache: phase.cache_of(place.index),
                 settle: phase.settle,
                 stagger: phase.stagger,
                 steady: steady::after_ramps(
@@ -286,14 +294,13 @@ fn add_steps(
 /// What each group does in the `mode`th step of a cell.
 fn loads(
     phase: &Phase,
-    cell: usize,
+    cells: &[Cow<'_, Cell>],
     mode: usize,
     rate: Rate,
     tasks: &[PlannedTask],
     shared: &mut SharedParams,
 ) -> Vec<PlannedLoad> {
-    let load = |(load, group): (usize, &Group)| {
-        let cell = group.cells.get(cell)?;
+    let load = |(load, (group, cell)): (usize, (&Group, &Cow<'_, Cell>))| {
         // A group with one mode goes on with it through all steps.
         let index = mode.min(group.modes.len().checked_sub(1)?);
         let workload = group.workload.0;
@@ -312,7 +319,8 @@ fn loads(
             clients: u32::try_from(clients.len()).unwrap_or(u32::MAX),
         })
     };
-    phase.groups.iter().enumerate().filter_map(load).collect()
+    let groups = phase.groups.iter().zip(cells).enumerate();
+    groups.filter_map(load).collect()
 }
 
 /// Of all loads together: what several have is told by each.
@@ -368,68 +376,4 @@ pub(super) fn unused_targets(plan: &Plan) -> Vec<String> {
         })
         .map(|(_, target)| format!("no phase measures target `{}`", target.name))
         .collect()
-}
-
-/// `cache = "other-client"` needs another client.
-fn refuse_single_reader(phase: &Phase, members: &[Vec<&AgentFacts>], mistakes: &mut Mistakes<'_>) {
-    for (group, members) in phase.groups.iter().zip(members) {
-        let reads = phase.cache == Cache::OtherClient && group.workload.0.needs() == Needs::Target;
-        if let ([only], true) = (members.as_slice(), reads) {
-            mistakes.at(
-                &group.at,
-                format!(
-                    "cache = \"other-client\": agent `{}` is the only client, and has no other's data to read",
-                    only.name
-                ),
-                "use two clients or more, on one file system",
-            );
-        }
-    }
-}
-
-/// The tasks of each step of a cell's mode: one set, or as many as the shape of a network phase makes.
-fn task_sets(
-    plan: &Plan,
-    phase: &Phase,
-    cell: usize,
-    target: Option<&Target>,
-    fleet: &[&AgentFacts],
-    mistakes: &mut Mistakes<'_>,
-) -> Vec<Vec<PlannedTask>> {
-    let copies = |group: &Group| {
-        let copies = group.cells.get(cell).map_or(1, |cell| cell.tasks_per_agent);
-        usize::try_from(copies).unwrap_or(1)
-    };
-    // Only where there is nothing beside them do links make steps of their own.
-    if let [only] = phase.groups.as_slice()
-        && only.name.is_empty()
-        && only.workload.0.needs() == Needs::Peer
-    {
-        return links::task_sets(plan, phase, cell, fleet, mistakes);
-    }
-    let members = members(plan, phase, cell, target, fleet, mistakes);
-    refuse_single_reader(phase, &members, mistakes);
-    let mut task_set = Vec::new();
-    for (load, (group, group_members)) in phase.groups.iter().zip(&members).enumerate() {
-        if group.workload.0.needs() == Needs::Peer {
-            task_set.extend(links::tasks_of_group(
-                load,
-                group,
-                cell,
-                group_members,
-                mistakes,
-            ));
-            continue;
-        }
-        let tasks = group_members
-            .iter()
-            .flat_map(|agent| std::iter::repeat_n(*agent, copies(group)));
-        task_set.extend(tasks.zip(0..).map(|(agent, index)| PlannedTask {
-            load,
-            index,
-            agent: agent.name.clone(),
-            peer: None,
-        }));
-    }
-    vec![task_set]
 }

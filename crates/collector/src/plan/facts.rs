@@ -15,6 +15,9 @@ pub struct AgentFacts {
     pub workloads: BTreeMap<String, u32>,
     /// Agents with equal values share a kernel.
     pub host: String,
+    /// Of its host. 0: not known.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// What the agent itself said of the targets' paths; a path that is missing here is judged by `allowed`.
     pub surveyed: BTreeMap<String, PathFacts>,
     /// The same of paths that workloads read.

@@ -18,6 +18,9 @@ use std::sync::LazyLock;
 /// The keys of [`LoadKeys`] that a matrix may have.
 pub const IN_MATRIX: &[&str] = &["clients", TASKS_PER_AGENT];
 
+/// The key of [`PhaseKeys`] that a matrix may have: it is the whole phase's, also where that has groups.
+pub const CACHE: &str = "cache";
+
 /// How many tasks each agent of a step has; results are told apart by it as by a parameter.
 pub const TASKS_PER_AGENT: &str = "tasks-per-agent";
 
@@ -188,12 +191,16 @@ declare_keys! {
         /// The phases of this preset stand here, with this phase's other keys in each that can have them.
         /// `benchmesh plan preset NAME` prints a preset.
         "preset" preset: Option<PresetName> = none("none");
-        /// Several values for any key of the workload, for `clients` and for `tasks-per-agent`: one cell for each
-        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`. A
-        /// combination that cannot be, such as a block larger than the file, is left out with a warning as long as
+        /// Several values for any key of the workload, for `clients`, `tasks-per-agent` and `cache`: one cell for each
+        /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`, and
+        /// `cache` beside them. A combination that cannot be, such as a block larger than the file, is left out with a warning as long as
         /// others remain, and so is a mode that cannot be in one of them; a phase with groups has to name possible ones
         /// only.
         "matrix" matrix: Matrix = none("none");
+        /// Lists of keys of `matrix` that advance together, instead of each value of one with each of the other: cell 1
+        /// has the first value of each, cell 2 the second. All keys of a list have equally many values there. With
+        /// groups, `GROUP.KEY`.
+        "zip" zip: Zips = none("none");
         /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`,
         /// whose data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of
         /// `copy`; no other workload does it. `other-client`: each client reads what the next one wrote, which its own
@@ -369,6 +376,11 @@ nested_values! {
     Phases: "tables", json!({"type": "array", "minItems": 1});
     Groups: "tables", json!({"type": "array", "minItems": 1});
     Matrix: "a table of lists", json!({"type": "object"});
+    Zips: "lists of keys, such as [[\"bs\", \"iodepth\"]]", json!({
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "array", "minItems": 2, "uniqueItems": true, "items": {"type": "string"}},
+    });
     WorkloadName: "a text", json!({"type": "string"});
     OnLossValue: "\"continue\", \"abort\" or { at-least = N }", json!({"anyOf": [
         {"enum": ["continue", "abort"]},

@@ -8,6 +8,7 @@ mod phase;
 mod preset;
 mod steady;
 mod targets;
+mod zip;
 
 pub(super) use params::known_keys;
 pub(super) use preset::keys_of_preset;

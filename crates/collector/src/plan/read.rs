@@ -3,7 +3,7 @@
 //!
 //! Every reader puts its mistake into `Mistakes` and returns `None`, so that the rest is still read.
 
-use super::keys::IN_MATRIX;
+use super::keys::{CACHE, IN_MATRIX};
 use super::source::{Mistakes, Position};
 use benchmesh_workloads::params::{Keys, Reader, ValueType, unknown_key_remedy};
 use serde_json::{Map, Number, Value};
@@ -120,7 +120,9 @@ impl<'t, 'i> Section<'t, 'i> {
             // A value that could not become JSON has been reported.
             if params.contains_key(&name) {
                 let remedy = match value {
-                    DeValue::Array(_) if IN_MATRIX.contains(&name.as_str()) => in_matrix(&name),
+                    DeValue::Array(_) if IN_MATRIX.contains(&name.as_str()) || name == CACHE => {
+                        in_matrix(&name)
+                    }
                     _ => String::new(),
                 };
                 mistakes.at(&position, error.message, remedy);

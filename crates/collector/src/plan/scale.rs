@@ -1,5 +1,6 @@
 //! `scale`: a plan made smaller or larger as a whole, so that what takes a day can be tried in minutes.
 
+use super::memory;
 use benchmesh_workloads::{
     params::{
         KeyValue, ValueType,
@@ -66,7 +67,10 @@ impl Scale {
                 .filter(|count| *count > 0)
                 .map(|count| Value::Number(Number::from(whole(count as f64 * self.0).max(1)))),
             ValueType::Duration => Span::read(value).ok().and_then(|span| self.of_time(span)),
-            _ => Bytes::read(value).ok().and_then(|size| self.of_size(size)),
+            _ => match memory::multiple(key, value) {
+                Some(multiple) => Some(Value::String(multiple.times(self.0).to_string())),
+                None => Bytes::read(value).ok().and_then(|size| self.of_size(size)),
+            },
         };
         if let Some(scaled) = scaled {
             *value = scaled;

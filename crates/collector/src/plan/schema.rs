@@ -6,7 +6,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 
-use super::keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
+use super::keys::{CACHE, GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, TopKeys};
 use benchmesh_workloads::{
     params::{Key, Keys, table_schema},
     registry,
@@ -53,6 +53,7 @@ fn phase() -> Value {
                 common().filter(|key| !["group", "preset"].contains(&key.name)),
             );
             form["properties"]["matrix"] = matrix(*workload);
+            form["properties"]["zip"]["items"]["items"] = json!({"enum": matrix_keys(*workload)});
             form
         })
         .collect();
@@ -107,15 +108,23 @@ fn load(workload: &dyn Workload, own: impl Iterator<Item = &'static Key>) -> Val
     form
 }
 
+/// What the matrix of a phase of this workload may have.
+fn matrix_keys(workload: &dyn Workload) -> Vec<&'static str> {
+    let own = all_keys(workload).map(|key| key.name);
+    own.chain(IN_MATRIX.iter().copied())
+        .chain([CACHE])
+        .collect()
+}
+
 /// Lists of values for each key of the workload.
 fn matrix(workload: &dyn Workload) -> Value {
-    let list =
-        |items: Value| json!({"type": "array", "minItems": 1, "uniqueItems": true, "items": items});
+    // A value may stand in a list twice where `zip` pairs it with others.
+    let list = |items: Value| json!({"type": "array", "minItems": 1, "items": items});
     let mut properties: Map<String, Value> = all_keys(workload)
         .map(|key| (key.name.to_owned(), list(reference(workload, key.name))))
         .collect();
-    for key in LoadKeys::all() {
-        if IN_MATRIX.contains(&key.name) {
+    for key in LoadKeys::all().iter().chain(PhaseKeys::all()) {
+        if IN_MATRIX.contains(&key.name) || key.name == CACHE {
             properties.insert(key.name.to_owned(), list(key.schema()));
         }
     }

@@ -8,11 +8,13 @@ mod expand;
 mod groups;
 mod hostile;
 mod links;
+mod memory;
 mod mistakes;
 mod presets;
 mod set;
 mod shapes;
 mod unused;
+mod zip;
 
 use super::*;
 use benchmesh_workloads::registry;

@@ -481,6 +481,7 @@ fn facts(member: &MemberFacts, survey: Result<Option<Survey>, String>) -> AgentF
         workloads: member.hello.workloads.clone(),
         policy: member.hello.policy.clone(),
         host: member.hello.host_key(),
+        memory_bytes: u64::try_from(member.hello.memory_bytes).unwrap_or(0),
         ..AgentFacts::default()
     };
     match survey {

@@ -68,6 +68,7 @@ impl From<&PlannedStep> for v1::PlannedStep {
                 i64::try_from(expected.as_micros()).unwrap_or(i64::MAX)
             }),
             link: step.link(),
+            cache: step.cache.as_str().to_owned(),
         }
     }
 }

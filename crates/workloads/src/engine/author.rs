@@ -20,14 +20,14 @@ pub(crate) use crate::measure::random::{Random, stamp};
 pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder};
 pub(crate) use crate::measure::shuffle::Shuffle;
 pub(crate) use crate::params::units::{Bytes, Span};
-pub(crate) use crate::params::{Cidr, KeyValue, Keys, ParamError, ValueType};
+pub(crate) use crate::params::{Cidr, DataSize, KeyValue, Keys, ParamError, ValueType};
 pub(crate) use crate::target::block_io::{read_at, write_at};
 pub(crate) use crate::target::block_size::{BLOCK_BYTES, check_unit, one_mib};
 pub(crate) use crate::target::calls::{self, CallError, Durable, HardLinks};
 pub(crate) use crate::target::cursor::{self, CurrentPath, Cursor};
 pub(crate) use crate::target::data::{
-    self, Content, DataKeys, DataKind, DataSpec, EntropyPool, Found, Generations, Mismatch,
-    Mismatches, SECTOR_BYTES, VARIETY_BYTES, Written,
+    self, Content, DataKeys, DataSpec, EntropyPool, Found, Generations, Mismatch, Mismatches,
+    SECTOR_BYTES, VARIETY_BYTES, Written,
 };
 pub(crate) use crate::target::dataset::{DatasetContent, DatasetRecord, Extras};
 pub(crate) use crate::target::fault::Fault;

@@ -81,11 +81,18 @@ impl Mismatches {
     }
 
     /// The same where zeros belong.
-    pub(crate) fn compare_zeros(&mut self, mut found: &[u8], mut offset: u64) {
-        const ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
+    pub(crate) fn compare_zeros(&mut self, found: &[u8], offset: u64) {
+        self.compare_repeated([0; 8], found, offset);
+    }
+
+    /// The same where these bytes belong over and over, from the beginning of `found`.
+    pub(crate) fn compare_repeated(&mut self, bytes: [u8; 8], mut found: &[u8], mut offset: u64) {
+        let mut sector = [[0; 8]; SECTOR_BYTES / 8];
+        sector.fill(bytes);
+        let expected = sector.as_flattened();
         while !found.is_empty() {
-            let (now, after) = found.split_at(found.len().min(ZEROS.len()));
-            self.compare(ZEROS.get(..now.len()).unwrap_or_default(), now, offset);
+            let (now, after) = found.split_at(found.len().min(expected.len()));
+            self.compare(expected.get(..now.len()).unwrap_or_default(), now, offset);
             offset = offset.saturating_add(now.len() as u64);
             found = after;
         }

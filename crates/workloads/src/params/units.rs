@@ -4,6 +4,9 @@
 //! `kB`, `MB` powers of ten, taken at their word. A bare number is bytes, or seconds. Case matters nowhere but in this:
 //! a lone letter and `KiB` are binary, a letter with `B` alone is decimal.
 
+mod ram;
+pub use ram::RamMultiple;
+
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What the value of a key can be: how it is read, named for people, and described in a JSON Schema.
 
 use super::literal;
-use crate::params::units::{Bytes, Span};
+use crate::params::units::{Bytes, RamMultiple, Span};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub enum ValueType {
     Integer,
     Size,
+    /// A size, or a multiple of the memory of the clients' hosts.
+    DataSize,
     Duration,
     /// `true`, `false`, and fio's 1 and 0.
     Flag,
@@ -64,6 +66,7 @@ impl ValueType {
                 None => return "a whole number".to_owned(),
             },
             Self::Size => "a size such as \"4k\"",
+            Self::DataSize => "a size such as \"4k\", or of memory such as \"2 x ram\"",
             Self::Duration => "a duration such as \"30s\"",
             Self::Flag => "true or false",
             Self::Text => "a text",
@@ -85,6 +88,10 @@ impl ValueType {
             Self::Size => {
                 json!({"type": ["integer", "string"], "minimum": 0, "pattern": SIZE_PATTERN})
             }
+            Self::DataSize => {
+                let pattern = format!("{SIZE_PATTERN}|{RAM_PATTERN}");
+                json!({"type": ["integer", "string"], "minimum": 0, "pattern": pattern})
+            }
             Self::Duration => {
                 json!({"type": ["integer", "string"], "minimum": 0, "pattern": DURATION_PATTERN})
             }
@@ -105,6 +112,7 @@ impl ValueType {
 }
 
 const SIZE_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgGtTpP]([iI]?[bB])?|[bB])?\s*$";
+const RAM_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*[xX]\s*[rR][aA][mM]\s*$";
 const DURATION_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([nN][sS]|[uUµ][sS]|[mM][sS]|[sS]([eE][cC])?|[mM]([iI][nN])?|[hH]|[dD])?\s*$";
 
 /// `"a", "b" or "c"`.
@@ -217,6 +225,31 @@ impl KeyValue for Bytes {
 
     fn amount(&self) -> Option<u128> {
         Some(self.0.into())
+    }
+}
+
+/// A size of data that a plan may give as a multiple of memory. Whoever knows the memory puts the size in its place before
+/// a workload reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataSize(pub Bytes);
+
+impl KeyValue for DataSize {
+    fn value_type() -> ValueType {
+        ValueType::DataSize
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        match value.as_str().and_then(RamMultiple::parse) {
+            Some(Ok(multiple)) => Err(format!(
+                "`{multiple}` is no size here: the memory is not known"
+            )),
+            Some(Err(message)) => Err(message),
+            None => Bytes::read(value).map(Self),
+        }
+    }
+
+    fn amount(&self) -> Option<u128> {
+        self.0.amount()
     }
 }
 

@@ -173,7 +173,7 @@ impl FillLoad {
     fn content(&self, worker: u32) -> Content {
         let own = [self.options.seed, self.task_index.into(), worker.into()];
         let data = DataSpec {
-            verify: self.options.data.verify && self.options.data.kind != DataKind::Zero,
+            verify: self.options.data.verify && self.options.data.kind.repeated().is_none(),
             ..self.options.data
         };
         Content::new(data, Random::of(&own).next_u64())
@@ -181,10 +181,10 @@ impl FillLoad {
 
     fn reader(&self, worker: u32) -> Result<ReadWorker, TaskError> {
         let (filled, index) = (self.filled(), usize::try_from(worker).unwrap_or(usize::MAX));
-        let expected = match (self.options.data.verify, self.options.data.kind) {
+        let expected = match (self.options.data.verify, self.options.data.kind.repeated()) {
             (false, _) => Expected::Anything,
-            (true, DataKind::Zero) => Expected::Zeros,
-            (true, _) => Expected::Placed(self.content(worker), filled.generation),
+            (true, Some(bytes)) => Expected::Repeated(bytes),
+            (true, None) => Expected::Placed(self.content(worker), filled.generation),
         };
         Ok(ReadWorker {
             root: self.dirs.open(worker)?,

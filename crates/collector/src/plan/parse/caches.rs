@@ -10,6 +10,7 @@ use benchmesh_workloads::{
     workload::{Needs, Workload, all_keys},
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The key that opens with O_DIRECT.
 const DIRECT: &str = "direct";
@@ -17,9 +18,40 @@ const DIRECT: &str = "direct";
 /// The key that has reading modes read the data of another task.
 const REORDER: &str = "reorder-tasks";
 
-/// Sets what `cache = "other-client"` means to each load, too.
+/// The cells of a phase that treat caches in the same way, by their index.
+type Chosen = BTreeSet<usize>;
+
+/// Sets what `cache = "other-client"` means to each load, too. `at` is where the phase's own `cache` stands.
 pub(super) fn check(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
-    if phase.cache == Cache::AsIs || phase.groups.is_empty() {
+    let mut caches: Vec<(Cache, Position, Chosen)> = Vec::new();
+    if phase.cells() == 0 {
+        caches.push((phase.cache, at.clone(), Chosen::new()));
+    }
+    for index in 0..phase.cells() {
+        let cell = phase
+            .groups
+            .first()
+            .and_then(|group| group.cells.get(index));
+        let own = cell.and_then(|cell| cell.cache.clone());
+        let (cache, at) = own.unwrap_or_else(|| (phase.cache, at.clone()));
+        match caches.iter_mut().find(|(known, ..)| *known == cache) {
+            Some((.., chosen)) => _ = chosen.insert(index),
+            None => caches.push((cache, at, Chosen::from([index]))),
+        }
+    }
+    for (cache, at, chosen) in caches {
+        check_one(phase, cache, &chosen, &at, mistakes);
+    }
+}
+
+fn check_one(
+    phase: &mut Phase,
+    cache: Cache,
+    chosen: &Chosen,
+    at: &Position,
+    mistakes: &mut Mistakes<'_>,
+) {
+    if cache == Cache::AsIs || phase.groups.is_empty() {
         return;
     }
     let on_targets = |group: &&Group| group.workload.0.needs() == Needs::Target;
@@ -31,20 +63,24 @@ pub(super) fn check(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_
         mistakes.at(at, reason, "remove the key");
         return;
     }
-    match phase.cache {
+    match cache {
         Cache::Bypass => {
             for group in phase.groups.iter().filter(on_targets) {
-                refuse_bypass(group, at, mistakes);
+                refuse_bypass(group, chosen, at, mistakes);
             }
         }
-        Cache::Warm => refuse_useless_warming(phase, at, mistakes),
-        Cache::OtherClient => read_others(phase, at, mistakes),
+        Cache::Warm => refuse_useless_warming(phase, chosen, at, mistakes),
+        Cache::OtherClient => read_others(phase, chosen, at, mistakes),
         Cache::AsIs | Cache::Cold => {}
     }
 }
 
+fn cells_of<'g>(group: &'g Group, chosen: &'g Chosen) -> impl Iterator<Item = &'g Cell> {
+    chosen.iter().filter_map(|index| group.cells.get(*index))
+}
+
 /// Each task reads what the same task of the next client wrote.
-fn read_others(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn read_others(phase: &mut Phase, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
     for group in &mut phase.groups {
         let workload = group.workload.0;
         if workload.needs() != Needs::Target {
@@ -72,7 +108,8 @@ fn read_others(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
             mistakes.at(at, reason, remedy);
             continue;
         }
-        for cell in &mut group.cells {
+        let cells = group.cells.iter_mut().enumerate();
+        for (_, cell) in cells.filter(|(index, _)| chosen.contains(index)) {
             let tasks = Value::from(cell.tasks_per_agent);
             cell.params.entry(REORDER).or_insert(tasks);
         }
@@ -86,9 +123,9 @@ fn reading_modes(workload: &dyn Workload) -> &'static [&'static str] {
 }
 
 /// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
-fn refuse_bypass(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn refuse_bypass(group: &Group, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
     let workload = group.workload.0;
-    for cell in &group.cells {
+    for cell in cells_of(group, chosen) {
         let params = match workload.bypassing(&cell.params) {
             Ok(params) if params == cell.params => continue,
             Ok(params) => params,
@@ -112,7 +149,12 @@ fn refuse_bypass(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
 }
 
 /// Refuses `cache = "warm"` where no load reads through the caches.
-fn refuse_useless_warming(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+fn refuse_useless_warming(
+    phase: &Phase,
+    chosen: &Chosen,
+    at: &Position,
+    mistakes: &mut Mistakes<'_>,
+) {
     let warmed = |group: &&Group| group.workload.0.warms();
     if phase.groups.iter().find(warmed).is_none() {
         let reason = format!(
@@ -127,8 +169,9 @@ fn refuse_useless_warming(phase: &Phase, at: &Position, mistakes: &mut Mistakes<
         !group.workload.0.warms() || cell.params.get(DIRECT).is_some_and(is_on)
     };
     let groups = || phase.groups.iter();
-    let mut cells = groups().flat_map(|group| group.cells.iter().map(move |cell| (group, cell)));
-    if groups().any(|group| !group.cells.is_empty())
+    let mut cells =
+        groups().flat_map(|group| cells_of(group, chosen).map(move |cell| (group, cell)));
+    if groups().any(|group| cells_of(group, chosen).next().is_some())
         && cells.all(|(group, cell)| goes_past(group, cell))
     {
         mistakes.at(

@@ -5,14 +5,16 @@
 
 use super::{
     super::{
-        Group, Scale, cells,
-        keys::{GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
+        Group, Scale,
+        keys::{CACHE, GroupKeys, LinkKeys, LoadKeys, PhaseKeys, names},
+        matrix::{Axis, Dimension},
         read::{Section, kind, unknown_key},
         source::{Mistakes, Position, listed},
     },
     load::{load, workload_of},
-    params::dimensions,
+    params::{caches, dimensions},
     targets::selector,
+    zip,
 };
 use benchmesh_workloads::{
     params::{Keys, nearest},
@@ -35,7 +37,7 @@ pub(super) fn groups(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Group> {
     let mut named = named(phase, mistakes);
-    let matrix = matrix(phase, &named, mistakes);
+    let matrix = zip::axes(phase, |phase, it| matrix(phase, &named, it), mistakes);
     let groups: Vec<Group> = named
         .iter_mut()
         .map(|group| one(group, &matrix, scale, mistakes))
@@ -124,7 +126,7 @@ fn is_name(name: &str) -> bool {
 
 fn one(
     named: &mut Named<'_, '_>,
-    matrix: &[cells::Dimension],
+    matrix: &[Axis],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
@@ -150,12 +152,12 @@ fn one(
     group
 }
 
-/// `matrix = { readers = { bs = [...] } }`: by the groups' names.
+/// `matrix = { readers = { bs = [...] } }`: by the groups' names, and `cache` of them all.
 fn matrix(
     phase: &mut Section<'_, '_>,
     groups: &[Named<'_, '_>],
     mistakes: &mut Mistakes<'_>,
-) -> Vec<cells::Dimension> {
+) -> Vec<Dimension> {
     let Some((value, position)) = phase.take("matrix") else {
         return Vec::new();
     };
@@ -177,6 +179,10 @@ fn matrix(
             span: key.span(),
             key: format!("{}.{}", position.key, key.get_ref()),
         };
+        if key.get_ref() == CACHE && value.get_ref().is_array() {
+            all.extend(caches(&at, value, phase.table, mistakes));
+            continue;
+        }
         let found = groups.iter().find(|group| group.name == *key.get_ref());
         let (Some(group), Some(table)) = (found, value.get_ref().as_table()) else {
             let reason = match found {

@@ -4,8 +4,9 @@ use super::{
     super::{
         Group, Links, Pairs, Scale, WorkloadRef, cells,
         keys::{LinkKeys, LoadKeys},
+        matrix::{Axis, Dimension},
         read::Section,
-        source::{Mistakes, Position, listed},
+        source::{Mistakes, listed},
     },
     params::params,
     targets::selector,
@@ -53,7 +54,7 @@ pub(super) fn load(
     section: &mut Section<'_, '_>,
     name: &str,
     workload: &'static dyn Workload,
-    matrix: &[cells::Dimension],
+    matrix: &[Axis],
     scale: Scale,
     mistakes: &mut Mistakes<'_>,
 ) -> Group {
@@ -121,30 +122,49 @@ fn scaled(mut base: cells::Base, scale: Scale, workload: &dyn Workload) -> cells
 
 /// A matrix as `group` takes its values from it. Values that have become equal are one; not with groups, whose cells
 /// belong together by their number.
-fn scaled_matrix(
-    matrix: &[cells::Dimension],
-    scale: Scale,
-    group: &str,
-    workload: &dyn Workload,
-) -> Vec<cells::Dimension> {
-    let scaled = |dimension: &cells::Dimension| {
-        let mut values: Vec<(Value, Position)> = Vec::new();
-        for (value, at) in &dimension.values {
-            let mut value = value.clone();
-            if dimension.group == group {
-                scale.apply(&dimension.key, &mut value, workload);
-            }
-            if !group.is_empty() || !values.iter().any(|(known, _)| *known == value) {
-                values.push((value, at.clone()));
+fn scaled_matrix(matrix: &[Axis], scale: Scale, group: &str, workload: &dyn Workload) -> Vec<Axis> {
+    let scaled = |key: &Dimension| {
+        let mut values = key.values.clone();
+        if key.group == group {
+            for (value, _) in &mut values {
+                scale.apply(&key.key, value, workload);
             }
         }
-        cells::Dimension {
-            group: dimension.group.clone(),
-            key: dimension.key.clone(),
+        Dimension {
+            group: key.group.clone(),
+            key: key.key.clone(),
             values,
         }
     };
-    matrix.iter().map(scaled).collect()
+    let scaled_axis = |axis: &Axis| {
+        let axis = Axis {
+            keys: axis.keys.iter().map(scaled).collect(),
+        };
+        match group {
+            "" => without_twins(axis),
+            _ => axis,
+        }
+    };
+    matrix.iter().map(scaled_axis).collect()
+}
+
+/// Only the first of values that are equal in all keys.
+fn without_twins(mut axis: Axis) -> Axis {
+    let mut known: Vec<Vec<&Value>> = Vec::new();
+    let mut kept = Vec::new();
+    for index in 0..axis.len() {
+        let values = axis.values(index).map(|(value, _)| value).collect();
+        let is_new = !known.contains(&values);
+        kept.push(is_new);
+        if is_new {
+            known.push(values);
+        }
+    }
+    for key in &mut axis.keys {
+        let mut kept = kept.iter();
+        key.values.retain(|_| kept.next().copied().unwrap_or(true));
+    }
+    axis
 }
 
 fn modes(

@@ -1,8 +1,8 @@
 //! A phase's parameters and its matrix, as the workload is to judge them.
 
 use super::super::{
-    cells,
-    keys::{GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
+    keys::{CACHE, GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
+    matrix::{Axis, Dimension},
     read::{Section, kind, to_json, unknown_key},
     source::{Mistakes, Position},
 };
@@ -23,25 +23,24 @@ pub(super) fn params(
     section: &Section<'_, '_>,
     workload: &dyn Workload,
     group: &str,
-    matrix: &[cells::Dimension],
+    matrix: &[Axis],
     mistakes: &mut Mistakes<'_>,
 ) -> (Map<String, serde_json::Value>, BTreeMap<String, Position>) {
     let known = match group {
         "" => known_keys(workload),
         _ => keys_of_group(workload),
     };
-    let own = |dimension: &&cells::Dimension| dimension.group == group;
+    let in_matrix = |name: &str| {
+        let mut keys = matrix.iter().flat_map(|axis| &axis.keys);
+        keys.any(|key| key.group == group && key.key == name)
+    };
     let (mut params, mut at) = (Map::new(), BTreeMap::new());
     for (key, key_at, value, value_at) in section.rest() {
         if !all_keys(workload).any(|known| known.name == key) {
             unknown_key(&key, &key_at, &known, mistakes);
             continue;
         }
-        if matrix
-            .iter()
-            .filter(own)
-            .any(|dimension| dimension.key == key)
-        {
+        if in_matrix(&key) {
             mistakes.at(
                 &key_at,
                 format!("`{key}` also stands in matrix"),
@@ -80,7 +79,7 @@ pub(super) fn matrix(
     section: &mut Section<'_, '_>,
     workload: &dyn Workload,
     mistakes: &mut Mistakes<'_>,
-) -> Vec<cells::Dimension> {
+) -> Vec<Dimension> {
     let Some((value, position)) = section.take("matrix") else {
         return Vec::new();
     };
@@ -103,9 +102,12 @@ pub(super) fn dimensions(
     outside: &DeTable<'_>,
     workload: &dyn Workload,
     mistakes: &mut Mistakes<'_>,
-) -> Vec<cells::Dimension> {
+) -> Vec<Dimension> {
     let mut known: Vec<&str> = all_keys(workload).map(|key| key.name).collect();
     known.extend(IN_MATRIX);
+    if group.is_empty() {
+        known.push(CACHE);
+    }
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut dimensions = Vec::new();
@@ -120,28 +122,55 @@ pub(super) fn dimensions(
             continue;
         }
         if let Some(values) = values(&name, &at, value, mistakes) {
-            dimensions.push(cells::Dimension {
+            dimensions.push(Dimension {
                 group: group.to_owned(),
                 key: name,
                 values,
             });
         }
     }
-    for counted in IN_MATRIX {
-        if outside.contains_key(*counted)
-            && let Some(dimension) = dimensions
-                .iter()
-                .find(|dimension| dimension.key == *counted)
-            && let Some((_, at)) = dimension.values.first()
-        {
-            mistakes.at(
-                at,
-                format!("`{counted}` also stands outside matrix"),
-                "keep one of them",
-            );
+    for dimension in &dimensions {
+        if IN_MATRIX.contains(&dimension.key.as_str()) || dimension.key == CACHE {
+            refuse_outside(dimension, outside, mistakes);
         }
     }
     dimensions
+}
+
+/// `cache` in the matrix of a phase with groups.
+pub(super) fn caches(
+    at: &Position,
+    value: &Spanned<DeValue<'_>>,
+    outside: &DeTable<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Dimension> {
+    let dimension = Dimension {
+        group: String::new(),
+        key: CACHE.to_owned(),
+        values: values(CACHE, at, value, mistakes)?,
+    };
+    refuse_outside(&dimension, outside, mistakes);
+    Some(dimension)
+}
+
+fn refuse_outside(dimension: &Dimension, outside: &DeTable<'_>, mistakes: &mut Mistakes<'_>) {
+    let key = dimension.key.as_str();
+    if outside.contains_key(key)
+        && let Some((_, at)) = dimension.values.first()
+    {
+        let reason = format!("`{key}` also stands outside matrix");
+        mistakes.at(at, reason, "keep one of them");
+    }
+}
+
+/// The key of every phase that a matrix may have, and not of a workload.
+fn key_of_phase(name: &str) -> Option<&'static Key> {
+    let of_loads = LoadKeys::all()
+        .iter()
+        .filter(|key| IN_MATRIX.contains(&key.name));
+    let of_phases = PhaseKeys::all().iter().filter(|key| key.name == CACHE);
+    let mut keys = of_loads.chain(of_phases).copied();
+    keys.find(|key| key.name == name)
 }
 
 fn values(
@@ -173,15 +202,11 @@ fn values(
             key: at.key.clone(),
         };
         let json = to_json(item.get_ref(), &item_at, mistakes)?;
-        if IN_MATRIX.contains(&name) {
-            let one = Map::from_iter([(name.to_owned(), json.clone())]);
-            if let Err(error) = LoadKeys::read(&one) {
-                mistakes.at(&item_at, error.message, "");
-                return None;
-            }
-        }
-        if values.iter().any(|(known, _)| *known == json) {
-            mistakes.at(&item_at, "the value stands in the list twice", "");
+        if let Some(key) = key_of_phase(name)
+            && let Err(message) = (key.check)(key, &json)
+        {
+            mistakes.at(&item_at, message, "");
+            return None;
         }
         values.push((json, item_at));
     }

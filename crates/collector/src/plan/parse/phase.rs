@@ -13,6 +13,7 @@ use super::{
     params::matrix,
     preset, steady,
     targets::check_kinds,
+    zip,
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
 use toml::de::DeTable;
@@ -129,7 +130,11 @@ fn phase(
         phase.name = workload.name().to_owned();
         let needs = workload.needs();
         phase.targets = phase_targets(&mut section, needs, workload.name(), targets, mistakes);
-        let matrix = matrix(&mut section, workload, mistakes);
+        let matrix = zip::axes(
+            &mut section,
+            |section, it| matrix(section, workload, it),
+            mistakes,
+        );
         phase.groups = vec![load(&mut section, "", workload, &matrix, scale, mistakes)];
     }
     for group in &phase.groups {

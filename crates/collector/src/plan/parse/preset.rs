@@ -125,7 +125,7 @@ pub(super) fn expanded<'i>(
             for phase in &mut phases {
                 add_matrix(phase, key, given);
             }
-        } else if name != "preset" && name != "name" {
+        } else if !["preset", "name", "zip"].contains(&name) {
             let has_effect = |phase: &DeTable<'_>| has_effect(phase, name);
             // With an effect in none it is refused by its workload, which says why.
             let anywhere = !phases.iter().any(has_effect);
@@ -142,7 +142,46 @@ pub(super) fn expanded<'i>(
             }
         }
     }
+    if let Some((key, zips)) = table.get_key_value("zip") {
+        add_zips(&mut phases, key, zips);
+    }
     phases
+}
+
+/// Each list of `zip` in the phases whose matrix has all of its keys; one that fits none is refused in all.
+fn add_zips<'i>(
+    phases: &mut [DeTable<'i>],
+    key: &Spanned<toml::de::DeString<'i>>,
+    zips: &Spanned<DeValue<'i>>,
+) {
+    let lists = zips.get_ref().as_array();
+    let fits = |phase: &DeTable<'i>, list: &Spanned<DeValue<'i>>| {
+        let matrix = phase.get("matrix").and_then(|it| it.get_ref().as_table());
+        let names = list.get_ref().as_array();
+        matrix.zip(names).is_some_and(|(matrix, names)| {
+            let mut names = names.iter().map(|name| name.get_ref().as_str());
+            names.all(|name| name.is_some_and(|name| matrix.contains_key(name)))
+        })
+    };
+    let fits_any: Vec<bool> = lists
+        .into_iter()
+        .flat_map(|lists| lists.iter())
+        .map(|list| phases.iter().any(|phase| fits(phase, list)))
+        .collect();
+    for phase in phases {
+        let mut own = zips.get_ref().clone();
+        if let (DeValue::Array(kept), Some(lists)) = (&mut own, lists) {
+            let goes_here = |(list, fits_any): &(&Spanned<DeValue<'i>>, &bool)| {
+                !**fits_any || fits(phase, list)
+            };
+            let here = lists.iter().zip(&fits_any).filter(goes_here);
+            *kept = here.map(|(list, _)| list.clone()).collect();
+            if kept.is_empty() && !lists.is_empty() {
+                continue;
+            }
+        }
+        phase.insert(key.clone(), Spanned::new(zips.span(), own));
+    }
 }
 
 /// A phase of a preset under its full name.

@@ -114,3 +114,94 @@ fn each_reads_the_next(load: &str) {
     let alone = expand(&plan, &two[..1]).unwrap_err().to_string();
     assert!(alone.contains("agent `x` is the only client"), "{alone}");
 }
+
+#[test]
+fn a_matrix_may_have_caches() {
+    let hosts = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let steps = |text: &str| -> Vec<String> {
+        let plan = parse(text, "p.toml").unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let steps = expand(&plan, &hosts).unwrap().steps;
+        let own = |step: &PlannedStep| {
+            let bs = step
+                .params
+                .get("bs")
+                .map_or_else(String::new, ToString::to_string);
+            let others = step.params.contains_key("reorder-tasks");
+            format!(
+                "{} {} {others} {}",
+                step.cache.as_str(),
+                bs.trim_matches('"'),
+                step.cell
+            )
+        };
+        steps.iter().map(own).collect()
+    };
+    let io = |rest: &str| {
+        format!(
+            "{TARGETS}[[phase]]\ntargets = [\"a\"]\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\n{rest}\n"
+        )
+    };
+    assert_eq!(
+        steps(&io(
+            "matrix = { cache = [\"cold\", \"other-client\"], bs = [\"4k\", \"8k\"] }"
+        )),
+        [
+            "cold 4k false 0",
+            "cold 8k false 1",
+            "other-client 4k true 2",
+            "other-client 8k true 3"
+        ]
+    );
+    assert_eq!(
+        steps(&io(
+            "matrix = { bs = [\"4k\", \"8k\"], cache = [\"warm\", \"asis\"] }\nzip = [[\"bs\", \"cache\"]]"
+        )),
+        ["warm 4k false 0", "asis 8k false 1"]
+    );
+    let group = |name: &str| {
+        format!(
+            "[[phase.group]]\nname = \"{name}\"\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\nclients = 1\n"
+        )
+    };
+    let groups = format!(
+        "{TARGETS}[[phase]]\ntargets = [\"a\"]\nmatrix = {{ cache = [\"cold\", \"warm\"], p = {{ bs = [\"4k\", \"8k\"] }} }}\n\
+         zip = [[\"cache\", \"p.bs\"]]\n{}{}",
+        group("p"),
+        group("q")
+    );
+    assert_eq!(steps(&groups), ["cold  false 0", "warm  false 1"]);
+    for (text, expected) in [
+        (
+            io("matrix = { cache = [\"cold\", \"hot\"] }"),
+            "p.toml:12:29: phase.1.matrix.cache: expected \"asis\"",
+        ),
+        (
+            io("cache = \"cold\"\nmatrix = { cache = [\"warm\"] }"),
+            "p.toml:13:21: phase.1.matrix.cache: `cache` also stands outside matrix",
+        ),
+        (
+            io("cache = [\"cold\", \"warm\"]"),
+            "several values stand in matrix: matrix = { cache = [...] }",
+        ),
+        (
+            io("direct = true\nmatrix = { cache = [\"cold\", \"warm\"] }"),
+            "p.toml:13:29: phase.1.matrix.cache: `direct` bypasses the caches that would be warmed",
+        ),
+        (
+            String::from(
+                "[[phase]]\nworkload = \"null\"\nmatrix = { cache = [\"asis\", \"cold\"] }\n",
+            ),
+            "p.toml:3:29: phase.1.matrix.cache: workload `null`: there is no target",
+        ),
+        (
+            format!(
+                "{TARGETS}[[phase]]\nmatrix = {{ p = {{ cache = [\"cold\"] }} }}\n{}",
+                group("p")
+            ),
+            "p.toml:8:18: phase.1.matrix.p.cache: unknown key `cache`",
+        ),
+    ] {
+        let message = refused(&text);
+        assert!(message.contains(expected), "{expected}\n{text}\n{message}");
+    }
+}

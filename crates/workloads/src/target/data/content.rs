@@ -50,7 +50,7 @@ impl Content {
 
     /// Whether blocks are alike but for their stamps.
     pub(super) fn repeats(&self) -> bool {
-        !self.is_made_anew() && self.kind != DataKind::Zero
+        !self.is_made_anew() && self.kind.repeated().is_none()
     }
 
     /// Fills a buffer for the blocks to come: once, before the load.
@@ -60,6 +60,12 @@ impl Content {
 
     /// The same for one of several buffers, which are all different.
     pub(super) fn fill_as(&self, number: u64, buffer: &mut [u8]) {
+        if let Some(bytes) = self.kind.repeated() {
+            for (to, from) in buffer.iter_mut().zip(bytes.iter().cycle()) {
+                *to = *from;
+            }
+            return;
+        }
         buffer.fill(0);
         let mut random = Random::of(&[self.seed, number]);
         for sector in buffer.chunks_mut(SECTOR_BYTES) {
@@ -74,7 +80,7 @@ impl Content {
         if let Some(pattern) = &self.pattern {
             return pattern.place(block, file, offset, generation);
         }
-        if self.kind == DataKind::Zero {
+        if self.kind.repeated().is_some() {
             return;
         }
         let mut draw = Random::of(&[self.seed, file, offset, generation]);

@@ -11,8 +11,9 @@ declare_keys! {
     #[derive(Debug)]
     pub struct DataKeys {
         /// What is written. `random`: bytes that neither compress (in pieces of up to 256 KiB) nor deduplicate. `zero`:
-        /// zeros. `{ compress = 50, dedupe = 20 }`: so many percent of each block can be compressed away, so many percent
-        /// of the blocks are equal to another.
+        /// zeros. `{ pattern = "0x55" }`: these 1, 2, 4 or 8 bytes over and over, from the beginning of each block
+        /// ("0xff": ones, "0x55": zeros and ones in turn). `{ compress = 50, dedupe = 20 }`: so many percent of each block
+        /// can be compressed away, so many percent of the blocks are equal to another.
         "data" kind: Option<DataKind> = none("random");
     }
 }
@@ -28,6 +29,8 @@ pub enum DataKind {
     #[default]
     Random,
     Zero,
+    /// These bytes over and over; shorter patterns are repeated in it.
+    Pattern([u8; 8]),
     Reducible {
         /// Percent of each block that can be compressed away.
         compress: u8,
@@ -36,11 +39,23 @@ pub enum DataKind {
     },
 }
 
+impl DataKind {
+    /// What each block repeats from its first byte to its last; `None`: it is made of something else.
+    #[inline]
+    pub(crate) fn repeated(self) -> Option<[u8; 8]> {
+        match self {
+            DataKind::Zero => Some([0; 8]),
+            DataKind::Pattern(bytes) => Some(bytes),
+            DataKind::Random | DataKind::Reducible { .. } => None,
+        }
+    }
+}
+
 /// How much of a sector is random; the rest is zeros.
 pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
     match kind {
         DataKind::Random => sector,
-        DataKind::Zero => 0,
+        DataKind::Zero | DataKind::Pattern(_) => 0,
         DataKind::Reducible { compress, .. } => sector * usize::from(100 - compress.min(100)) / 100,
     }
 }
@@ -55,9 +70,9 @@ pub struct DataSpec {
 impl DataSpec {
     /// From the keys `data` and `verify`.
     pub fn new(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
-        let spec = DataSpec::or_zeros(data, verify)?;
-        if spec.verify && spec.kind == DataKind::Zero {
-            let message = "a block of zeros does not know where it belongs; verify other data";
+        let spec = DataSpec::or_repeated(data, verify)?;
+        if spec.verify && spec.kind.repeated().is_some() {
+            let message = "a block of zeros, or of a pattern, does not know where it belongs; verify other data";
             return Err(ParamError::of("verify", message));
         }
         Ok(spec)
@@ -69,8 +84,9 @@ impl DataSpec {
         DataSpec::new(&DataKeys::read(params)?, verify)
     }
 
-    /// The same for a workload that checks zeros by themselves: [`Content`](super::Content) is not made for that.
-    pub(crate) fn or_zeros(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
+    /// The same for a workload that checks zeros and patterns by themselves: [`Content`](super::Content) is not made for
+    /// that.
+    pub(crate) fn or_repeated(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
         let kind = data.kind.unwrap_or_default();
         let has_twins = matches!(kind, DataKind::Reducible { dedupe: 1.., .. });
         if verify && has_twins {
@@ -81,14 +97,50 @@ impl DataSpec {
     }
 }
 
+const DATA_WORDS: &str =
+    "\"random\", \"zero\", { pattern = \"0x55\" } or { compress = 50, dedupe = 20 }";
+
+/// 1, 2, 4 or 8 bytes in hexadecimal digits.
+const PATTERN: &str = "^0x([0-9a-fA-F]{2}|[0-9a-fA-F]{4}|[0-9a-fA-F]{8}|[0-9a-fA-F]{16})$";
+
+/// The bytes of a pattern such as `0x55`, as often as they fit.
+fn pattern_bytes(text: &str) -> Result<[u8; 8], String> {
+    let refused = || {
+        format!(
+            "`pattern`: `{text}` is none: write 0x and the hexadecimal digits of 1, 2, 4 or 8 bytes, such as \"0x55\""
+        )
+    };
+    let digits = text.strip_prefix("0x").ok_or_else(refused)?;
+    let number = match digits.len() {
+        // A sign is no digit.
+        2 | 4 | 8 | 16 if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
+            u64::from_str_radix(digits, 16).map_err(|_| refused())?
+        }
+        _ => return Err(refused()),
+    };
+    let bytes = number.to_be_bytes();
+    let own = bytes.get(8 - digits.len() / 2..).unwrap_or_default();
+    let mut repeated = [0; 8];
+    for (to, from) in repeated.iter_mut().zip(own.iter().cycle()) {
+        *to = *from;
+    }
+    Ok(repeated)
+}
+
 impl KeyValue for DataKind {
     fn value_type() -> ValueType {
         ValueType::Other {
-            words: "\"random\", \"zero\" or { compress = 50, dedupe = 20 }",
+            words: DATA_WORDS,
             schema: || {
                 let percent = json!({"type": "integer", "minimum": 0, "maximum": 100});
                 json!({"anyOf": [
                     {"enum": ["random", "zero"]},
+                    {
+                        "type": "object",
+                        "properties": {"pattern": {"type": "string", "pattern": PATTERN}},
+                        "required": ["pattern"],
+                        "additionalProperties": false,
+                    },
                     {
                         "type": "object",
                         "properties": {"compress": percent, "dedupe": percent},
@@ -116,11 +168,10 @@ impl KeyValue for DataKind {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reducible {
-    #[serde(default)]
-    compress: u8,
-    #[serde(default)]
-    dedupe: u8,
+struct Table {
+    compress: Option<u8>,
+    dedupe: Option<u8>,
+    pattern: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for DataKind {
@@ -130,7 +181,7 @@ impl<'de> Deserialize<'de> for DataKind {
             type Value = DataKind;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"random\", \"zero\" or { compress = 50, dedupe = 20 }")
+                f.write_str(DATA_WORDS)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<DataKind, E> {
@@ -142,9 +193,19 @@ impl<'de> Deserialize<'de> for DataKind {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<DataKind, A::Error> {
-                let Reducible { compress, dedupe } =
-                    Reducible::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(DataKind::Reducible { compress, dedupe })
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                match (table.pattern, table.compress, table.dedupe) {
+                    (Some(pattern), None, None) => pattern_bytes(&pattern)
+                        .map(DataKind::Pattern)
+                        .map_err(A::Error::custom),
+                    (Some(_), ..) => Err(A::Error::custom(
+                        "`pattern` says every byte: no other key belongs beside it",
+                    )),
+                    (None, compress, dedupe) => Ok(DataKind::Reducible {
+                        compress: compress.unwrap_or(0),
+                        dedupe: dedupe.unwrap_or(0),
+                    }),
+                }
             }
         }
         deserializer.deserialize_any(DataKindVisitor)
@@ -167,6 +228,11 @@ mod tests {
             |value: Value, kind| assert_eq!(spec(&json!({"data": value})).unwrap().kind, kind);
         check(json!("random"), DataKind::Random);
         check(json!("zero"), DataKind::Zero);
+        let pattern = |text: &str, bytes| check(json!({"pattern": text}), DataKind::Pattern(bytes));
+        pattern("0x55", [0x55; 8]);
+        pattern("0xFF00", [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0]);
+        pattern("0x00000001", [0, 0, 0, 1, 0, 0, 0, 1]);
+        pattern("0x0102030405060708", [1, 2, 3, 4, 5, 6, 7, 8]);
         let (compress, dedupe) = (50, 20);
         check(
             json!({"compress": 50, "dedupe": 20}),
@@ -201,6 +267,33 @@ mod tests {
             "expected a whole number",
         );
         check(json!({"data": {"comprss": 10}}), "data", "unknown field");
+        for text in [
+            "55",
+            "0x5",
+            "0x",
+            "0x555555",
+            "0x5g",
+            "0x+5",
+            "0X55",
+            "0x010203040506070809",
+        ] {
+            check(
+                json!({"data": {"pattern": text}}),
+                "data",
+                "1, 2, 4 or 8 bytes",
+            );
+        }
+        check(
+            json!({"data": {"pattern": "0x55", "dedupe": 5}}),
+            "data",
+            "no other key",
+        );
+        check(json!({"data": {"pattern": 55}}), "data", "expected a text");
+        check(
+            json!({"data": {"pattern": "0x55"}, "verify": true}),
+            "verify",
+            "pattern",
+        );
         check(json!({"data": "zero", "verify": true}), "verify", "zeros");
         check(
             json!({"data": {"dedupe": 1}, "verify": true}),

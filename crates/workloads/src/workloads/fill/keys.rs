@@ -50,8 +50,8 @@ declare_keys! {
     pub(super) struct FillKeys {
         /// Percentage of the target's space that is in use at the end, with what other users have there.
         "share" share: Option<u8> = none("90, where there is no `amount`"), min 1, max 100;
-        /// Bytes that each task writes, instead of `share`.
-        "amount" amount: Option<Bytes> = none("what `share` asks for"), min 1, max "1024p";
+        /// Bytes that each task writes, instead of `share`. `2 x ram`: as for `size` of `io`.
+        "amount" amount: Option<DataSize> = none("what `share` asks for"), min 1, max "1024p";
         /// Bytes of the target that stay free for others, whatever is asked for.
         "floor" floor: Bytes = "1g";
         /// How long the target is kept full.
@@ -71,7 +71,7 @@ declare_keys! {
             only "with `runtime`, without which the work may be over before anything counts, or in the mode `hold`"
             if |keys, scope| scope.mode == "hold" || keys.runtime.is_some();
         /// What was written is compared bit by bit, outside of the operation's time. Every 4 KiB hold their file, offset
-        /// and generation; zeros have to be zeros. An operation that reads anything else counts as failed, and each wrong
+        /// and generation; zeros and patterns have to be just that. An operation that reads anything else counts as failed, and each wrong
         /// sector of 4 KiB is an error of errno 74, the first three with their place. A file that is missing, shorter or
         /// longer is an error too. The phase needs the mode `read`, best after `hold`, and with `cache = "cold"` so that
         /// the storage is read.
@@ -118,7 +118,7 @@ impl FillOptions {
 
     /// `mode` is one of `MODES`.
     pub(super) fn of(mode: &ModeInfo, keys: &FillKeys) -> Result<Self, ParamError> {
-        let data = DataSpec::or_zeros(&keys.data, keys.verify)?;
+        let data = DataSpec::or_repeated(&keys.data, keys.verify)?;
         let mode = match mode.name {
             "hold" => FillMode::Hold,
             "read" => FillMode::Read,
@@ -131,7 +131,7 @@ impl FillOptions {
                 let message = "says how far to fill, and so does `amount`: drop one of the two";
                 return Err(ParamError::of("share", message));
             }
-            (None, Some(amount)) => Aim::Amount(amount.0),
+            (None, Some(DataSize(amount))) => Aim::Amount(amount.0),
             (share, None) => Aim::Share(share.unwrap_or(DEFAULT_SHARE)),
         };
         let bs = keys.bs.unwrap_or(DEFAULT_BS);

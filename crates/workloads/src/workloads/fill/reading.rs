@@ -14,7 +14,8 @@ use rustix::io::Errno;
 pub(super) enum Expected {
     /// Not checked.
     Anything,
-    Zeros,
+    /// These bytes over and over, from the beginning of each block.
+    Repeated([u8; 8]),
     /// Self-describing content of this generation.
     Placed(Content, u64),
 }
@@ -83,7 +84,9 @@ impl ReadWorker {
         let mut mismatches = Mismatches::default();
         match &self.expected {
             Expected::Anything => return Fault::of(read, mismatches),
-            Expected::Zeros => mismatches.compare_zeros(found, block.offset),
+            Expected::Repeated(bytes) => {
+                mismatches.compare_repeated(*bytes, found, block.offset);
+            }
             Expected::Placed(content, generation) => {
                 let written = Written {
                     file: block.file,

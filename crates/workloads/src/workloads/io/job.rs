@@ -303,7 +303,7 @@ fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
         let message = format!("{} is not between 1 and {}", Bytes(bytes), Bytes(MAX_BS));
         return Err(ParamError::of(key, message));
     }
-    let (size, largest) = (keys.size, Bytes(sizes.largest()));
+    let (size, largest) = (keys.size.0, Bytes(sizes.largest()));
     if size < largest {
         return Err(ParamError::of(
             "size",
@@ -315,14 +315,15 @@ fn sizes(keys: &IoKeys) -> Result<Sizes, ParamError> {
 
 fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamError> {
     let unit = sizes.smallest();
-    let end = keys.size.0.checked_add(keys.offset.0);
+    let size = keys.size.0.0;
+    let end = size.checked_add(keys.offset.0);
     if end.is_none_or(|end| i64::try_from(end).is_err()) {
         return Err(ParamError::of("size", "no file can be that large"));
     }
     let region = match STREAMS.contains(&mode) {
         // The last operation has what is left.
-        true => keys.size.0,
-        false => keys.size.0 / unit * unit,
+        true => size,
+        false => size / unit * unit,
     };
     let order = order(mode, keys, &sizes, region)?;
     if let (Some(_), Some(_)) = (keys.loops, keys.io_size) {
@@ -331,7 +332,8 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
             "takes the place of `loops`; leave one out",
         ));
     }
-    if let Some(io_size) = keys.io_size.filter(|io_size| io_size.0 < unit) {
+    let given = keys.io_size.map(|DataSize(io_size)| io_size);
+    if let Some(io_size) = given.filter(|io_size| io_size.0 < unit) {
         return Err(ParamError::of(
             "io_size",
             format!("{io_size} is less than one block of {}", Bytes(unit)),
@@ -341,7 +343,7 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
     let io_size = match (mode, keys.seeks) {
         ("seek", Some(seeks)) => Some(Bytes(seeks.saturating_mul(unit))),
         ("seek", None) if !is_limited => Some(Bytes(DEFAULT_SEEKS * unit)),
-        _ => keys.io_size,
+        _ => given,
     };
     let ends_by_itself = keys.runtime.is_none() && io_size.is_none();
     Ok(Pattern {

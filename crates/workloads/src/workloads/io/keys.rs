@@ -16,8 +16,8 @@ declare_keys! {
         /// Each is a multiple of the smallest, and random blocks are then drawn independently.
         "bssplit" bssplit: Option<Sizes> = none("one size, `bs`");
         /// What each worker works on: that much of its file, rounded down to whole blocks (not where it goes through
-        /// stdio).
-        "size" size: Bytes = required;
+        /// stdio). `2 x ram`: of the memory of the client's host that has the most, for all clients alike.
+        "size" size: DataSize = required;
         /// Where that begins. The file is longer by it.
         "offset" offset: Bytes = 0;
         /// Workers per task, each with a file or a range of its own.
@@ -60,7 +60,7 @@ declare_keys! {
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1;
         /// Bytes that each worker moves in all, less than a pass or more, instead of `loops`.
-        "io_size" io_size: Option<Bytes> = none("`size` of each pass");
+        "io_size" io_size: Option<DataSize> = none("`size` of each pass");
         /// How long it runs, over the file again and again. With `loops` or `io_size`, until whichever comes first.
         "runtime" runtime: Option<Span> = none("one pass over the file");
         /// Each write reaches the storage before it ends (O_SYNC, O_DSYNC).

@@ -41,7 +41,8 @@ impl StdioSpec {
             "seek" => Action::Seek,
             _ => return Ok(None),
         };
-        if keys.size == Bytes(0) {
+        let DataSize(size) = keys.size;
+        if size == Bytes(0) {
             return Err(ParamError::of("size", "is 0: there is nothing to do"));
         }
         if keys.bssplit.is_some() {
@@ -58,16 +59,16 @@ impl StdioSpec {
             let message = "what is checked is rewritten whole; use change = \"each\"";
             return Err(ParamError::of("verify", message));
         }
-        if keys.buffer.is_some_and(|given| given > keys.size) {
+        if keys.buffer.is_some_and(|given| given > size) {
             let message = "is larger than the file: it is never full";
             return Err(ParamError::of("buffer", message));
         }
         let is_in_records = matches!(action, Action::Fwrite | Action::Fread | Action::Seek);
-        if is_in_records && keys.bs.is_some_and(|given| given > keys.size) {
+        if is_in_records && keys.bs.is_some_and(|given| given > size) {
             let message = "is larger than the file: there is no record in it";
             return Err(ParamError::of("bs", message));
         }
-        let bs = keys.block().min(keys.size);
+        let bs = keys.block().min(size);
         let buffer = check_unit("buffer", keys.buffer.unwrap_or(DEFAULT_BUFFER))?;
         let record = check_unit("bs", bs)?;
         let operation = match action {
@@ -80,7 +81,7 @@ impl StdioSpec {
             action,
             buffer,
             record,
-            operation_bytes: operation_bytes.min(keys.size.0),
+            operation_bytes: operation_bytes.min(size.0),
         }))
     }
 

@@ -46,11 +46,14 @@ pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str>
         .find(|key| !known.contains(*key))
 }
 
-/// The keys of the matrix: parameters and numbers of clients that differ between the lines, the outermost first, which
+/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines, the outermost first, which
 /// changes least often from step to step.
 pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
     let params = lines.iter().flat_map(|line| line.params().keys());
-    let candidates: BTreeSet<&str> = params.map(String::as_str).chain(["clients"]).collect();
+    let candidates: BTreeSet<&str> = params
+        .map(String::as_str)
+        .chain(["clients", "cache"])
+        .collect();
     let mut keys: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter(|key| distinct(lines, key).len() > 1)
@@ -62,6 +65,31 @@ pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
         .collect();
     keys.sort();
     keys.into_iter().map(|(_, key)| key.to_owned()).collect()
+}
+
+/// The keys of the matrix, those together that differ together: a value of one then tells that of the other.
+pub(super) fn tied(lines: &[Line<'_>], keys: &[String]) -> Vec<Vec<String>> {
+    let differ_together = |a: &str, b: &str| {
+        let pairs: BTreeSet<(String, String)> = lines
+            .iter()
+            .map(|line| (value(line, a), value(line, b)))
+            .collect();
+        [a, b]
+            .iter()
+            .all(|key| distinct(lines, key).len() == pairs.len())
+    };
+    let mut tied: Vec<Vec<String>> = Vec::new();
+    for key in keys {
+        let with = |known: &&mut Vec<String>| {
+            let first = known.first();
+            first.is_some_and(|first| differ_together(first, key))
+        };
+        match tied.iter_mut().find(with) {
+            Some(known) => known.push(key.clone()),
+            None => tied.push(vec![key.clone()]),
+        }
+    }
+    tied
 }
 
 /// The values of a key: numbers by size, others in the order of the steps.

@@ -1,6 +1,6 @@
 //! Splits a phase into tables: keys of the rows and columns, and the fixed values of each table.
 
-use super::axes::{distinct, matrix_keys, size, value};
+use super::axes::{distinct, matrix_keys, size, tied, value};
 use super::{Axes, cells};
 use crate::model::StepId;
 use crate::report::{Cell, Field, Figure, Line, Measure, Pivot};
@@ -151,11 +151,12 @@ fn chosen(
     what: &[String],
     where_to: &[String],
 ) -> (Vec<String>, Vec<String>) {
-    let one = |key: &str| vec![key.to_owned()];
     let modes = what.to_vec();
     let few_modes = split(lines, what).len() <= MODES_ACROSS;
-    let with_clients = matrix.iter().any(|key| key == "clients");
-    match matrix {
+    let has_clients = |keys: &&Vec<String>| keys.iter().any(|key| key == "clients");
+    let axes = tied(lines, matrix);
+    let of_clients = axes.iter().find(has_clients);
+    match axes.as_slice() {
         // bonnie++: a line per target, a column per mode. Elsewhere a row per mode.
         [] => {
             let mut ops = lines.iter().filter_map(|line| line.op);
@@ -168,18 +169,18 @@ fn chosen(
             }
         }
         // Clients against rate: a table for each mode and target.
-        [key] if key == "clients" => (one(key), Vec::new()),
-        [key] => match (what, where_to) {
-            (_, [_, ..]) => (one(key), where_to.to_vec()),
-            ([_, ..], []) if few_modes && same_lead(lines) => (one(key), modes),
-            _ => (one(key), Vec::new()),
+        [keys] if has_clients(&keys) => (keys.clone(), Vec::new()),
+        [keys] => match (what, where_to) {
+            (_, [_, ..]) => (keys.clone(), where_to.to_vec()),
+            ([_, ..], []) if few_modes && same_lead(lines) => (keys.clone(), modes),
+            _ => (keys.clone(), Vec::new()),
         },
         // iozone: file size x record size, a table per mode.
-        [first, .., last] if with_clients => {
-            let other = if first == "clients" { last } else { first };
-            (one("clients"), one(other))
-        }
-        [first, .., last] => (one(first), one(last)),
+        [first, .., last] => match of_clients {
+            Some(clients) if clients == first => (clients.clone(), last.clone()),
+            Some(clients) => (clients.clone(), first.clone()),
+            None => (first.clone(), last.clone()),
+        },
     }
 }
 

@@ -89,6 +89,44 @@ fn loops_are_averaged_unless_they_are_named() {
     assert_eq!(rows(&axes(&["loop"], &[])), [2]);
 }
 
+/// Keys that advance together label the rows together, and do not make a grid of which only the diagonal is there.
+#[test]
+fn keys_that_differ_together_share_the_rows() {
+    let together = [("4k", "32"), ("64k", "8"), ("1m", "1")];
+    let steps = |sizes: &[&str]| {
+        let cells = sizes
+            .iter()
+            .flat_map(|size| together.map(|(bs, depth)| (*size, bs, depth)));
+        cells
+            .zip(1..)
+            .map(|((size, bs, depth), at)| {
+                let params = [("size", size), ("bs", bs), ("iodepth", depth)];
+                measured(at, "write", &params, 10.0 * at as f64)
+            })
+            .collect::<Vec<StepReport>>()
+    };
+    let alone: &[&[&str]] = &[&[" | bs+iodepth \\ ", "4k 32: 10", "64k 8: 20", "1m 1: 30"]];
+    check(steps(&["1g"]), &Axes::default(), alone);
+    let crossed: &[&[&str]] = &[&[
+        " | size \\ 4k 32 64k 8 1m 1",
+        "512m: 10 20 30",
+        "1g: 40 50 60",
+    ]];
+    check(steps(&["512m", "1g"]), &Axes::default(), crossed);
+}
+
+/// Without this, the steps of a matrix over caches would count as repeats of one.
+#[test]
+fn caches_are_told_apart() {
+    let steps = ["cold", "warm"].iter().zip(1..).map(|(cache, at)| {
+        let mut one = measured(at, "read", &[], 10.0 * at as f64);
+        one.cache = (*cache).to_owned();
+        one
+    });
+    let expected: &[&[&str]] = &[&[" | cache \\ ", "cold: 10", "warm: 20"]];
+    check(steps.collect(), &Axes::default(), expected);
+}
+
 /// iozone's matrix: two sizes, three record sizes, two modes, as the scheduler orders them.
 fn matrix() -> Vec<StepReport> {
     let mut steps = Vec::new();

@@ -68,6 +68,23 @@ fn blocks_compress_as_far_as_asked() {
 }
 
 #[test]
+fn a_pattern_begins_with_each_block() {
+    for (pattern, bytes, expected) in [
+        ("0xff", 3, vec![0xff, 0xff, 0xff]),
+        ("0x55aa", 5, vec![0x55, 0xaa, 0x55, 0xaa, 0x55]),
+        ("0x01020304", 6, vec![1, 2, 3, 4, 1, 2]),
+    ] {
+        let content = content(&json!({"data": {"pattern": pattern}}), 1);
+        assert!(!content.verifies());
+        for block in blocks(&content, bytes, 3) {
+            assert_eq!(block, expected, "{pattern}");
+        }
+        let large = &blocks(&content, 64 << 10, 2)[1];
+        assert!(large.chunks(8).all(|part| part == &large[..8]), "{pattern}");
+    }
+}
+
+#[test]
 fn as_many_blocks_as_asked_are_equal_to_another() {
     for dedupe in [0, 20, 75, 100] {
         let content = content(&json!({"data": {"dedupe": dedupe}}), 9);

@@ -25,7 +25,12 @@ fn options(path: &Path) -> fs::File {
 
 #[test]
 fn what_was_filled_is_read_as_it_was_written() {
-    for data in [json!("random"), json!({"compress": 50}), json!("zero")] {
+    for data in [
+        json!("random"),
+        json!({"compress": 50}),
+        json!("zero"),
+        json!({"pattern": "0xff00"}),
+    ] {
         let cell = Cell::new(NAME);
         let params = params(data);
         let whole = [(Op::Read, 22, 10 * MIB + 5)];
@@ -74,7 +79,7 @@ fn a_share_is_read_to_the_byte_that_was_reached() {
 
 #[test]
 fn every_flipped_bit_is_an_error_at_its_offset() {
-    for data in [json!("random"), json!("zero")] {
+    for data in [json!("random"), json!("zero"), json!({"pattern": "0x55"})] {
         let cell = Cell::new(NAME);
         let params = params(data);
         cell.run("fill", params.clone());

@@ -1,0 +1,69 @@
+//! A phase's matrix: its axes, and which values a cell has.
+
+use super::source::Position;
+use serde_json::Value;
+
+/// One key of a matrix and its values, each with its position.
+pub(super) struct Dimension {
+    /// Whose key it is; empty: the whole phase's.
+    pub group: String,
+    pub key: String,
+    pub values: Vec<(Value, Position)>,
+}
+
+impl Dimension {
+    /// As `zip` names it: with groups, `GROUP.KEY`.
+    pub fn name(&self) -> String {
+        match self.group.as_str() {
+            "" => self.key.clone(),
+            group => format!("{group}.{}", self.key),
+        }
+    }
+}
+
+/// Keys of a matrix that advance together: one, or those of a zip. All have equally many values.
+pub(super) struct Axis {
+    pub keys: Vec<Dimension>,
+}
+
+impl Axis {
+    pub fn of(key: Dimension) -> Self {
+        Self { keys: vec![key] }
+    }
+
+    /// How many values each of its keys has.
+    pub fn len(&self) -> usize {
+        self.keys.first().map_or(1, |key| key.values.len())
+    }
+
+    /// The value of each key at `index`.
+    pub fn values(&self, index: usize) -> impl Iterator<Item = &(Value, Position)> {
+        self.keys
+            .iter()
+            .filter_map(move |key| key.values.get(index))
+    }
+}
+
+/// The group's values of cell `index`, in the order of the matrix.
+pub(super) fn combination<'m>(
+    matrix: &'m [Axis],
+    index: usize,
+    group: &str,
+) -> Vec<(&'m str, &'m Value, &'m Position)> {
+    let mut rest = index;
+    let mut places = Vec::new();
+    for axis in matrix.iter().rev() {
+        let length = axis.len().max(1);
+        places.push((axis, rest % length));
+        rest /= length;
+    }
+    let own = |(axis, at): (&'m Axis, usize)| {
+        let is_own = move |key: &&Dimension| key.group == group || key.group.is_empty();
+        let keys = axis.keys.iter().filter(is_own);
+        keys.filter_map(move |key| {
+            let (value, position) = key.values.get(at)?;
+            Some((key.key.as_str(), value, position))
+        })
+    };
+    places.into_iter().rev().flat_map(own).collect()
+}
