@@ -2,13 +2,15 @@
 
 use super::{
     bugs::{is_running, kinds, world},
-    world::{SimEvent, World},
+    plans::planned,
+    world::{FaultMode, SimEvent, World},
 };
 use crate::{
     model::{MeshMicros, RunState, StepState, TaskState},
     plan::OnLoss,
     store::rows::TaskRow,
 };
+use benchmesh_workloads::random::Random;
 use std::time::Duration;
 
 const S: i64 = 1_000_000;
@@ -111,11 +113,13 @@ fn an_agent_without_contact_for_longer_than_its_lease_goes_on() {
 /// The agent is never lost: it has stopped its load by itself, and says so when it is back.
 #[test]
 fn a_load_that_its_lease_has_stopped_goes_on() {
-    let mut world = world(TIMED, 2, OnLoss::Abort);
+    let plan = planned(TIMED, 2);
+    let mut world = World::with(1, Random::new(1), plan, FaultMode::None);
     world.faults.lasts_us = Some(120 * S);
+    world.policy.on_loss = OnLoss::Abort;
     world.policy.lease = Duration::from_secs(2);
     world.policy.loss_after = Duration::from_secs(20);
-    world.crash();
+    world.start_collector();
     world.run_until(is_running);
     run_for(&mut world, 20);
     world.detach(1);

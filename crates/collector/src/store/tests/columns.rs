@@ -287,7 +287,7 @@ async fn values_of_tasks_land_in_their_columns() {
         (
             "tasks",
             format!(
-                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name=- link_bytes_per_s=- last_begun_us={} last_sequence=-",
+                "task_index=0 state=failed workers=1 start_us={} skew_us=3 skew_error_us=4 first_done_us={} ended_us={} cpu_user_us=7 cpu_system_us=8 wait_cpu_us=9 harness_ns_per_op=10 error=it broke group_name=- link_bytes_per_s=- last_begun_us={} last_sequence=- part=1 client_index=-",
                 T0 + 2,
                 T0 + 5,
                 T0 + 6,
