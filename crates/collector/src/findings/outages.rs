@@ -19,10 +19,11 @@ const LONG_US: i64 = 10_000_000;
 
 /// The clients of a group, and whether any operation of theirs ended in a gap.
 const CLIENTS: &str = "
-    SELECT a.name, EXISTS (SELECT 1 FROM op_intervals AS i
-                           WHERE i.task_id = t.id AND i.at_us >= ?3 AND i.at_us < ?4 AND i.ops > 0)
+    SELECT a.name, max(EXISTS (SELECT 1 FROM op_intervals AS i
+                               WHERE i.task_id = t.id AND i.at_us >= ?3 AND i.at_us < ?4 AND i.ops > 0))
     FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
-    WHERE t.step_id = ?1 AND coalesce(t.group_name, '') = ?2 ORDER BY a.name";
+    WHERE t.step_id = ?1 AND coalesce(t.group_name, '') = ?2
+    GROUP BY coalesce(t.client_index, t.task_index) ORDER BY a.name";
 
 /// Of one step; `totals`: its groups. With `mesh`, what daemons and disks did meanwhile.
 pub(super) async fn find(

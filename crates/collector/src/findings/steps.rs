@@ -38,7 +38,7 @@ const STEPS: &str = "
            coalesce(s.all_active_from_us, s.measured_from_us, s.start_us),
            coalesce(s.all_active_until_us, s.last_done_us, s.ended_us,
                     (SELECT max(i.at_us) FROM step_intervals AS i WHERE i.step_id = s.id)),
-           s.ended_us IS NOT NULL, max(s.resolution_s, 1) * 1000000
+           s.ended_us IS NOT NULL, max(s.resolution_s, 1) * 1000000, s.cache
     FROM steps AS s
     WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
@@ -55,6 +55,7 @@ type Row = (
     Option<i64>,
     bool,
     i64,
+    String,
 );
 
 pub(super) async fn load(
@@ -67,15 +68,26 @@ pub(super) async fn load(
         .await
         .map_err(reading("steps"))?;
     let steps = rows.into_iter().filter_map(|row| {
-        let (id, phase, target, mode, workload, params, from_us, until_us, has_ended, period_us) =
-            row;
+        let (
+            id,
+            phase,
+            target,
+            mode,
+            workload,
+            params,
+            from_us,
+            until_us,
+            has_ended,
+            period_us,
+            cache,
+        ) = row;
         let until_us = until_us.filter(|until| *until > from_us)?;
         let label = match target.as_str() {
             "" => format!("{phase} {mode}"),
             target => format!("{phase} {mode} on {target}"),
         };
         Some(Step {
-            load: format!("{label} {workload} {params}"),
+            load: format!("{label} {workload} {params} {cache}"),
             id,
             label,
             workload,

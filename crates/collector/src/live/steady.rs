@@ -156,6 +156,15 @@ impl SteadyJudge {
         }
     }
 
+    /// With windows that do not begin before this instant.
+    #[must_use]
+    pub fn from(mut self, earliest: MeshMicros) -> Self {
+        if earliest > self.start {
+            self.forget(earliest);
+        }
+        self
+    }
+
     /// The start of the first second that is judged.
     fn origin_us(&self) -> i64 {
         let ramp = micros(self.steady.ramp);

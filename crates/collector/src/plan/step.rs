@@ -133,7 +133,7 @@ impl PlannedLoad {
 
     /// Whether a client that was away may come back into its running step: time alone ends it, and its data are its own.
     pub fn may_rejoin(&self) -> bool {
-        let rejoins = registry::find(&self.workload).is_some_and(|workload| workload.rejoins());
+        let rejoins = registry::find(&self.workload).is_some_and(|it| it.rejoins(&self.mode));
         let has = |key: &str| self.params.contains_key(key);
         let is_of_step = |key: &str| self.params.get(key).is_some_and(|value| value == "step");
         rejoins

@@ -355,10 +355,11 @@ impl Driver {
                 step,
                 steady,
                 start,
+                earliest,
                 tasks,
                 patience,
             } => {
-                let judge = SteadyJudge::new(steady, start, tasks, patience);
+                let judge = SteadyJudge::new(steady, start, tasks, patience).from(earliest);
                 self.steadiness = Some(steady::follow(&self.inner, step, judge, &self.progress));
             }
             Effect::Mark { run, at } => {

@@ -62,9 +62,28 @@ pub struct About {
     pub targets: &'static [&'static TargetKind],
     /// Whether it makes an unmeasured pass for `cache = "warm"`: see [`Load::warm`].
     pub warms: bool,
-    /// Whether a client that was away may go on with what it finds of its data, while the others of its step load on.
-    pub rejoins: bool,
+    /// The modes in which a client that was away may go on with what it finds of its data, while the others of its step
+    /// load on: those that `runtime` alone ends.
+    pub rejoins: Rejoins,
     pub bypass: Bypass,
+}
+
+/// Modes of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejoins {
+    Never,
+    InAnyMode,
+    In(&'static [&'static str]),
+}
+
+impl Rejoins {
+    pub fn allows(self, mode: &str) -> bool {
+        match self {
+            Self::Never => false,
+            Self::InAnyMode => true,
+            Self::In(modes) => modes.contains(&mode),
+        }
+    }
 }
 
 impl About {
@@ -83,7 +102,7 @@ impl About {
         needs: Needs::Nothing,
         targets: &[&DIRECTORY],
         warms: false,
-        rejoins: false,
+        rejoins: Rejoins::Never,
         bypass: Bypass::Refused("there is no target, and nothing of it is cached"),
     };
 

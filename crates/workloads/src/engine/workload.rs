@@ -55,8 +55,8 @@ pub trait Workload: Sync {
         self.about().warms
     }
 
-    fn rejoins(&self) -> bool {
-        self.about().rejoins
+    fn rejoins(&self, mode: &str) -> bool {
+        self.about().rejoins.allows(mode)
     }
 
     fn modes(&self) -> &'static [ModeInfo] {

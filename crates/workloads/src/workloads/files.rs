@@ -41,7 +41,7 @@ impl Definition for FilesOptions {
         revision: 4,
         summary: "many files and directories, each made, looked at, changed and removed as a whole",
         modes: MODES,
-        rejoins: true,
+        rejoins: Rejoins::In(&["list", "list-stat", "stat", "read", "chmod", "getxattr"]),
         bypass: Bypass::Refused(
             "small files are not read and written with O_DIRECT; use cache = \"cold\", or workload `io`",
         ),

@@ -52,7 +52,7 @@ impl Definition for Job {
                   once or through stdio's buffer",
         modes: MODES,
         targets: &[&targets::DIRECTORY, &targets::DEVICE],
-        rejoins: true,
+        rejoins: Rejoins::InAnyMode,
         bypass: Bypass::Sets {
             key: "direct",
             value: "true",

@@ -31,7 +31,7 @@ impl Definition for Null {
         name: "null",
         summary: "operations that do nothing: the cost of the harness itself",
         modes: &[ModeInfo::without_data("run", "does nothing", &[Op::Null])],
-        rejoins: true,
+        rejoins: Rejoins::InAnyMode,
         ..About::WITHOUT_TARGET
     };
     type Keys = NullKeys;

@@ -88,7 +88,7 @@ impl Definition for Job {
         modes: MODES,
         targets: &[&targets::POOL],
         warms: false,
-        rejoins: true,
+        rejoins: Rejoins::In(&["seq", "rand", "stat", "omap"]),
         bypass: Bypass::Refused("librados caches nothing on the client"),
         ..About::ON_TARGET
     };

@@ -70,10 +70,15 @@ impl CurveReport {
 /// The curves of a run's steps, in the order of their first steps.
 pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
+    let caches: BTreeSet<&str> = steps.iter().map(|step| step.cache.as_str()).collect();
     for line in steps.iter().flat_map(StepReport::lines) {
-        let Some((curve, load)) = one(&line) else {
+        let Some((mut curve, load)) = one(&line) else {
             continue;
         };
+        if caches.len() > 1 {
+            let cache = Value::from(line.step.cache.as_str());
+            curve.params.insert("cache".to_owned(), cache);
+        }
         match curves.iter_mut().find(|known| is_same(known, &curve)) {
             Some(known) => known.loads.push(load),
             None => curves.push(CurveReport {

@@ -20,13 +20,13 @@ pub(super) enum Rejoin {
 /// An agent whose task of the running step has ended early.
 #[derive(Clone, Debug)]
 pub(super) struct Departure {
-    /// The last that is known of it.
+    /// When the agent was in contact last.
     pub since: MeshMicros,
     pub noticed: MeshMicros,
     pub session: u64,
     pub rejoin: Rejoin,
-    /// That it is back has an event.
-    pub is_told: bool,
+    /// Its return has an event.
+    pub is_reported: bool,
 }
 
 /// What is known of the clients that left the step under way.

@@ -92,6 +92,8 @@ pub(in crate::scheduler) enum Effect {
         step: StepId,
         steady: Steady,
         start: MeshMicros,
+        /// No window begins before.
+        earliest: MeshMicros,
         tasks: Vec<TaskId>,
         /// How long a task that sends nothing is waited for.
         patience: Duration,

@@ -191,7 +191,7 @@ impl Run {
             }
             Err(error) if error.refusal() == Some(RefusalKind::UnknownTask) => {
                 self.on_lease_over(task.task);
-                self.is_gone(task);
+                self.mark_gone(task);
                 self.forget(task);
             }
             // Lost again, or it hangs: its task is stopped when it attaches again.
@@ -204,7 +204,7 @@ impl Run {
         if !matches!(answer, Err(error) if error.is_lost()) {
             let hangs = matches!(answer, Err(CallError::Deadline { .. }));
             if !hangs {
-                self.is_gone(task);
+                self.mark_gone(task);
             }
         }
         self.forget(task);

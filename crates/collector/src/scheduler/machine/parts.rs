@@ -168,7 +168,7 @@ impl Run {
 
     fn run_part(&mut self, task: TaskHandle, start: MeshMicros) {
         let Some(step) = &mut self.step else { return };
-        step.tasks.has_returned(task.task);
+        step.tasks.set_running(task.task);
         let part = step.tasks.part(task.task);
         let step_start = step.start.unwrap_or(start);
         self.set_task(task.task, TaskState::Running, None);
@@ -177,7 +177,14 @@ impl Run {
         self.known_lost.remove(&task.agent);
         self.record_return(task, start, part);
         self.share_with_returned(task);
-        self.watch_steadiness(step_start);
+        let ramp = self.ramp_of(task).unwrap_or_default();
+        self.watch_steadiness(step_start, after(start, ramp));
+    }
+
+    fn ramp_of(&self, task: TaskHandle) -> Option<Duration> {
+        let index = self.step.as_ref()?.tasks.index(task.task)?;
+        let plan = self.active_plan()?;
+        plan.load(plan.tasks.get(index)?)?.ramp_time()
     }
 
     /// Once for each return of an agent, however many tasks it has.
@@ -186,10 +193,10 @@ impl Run {
             .step
             .as_mut()
             .and_then(|step| step.returns.departures.get_mut(&task.agent));
-        let Some(departure) = departure.filter(|departure| !departure.is_told) else {
+        let Some(departure) = departure.filter(|departure| !departure.is_reported) else {
             return;
         };
-        departure.is_told = true;
+        departure.is_reported = true;
         let (since, gap) = (departure.since, between(departure.since, start));
         let message = format!(
             "agent `{}` is back in the step after {}: its client returned as part {part} of its load",
@@ -226,7 +233,7 @@ impl Run {
                 kind: RefusalKind::UnknownTask,
                 ..
             } => {
-                self.was_restarted(task);
+                self.note_restart(task);
                 self.lose(task.agent, &error.to_string());
             }
             CallError::Lost { .. } | CallError::Deadline { .. } => {
@@ -253,6 +260,22 @@ impl Run {
         let returning = step.map(|step| step.tasks.returning().collect::<Vec<_>>());
         for task in returning.unwrap_or_default() {
             self.end_returning(task, why);
+        }
+    }
+
+    /// After a start of the collector: a part that had not begun does not begin. Its loss was decided about before.
+    pub(super) fn end_unbegun_parts(&mut self) {
+        let Some(step) = &self.step else { return };
+        let unbegun = step.tasks.live().filter(|task| {
+            let mut rows = step.rows.iter();
+            rows.any(|row| row.id == task.task && row.part > 1 && row.start.is_none())
+        });
+        let unbegun: Vec<TaskHandle> = unbegun.collect();
+        for task in unbegun {
+            self.end_returning(
+                task,
+                "the collector was started again before its load began",
+            );
         }
     }
 

@@ -44,14 +44,14 @@ impl Run {
     }
 
     /// An agent has answered that it does not know its task: it was started again.
-    pub(super) fn was_restarted(&mut self, task: TaskHandle) {
+    pub(super) fn note_restart(&mut self, task: TaskHandle) {
         if let Some(step) = &mut self.step {
             step.returns.unknown.insert(task.task);
         }
     }
 
     /// An ended task does not load any more.
-    pub(super) fn is_gone(&mut self, task: TaskHandle) {
+    pub(super) fn mark_gone(&mut self, task: TaskHandle) {
         if let Some(step) = &mut self.step {
             step.returns.gone.insert(task.task);
         }
@@ -85,7 +85,7 @@ impl Run {
     /// A task has ended before its time because its agent stopped it.
     pub(super) fn note_stopped(&mut self, task: TaskHandle, error: &str) {
         let (now, here) = (self.now, self.session_of(task.agent));
-        self.is_gone(task);
+        self.mark_gone(task);
         let Some(step) = &self.step else { return };
         let session = step.returns.ended_in.get(&task.task).copied();
         let contact = step.returns.last_contact.get(&task.agent).copied();
@@ -113,7 +113,7 @@ impl Run {
                 noticed,
                 session,
                 rejoin,
-                is_told: false,
+                is_reported: false,
             };
             step.returns.departures.insert(agent, departure);
         }
@@ -204,12 +204,9 @@ impl Run {
             return Vec::new();
         };
         let is_new = member.session != departure.session;
-        // One whose load has ended regularly ends those of the others soon.
-        let has_done = |state: TaskState| state == TaskState::Done;
         if is_ending
             || self.barred.contains_key(&agent)
             || (!is_new && departure.rejoin == Rejoin::NewSession)
-            || step.tasks.outcomes().any(|(_, it)| has_done(it.state))
         {
             return Vec::new();
         }
@@ -217,9 +214,21 @@ impl Run {
             step.returns.gone.contains(&task.task)
                 || (is_new && !member.held_tasks.contains(&task.task))
         };
+        // One whose load has ended regularly ends those of the others soon.
+        let has_ended = |load: usize| {
+            let mut done = step.tasks.outcomes();
+            done.any(|(task, it)| {
+                let index = step.tasks.index(task.task);
+                let planned = index.and_then(|index| plan.tasks.get(index));
+                it.state == TaskState::Done && planned.is_some_and(|it| it.load == load)
+            })
+        };
         let may_return = |client: &ClientPart<'_>| {
-            let load = plan.tasks.get(client.index);
-            let load = load.and_then(|planned| plan.load(planned));
+            let planned = plan.tasks.get(client.index);
+            if planned.is_none_or(|planned| has_ended(planned.load)) {
+                return false;
+            }
+            let load = planned.and_then(|planned| plan.load(planned));
             let is_able = load.is_some_and(|load| {
                 let has_place = !load.needs_target() || self.directories.has(&plan.path, agent);
                 load.may_rejoin() && has_place

@@ -50,7 +50,7 @@ impl Run {
             self.await_end(Waiting::Ended { task }, task, Within::Contact);
         }
         self.watch_receivers();
-        self.watch_steadiness(start);
+        self.watch_steadiness(start, start);
         self.adopt_parts();
         let Some((expected, stagger)) =
             self.active_plan().map(|plan| (plan.expected, plan.stagger))
@@ -126,7 +126,7 @@ impl Run {
                 ..
             }) => {
                 let why = format!("agent `{agent}` was started again and has lost its task");
-                self.was_restarted(task);
+                self.note_restart(task);
                 return self.read_end(task, None, why);
             }
             Err(error) => error.to_string(),
@@ -380,6 +380,7 @@ impl Run {
         }
         if state == StepState::Running {
             self.stage = Stage::FindingTaskHolders;
+            self.end_unbegun_parts();
             self.wait(Waiting::HoldersLost, self.policy.loss_after);
             self.repeat_after_restore();
             self.find_task_holders();
@@ -410,6 +411,7 @@ impl Run {
             let may_start = rows.iter().filter(|row| !unstarted(row));
             step.may_start = may_start.map(|row| row.id).collect();
         }
+        self.adopt_parts();
     }
 
     /// Looks for an agent that has attached with its task of the step. An agent that attached without it, or did not

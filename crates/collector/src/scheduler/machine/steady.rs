@@ -19,7 +19,7 @@ use serde_json::json;
 
 impl Run {
     /// Has the load judged, if the plan wants it. After a start of the collector the window begins anew.
-    pub(super) fn watch_steadiness(&mut self, start: MeshMicros) {
+    pub(super) fn watch_steadiness(&mut self, start: MeshMicros, earliest: MeshMicros) {
         let steady = self.active_plan().and_then(|plan| plan.steady);
         let (Some(steady), Some(step)) = (steady, &self.step) else {
             return;
@@ -34,7 +34,8 @@ impl Run {
             step: step.id,
             steady,
             start,
-            tasks: step.tasks.ids(),
+            earliest,
+            tasks: step.tasks.running().map(|task| task.task).collect(),
             patience: self.policy.loss_after,
         });
     }

@@ -181,7 +181,7 @@ impl TaskSet {
     }
 
     /// A further task of a client runs from now on.
-    pub fn has_returned(&mut self, task: TaskId) {
+    pub fn set_running(&mut self, task: TaskId) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
             entry.is_returning = false;
@@ -316,31 +316,28 @@ impl TaskSet {
             .len()
     }
 
-    /// How many agents have a task that is not lost.
+    /// How many agents are left: those with a client whose newest task has begun and is not lost.
     pub fn agents_left(&self) -> usize {
-        self.unlost_agents().len()
+        self.agents_left_but(|_| false)
     }
 
-    /// How many other agents have a task that is not lost.
+    /// How many other agents are left.
     pub fn agents_left_without(&self, agent: AgentId) -> usize {
-        let mut left = self.unlost_agents();
-        left.remove(&agent);
-        left.len()
+        self.agents_left_but(|handle| handle.agent == agent)
     }
 
     /// How many agents are left when these tasks are lost too.
     pub fn agents_left_but(&self, is_lost: impl Fn(&TaskHandle) -> bool) -> usize {
-        let left = self
-            .all()
-            .filter(|it| !self.is_lost(it.task) && !is_lost(it));
+        // Later parts of a client follow its first one.
+        let newest: BTreeMap<usize, &Entry> = self
+            .entries
+            .iter()
+            .map(|entry| (entry.index, entry))
+            .collect();
+        let left = newest.into_values().filter(|entry| !entry.is_returning);
+        let left = left.map(|entry| entry.handle);
+        let left = left.filter(|it| !self.is_lost(it.task) && !is_lost(it));
         left.map(|it| it.agent).collect::<BTreeSet<AgentId>>().len()
-    }
-
-    fn unlost_agents(&self) -> BTreeSet<AgentId> {
-        self.all()
-            .filter(|handle| !self.is_lost(handle.task))
-            .map(|handle| handle.agent)
-            .collect()
     }
 
     /// Ends the live tasks of a lost agent, at either end of a link, and returns them.
