@@ -25,8 +25,8 @@ use plans::Plans;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{FaultMode, World};
 
-/// Schedules of one run of the tests, some 100 s of CPU; 10,000 by BENCHMESH_SIMULATIONS.
-const SCHEDULES: u64 = 2_500;
+/// Schedules of one run of the tests, some 60 s of CPU; 10,000 by BENCHMESH_SIMULATIONS.
+const SCHEDULES: u64 = 1_250;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
