@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(20);
+/// How often a condition is looked at: more seldom the longer it is waited for, since a look may open a database.
+const MIN_POLL: Duration = Duration::from_millis(20);
+const MAX_POLL: Duration = Duration::from_millis(100);
 
 /// Looks until `found` answers; panics with `what` after `limit`.
 pub fn until<T>(what: &str, limit: Duration, mut found: impl FnMut() -> Option<T>) -> T {
@@ -18,15 +19,15 @@ pub fn until_true(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) 
 
 /// Looks until `found` answers; `None` after `limit`.
 pub fn try_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + limit;
+    let began = Instant::now();
     loop {
         if let Some(value) = found() {
             return Some(value);
         }
-        if Instant::now() >= deadline {
+        if began.elapsed() >= limit {
             return None;
         }
-        pause();
+        pause((began.elapsed() / 20).clamp(MIN_POLL, MAX_POLL));
     }
 }
 
@@ -34,6 +35,6 @@ pub fn try_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Op
     clippy::disallowed_methods,
     reason = "the one pause between two looks at a condition"
 )]
-fn pause() {
-    std::thread::sleep(POLL);
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

@@ -5,7 +5,8 @@
 use crate::engine::common::{CommonKeys, read_keys};
 pub(crate) use crate::engine::definition::buffers_of;
 pub use crate::engine::definition::{
-    About, Bypass, Definition, FillAim, Footprint, Issue, Load, Needs, Note, Threads, Worker,
+    About, Bypass, Definition, FillAim, Footprint, Issue, Load, Needs, Note, Rejoins, Threads,
+    Worker,
 };
 pub use crate::engine::mode::{Data, ModeInfo};
 pub use crate::engine::receiver::{ListenSpec, Received, Receiver};
