@@ -15,7 +15,7 @@
 mod support;
 
 // libtest runs as many tests at once as the machine has processors, which is few for tests that wait.
-share_the_machine!(12);
+share_the_machine!(10);
 
 mod alarms;
 mod bad_input;

@@ -45,7 +45,7 @@ fn assert_refused(mesh: &Mesh, arguments: &[&str], expected: &str) {
 fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     let target = tempfile::tempdir().unwrap();
     let mut mesh = Mesh::of(&["a", "b"], target.path());
-    let keys = "on-loss = \"abort\"\nloss-after = \"3s\"";
+    let keys = "on-loss = \"abort\"\nloss-after = \"10s\"";
     let run = mesh.begin(&plan::on(target.path(), keys, PHASES));
     mesh.until_step_is("write", "running", LIMIT);
     assert_refused(&mesh, &["resume", "1"], "run 1 is running");
@@ -86,9 +86,10 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     mesh.until_step_is("read", "running", LIMIT);
     mesh.kill_collector();
     mesh.restart_collector();
-    assert_eq!(mesh.until_run_is(&["done", "failed"], LIMIT), "done");
-
+    let state = mesh.until_run_is(&["done", "failed"], LIMIT);
     let db = mesh.db();
+    let reasons = db.column::<String>("SELECT message FROM events WHERE severity <> 'info'");
+    assert_eq!(state, "done", "{reasons:#?}");
     assert_eq!(
         db.one::<String>(results),
         first,

@@ -102,7 +102,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
     assert_eq!(
         report["steps"][0]["missing"],
-        serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "ops": 100, "bytes": 0 }])
+        serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "away_us": null, "ops": 100, "bytes": 0 }])
     );
     // After another attachment, there is nothing more to report.
     let removals = |agent: &FakeAgent| {
