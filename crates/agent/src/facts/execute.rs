@@ -21,7 +21,7 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// A tenth of the weight of the load beside it: enough that the command ends on a host whose processors are all busy.
+/// About a tenth of the CPU weight of a process at the default: the command ends even where all CPUs are busy.
 const NICENESS: i32 = 10;
 /// How often a stop, and the end of a command that has closed its output, are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

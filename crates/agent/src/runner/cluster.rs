@@ -294,7 +294,7 @@ impl Reported {
                 let kind = "cluster-degraded-over";
                 rows.push(event(Severity::Info, kind, message, detail));
             }
-            // A reading that says nothing of it changes nothing.
+            // No health in this reading: the last known state stays.
             _ => {}
         }
         rows

@@ -37,7 +37,7 @@ pub struct Cell {
     pub params: Map<String, Value>,
     /// Those multiples, by their keys.
     pub(crate) of_memory: BTreeMap<String, RamMultiple>,
-    /// Where the matrix has `cache`: its value, and where that stands.
+    /// The value of `cache` in the matrix, and its position in the plan.
     pub(crate) cache: Option<(Cache, Position)>,
     /// `None`: all that are selected.
     pub clients: Option<u32>,
@@ -49,7 +49,7 @@ pub struct Cell {
     /// Paths on the agents' hosts that the workload reads.
     pub(crate) sources: Vec<(String, Position)>,
     positions: Positions,
-    /// Where its phase or group stands.
+    /// Position of its phase or group in the plan.
     at: Position,
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// One key of a matrix and its values, each with its position.
 pub(super) struct Dimension {
-    /// Whose key it is; empty: the whole phase's.
+    /// The group that has the key; empty: the whole phase.
     pub group: String,
     pub key: String,
     pub values: Vec<(Value, Position)>,

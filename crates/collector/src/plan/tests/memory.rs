@@ -49,7 +49,7 @@ fn a_multiple_is_of_the_largest_memory_of_the_step() {
             vec![4, 16],
             vec!["write 8GiB 16GiB", "read 8GiB 16GiB"],
         ),
-        // Whoever takes no part does not count.
+        // Agents outside the step do not count.
         (
             "size = \"1x RAM\"\nclients = 1",
             "size",
