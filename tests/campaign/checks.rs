@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// How far apart a worker and the file system may see the end of an operation.
 const APART_US: i64 = 500_000;
 
+/// How long before its task's start an operation may seem to begin. Less than lies between two steps.
+const EARLY_US: i64 = 50_000;
+
 /// Operations of one task that may be under way at once.
 const IN_FLIGHT: i64 = 2;
 
@@ -144,8 +147,8 @@ impl Campaign {
             for (at, task) in own.iter().enumerate() {
                 let until = own
                     .get(at + 1)
-                    .map_or(i64::MAX, |next| next.start_us - APART_US);
-                let before = left.partition_point(|(began, _)| *began < task.start_us - APART_US);
+                    .map_or(i64::MAX, |next| next.start_us - EARLY_US);
+                let before = left.partition_point(|(began, _)| *began < task.start_us - EARLY_US);
                 if before > 0 {
                     wrong.push(format!("{before} {op} of {agent} before {task:?}"));
                 }

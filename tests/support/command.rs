@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The exit code and the output of a finished program.
@@ -55,9 +56,13 @@ pub fn credentials_directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("credentials")
 }
 
-/// Where the real binary is.
+/// Where the real binary is: that of this build, or another one of the same sources, which `BENCHMESH_TEST_BINARY` names.
 pub fn binary() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_benchmesh"))
+    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let named = std::env::var_os("BENCHMESH_TEST_BINARY");
+        named.map_or_else(|| env!("CARGO_BIN_EXE_benchmesh").into(), PathBuf::from)
+    });
+    &BINARY
 }
 
 /// `command` run by another program, which gets `arguments` before it; with its environment.

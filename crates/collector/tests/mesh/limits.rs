@@ -203,6 +203,10 @@ async fn an_agent_that_is_briefly_away_is_waited_for() {
     // No wrong usage, which ends the command with code 2.
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("b is briefly"), "{refused:?}");
+    // The refusal took its ten seconds; after fifteen an agent is no longer briefly away.
+    b.attach(stage.address).await.unwrap();
+    b.cut();
+    until_away(&stage).await;
     let started = async {
         let started = stage.start(plan).await.unwrap();
         stage.watch(started.run_id).await
