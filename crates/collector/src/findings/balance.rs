@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 const MIB: f64 = 1_048_576.0;
 /// More than its peers, in bytes per second, that matters.
 const MIN_MORE: f64 = MIB;
+/// Who moved less, in bytes per second, serves something else: another pool, another class of devices.
+const MIN_PEER: f64 = MIB / 64.0;
 /// Of a shorter time than this share of the run a mean says little.
 const MIN_SHARE: f64 = 0.5;
 
@@ -74,7 +76,7 @@ struct More {
 
 impl More {
     fn times(&self) -> f64 {
-        self.rate / self.usual.max(1.0)
+        self.rate / self.usual
     }
 
     fn in_words(&self) -> String {
@@ -90,8 +92,13 @@ impl More {
 
 fn more(rates: &[f64], at: usize) -> Option<More> {
     let rate = *rates.get(at)?;
-    let usual = unlike(rates, at, MORE).filter(|usual| rate - usual >= MIN_MORE)?;
-    let peers = rates.len() - 1;
+    let others = rates.iter().enumerate().filter(|(other, _)| *other != at);
+    let peers = others
+        .map(|(_, peer)| *peer)
+        .filter(|peer| *peer >= MIN_PEER);
+    let equals: Vec<f64> = std::iter::once(rate).chain(peers).collect();
+    let usual = unlike(&equals, 0, MORE).filter(|usual| rate - usual >= MIN_MORE)?;
+    let peers = equals.len() - 1;
     Some(More { rate, usual, peers })
 }
 
@@ -168,4 +175,27 @@ fn disks(mesh: &Mesh) -> Vec<Finding> {
         equals.iter().enumerate().filter_map(of).collect::<Vec<_>>()
     };
     by_name.values().flat_map(of_name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemons_of_an_idle_pool_are_no_peers() {
+        let busy = [12.0, 11.0, 11.5].map(|rate| rate * MIB);
+        let rates: Vec<f64> = busy.into_iter().chain([0.0; 12]).collect();
+        for at in 0..busy.len() {
+            assert!(more(&rates, at).is_none(), "{at}");
+        }
+    }
+
+    #[test]
+    fn one_that_moves_more_than_its_peers_is_found() {
+        let rates = [2.0, 9.0, 2.1, 1.9, 2.0, 0.0].map(|rate| rate * MIB);
+        let found = more(&rates, 1).expect("it is unlike them");
+        assert_eq!(found.peers, 4);
+        assert_eq!(found.times(), 4.5);
+        assert!(more(&rates, 0).is_none());
+    }
 }

@@ -1,5 +1,7 @@
 //! A watched process, as findings name it.
 
+use benchmesh_model::systems::OWN;
+
 /// `d.id, d.name, d.instance, d.pid, d.host_id, h.name`.
 pub(super) type Row = (i64, String, Option<String>, i64, i64, String);
 
@@ -29,4 +31,9 @@ impl From<Row> for Daemon {
             label,
         }
     }
+}
+
+/// Whether daemons of this name do the same: an agent that carries load is no equal of one that only samples.
+pub(super) fn has_equals(name: &str) -> bool {
+    name != OWN
 }

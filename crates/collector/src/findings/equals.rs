@@ -1,7 +1,7 @@
 //! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has those
 //! of a part of the run.
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, has_equals};
 use super::mesh::Mesh;
 use super::steps::{Step, windows};
 use super::stretches::{self, MIN_CPU_PERCENT};
@@ -24,7 +24,7 @@ const MAX_PEERS: usize = 40;
 const DAEMONS: &str = "
     SELECT u.daemon_id, d.name, d.instance, d.pid, d.host_id, h.name,
            (u.cpu_user_us + u.cpu_system_us) * 100.0 / (u.until_us - u.from_us)
-    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id 
+    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
          JOIN (SELECT host_id, min(host) AS name FROM run_agents
                WHERE run_id = (SELECT run_id FROM steps WHERE id = ?1) GROUP BY host_id) AS h ON h.host_id = d.host_id
     WHERE u.step_id = ?1 AND d.is_parent = 0 AND u.cpu_user_us IS NOT NULL AND u.cpu_system_us IS NOT NULL
@@ -127,7 +127,8 @@ async fn daemons(
             .fetch_all(&mut *connection)
             .await
             .map_err(reading("step_daemons"))?;
-        for equals in rows.chunk_by(|one, other| one.1 == other.1) {
+        let by_name = rows.chunk_by(|one, other| one.1 == other.1);
+        for equals in by_name.filter(|equals| equals.iter().all(|row| has_equals(&row.1))) {
             let values: Vec<f64> = equals.iter().map(|row| row.6).collect();
             for (at, row) in equals.iter().enumerate() {
                 let (id, name, instance, pid, host, host_name, cpu) = row.clone();

@@ -1,6 +1,7 @@
 //! Outliers in a part of the run: daemons by their CPU time, disks by the time that an operation takes, clients by their
 //! rate, each against its equals at the same time, so that a change of load is none.
 
+use super::daemon::has_equals;
 use super::mesh::Mesh;
 use super::steps::{Step, json, windows};
 use super::{FindingsError, POINTS, finite, reading, span};
@@ -98,6 +99,7 @@ pub(super) fn daemons(mesh: &Mesh, known: &[i64]) -> Vec<Finding> {
     for equals in mesh
         .daemons
         .chunk_by(|one, other| one.daemon.name == other.daemon.name)
+        .filter(|equals| equals.iter().all(|one| has_equals(&one.daemon.name)))
     {
         let percent = |rate: Option<f64>| rate.map(|rate| 100.0 * rate);
         let values: Vec<Vec<Option<f64>>> = equals

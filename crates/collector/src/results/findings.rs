@@ -121,7 +121,7 @@ kinds! {
                  Found where it is so in half of the steps that have it. Links of `network` are judged against the other links of \
                  their load, by their rates over all of its steps, but for those from a host to itself. By bytes: what daemons of one \
                  name that serve a target read and wrote over all steps, and what disks of one name did over the run: twice \
-                 that of others, and 1 MiB/s more. \
+                 that of those that moved 16 KiB/s or more, and 1 MiB/s more. \
                  Likewise, in any part of the run of a minute and 2 % of it or more, the CPU time of daemons, the rate \
                  of clients (in steps of 300 s or more) and the time that an operation takes at a disk (twice that of others, and 2 ms more, among disks of 20 operations \
                  per second that do half as many as the others or more).",

@@ -68,12 +68,17 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
             "say what storage it is, as results shall name it",
         );
     }
-    // What is missing has been reported.
-    let locator = locator.unwrap_or_else(|| Locator::path(""));
-    let at = section.place_of(locator.key.name);
-    let locator = match section.table.contains_key(locator.key.name) {
-        true => checked(locator, &at, mistakes),
-        false => locator,
+    let (at, locator) = match locator {
+        Some(locator) => {
+            let at = section.place_of(locator.key.name);
+            let locator = checked(locator, &at, mistakes);
+            (at, locator)
+        }
+        // What is missing, or could not be read, has been reported.
+        None => {
+            let locator = Locator::path("");
+            (section.place_of(locator.key.name), locator)
+        }
     };
     Target {
         name,

@@ -394,6 +394,14 @@ fn all_mistakes_come_at_once_in_the_order_of_the_lines() {
 }
 
 #[test]
+fn a_missing_system_is_no_mistake_of_the_path() {
+    let text =
+        "[targets.t]\npath = \"/mnt/t\"\n[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\n";
+    let errors = parse(text, "p.toml").unwrap_err().errors;
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+}
+
+#[test]
 fn the_caret_points_at_the_mistake() {
     let message = refused("[[phase]]\nworkload = \"null\"\nnumjobs = 1\nops = \"many\"\n");
     let expected = "p.toml:4:7: phase.1.ops: ";
