@@ -395,8 +395,7 @@ fn all_mistakes_come_at_once_in_the_order_of_the_lines() {
 
 #[test]
 fn a_missing_system_is_no_mistake_of_the_path() {
-    let text =
-        "[targets.t]\npath = \"/mnt/t\"\n[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\n";
+    let text = "[targets.t]\npath = \"/mnt/t\"\n[[phase]]\nworkload = \"io\"\nmodes = [\"write\"]\nsize = \"1m\"\n";
     let errors = parse(text, "p.toml").unwrap_err().errors;
     assert_eq!(errors.len(), 1, "{errors:#?}");
 }
