@@ -71,15 +71,14 @@ impl PendingBatch {
         &self.source
     }
 
-    /// Whether its commit may be delayed: it has only current samples or intervals, and no row that decides anything.
+    /// Whether its commit may be delayed: it has current rows, and none that decides anything or tells of a loss.
     pub(crate) fn may_wait(&self) -> bool {
         let batch = &self.batch;
-        let decides =
-            !(batch.task_ends.is_empty() && batch.events.is_empty() && batch.daemons.is_empty());
-        let is_bulk = !(batch.op_intervals.is_empty()
-            && batch.host_samples.is_empty()
-            && batch.daemon_samples.is_empty());
-        is_bulk && !decides && !self.is_backlog
+        let decides = !(batch.task_ends.is_empty()
+            && batch.events.is_empty()
+            && batch.daemons.is_empty()
+            && batch.losses.is_empty());
+        batch.rows() > 0 && !decides && !self.is_backlog
     }
 
     pub(crate) fn refuse(&mut self, why: String) {

@@ -1,6 +1,7 @@
 //! Rows that wait for others before they are committed: seen live at once, stored when asked for, lost never.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
+use crate::ingest::batch::ClockOffset;
 use crate::ingest::{Batch, Receipt};
 use crate::model::{AgentId, HostId, MeshMicros, RunId, RunState, TaskId};
 use crate::store::rows::{Row, RunChange};
@@ -114,6 +115,27 @@ async fn rows_are_seen_live_before_they_are_stored_and_a_flush_stores_them() {
         receipt.await.unwrap();
     }
     assert!(intervals.try_recv().is_err(), "shown twice");
+}
+
+/// Each agent reads the collector's clock every few seconds, also one that has nothing else to send.
+#[tokio::test]
+async fn a_clock_reading_waits_with_the_others() {
+    let mesh = CalmMesh::new().await;
+    let mut intervals = mesh.mesh.store.live().subscribe();
+    let mut receipts = mesh.submit(2..=3).await;
+    let mut reading = batch("s", 4);
+    reading.newest_us = T0 + 4 * S;
+    reading.clock_offsets = vec![ClockOffset {
+        at: MeshMicros(T0 + 4 * S),
+        offset_us: 1,
+        error_us: 100,
+        round_trip_us: 200,
+    }];
+    receipts.push(mesh.publisher.submit(reading).await.unwrap());
+    receipts.extend(mesh.submit(5..=5).await);
+    while intervals.recv().await.unwrap()[0].at.0 < T0 + 5 * S {}
+    assert!(receipts.iter_mut().all(is_waiting), "acknowledged");
+    assert_eq!(mesh.samples().await, 1, "nothing is committed yet");
 }
 
 #[tokio::test]
