@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod soaks;
+mod space;
 
 use super::*;
 use crate::store::Store;

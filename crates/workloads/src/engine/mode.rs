@@ -46,6 +46,11 @@ impl ModeInfo {
             && self.ops.iter().all(|op| removes(op) || *op == Op::List)
     }
 
+    /// Whether it works on data that are there before and stay.
+    pub fn keeps_its_data(&self) -> bool {
+        self.needs != Data::Nothing && self.needs == self.leaves
+    }
+
     /// For a workload that lists a mode and does not know it: never another one in its place.
     pub(crate) fn unknown(&self) -> ParamError {
         ParamError::of("modes", format!("no mode `{}`", self.name))
