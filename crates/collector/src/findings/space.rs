@@ -570,6 +570,11 @@ mod tests {
             strata(&[step("a", "randwrite", 0, 7200)]),
             BTreeMap::from([(0, 128)])
         );
+        let grows = Step {
+            workload: "files".to_owned(),
+            ..step("a", "append", 0, 7200)
+        };
+        assert_eq!(strata(&[grows]), BTreeMap::new());
         let loops: Vec<Step> = (0..10)
             .flat_map(|number| {
                 let at = number * 1000;
