@@ -6,6 +6,9 @@ use crate::needs;
 use crate::support::database::assert_believable;
 use crate::support::loop_device::Mounted;
 use crate::support::mesh::{Agent, Mesh};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn ext4() {
@@ -85,4 +88,52 @@ fn check(kind: &str, fs: &Mounted) {
     }
     assert_eq!(fs.names(), Vec::<String>::new(), "left on the target");
     mesh.assert_no_complaints();
+}
+
+/// Somebody else fills a target that two agents share, beside their load. Takes 12 s, because a target is sampled every 10 s.
+#[test]
+fn a_target_that_is_filled_is_found_once() {
+    needs!("root", "tmpfs");
+    let fs = Mounted::tmpfs(64 << 20);
+    let target = fs.path();
+    let mut mesh = Mesh::start();
+    for name in ["a", "b"] {
+        mesh.add(Agent::named(name).allow(&target).argument("--free-space=0"));
+    }
+    let mut run = mesh.begin(&format!(
+        "[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\nworkload = \"io\"\nmodes = [\"randwrite\"]\n\
+         size = \"1m\"\nruntime = \"12s\"\nrate_iops = 10\n",
+        target.display()
+    ));
+    mesh.until_step_is("randwrite", "running", LIMIT);
+    let facts = rustix::fs::statvfs(&target).unwrap();
+    let free = facts.f_bavail * facts.f_frsize;
+    let other = target.join("of somebody else");
+    let filling = std::fs::File::create(&other).unwrap();
+    let fallocate = rustix::fs::FallocateFlags::empty();
+    rustix::fs::fallocate(&filling, fallocate, 0, free - (512 << 10)).unwrap();
+    let ended = run.exit_within(LIMIT);
+    assert!(ended.unwrap().success(), "{}", run.log());
+    mesh.until_stored(
+        "the finding",
+        "SELECT count(*) FROM findings WHERE figure = 'free_percent'",
+    );
+    let db = mesh.db();
+    let samples =
+        "SELECT min(n) FROM (SELECT count(*) AS n FROM targets AS t JOIN target_samples AS x
+                   ON x.target_id = t.id GROUP BY t.agent_id)";
+    assert!(db.one::<i64>(samples) >= 2);
+    let seen = "SELECT count(*) || ' ' || count(DISTINCT nonce) FROM targets";
+    assert_eq!(db.one::<String>(seen), "2 1");
+    let found = "SELECT severity || ' ' || sentence FROM findings WHERE figure LIKE 'free_%'";
+    let found: Vec<String> = db.column(found);
+    let [found] = &found[..] else {
+        panic!("{found:#?}");
+    };
+    assert!(
+        found.starts_with("error target t (") && found.contains("ran out of space: 0."),
+        "{found}"
+    );
+    std::fs::remove_file(other).unwrap();
+    assert!(fs.names().is_empty(), "{:?}", fs.names());
 }

@@ -42,6 +42,7 @@ use identity::Identity;
 use policy::Policy;
 use runner::{
     ClusterConfig, ClusterWatch, Contact, Permissions, Runner, RunnerDeps, SamplerControl,
+    SpaceWatch,
 };
 use session::Session;
 use spool::{Samples, Spool};
@@ -207,6 +208,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         permissions,
         watch: SamplerControl::new(config.daemon_rules, config.sample_period, samples),
         cluster: ClusterWatch::start(cluster, &dating, &spool.entries()),
+        space: SpaceWatch::start(&dating, &spool.entries()),
         dating,
         entries: spool.entries(),
         acked: spool.acked(),

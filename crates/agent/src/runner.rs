@@ -17,6 +17,7 @@ mod reply;
 mod running;
 mod sampling;
 mod slots;
+mod space;
 mod survey;
 mod task_events;
 
@@ -24,6 +25,7 @@ pub use cluster::{ClusterConfig, ClusterWatch};
 pub use permissions::Permissions;
 pub use reply::ReplyHandle;
 pub use sampling::SamplerControl;
+pub use space::SpaceWatch;
 
 use crate::clock::{Dating, Gap};
 use crate::command::{Command, Ended, Refusal, Sampling};
@@ -92,6 +94,7 @@ pub struct RunnerDeps {
     pub permissions: Permissions,
     pub watch: SamplerControl,
     pub cluster: ClusterWatch,
+    pub space: SpaceWatch,
     pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub acked: Acked,

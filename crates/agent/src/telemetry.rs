@@ -7,11 +7,13 @@ mod rows;
 
 pub use rows::{
     At, ClockOffset, EndState, ErrorCount, Event, Fact, Loss, LossKind, MeshMicros, OpInterval,
-    RunId, RunUid, Scope, Severity, StepId, TaskEnd, TaskId,
+    RunId, RunUid, Scope, Severity, StepId, TargetSample, TaskEnd, TaskId,
 };
 
 use crate::sampler::{DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample};
-use benchmesh_model::figures::{DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures};
+use benchmesh_model::figures::{
+    DaemonFigures, DiskFigures, Figures, HostFigures, NetFigures, TargetFigures,
+};
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 
@@ -44,6 +46,7 @@ pub enum Row {
     HostSample(At<HostSample>),
     DiskSample(At<DiskSample>),
     NetSample(At<NetSample>),
+    TargetSample(TargetSample),
 }
 
 /// Rows that are spooled, sent and stored together.
@@ -60,6 +63,7 @@ pub struct Batch {
     pub host_samples: Vec<At<HostSample>>,
     pub disk_samples: Vec<At<DiskSample>>,
     pub net_samples: Vec<At<NetSample>>,
+    pub target_samples: Vec<TargetSample>,
     rows_bound: usize,
 }
 
@@ -126,6 +130,10 @@ impl Row {
             Self::NetSample(At { row, .. }) => {
                 2 * FRAME + (2 + NetFigures::ALL.len()) * FIELD + row.interface.len()
             }
+            Self::TargetSample(row) => {
+                let texts = row.target.len() + row.nonce.len() + row.device.len();
+                2 * FRAME + (4 + TargetFigures::ALL.len()) * FIELD + texts
+            }
         }
     }
 }
@@ -150,6 +158,7 @@ impl Batch {
             Row::HostSample(row) => self.host_samples.push(row),
             Row::DiskSample(row) => self.disk_samples.push(row),
             Row::NetSample(row) => self.net_samples.push(row),
+            Row::TargetSample(row) => self.target_samples.push(row),
         }
     }
 
@@ -174,6 +183,7 @@ impl Batch {
             .chain(self.host_samples.iter().map(|row| row.at))
             .chain(self.disk_samples.iter().map(|row| row.at))
             .chain(self.net_samples.iter().map(|row| row.at))
+            .chain(self.target_samples.iter().map(|row| row.at))
             .map(|at| (at, at));
         let losses = self.losses.iter().map(|row| (row.from, row.until));
         intervals

@@ -7,6 +7,7 @@
 )]
 
 mod coverage;
+mod days;
 mod equals;
 mod growth;
 mod independent;

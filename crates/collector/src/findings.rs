@@ -20,6 +20,7 @@ mod mesh;
 mod outages;
 mod periods;
 mod seconds;
+mod space;
 mod steps;
 mod stretches;
 mod telemetry;
@@ -96,6 +97,7 @@ pub async fn of_run(
     found.extend(balance::find(connection, run, &mesh).await?);
     found.extend(daemons::find(connection, run, &mesh).await?);
     found.extend(hosts::find(&mesh));
+    found.extend(space::find(connection, run, &steps, &mesh).await?);
     found.extend(telemetry::find(connection, run, &mesh).await?);
     let of_a_pause = |finding: &Finding| {
         let span = finding.from_us.zip(finding.until_us);

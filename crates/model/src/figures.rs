@@ -1,4 +1,4 @@
-//! The figures that are sampled of daemons, hosts, disks and interfaces: one table for each kind of series.
+//! The figures that are sampled of daemons, hosts, disks, interfaces and targets: one table for each kind of series.
 //!
 //! A figure's place in its table is its number on the wire: a new one goes to the end, and none is ever removed or
 //! moved. From the tables follow the rows of the sampler, the wire, the checks and statements of the ingest, the
@@ -375,6 +375,15 @@ figures! {
     tx_dropped: counter(Count, "dropped before they were sent"),
 }
 
+figures! {
+    /// Of a target under load.
+    TargetFigures, "target_samples",
+    size_bytes: gauge(Bytes, "what it holds in all, without what is reserved for root"),
+    free_bytes: gauge(Bytes, "of it, what is free"),
+    files: gauge(Count, "inodes in all; NULL: it has no limit, or does not say").optional(),
+    free_files: gauge(Count, "of them, those that are free; NULL likewise").optional(),
+}
+
 #[cfg(test)]
 mod reference;
 
@@ -409,5 +418,6 @@ mod tests {
         check::<HostFigures>();
         check::<DiskFigures>();
         check::<NetFigures>();
+        check::<TargetFigures>();
     }
 }

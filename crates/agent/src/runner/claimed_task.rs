@@ -1,5 +1,6 @@
 //! A prepared task with its claims on the host.
 
+use super::space::SpaceGuard;
 use crate::policy::{Claim, FloorWatch};
 use benchmesh_workloads::task::Task;
 
@@ -10,4 +11,6 @@ pub(super) struct ClaimedTask {
     pub(super) claim: Claim,
     /// `None` if it has no directory on a target, or only removes data.
     pub(super) floor_watch: Option<FloorWatch>,
+    /// `None` if its target does not say what is free.
+    pub(super) space_guard: Option<SpaceGuard>,
 }

@@ -96,6 +96,7 @@ impl Running {
             task,
             claim: _claim,
             floor_watch: _floor_watch,
+            space_guard: _space_guard,
         } = task;
         let mut load_over = Some(load_over);
         let ramp = task.timing().ramp.unwrap_or_default();

@@ -2,8 +2,8 @@
 //! reduces a batch to the record of its losses.
 //!
 //! Pure functions. Merging adds counts, bytes, errors and histograms, so no result of an operation is lost. Task ends,
-//! events, facts and earlier losses stay as they are; of a daemon's descriptions the first and the last stay; samples arrive
-//! here as losses already. Giving up a batch keeps task ends and the descriptions of daemons that still run, and counts
+//! events, facts, samples of targets and earlier losses stay as they are; of a daemon's descriptions the first and the last
+//! stay; other samples arrive here as losses already. Giving up a batch keeps task ends and the descriptions of daemons that still run, and counts
 //! the rest.
 
 use crate::sampler::DaemonSeen;
@@ -58,6 +58,9 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
         part.facts
             .into_iter()
             .for_each(|row| merged.push(Row::Fact(row)));
+        part.target_samples
+            .into_iter()
+            .for_each(|row| merged.push(Row::TargetSample(row)));
         part.losses
             .into_iter()
             .for_each(|row| merged.push(Row::Loss(row)));

@@ -12,10 +12,10 @@ use crate::envelope::{Envelope, Sequence, SpoolId};
 use crate::state::StateDir;
 use crate::telemetry::{
     At, Batch, EndState, Event, Loss, LossKind, MeshMicros, OpInterval, Row, RunUid, Scope,
-    Severity, TaskEnd, TaskId,
+    Severity, TargetSample, TaskEnd, TaskId,
 };
 use crate::wire;
-use benchmesh_model::figures::{Figures, NetFigures};
+use benchmesh_model::figures::{Figures, NetFigures, TargetFigures};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -527,6 +527,13 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
         from: MeshMicros(1),
         until: MeshMicros(2),
     }));
+    batch.push(Row::TargetSample(TargetSample {
+        at: MeshMicros(3),
+        target: "/mnt/cephfs".to_owned(),
+        nonce: "n".repeat(32),
+        device: "0:50".to_owned(),
+        figures: TargetFigures::from_values([i64::MIN; 4]),
+    }));
     let kept = batch.clone();
     let seen = crate::sampler::DaemonSeen {
         at: MonoNanos(0),
@@ -564,6 +571,7 @@ fn opened_batches_are_what_was_encoded_but_for_samples() {
     assert_eq!(opened.op_intervals, kept.op_intervals);
     assert_eq!(opened.task_ends, kept.task_ends);
     assert_eq!(opened.events, kept.events);
+    assert_eq!(opened.target_samples, kept.target_samples);
     assert_eq!(
         opened.daemons,
         [At {

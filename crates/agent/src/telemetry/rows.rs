@@ -2,6 +2,7 @@
 //!
 //! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
 
+use benchmesh_model::figures::TargetFigures;
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
@@ -202,6 +203,19 @@ pub struct Fact {
     pub value: Value,
     /// Empty: a count, or a text.
     pub unit: String,
+}
+
+/// What is free on a target under load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetSample {
+    pub at: MeshMicros,
+    /// Its locator.
+    pub target: String,
+    /// Of the run's directory there: agents with the same one share what the target holds.
+    pub nonce: String,
+    /// Of its file system, as this host numbers it; empty: it has none.
+    pub device: String,
+    pub figures: TargetFigures,
 }
 
 /// Rows that are lost, or dropped for lack of room.

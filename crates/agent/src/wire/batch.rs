@@ -14,7 +14,7 @@ use benchmesh_proto::v1;
 use benchmesh_workloads::histogram::Blob;
 use benchmesh_workloads::op::Op;
 use prost::Message;
-use samples::{daemon_samples, daemon_seen, disk_sample, host_sample, net_sample};
+use samples::{daemon_samples, daemon_seen, disk_sample, host_sample, net_sample, target_sample};
 
 /// Size limit of a batch, which leaves room for its spool and sequences.
 pub const MAX_BYTES: usize = benchmesh_proto::MAX_BATCH_BYTES - 1024;
@@ -47,6 +47,7 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
         host_samples: batch.host_samples.iter().map(host_sample).collect(),
         disk_samples: batch.disk_samples.iter().map(disk_sample).collect(),
         net_samples: batch.net_samples.iter().map(net_sample).collect(),
+        target_samples: batch.target_samples.iter().map(target_sample).collect(),
         clock_offsets: batch.clock_offsets.iter().map(clock_offset).collect(),
         events: batch.events.iter().map(event).collect(),
         facts: batch.facts.iter().map(fact).collect(),
@@ -57,7 +58,7 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Decodes a batch without its samples; losses in their place count them.
+/// Decodes a batch without its samples; losses in their place count them. Those of targets are few and stay.
 ///
 /// # Errors
 /// If the bytes are not one of our batches.
@@ -81,6 +82,9 @@ pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     }
     for seen in wire.daemons {
         batch.push(Row::Daemon(seen.into()));
+    }
+    for sample in wire.target_samples {
+        batch.push(Row::TargetSample(sample.into()));
     }
     let daemon_samples = wire.daemon_samples.unwrap_or_default();
     given_up(

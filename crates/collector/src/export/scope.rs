@@ -113,6 +113,8 @@ fn of_run(table: &str, run: i64, has: &dyn Fn(&str) -> bool) -> String {
         format!("disk_id IN {}", on_hosts("disks"))
     } else if has("interface_id") {
         format!("interface_id IN {}", on_hosts("interfaces"))
+    } else if has("target_id") {
+        format!("target_id IN (SELECT id FROM targets WHERE agent_id IN {agents})")
     } else if has("agent_id") {
         format!("agent_id IN {agents}")
     } else if has("host_id") {

@@ -10,26 +10,54 @@ use crate::results::{Finding, FindingKind, real};
 const CPU_SHARE: f64 = 0.95;
 const PRESSURE_SHARE: f64 = 0.1;
 const STOLEN_SHARE: f64 = 0.1;
-/// Less than this share of the memory is available; less than that is an error.
-const MEMORY_SHARE: f64 = 0.05;
-const MEMORY_SHARE_ERROR: f64 = 0.02;
+/// Less than this share of the memory, or of a target's space, is left; less than that is an error.
+pub(super) const LEFT_SHARE: f64 = 0.05;
+const LEFT_SHARE_ERROR: f64 = 0.02;
 /// Swapped out beyond what was at the beginning.
 const MIN_SWAP_BYTES: f64 = 268_435_456.0;
 /// For so long at least, and this share of the time.
 const MIN_US: i64 = 30_000_000;
 const MIN_SHARE: f64 = 0.01;
 
-/// One thing that a host runs out of.
-struct Scarce<'m> {
-    figure: &'static str,
-    unit: &'static str,
+/// What runs out of something.
+pub(super) struct Subject<'m> {
+    pub name: &'m str,
+    /// In sentences.
+    pub label: &'m str,
+    pub host_id: Option<i64>,
+    pub agent_id: Option<i64>,
+    /// Its samples: table, column and id.
+    pub samples: (&'static str, &'static str, i64),
+}
+
+/// How long something has to be scarce.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasting {
+    /// [`MIN_US`], and [`MIN_SHARE`] of the time.
+    AWhile,
+    AtAll,
+}
+
+/// One thing that a host or a target runs out of.
+pub(super) struct Scarce<'m> {
+    pub figure: &'static str,
+    pub unit: &'static str,
     /// Of each window: whether it is scarce, and how much there is or is used.
-    windows: Vec<Option<(bool, f64)>>,
-    severity: &'m dyn Fn(f64) -> Severity,
+    pub windows: Vec<Option<(bool, f64)>>,
+    pub severity: &'m dyn Fn(f64) -> Severity,
     /// The largest value is the worst.
-    most: bool,
-    sql: &'static str,
-    text: &'m dyn Fn(f64) -> String,
+    pub most: bool,
+    pub lasting: Lasting,
+    pub sql: &'static str,
+    pub text: &'m dyn Fn(f64) -> String,
+}
+
+/// Of what is left, in percent.
+pub(super) fn severity_of_left(percent: f64) -> Severity {
+    match percent < 100.0 * LEFT_SHARE_ERROR {
+        true => Severity::Error,
+        false => Severity::Warning,
+    }
 }
 
 pub(super) fn find(mesh: &Mesh) -> Vec<Finding> {
@@ -65,7 +93,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
     let available = |sample: &Sample<7>| {
         let [.., available, total, _] = sample.figures;
         let share = real(available) / real(total.max(1));
-        (share < MEMORY_SHARE && available > 0, 100.0 * share)
+        (share < LEFT_SHARE && available > 0, 100.0 * share)
     };
     let first_swap = host
         .samples
@@ -78,10 +106,6 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
         (more >= MIN_SWAP_BYTES, more / 1_048_576.0)
     };
     let warning = |_: f64| Severity::Warning;
-    let of_memory = |percent: f64| match percent < 100.0 * MEMORY_SHARE_ERROR {
-        true => Severity::Error,
-        false => Severity::Warning,
-    };
     let percent = |value: f64| format!("{} %", figures::rate(value));
     let scarce = [
         Scarce {
@@ -90,6 +114,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(busy, CPU_SHARE),
             severity: &warning,
             most: true,
+            lasting: Lasting::AWhile,
             sql: "cpu_percent",
             text: &|value| {
                 format!(
@@ -104,6 +129,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(share(&stolen), STOLEN_SHARE),
             severity: &warning,
             most: true,
+            lasting: Lasting::AWhile,
             sql: "steal_us",
             text: &|value| {
                 format!(
@@ -116,8 +142,9 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             figure: "memory_available_percent",
             unit: "%",
             windows: level(&available),
-            severity: &of_memory,
+            severity: &severity_of_left,
             most: false,
+            lasting: Lasting::AWhile,
             sql: "memory_available_bytes",
             text: &|value| format!("ran out of memory: {} was available", percent(value)),
         },
@@ -127,6 +154,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(pressure, PRESSURE_SHARE),
             severity: &warning,
             most: true,
+            lasting: Lasting::AWhile,
             sql: "memory_full_us",
             text: &|value| {
                 format!(
@@ -141,6 +169,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: level(&swapped),
             severity: &warning,
             most: true,
+            lasting: Lasting::AWhile,
             sql: "swap_used_bytes",
             text: &|value| {
                 format!(
@@ -150,14 +179,21 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             },
         },
     ];
+    let subject = Subject {
+        name: &host.name,
+        label: &host.name,
+        host_id: Some(host.id),
+        agent_id: None,
+        samples: ("host_samples", "host_id", host.id),
+    };
     scarce
         .iter()
-        .filter_map(|one| one.finding(mesh, host))
+        .filter_map(|one| one.finding(mesh, &subject))
         .collect()
 }
 
 impl Scarce<'_> {
-    fn finding(&self, mesh: &Mesh, host: &Host) -> Option<Finding> {
+    pub fn finding(&self, mesh: &Mesh, subject: &Subject<'_>) -> Option<Finding> {
         let is_scarce = |window: &Option<(bool, f64)>| window.is_some_and(|(is, _)| is);
         let first = self.windows.iter().position(is_scarce)?;
         let last = self.windows.iter().rposition(is_scarce)?;
@@ -171,7 +207,8 @@ impl Scarce<'_> {
         let count = i64::try_from(scarce.len()).unwrap_or(i64::MAX);
         let lasted_us = count * mesh.window_us();
         let length_us = mesh.until_us - mesh.from_us;
-        if lasted_us < MIN_US || real(lasted_us) < MIN_SHARE * real(length_us) {
+        let is_brief = lasted_us < MIN_US || real(lasted_us) < MIN_SHARE * real(length_us);
+        if is_brief && self.lasting == Lasting::AWhile {
             return None;
         }
         let worst = scarce
@@ -181,7 +218,7 @@ impl Scarce<'_> {
         let (from_us, until_us) = (mesh.instant(first), mesh.instant(last + 1));
         let sentence = format!(
             "{} {} at its worst; it was so for {} between {} and {}",
-            host.name,
+            subject.label,
             (self.text)(worst),
             span(lasted_us),
             figures::instant(from_us),
@@ -198,23 +235,24 @@ impl Scarce<'_> {
             column => format!("min({column}) AS least, max({column}) AS most"),
         };
         let step = ((until_us - from_us) / 24).max(1);
+        let (table, key, id) = subject.samples;
         Some(Finding {
             figure: Some(self.figure.to_owned()),
-            host_id: Some(host.id),
+            host_id: subject.host_id,
+            agent_id: subject.agent_id,
             from_us: Some(from_us),
             until_us: Some(until_us),
             size: Some(worst),
             unit: Some(self.unit.to_owned()),
             sql: Some(format!(
-                "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, {column} FROM host_samples \
-                 WHERE host_id = {} AND at_us BETWEEN {from_us} AND {until_us} GROUP BY (at_us - {from_us}) / {step}",
-                host.id
+                "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, {column} FROM {table} \
+                 WHERE {key} = {id} AND at_us BETWEEN {from_us} AND {until_us} GROUP BY (at_us - {from_us}) / {step}"
             )),
             ..Finding::new(
                 (self.severity)(worst),
                 FindingKind::Host,
                 FindingVerdict::Found,
-                &host.name,
+                subject.name,
                 sentence,
             )
         })

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use tokio::task::spawn_blocking;
 
 /// Warm-up of the run, and of each step.
-const MIN_WARMUP_US: i64 = 60_000_000;
-const MAX_STEP_WARMUP_US: i64 = 10_000_000;
+pub(super) const MIN_WARMUP_US: i64 = 60_000_000;
+pub(super) const MAX_STEP_WARMUP_US: i64 = 10_000_000;
 /// Daemons that are judged.
 const MAX_DAEMONS: i64 = 2000;
-/// A daemon that would run out of memory within this time is an error.
-const SOON_H: f64 = 7.0 * 24.0;
-const US_PER_H: f64 = 3.6e9;
+/// What runs out within this time is an error.
+pub(super) const SOON_H: f64 = 7.0 * 24.0;
+pub(super) const US_PER_H: f64 = 3.6e9;
 
 /// One figure that may leak.
 struct Leaking {
@@ -256,7 +256,7 @@ async fn series(
 }
 
 /// Numbers the loads of a series from 0, in the order of their first appearance.
-fn number_loads(points: &mut [Point]) {
+pub(super) fn number_loads(points: &mut [Point]) {
     let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
     for point in points {
         let next = numbers.len();

@@ -11,6 +11,7 @@ pub(super) struct Step {
     /// `records randread on cephfs`.
     pub label: String,
     pub workload: String,
+    pub mode: String,
     /// Steps of one load are comparable: the plan gives them the same parameters.
     pub load: String,
     pub from_us: i64,
@@ -91,6 +92,7 @@ pub(super) async fn load(
             id,
             label,
             workload,
+            mode,
             from_us,
             until_us,
             has_ended,

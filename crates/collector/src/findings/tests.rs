@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod days;
 mod soaks;
+mod space;
 
 use super::*;
 use crate::store::Store;

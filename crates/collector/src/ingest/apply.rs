@@ -421,6 +421,12 @@ fn store_samples(
         interfaces.extend(interface.map(|interface| (interface, sample)));
     }
     tables::NET_SAMPLES.insert(connection, &interfaces, tables::net_sample)?;
+    let mut targets = Vec::with_capacity(batch.target_samples.len());
+    for sample in &batch.target_samples {
+        let target = devices::target(caches, connection, agent, sample)?;
+        targets.extend(target.map(|target| (target, sample)));
+    }
+    tables::TARGET_SAMPLES.insert(connection, &targets, tables::target_sample)?;
     tables::CLOCK_OFFSETS.insert(connection, &batch.clock_offsets, |offset, row| {
         tables::clock_offset(agent, offset, row);
     })?;

@@ -8,7 +8,9 @@ mod wire;
 pub use wire::BatchError;
 
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::figures::{
+    DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
+};
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Blob;
 
@@ -24,6 +26,7 @@ pub struct Batch {
     pub host_samples: Vec<HostSample>,
     pub disk_samples: Vec<DiskSample>,
     pub net_samples: Vec<NetSample>,
+    pub target_samples: Vec<TargetSample>,
     pub clock_offsets: Vec<ClockOffset>,
     pub events: Vec<AgentEvent>,
     pub facts: Vec<Fact>,
@@ -44,6 +47,7 @@ impl Batch {
             + self.host_samples.len()
             + self.disk_samples.len()
             + self.net_samples.len()
+            + self.target_samples.len()
             + self.clock_offsets.len()
             + self.events.len()
             + self.facts.len()
@@ -139,6 +143,19 @@ pub struct NetSample {
     pub at: MeshMicros,
     pub interface: String,
     pub figures: NetFigures,
+}
+
+/// One reading of a target under load.
+#[derive(Clone, Debug)]
+pub struct TargetSample {
+    pub at: MeshMicros,
+    /// Its locator.
+    pub target: String,
+    /// Of the run's directory there: agents with the same one share what the target holds.
+    pub nonce: String,
+    /// Of its file system, as the agent's host numbers it.
+    pub device: Option<String>,
+    pub figures: TargetFigures,
 }
 
 /// The agent's clock against mesh time.

@@ -35,7 +35,7 @@ pub(crate) struct Cost {
 /// The cost of a table without a text or a histogram.
 const NO_TEXT: u64 = 0;
 
-static LIMITS: [Limit; 11] = [
+static LIMITS: [Limit; 12] = [
     Limit {
         table: "op_intervals",
         rows: 12_000_000,
@@ -96,6 +96,15 @@ static LIMITS: [Limit; 11] = [
         rows: 8_000_000,
         bytes: NO_TEXT,
         cost: |batch| rows(&batch.net_samples),
+    },
+    Limit {
+        table: "target_samples",
+        rows: 400_000,
+        bytes: 64 << 20,
+        cost: |batch| {
+            let samples = batch.target_samples.iter();
+            cost(samples.map(|one| one.target.len() + one.nonce.len()))
+        },
     },
     Limit {
         table: "clock_offsets",
@@ -313,6 +322,8 @@ mod tests {
                 ("host_samples", 36_000, 300),
                 ("disk_samples", 40 * 36_000, 0),
                 ("net_samples", 40 * 36_000, 0),
+                // 64 targets every ten seconds.
+                ("target_samples", 64 * 360, 128),
                 ("clock_offsets", 3600, 0),
                 ("events", 20_000, 512),
                 // 16 systems with 20 facts that change every ten seconds.

@@ -1,9 +1,9 @@
-//! The rows that samples refer to: tasks, daemons, disks, interfaces, by the names that agents use for them.
+//! The rows that samples refer to: tasks, daemons, disks, interfaces, targets, by the names that agents use for them.
 //!
-//! Each is looked up in the cache first and in the table on a miss. New daemons, disks and interfaces are added while
-//! the agent has room for them.
+//! Each is looked up in the cache first and in the table on a miss; targets, of which samples are few, in the table alone.
+//! New daemons, disks, interfaces and targets are added while the agent has room for them.
 
-use super::batch::{DaemonSeen, Process};
+use super::batch::{DaemonSeen, Process, TargetSample};
 use super::cache::{Caches, TaskFacts};
 use super::source::Source;
 use super::statements::{execute, find, one};
@@ -22,7 +22,7 @@ pub(super) fn agent_name(connection: &Connection, agent: AgentId) -> Result<Stri
     Ok(name.unwrap_or_default())
 }
 
-/// Whether the agent may add a daemon, a disk or an interface.
+/// Whether the agent may add a daemon, a disk, an interface or a target.
 fn may_add(
     caches: &mut Caches,
     connection: &Connection,
@@ -395,4 +395,31 @@ pub(super) fn interface(
     };
     caches.interfaces.set(key, id);
     Ok(Some(id))
+}
+
+/// `None` if it is left out.
+pub(super) fn target(
+    caches: &mut Caches,
+    connection: &Connection,
+    agent: AgentId,
+    sample: &TargetSample,
+) -> Result<Option<i64>, StoreError> {
+    let known: Option<i64> = find(
+        connection,
+        "look for a target",
+        "SELECT id FROM targets WHERE agent_id = ? AND nonce = ? AND path = ?",
+        (agent.0, &sample.nonce, &sample.target),
+        |row| row.get(0),
+    )?;
+    if known.is_some() || !may_add(caches, connection, agent)? {
+        return Ok(known);
+    }
+    one(
+        connection,
+        "store a target",
+        "INSERT INTO targets (agent_id, path, nonce, device) VALUES (?, ?, ?, ?) RETURNING id",
+        (agent.0, &sample.target, &sample.nonce, &sample.device),
+        |row| row.get(0),
+    )
+    .map(Some)
 }

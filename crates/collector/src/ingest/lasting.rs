@@ -1,4 +1,5 @@
-//! Limits for rows that stay as long as the database: every new daemon, disk or interface adds one.
+//! Limits for rows that stay as long as the database: every new daemon, disk, interface
+//! or target adds one.
 //!
 //! Agents are identified by the names in their certificates, because a new uid costs nothing. Pure: the clock is a
 //! parameter. Changes made in a transaction that is rolled back are undone, because the transaction is attempted again.
@@ -20,7 +21,7 @@ const MANY_ACCOUNTS: usize = 4096;
 /// Of an agent, since the event before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Descriptions of new daemons and samples of new disks and interfaces, beyond the limit. Left-out devices are not
+    /// Descriptions of new daemons and samples of new disks, interfaces and targets, beyond the limit. Left-out devices are not
     /// stored, so each of their samples counts.
     pub rows: u64,
     /// Samples of daemons that are not in the table.

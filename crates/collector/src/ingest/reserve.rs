@@ -72,7 +72,7 @@ impl Reserve {
     }
 }
 
-/// Removes the samples from a batch.
+/// Removes the samples from a batch. Those of targets are few and stay.
 pub(super) fn withhold(batch: &mut Batch) -> Vec<Loss> {
     let daemons = std::mem::take(&mut batch.daemon_samples);
     let hosts = std::mem::take(&mut batch.host_samples);

@@ -2,11 +2,14 @@
 
 use super::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, Fact, HostSample, Loss, NetSample,
+    TargetSample,
 };
 use super::statements::{Table, Values};
 use crate::model::{AgentId, DaemonId, HostId, RunId, StepId};
 use benchmesh_model::events::may_be_agents;
-use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::figures::{
+    DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
+};
 use benchmesh_model::systems::facts::Value;
 
 pub(crate) static DAEMON_SAMPLES: Table =
@@ -47,6 +50,15 @@ pub(crate) static NET_SAMPLES: Table =
 
 pub(crate) fn net_sample((interface, sample): &(i64, &NetSample), row: &mut Values<'_, '_>) {
     row.add(*interface);
+    row.add(sample.at.0);
+    row.add_figures(&sample.figures);
+}
+
+pub(crate) static TARGET_SAMPLES: Table =
+    Table::of_samples::<TargetFigures>(&["target_id", "at_us"], "store samples of targets");
+
+pub(crate) fn target_sample((target, sample): &(i64, &TargetSample), row: &mut Values<'_, '_>) {
+    row.add(*target);
     row.add(sample.at.0);
     row.add_figures(&sample.figures);
 }

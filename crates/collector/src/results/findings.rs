@@ -71,8 +71,9 @@ kinds! {
         meaning: "the rate or the p99 of an operation goes up or down, over a step or from step to step",
         judged: "The slope of the logarithm of rate and p99 of each operation: over each step of 300 s or more, by 128 parts \
                  of it, and over all steps of the same load (the same step of each loop or repeat), if there are ten or \
-                 more. Found where it is shown at 1 % for all operations of the run together, with autocorrelation \
-                 allowed for, is at least 2 % of the rate or 10 % of the p99 over the time, and the last tenth differs \
+                 more. From two days on, only points a whole number of days apart are compared, so that a swing that comes again \
+                 every day is no drift. Found where it is shown at 1 % for all operations of the run together, with autocorrelation \
+                 allowed for, is at least 2 % of the rate or 10 % of the p99 over the time, and the last tenth (or day) differs \
                  from the first in the same direction. Fewer than 24 steps are judged by Kendall's rank correlation, \
                  without an interval. The p99 of a part is the geometric mean of its seconds'. What moved at one \
                  instant is a `change`. Of a load that does the same in several steps, one finding is shown.",
@@ -139,13 +140,19 @@ kinds! {
         remedy: "Read its log, and the kernel's for a process that was killed or hangs (state D).",
     }
     Host = "host" {
-        meaning: "a host ran out of CPU or memory",
+        meaning: "a host ran out of CPU or memory, or a target of space",
         judged: "Counters of each host at up to 1024 instants over the run. Found where for 30 s and 1 % of the run or \
                  more 95 % of its CPU time was used, 10 % of it was stolen, less than 5 % of its memory was available, all \
-                 tasks waited for memory 10 % of the time, or 256 MiB more than at the beginning were swapped out. How full \
-                 disks are is not sampled.",
+                 tasks waited for memory 10 % of the time, or 256 MiB more than at the beginning were swapped out. \
+                 Of each target, sampled every 10 s while a load is on it: found where less than 5 % of its space or inodes was \
+                 free at any time (less than 2 %: an error), and where the slope of what is used, judged as a `leak` is, fills it \
+                 within 90 days (within 7 days: an error). What a load writes and removes is left out: a load of six or more \
+                 loops is only compared with itself at the same place of its step in other loops; one of fewer loops is judged \
+                 over its steps where its mode works on data that are there before and stay. \
+                 A target that agents share, by their run directory or by file system and size on one host, is one.",
         remedy: "Results of such a host are those of its shortage: use more clients or fewer workers, or look for what \
-                 uses it up.",
+                 uses it up. Of a target, look for what was not removed (other users, logs, snapshots, space that is given \
+                 back late), or enlarge it.",
     }
     Clock = "clock" {
         meaning: "a clock jumped",

@@ -3,7 +3,7 @@
 //! A new figure needs no migration: opening the file to write adds the columns that it lacks.
 
 use benchmesh_model::figures::{
-    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, Unit,
+    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures, Unit,
 };
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
@@ -15,6 +15,7 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Figure)> {
         .chain(of(HostFigures::TABLE, HostFigures::ALL))
         .chain(of(DiskFigures::TABLE, DiskFigures::ALL))
         .chain(of(NetFigures::TABLE, NetFigures::ALL))
+        .chain(of(TargetFigures::TABLE, TargetFigures::ALL))
         .chain(in_step.map(|it| ("step_daemons", it)))
 }
 

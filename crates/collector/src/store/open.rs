@@ -62,6 +62,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "task_parts",
         include_str!("../../migrations/0010_task_parts.sql"),
     ),
+    (
+        11,
+        "target_space",
+        include_str!("../../migrations/0011_target_space.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, Unit};
+use super::{
+    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures, Unit,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -55,6 +57,7 @@ fn expected(text: &str) -> String {
         of::<HostFigures>(),
         of::<DiskFigures>(),
         of::<NetFigures>(),
+        of::<TargetFigures>(),
         in_step(),
         in_view(),
     ]);
@@ -108,6 +111,7 @@ fn every_column_has_its_meaning() {
         of::<HostFigures>(),
         of::<DiskFigures>(),
         of::<NetFigures>(),
+        of::<TargetFigures>(),
         in_step(),
         in_view(),
     ] {

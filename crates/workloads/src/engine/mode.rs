@@ -46,6 +46,12 @@ impl ModeInfo {
             && self.ops.iter().all(|op| removes(op) || *op == Op::List)
     }
 
+    /// Whether it works on data that are there before, stay, and take as much space afterwards.
+    pub fn keeps_its_data(&self) -> bool {
+        let stay = self.needs != Data::Nothing && self.needs == self.leaves;
+        stay && !self.ops.contains(&Op::Append)
+    }
+
     /// For a workload that lists a mode and does not know it: never another one in its place.
     pub(crate) fn unknown(&self) -> ParamError {
         ParamError::of("modes", format!("no mode `{}`", self.name))

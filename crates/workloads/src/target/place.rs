@@ -55,6 +55,26 @@ impl Place {
         path.display().to_string()
     }
 
+    /// The nonce of the run's directory there, or of its marker: clients that see the same one share what the target
+    /// holds. `None`: it has none.
+    pub fn nonce(&self) -> Option<&str> {
+        match self {
+            Place::Directory(cell) => Some(cell.run.nonce()),
+            Place::Device(_) => None,
+            Place::Pool(task) => Some(task.nonce()),
+        }
+    }
+
+    /// The number of its file system on this host: `8:1`. `None`: it is on none. May hang with the target.
+    pub fn device(&self) -> Option<String> {
+        let Place::Directory(cell) = self else {
+            return None;
+        };
+        let device = rustix::fs::fstat(cell.run.dir().fd()).ok()?.st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        Some(format!("{major}:{minor}"))
+    }
+
     /// What is free there now. `None`: it does not say, or has no such limit. May hang with the target.
     pub fn free(&self) -> Option<Space> {
         match self {

@@ -66,13 +66,18 @@ impl Slots {
             .telling_stalls(self.on_stalls(&asked, preparation))
             .limited_by(self.deps.permissions.policy.rate.clone());
         let (permissions, requests) = (self.deps.permissions.clone(), self.requests.clone());
+        let space = self.deps.space.clone();
         let spec_of = asked.clone();
         let started = self.on_thread("bm-prepare", move || {
             permissions.policy.confine_this_thread();
             let prepared = unpanicked(|| {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
+                    let target = spec_of.place.as_ref().map(|place| place.target.to_string());
                     let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
+                    let space_guard = target
+                        .zip(spec.place.clone())
+                        .and_then(|(target, place)| space.watch(target, place));
                     let breached = on_breach(requests.clone(), id);
                     let floor_watch = permissions.watch_floors(&spec, breached)?;
                     let task = registry::prepare_here(&spec, &prepare_control)
@@ -84,6 +89,7 @@ impl Slots {
                         task,
                         claim,
                         floor_watch,
+                        space_guard,
                     }))
                 })
             });
@@ -276,7 +282,9 @@ mod tests {
     use crate::clock::{Dating, Estimate, Exchange, Filter};
     use crate::command::{Outcome, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
-    use crate::runner::{ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl};
+    use crate::runner::{
+        ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl, SpaceWatch,
+    };
     use crate::sampler::DaemonRule;
     use crate::spool::{Acked, Samples};
     use crate::targets::TargetNames;
@@ -341,6 +349,7 @@ mod tests {
                     Samples::default(),
                 ),
                 cluster: ClusterWatch::default(),
+                space: SpaceWatch::default(),
                 dating: Dating::new(clock),
                 entries,
                 acked: Acked::default(),

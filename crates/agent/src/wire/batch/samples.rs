@@ -3,8 +3,8 @@
 use crate::sampler::{
     BusyOthers, Change, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample,
 };
-use crate::telemetry::{At, MeshMicros};
-use benchmesh_model::figures::{Figures, columns};
+use crate::telemetry::{At, MeshMicros, TargetSample};
+use benchmesh_model::figures::{Figures, TargetFigures, columns};
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
 
@@ -97,5 +97,27 @@ pub(super) fn net_sample(At { at, row }: &At<NetSample>) -> v1::NetSample {
         at_us: at.0,
         interface: row.interface.to_string(),
         figures: row.figures.values().to_vec(),
+    }
+}
+
+pub(super) fn target_sample(row: &TargetSample) -> v1::TargetSample {
+    v1::TargetSample {
+        at_us: row.at.0,
+        target: row.target.clone(),
+        nonce: row.nonce.clone(),
+        device: row.device.clone(),
+        figures: row.figures.values().to_vec(),
+    }
+}
+
+impl From<v1::TargetSample> for TargetSample {
+    fn from(row: v1::TargetSample) -> Self {
+        Self {
+            at: MeshMicros(row.at_us),
+            target: row.target,
+            nonce: row.nonce,
+            device: row.device,
+            figures: TargetFigures::from_values(row.figures),
+        }
     }
 }

@@ -81,6 +81,13 @@ fn sound() -> proto::Batch {
             interface: "eth0".to_owned(),
             figures: vec![0; NetFigures::ALL.len()],
         }],
+        target_samples: vec![proto::TargetSample {
+            at_us: T0,
+            target: "/mnt/t".to_owned(),
+            nonce: "n".to_owned(),
+            device: String::new(),
+            figures: vec![2, 1, -1, -1],
+        }],
         clock_offsets: vec![proto::ClockOffset {
             at_us: T0 + 9,
             offset_us: -5,
@@ -117,7 +124,7 @@ fn sound() -> proto::Batch {
 #[test]
 fn a_valid_batch_is_converted_whole() {
     let batch = Batch::try_from(sound()).unwrap();
-    assert_eq!(batch.rows(), 11);
+    assert_eq!(batch.rows(), 12);
     assert_eq!(batch.newest_us, T0 + 1_000_000);
     let sample = &batch.daemon_samples[0].figures;
     assert_eq!(
@@ -168,7 +175,7 @@ fn a_long_detail_of_an_event_is_left_out_and_the_event_stays() {
 #[test]
 fn one_wrong_field_refuses_the_batch_and_is_named() {
     type Spoil = fn(&mut proto::Batch);
-    let cases: [(&str, Spoil); 31] = [
+    let cases: [(&str, Spoil); 34] = [
         ("spool_id", |b| b.spool_id.clear()),
         ("spool_id", |b| b.spool_id = "x".repeat(257)),
         ("spool_id", |b| b.spool_id = "a\nb".to_owned()),
@@ -196,6 +203,15 @@ fn one_wrong_field_refuses_the_batch_and_is_named() {
                     ..sample.clone()
                 })
                 .collect();
+        }),
+        ("target_samples.target", |b| {
+            b.target_samples[0].target.clear()
+        }),
+        ("target_samples.nonce", |b| {
+            b.target_samples[0].nonce.clear()
+        }),
+        ("target_samples.free_bytes", |b| {
+            b.target_samples[0].figures[1] = -1
         }),
         ("events", |b| b.events = vec![b.events[0].clone(); 10_001]),
         ("op_intervals.service", |b| b.op_intervals[0].service = None),

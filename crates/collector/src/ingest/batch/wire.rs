@@ -16,7 +16,7 @@ use checks::{
     PACKED_BYTES, TEXT_BYTES, count, counter, cut_to, filled, instant, known_counter,
     known_instant, name, range, row_id, sequence, text, unsigned,
 };
-use samples::{daemon_samples, disk_sample, host_sample, net_sample};
+use samples::{daemon_samples, disk_sample, host_sample, net_sample, target_sample};
 
 use super::{
     AgentEvent, Batch, ClockOffset, DaemonSeen, ErrorCount, Fact, Loss, OpInterval, Process,
@@ -46,6 +46,7 @@ impl TryFrom<proto::Batch> for Batch {
             host_samples: all(wire.host_samples, host_sample)?,
             disk_samples: all(wire.disk_samples, disk_sample)?,
             net_samples: all(wire.net_samples, net_sample)?,
+            target_samples: all(wire.target_samples, target_sample)?,
             clock_offsets: all(wire.clock_offsets, clock_offset)?,
             events: all(wire.events, event)?,
             facts: all(wire.facts, fact)?,
@@ -90,9 +91,11 @@ fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     }
     let disks = different(wire.disk_samples.iter().map(|sample| sample.disk.as_str()));
     let interfaces = different(wire.net_samples.iter().map(|it| it.interface.as_str()));
+    let targets = different(wire.target_samples.iter().map(|it| it.nonce.as_str()));
     for (field, found, most) in [
         ("disk_samples.disk", disks, MAX_DEVICES),
         ("net_samples.interface", interfaces, MAX_DEVICES),
+        ("target_samples.nonce", targets, MAX_DEVICES),
         ("daemons", wire.daemons.len(), MAX_DAEMONS),
         ("events", wire.events.len(), MAX_EVENTS),
     ] {
@@ -110,6 +113,7 @@ fn newest(batch: &Batch) -> i64 {
         .chain(batch.host_samples.iter().map(|s| s.at.0))
         .chain(batch.disk_samples.iter().map(|s| s.at.0))
         .chain(batch.net_samples.iter().map(|s| s.at.0))
+        .chain(batch.target_samples.iter().map(|s| s.at.0))
         .chain(batch.clock_offsets.iter().map(|o| o.at.0))
         .chain(batch.events.iter().map(|e| e.at.0))
         .chain(batch.facts.iter().map(|f| f.at.0))

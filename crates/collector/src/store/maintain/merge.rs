@@ -1,7 +1,7 @@
 //! Copies the runs of another database into this one.
 //!
 //! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
-//! interfaces) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
+//! interfaces, targets) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
 //! Everything is one transaction of SQLite's.
 
 mod samples;
@@ -49,6 +49,11 @@ const SHARED: &[(&str, &[&str], References)] = &[
         "interfaces",
         &["host_id", "net_namespace", "name"],
         &[("host_id", Mapped("hosts"))],
+    ),
+    (
+        "targets",
+        &["agent_id", "nonce", "path"],
+        &[("agent_id", Mapped("agents"))],
     ),
 ];
 

@@ -5,7 +5,7 @@ use super::write::Change;
 use super::{Pruner, Resolution};
 use crate::database::StoreError;
 use benchmesh_model::figures::{
-    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures,
+    DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures,
 };
 use rusqlite::{Connection, params};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const fn kind<F: Figures>(key: &'static str, series: &'static str) -> Kind {
     }
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     kind::<DaemonFigures>(
         "daemon_id",
         "SELECT id FROM daemons WHERE first_seen_us <= ?2 AND last_seen_us + 65000000 >= ?1",
@@ -48,6 +48,11 @@ const KINDS: [Kind; 4] = [
     },
     kind::<DiskFigures>("disk_id", "SELECT id FROM disks WHERE ?1 <= ?2"),
     kind::<NetFigures>("interface_id", "SELECT id FROM interfaces WHERE ?1 <= ?2"),
+    kind::<TargetFigures>(
+        "target_id",
+        "SELECT id FROM targets AS t WHERE EXISTS (SELECT 1 FROM target_samples AS x
+             WHERE x.target_id = t.id AND x.at_us BETWEEN ?1 AND ?2)",
+    ),
 ];
 
 /// The first instant of any sample.
@@ -55,7 +60,8 @@ pub(super) const OLDEST: &str = "SELECT min(at_us) FROM (
     SELECT min((SELECT min(at_us) FROM daemon_samples WHERE daemon_id = d.id)) AS at_us FROM daemons AS d
     UNION ALL SELECT min((SELECT min(at_us) FROM host_samples WHERE host_id = h.id)) FROM hosts AS h
     UNION ALL SELECT min((SELECT min(at_us) FROM disk_samples WHERE disk_id = k.id)) FROM disks AS k
-    UNION ALL SELECT min((SELECT min(at_us) FROM net_samples WHERE interface_id = i.id)) FROM interfaces AS i)";
+    UNION ALL SELECT min((SELECT min(at_us) FROM net_samples WHERE interface_id = i.id)) FROM interfaces AS i
+    UNION ALL SELECT min((SELECT min(at_us) FROM target_samples WHERE target_id = t.id)) FROM targets AS t)";
 
 pub(super) async fn prune(
     pruner: &mut Pruner,

@@ -8,7 +8,12 @@
 use benchmesh_model::figures::{Figure, Kind};
 
 /// Gauges whose least value tells as much as their largest.
-const LEAST_TOO: [&str; 2] = ["rss_bytes", "memory_available_bytes"];
+const LEAST_TOO: [&str; 4] = [
+    "rss_bytes",
+    "memory_available_bytes",
+    "free_bytes",
+    "free_files",
+];
 
 /// One sample; its values are in the order of the figures.
 #[derive(Clone, Debug)]

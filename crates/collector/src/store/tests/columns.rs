@@ -4,10 +4,12 @@ use super::{Mesh, S, T0, batch, new_step, seen, send};
 use crate::ingest::Batch;
 use crate::ingest::batch::{
     AgentEvent, ClockOffset, DaemonSample, DiskSample, ErrorCount, Fact, HostSample, Loss,
-    NetSample, OpInterval, TaskEnd,
+    NetSample, OpInterval, TargetSample, TaskEnd,
 };
 use crate::model::{LossKind, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
-use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
+use benchmesh_model::figures::{
+    DaemonFigures, DiskFigures, HostFigures, NetFigures, TargetFigures,
+};
 use benchmesh_model::systems::facts::Value;
 use benchmesh_workloads::histogram::Histogram;
 use sqlx::{Column, Row, TypeInfo, ValueRef};
@@ -125,6 +127,18 @@ fn telemetry() -> Batch {
             tx_dropped: 8,
         },
     }];
+    all.target_samples = vec![TargetSample {
+        at: AT,
+        target: "/mnt/t".to_owned(),
+        nonce: "n".to_owned(),
+        device: Some("0:50".to_owned()),
+        figures: TargetFigures {
+            size_bytes: 1,
+            free_bytes: 2,
+            files: 3,
+            free_files: -1,
+        },
+    }];
     all.clock_offsets = vec![ClockOffset {
         at: AT,
         offset_us: -1,
@@ -154,7 +168,7 @@ async fn samples_land_in_their_columns() {
     let (publisher, ..) = mesh.publisher("a").await;
     send(&publisher, telemetry()).await.unwrap();
     let at = format!("at_us={T0}");
-    let expected: [(&str, String); 9] = [
+    let expected: [(&str, String); 11] = [
         (
             "daemons",
             format!(
@@ -186,6 +200,11 @@ async fn samples_land_in_their_columns() {
             format!(
                 "{at} rx_bytes=1 rx_packets=2 rx_errors=3 rx_dropped=4 tx_bytes=5 tx_packets=6 tx_errors=7 tx_dropped=8"
             ),
+        ),
+        ("targets", "path=/mnt/t nonce=n device=0:50".to_owned()),
+        (
+            "target_samples",
+            format!("{at} size_bytes=1 free_bytes=2 files=3 free_files=-"),
         ),
         (
             "clock_offsets",

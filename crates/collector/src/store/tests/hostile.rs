@@ -274,6 +274,9 @@ prop_compose! {
             host_samples: Vec::new(),
             disk_samples: vec![proto::DiskSample { at_us, disk: "sda".to_owned(), stacked: false, figures: vec![0; DiskFigures::ALL.len()] }],
             net_samples: Vec::new(),
+            target_samples: vec![proto::TargetSample {
+                at_us, target: "/mnt".to_owned(), nonce: "n".to_owned(), figures: vec![1; 4], ..Default::default()
+            }],
             clock_offsets: vec![proto::ClockOffset { at_us, ..Default::default() }],
             events: events.into_iter().map(|(kind, message, run_id)| proto::Event {
                 at_us, run_id, step_id: 0, severity: "info".to_owned(), kind, detail_json: message.clone(), message,

@@ -83,7 +83,7 @@ async fn a_merge_adds_all_runs_and_loses_none() {
 }
 
 /// Of each table with samples: the columns that name a row in any file, and how they are found.
-const SAMPLES: [(&str, &str); 4] = [
+const SAMPLES: [(&str, &str); 5] = [
     (
         "daemon_samples",
         "SELECT h.boot_id || ' ' || d.pid, x.* FROM daemon_samples AS x
@@ -102,6 +102,11 @@ const SAMPLES: [(&str, &str); 4] = [
         "net_samples",
         "SELECT h.boot_id || ' ' || n.name, x.* FROM net_samples AS x
          JOIN interfaces AS n ON n.id = x.interface_id JOIN hosts AS h ON h.id = n.host_id",
+    ),
+    (
+        "target_samples",
+        "SELECT a.uid || ' ' || t.path, x.* FROM target_samples AS x
+         JOIN targets AS t ON t.id = x.target_id JOIN agents AS a ON a.id = t.agent_id",
     ),
 ];
 
@@ -191,10 +196,17 @@ async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
     let at = |name: &str| directory.path().join(name);
     let (a, b) = (at("a.db"), at("b.db"));
     generate(&a, 4);
+    change(
+        &a,
+        "INSERT INTO targets (agent_id, path, nonce) SELECT id, '/mnt/' || id, 'n' FROM agents;
+         INSERT INTO target_samples SELECT t.id, x.at_us, 100, x.at_us % 100, NULL, NULL
+             FROM targets AS t JOIN host_samples AS x ON x.host_id = t.agent_id;",
+    );
     std::fs::copy(&a, &b).unwrap();
     change(
         &b,
-        "UPDATE runs SET uid = 'b-' || uid;
+        "DELETE FROM target_samples WHERE target_id = 1 AND at_us % 3000000 = 0;
+         UPDATE runs SET uid = 'b-' || uid;
          UPDATE hosts SET boot_id = 'boot-b' WHERE id = 2; UPDATE agents SET uid = 'agent-b' WHERE id = 2;
          UPDATE daemons SET pid = pid + 5000 WHERE id = 9;
          UPDATE daemon_samples SET at_us = at_us + 3600000000 WHERE daemon_id = 4;

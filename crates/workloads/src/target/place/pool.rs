@@ -122,8 +122,9 @@ impl PoolRun {
     /// The place of one task; `None` where the run has no marker.
     pub fn task(&self, cell: &str, task_index: u32) -> Result<Option<PoolTask>, SandboxError> {
         check_name("cell", cell)?;
-        Ok(self.marker(false)?.map(|_| PoolTask {
+        Ok(self.marker(false)?.map(|(marker, _)| PoolTask {
             run: self.clone(),
+            nonce: marker.nonce,
             prefix: format!("{cell}.t{task_index}."),
             session: Mutex::default(),
         }))
@@ -229,6 +230,7 @@ fn remove_objects(
 #[derive(Debug)]
 pub struct PoolTask {
     pub run: PoolRun,
+    nonce: String,
     /// What the names of its objects begin with.
     prefix: String,
     /// For questions beside the load.
@@ -243,6 +245,11 @@ impl PoolTask {
             self.run.namespace(),
             self.prefix
         )
+    }
+
+    /// Of the run's marker.
+    pub fn nonce(&self) -> &str {
+        &self.nonce
     }
 
     /// What the names of a worker's objects begin with.

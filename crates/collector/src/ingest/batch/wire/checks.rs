@@ -22,7 +22,7 @@ pub(super) const LARGEST_SUM: f64 = 1e37;
 /// Maximum operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 pub(super) const LARGEST_COUNT: i64 = 1 << 50;
 
-/// Maximum number of disks or interfaces of one host; real hosts have fewer.
+/// Maximum number of disks, interfaces or targets of one host; real hosts have fewer.
 pub(super) const MAX_DEVICES: usize = 4096;
 /// Processes that are found or end within one batch.
 pub(super) const MAX_DAEMONS: usize = 65_536;

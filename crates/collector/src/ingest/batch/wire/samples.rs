@@ -1,8 +1,8 @@
-//! Readings of daemons, hosts, disks and interfaces.
+//! Readings of daemons, hosts, disks, interfaces and targets.
 
-use super::checks::{BatchError, LARGEST, counter, instant, name, range};
+use super::checks::{BatchError, LARGEST, counter, filled, instant, name, range};
 use super::process;
-use crate::ingest::batch::{DaemonSample, DiskSample, HostSample, NetSample};
+use crate::ingest::batch::{DaemonSample, DiskSample, HostSample, NetSample, TargetSample};
 use benchmesh_model::figures::{DaemonFigures, Figures, UNKNOWN};
 use benchmesh_model::text::is_hidden;
 use benchmesh_proto::v1 as proto;
@@ -117,6 +117,22 @@ pub(super) fn net_sample(wire: proto::NetSample) -> Result<NetSample, BatchError
     Ok(NetSample {
         at: instant("net_samples.at_us", wire.at_us)?,
         interface: name("net_samples.interface", wire.interface)?,
+        figures: figures(wire.figures)?,
+    })
+}
+
+pub(super) fn target_sample(wire: proto::TargetSample) -> Result<TargetSample, BatchError> {
+    let device = match wire.device.is_empty() {
+        true => None,
+        false => Some(name("target_samples.device", wire.device)?),
+    };
+    Ok(TargetSample {
+        at: instant("target_samples.at_us", wire.at_us)?,
+        target: filled(wire.target).ok_or(BatchError::Missing {
+            field: "target_samples.target",
+        })?,
+        nonce: name("target_samples.nonce", wire.nonce)?,
+        device,
         figures: figures(wire.figures)?,
     })
 }

@@ -1,14 +1,15 @@
-//! Copies the samples that this database lacks, series by series: those of one daemon, disk, interface or host, in the
+//! Copies the samples that this database lacks, series by series: those of one daemon, disk, interface, target or host, in the
 //! order of their instants, which is the order of the table.
 
 use rusqlite::{Connection, params};
 
 /// Table, the column that names what was sampled, and the table that it is in.
-const TABLES: [(&str, &str, &str); 4] = [
+const TABLES: [(&str, &str, &str); 5] = [
     ("daemon_samples", "daemon_id", "daemons"),
     ("host_samples", "host_id", "hosts"),
     ("disk_samples", "disk_id", "disks"),
     ("net_samples", "interface_id", "interfaces"),
+    ("target_samples", "target_id", "targets"),
 ];
 
 /// To be called when `map_*` has the ids of everything that was sampled. Returns the rows. `progress` gets the series that
