@@ -103,6 +103,12 @@ impl<'facts> Place<'facts> {
     }
 }
 
+/// All that are known; a word finds the first one that has it.
+#[must_use]
+pub fn systems() -> &'static [System] {
+    SYSTEMS
+}
+
 /// The system that a word names: of several, the first of the table.
 fn named(word: &str) -> Option<&'static System> {
     if is_local(word) {

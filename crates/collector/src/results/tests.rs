@@ -11,6 +11,7 @@ mod conserved;
 mod flags;
 mod long_operations;
 mod returned;
+mod systems;
 
 use super::window::share;
 use super::{

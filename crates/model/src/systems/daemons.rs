@@ -41,6 +41,25 @@ pub enum Naming {
     None,
 }
 
+impl Naming {
+    /// For people: an instance's name, or where it comes from.
+    #[must_use]
+    pub fn example(self) -> Option<String> {
+        Some(match self {
+            Self::Ceph { kind } => format!("{kind}.3"),
+            Self::MountPoint | Self::MfsMount => "its mount point".to_owned(),
+            Self::GlusterBrick => "its brick".to_owned(),
+            Self::GlusterFs => "its mount point or role".to_owned(),
+            Self::Option { names } => format!("the value of {}", names.join(" or ")),
+            Self::RbdNbd => "its image".to_owned(),
+            Self::Sheep => "its port".to_owned(),
+            Self::Benchmesh => "its role and name".to_owned(),
+            Self::AfterDash => "its volume".to_owned(),
+            Self::None => return None,
+        })
+    }
+}
+
 /// The role of processes that a daemon forks and that begin no other program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
