@@ -62,6 +62,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "task_parts",
         include_str!("../../migrations/0010_task_parts.sql"),
     ),
+    (
+        12,
+        "merged_slices",
+        include_str!("../../migrations/0012_merged_slices.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {
