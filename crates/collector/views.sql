@@ -422,21 +422,22 @@ FROM steps AS s
 CROSS JOIN step_traffic AS t ON t.step_id = s.id
 CROSS JOIN hosts AS h ON h.id = t.host_id;
 
--- A step of up to eight minutes has a row for each sample. A longer one is divided into 480 spans, and the last sample of each
--- is found by a seek, so that a day costs no more than eight minutes: counters are cumulative.
+-- A step of up to eight minutes has a row for each sample. The longer ones of a run share 480 parts by their lengths, at least 24
+-- each, and the last sample of a part is found by a seek, so that days cost no more than eight minutes: counters are
+-- cumulative. The parts are the innermost loop, so that a host's facts are found once per step.
 CREATE VIEW v_host_timeline AS
 WITH RECURSIVE
-parts (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM parts WHERE n < 480),
-spans AS NOT MATERIALIZED (
-    SELECT s.run_id, s.id AS step_id, s.start_us, s.phase, s.target, s.mode,
-           s.last_done_us - s.start_us > 480000000 AS is_long,
-           iif(s.last_done_us - s.start_us > 480000000,
-               s.start_us + (parts.n - 1) * (s.last_done_us - s.start_us) / 480 + 500001, s.start_us - 1500000) AS from_us,
-           iif(s.last_done_us - s.start_us > 480000000,
-               s.start_us + parts.n * (s.last_done_us - s.start_us) / 480 + 500000, s.last_done_us + 500000) AS until_us
+part (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n < 480),
+step AS NOT MATERIALIZED (
+    SELECT s.run_id, s.id AS step_id, s.start_us, s.phase, s.target, s.mode, s.last_done_us,
+           s.last_done_us - s.start_us AS length_us, share.value AS parts
     FROM steps AS s
     CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
-    CROSS JOIN parts ON parts.n <= iif(s.last_done_us - s.start_us > 480000000, 480, 0)
+    -- As a row, so that it is computed once per step.
+    CROSS JOIN json_each(json_array(iif(s.last_done_us - s.start_us > 480000000,
+        max(24, 480 * (s.last_done_us - s.start_us)
+            / (SELECT sum(o.last_done_us - o.start_us) FROM steps AS o
+               WHERE o.run_id = s.run_id AND o.last_done_us - o.start_us > 480000000)), 0))) AS share
 )
 SELECT w.run_id,
        w.step_id,
@@ -457,7 +458,7 @@ SELECT w.run_id,
        w.in_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS in_mib_per_s,
        w.out_bytes * 1e6 / (w.at_us - w.before_us) / 1048576.0 AS out_mib_per_s
 FROM (
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name) AS host, 'cpu' AS kind,
+    SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name) AS host, 'cpu' AS kind,
            NULL AS device, x.at_us,
            lag(x.at_us) OVER sample AS before_us,
            (x.user_us + x.nice_us - lag(x.user_us + x.nice_us) OVER sample) / coalesce(f.cpus, h.cpus) AS user_us,
@@ -472,40 +473,48 @@ FROM (
                       + x.iowait_us)
                   OVER sample) * 1.0 / coalesce(f.cpus, h.cpus)) AS all_us,
            NULL AS in_bytes, NULL AS out_bytes
-    FROM spans AS s CROSS JOIN hosts AS h
-    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
-        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
+    FROM step CROSS JOIN hosts AS h
+    LEFT JOIN run_agents AS f ON f.run_id = step.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
+    CROSS JOIN part ON part.n <= step.parts
     CROSS JOIN host_samples AS x ON x.host_id = h.id AND x.at_us BETWEEN
-        iif(s.is_long, (SELECT max(y.at_us) FROM host_samples AS y
-                        WHERE y.host_id = h.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
-        AND s.until_us
+        iif(step.parts > 0, (SELECT max(y.at_us) FROM host_samples AS y WHERE y.host_id = h.id AND y.at_us BETWEEN
+                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
     WHERE coalesce(f.cpus, h.cpus) > 0
-    WINDOW sample AS (PARTITION BY s.run_id, s.step_id, h.id ORDER BY x.at_us))
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, h.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name), 'disk', k.name, x.at_us,
+    SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'disk', k.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, x.busy_us - lag(x.busy_us) OVER sample,
            x.at_us - lag(x.at_us) OVER sample,
            x.read_bytes - lag(x.read_bytes) OVER sample, x.write_bytes - lag(x.write_bytes) OVER sample
-    FROM spans AS s CROSS JOIN disks AS k CROSS JOIN hosts AS h ON h.id = k.host_id
-    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
-        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
+    FROM step CROSS JOIN hosts AS h
+    LEFT JOIN run_agents AS f ON f.run_id = step.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
+    CROSS JOIN disks AS k ON k.host_id = h.id
+    CROSS JOIN part ON part.n <= step.parts
     CROSS JOIN disk_samples AS x ON x.disk_id = k.id AND x.at_us BETWEEN
-        iif(s.is_long, (SELECT max(y.at_us) FROM disk_samples AS y
-                        WHERE y.disk_id = k.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
-        AND s.until_us
-    WINDOW sample AS (PARTITION BY s.run_id, s.step_id, k.id ORDER BY x.at_us))
+        iif(step.parts > 0, (SELECT max(y.at_us) FROM disk_samples AS y WHERE y.disk_id = k.id AND y.at_us BETWEEN
+                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, k.id ORDER BY x.at_us))
     UNION ALL
-    SELECT * FROM (SELECT s.run_id, s.step_id, s.start_us, s.phase, s.target, s.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
+    SELECT * FROM (SELECT step.run_id, step.step_id, step.start_us, step.phase, step.target, step.mode, coalesce(f.host, h.name), 'interface', n.name, x.at_us,
            lag(x.at_us) OVER sample, NULL, NULL, NULL, NULL, NULL,
            x.rx_bytes - lag(x.rx_bytes) OVER sample, x.tx_bytes - lag(x.tx_bytes) OVER sample
-    FROM spans AS s CROSS JOIN interfaces AS n CROSS JOIN hosts AS h ON h.id = n.host_id
-    LEFT JOIN run_agents AS f ON f.run_id = s.run_id
-        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = s.run_id AND x.host_id = h.id)
+    FROM step CROSS JOIN hosts AS h
+    LEFT JOIN run_agents AS f ON f.run_id = step.run_id
+        AND f.agent_id = (SELECT min(x.agent_id) FROM run_agents AS x WHERE x.run_id = step.run_id AND x.host_id = h.id)
+    CROSS JOIN interfaces AS n ON n.host_id = h.id
+    CROSS JOIN part ON part.n <= step.parts
     CROSS JOIN net_samples AS x ON x.interface_id = n.id AND x.at_us BETWEEN
-        iif(s.is_long, (SELECT max(y.at_us) FROM net_samples AS y
-                        WHERE y.interface_id = n.id AND y.at_us BETWEEN s.from_us AND s.until_us), s.from_us)
-        AND s.until_us
-    WINDOW sample AS (PARTITION BY s.run_id, s.step_id, n.id ORDER BY x.at_us))
+        iif(step.parts > 0, (SELECT max(y.at_us) FROM net_samples AS y WHERE y.interface_id = n.id AND y.at_us BETWEEN
+                            step.start_us + (part.n - 1) * step.length_us / step.parts + 500001
+                            AND step.start_us + part.n * step.length_us / step.parts + 500000), step.start_us - 1500000)
+        AND iif(step.parts > 0, step.start_us + part.n * step.length_us / step.parts + 500000, step.last_done_us + 500000)
+    WINDOW sample AS (PARTITION BY step.run_id, step.step_id, n.id ORDER BY x.at_us))
 ) AS w
 WHERE w.before_us IS NOT NULL AND w.at_us > w.before_us;
 

@@ -27,7 +27,7 @@ pub use flags::{Flag, FlagRow, FlagSeverity, VerdictEffect};
 pub use interval::StepInterval;
 pub use missing::Missing;
 pub use outage::Outage;
-pub use sum::{SliceSum, SliceSummer, StepSum};
+pub use sum::{SliceCounts, SliceSum, SliceSummer, StepSum, TaskEdges};
 
 use benchmesh_workloads::histogram::{Blob, DecodeError, Histogram};
 

@@ -2,8 +2,9 @@
 //!
 //! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s
 //! as they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
-//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back; a run that has
-//! not ended keeps its rows and the samples of its time, but for those of earlier loops. `store::prune` does the work.
+//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back. Of a run that has
+//! not ended, steps of earlier loops grow old, and of its running step the rows that are summed up and behind everything
+//! that is still awaited; its other rows and samples stay. `store::prune` does the work.
 
 use crate::clock::MeshClock;
 use crate::figures;
@@ -29,6 +30,8 @@ const MINUTE_US: i64 = 60_000_000;
 /// A run that ended lately keeps its rows also in a database that is too large: its findings are made of them.
 const LATELY_US: i64 = 600_000_000;
 
+/// Slices of a step under way that are merged before others have their turn: an hour.
+const SLICES_AT_ONCE: usize = 6;
 /// `runs_without_findings` lists so many at most.
 const MANY_RUNS: usize = 100;
 
@@ -191,6 +194,8 @@ struct Inner {
     turn: Mutex<()>,
     /// That the limit cannot be met was said.
     is_excess_known: AtomicBool,
+    /// Runs under way of which it was said that the limit takes their rows.
+    are_taken: std::sync::Mutex<HashSet<(RunId, i64)>>,
     /// Steps whose rows cannot be merged.
     unreadable: std::sync::Mutex<HashSet<StepId>>,
     /// Runs whose findings are being made of their rows.
@@ -204,6 +209,7 @@ impl Retainer {
             retention,
             turn: Mutex::new(()),
             is_excess_known: AtomicBool::new(false),
+            are_taken: std::sync::Mutex::default(),
             unreadable: std::sync::Mutex::default(),
             awaited: std::sync::Mutex::default(),
         }))
@@ -260,6 +266,7 @@ impl Retainer {
                 let _turn = self.0.turn.lock().await;
                 self.prune(&mut pruner, found).await?;
             }
+            self.merge_going_on(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
         }
         self.shrink(&mut pruner, now).await?;
@@ -307,7 +314,7 @@ impl Retainer {
         }
         // From the beginning: what was kept for its tag then may have lost it.
         if let Some(oldest) = store.oldest_sample().await? {
-            let untouched = store.untouched_spans(before, &tags).await?;
+            let untouched = store.untouched_spans(before, request.to, &tags).await?;
             let until = samples_until(before, &untouched);
             let mut from = MeshMicros(whole_minute(oldest.0));
             while from < until {
@@ -334,6 +341,23 @@ impl Retainer {
     /// Merges or deletes rows that came when those of their step had been.
     async fn merge_late(&self, pruner: &mut Pruner, now: MeshMicros) -> Result<(), StoreError> {
         let store = &self.0.store;
+        let late = store.steps_with_late_slices().await?;
+        {
+            let _turn = self.0.turn.lock().await;
+            pruner.finish_slices().await?;
+        }
+        for (step, run, batches) in late {
+            store.late_rows_merged(step, batches).await?;
+            let message = String::from(
+                "rows of this step came late, when the others of their time had been merged: they are merged too, and its \
+                 results are without them",
+            );
+            let event = NewEvent {
+                step: Some(step),
+                ..event(now, Some(run), Severity::Warning, "rows-too-late", message)
+            };
+            store.add_event(event).await?;
+        }
         for (found, batches) in store.steps_with_late_rows().await? {
             if locked(&self.0.unreadable).contains(&found.step) {
                 continue;
@@ -414,6 +438,61 @@ impl Retainer {
         Ok(steps)
     }
 
+    /// Merges the rows before an instant of steps that go on, as far as nothing of them is awaited any more.
+    async fn merge_going_on(
+        &self,
+        pruner: &mut Pruner,
+        before: MeshMicros,
+        now: MeshMicros,
+        to: Resolution,
+    ) -> Result<(), StoreError> {
+        let tags = &self.0.retention.keep_tags;
+        for step in self.0.store.steps_going_on(before, now, tags).await? {
+            loop {
+                let _turn = self.0.turn.lock().await;
+                if pruner.prune_going_on(step, to, SLICES_AT_ONCE).await? < SLICES_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has become
+    /// small enough.
+    async fn shrink_going_on(
+        &self,
+        pruner: &mut Pruner,
+        now: MeshMicros,
+        limit: i64,
+    ) -> Result<bool, StoreError> {
+        let store = &self.0.store;
+        let before = MeshMicros(now.0.saturating_sub(LATELY_US));
+        let tags = &self.0.retention.keep_tags;
+        for to in [Resolution::TenSeconds, Resolution::Minute] {
+            for step in store.steps_going_on(before, now, tags).await? {
+                loop {
+                    let used = store.size().await?.used_bytes();
+                    if used <= limit {
+                        return Ok(true);
+                    }
+                    let merged = {
+                        let _turn = self.0.turn.lock().await;
+                        pruner.prune_going_on(step, to, SLICES_AT_ONCE).await?
+                    };
+                    if merged == 0 {
+                        break;
+                    }
+                    if locked(&self.0.are_taken).insert((step.run, to.seconds())) {
+                        self.tell_of_limit(now, step.run, to, used, limit).await?;
+                    }
+                    self.thin(pruner, before, to).await?;
+                }
+            }
+        }
+        Ok(store.size().await?.used_bytes() <= limit)
+    }
+
     /// Thins the samples before an instant that are not thinned yet.
     async fn thin(
         &self,
@@ -434,7 +513,7 @@ impl Retainer {
     ) -> Result<bool, StoreError> {
         let store = &self.0.store;
         let tags = &self.0.retention.keep_tags;
-        let untouched = store.untouched_spans(before, tags).await?;
+        let untouched = store.untouched_spans(before, to, tags).await?;
         let until = samples_until(before, &untouched);
         let from = match store.samples_pruned_until(to).await? {
             Some(from) => from,
@@ -493,13 +572,15 @@ impl Retainer {
                 self.thin(pruner, ended, to).await?;
             }
         }
+        if self.shrink_going_on(pruner, now, limit).await? {
+            return Ok(());
+        }
         let used = store.size().await?.used_bytes();
         if used > limit && !self.0.is_excess_known.swap(true, Ordering::Relaxed) {
             let message = format!(
                 "the database has {}, above its limit of {} (--max-size), and nothing of it can be merged or deleted: what is \
-                 left are results, runs that ended within 10 minutes, the last loop of a run that goes on, and runs that are kept \
-                 for a tag; raise the \
-                 limit, or delete runs with `benchmesh db delete`",
+                 left are results, runs that ended within 10 minutes, the newest rows of a run that goes on, and runs that are kept \
+                 for a tag; raise the limit, or delete runs with `benchmesh db delete`",
                 size(used),
                 size(limit)
             );

@@ -1,8 +1,8 @@
 //! Time made short: days of telemetry of a mesh through the real ingest and store as fast as they take it, with retention at
 //! work by the instants of the rows.
 //!
-//! One run repeats its step once an hour; four agents carry load, all sample 1 Hz. A line per virtual hour says what the file
-//! and the process have come to; at the end all that somebody reads of the run is timed.
+//! One run repeats its step once an hour, or is one single step (`--one-step`); four agents carry load, all sample 1 Hz. A line
+//! per virtual hour says what the file and the process have come to; at the end all that somebody reads of the run is timed.
 
 use crate::{Options, usage, writer, writes};
 use benchmesh_collector::findings;
@@ -35,6 +35,8 @@ const HOUR: u64 = 3600;
 const HOUR_US: i64 = 3_600_000_000;
 const T0_US: i64 = 1_750_000_000_000_000;
 const CLIENTS: usize = 4;
+/// As long as the collector's.
+const SLICE_US: i64 = 600_000_000;
 /// Batches that an agent sends ahead of their acknowledgement.
 const WINDOW: u32 = 256;
 /// How long one may take of what is read at the end.
@@ -57,8 +59,13 @@ pub fn run(options: &Options) {
     memory::limit_kept();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     println!(
-        "{} h of {} agents with {} daemons, {} disks and {} interfaces each at 1 Hz; rows of seconds are kept {} h; {}",
+        "{} h of {} of {} agents with {} daemons, {} disks and {} interfaces each at 1 Hz; rows of seconds are kept {} h; {}",
         options.hours,
+        if options.one_step {
+            "one step"
+        } else {
+            "steps of an hour"
+        },
         options.sessions,
         options.daemons,
         options.devices,
@@ -103,14 +110,31 @@ async fn telemetry(path: &Path, options: &Options) -> RunId {
     let began = written();
     let mut rows = 0;
     let mut pass: Option<tokio::task::JoinHandle<Pruned>> = None;
+    let mut under_way: Option<Step> = None;
     for hour in 0..options.hours {
         let (before, clock) = (written(), Instant::now());
-        let step = mesh.begin_step(hour).await;
-        let (stored, wait) = mesh.hour(hour, &step).await;
+        let step = match under_way.take() {
+            Some(step) => step,
+            None => mesh.begin_step(hour).await,
+        };
+        let is_last = !options.one_step || hour + 1 == options.hours;
+        let (stored, wait) = mesh.hour(hour, &step, is_last).await;
         rows += stored;
-        mesh.end_step(hour, &step).await;
+        if is_last {
+            let ending = Instant::now();
+            mesh.end_step(hour, &step).await;
+            if options.one_step {
+                println!(
+                    "the end of the step took {:.1} s",
+                    ending.elapsed().as_secs_f64()
+                );
+            }
+        } else {
+            mesh.await_sums(&step, hour).await;
+            under_way = Some(step);
+        }
         let pruned = match pass.take() {
-            Some(pass) => pass.await.unwrap(),
+            Some(pass) => finished(pass, &store).await,
             None => Pruned::default(),
         };
         // A collector does it once a minute.
@@ -130,7 +154,7 @@ async fn telemetry(path: &Path, options: &Options) -> RunId {
         ));
     }
     if let Some(pass) = pass {
-        pass.await.unwrap();
+        finished(pass, &store).await;
     }
     mesh.end_run(options.hours).await;
     store.close().await;
@@ -143,6 +167,16 @@ async fn telemetry(path: &Path, options: &Options) -> RunId {
         megabytes(path) / days
     );
     mesh.run
+}
+
+/// Waits for a pass; what it writes at last goes with rows of agents, of which there are none meanwhile.
+async fn finished(mut pass: tokio::task::JoinHandle<Pruned>, store: &Store) -> Pruned {
+    loop {
+        tokio::select! {
+            pruned = &mut pass => return pruned.unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(100)) => store.flush().await,
+        }
+    }
 }
 
 struct Line {
@@ -189,6 +223,7 @@ struct Mesh {
 struct Step {
     id: StepId,
     tasks: Vec<TaskId>,
+    began_hour: u64,
 }
 
 impl Mesh {
@@ -291,11 +326,33 @@ impl Mesh {
             .apply(vec![Row::Step { step, change }])
             .await
             .unwrap();
-        Step { id: step, tasks }
+        Step {
+            id: step,
+            tasks,
+            began_hour: hour,
+        }
+    }
+
+    /// The hour is summed up, as it is after an hour that lasts one.
+    async fn await_sums(&self, step: &Step, hour: u64) {
+        let until_us = instant((hour + 1) * HOUR).0 - 2 * SLICE_US;
+        let file = rusqlite::Connection::open(self.store.path()).unwrap();
+        let summed = "SELECT coalesce(max(until_us), 0) FROM step_sums WHERE step_id = ? AND sums IS NOT NULL";
+        loop {
+            let newest: i64 = file
+                .query_row(summed, [step.id.0], |row| row.get(0))
+                .unwrap();
+            if newest >= until_us {
+                return;
+            }
+            // The time line goes with rows of agents, of which there are none meanwhile.
+            self.store.flush().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Sends an hour of all agents; how many rows that were, and the longest time that nothing could be sent.
-    async fn hour(&mut self, hour: u64, step: &Step) -> (u64, Duration) {
+    async fn hour(&mut self, hour: u64, step: &Step, is_last: bool) -> (u64, Duration) {
         let mut receipts: VecDeque<Receipt> = VecDeque::new();
         let mut rows = 0;
         let mut longest = Duration::ZERO;
@@ -304,8 +361,8 @@ impl Mesh {
                 let mut batch = writes::batch(second, self.daemons, self.devices);
                 if let Some(&task) = step.tasks.get(agent) {
                     batch.op_intervals = vec![self.interval(task, second)];
-                    if second == (hour + 1) * HOUR {
-                        batch.task_ends = vec![end(task, hour)];
+                    if is_last && second == (hour + 1) * HOUR {
+                        batch.task_ends = vec![end(task, step.began_hour, hour)];
                     }
                 }
                 rows += batch.rows() as u64;
@@ -355,13 +412,13 @@ impl Mesh {
     }
 }
 
-fn end(task: TaskId, hour: u64) -> TaskEnd {
+fn end(task: TaskId, began_hour: u64, hour: u64) -> TaskEnd {
     TaskEnd {
         task,
         run_uid: "lapse".to_owned(),
         state: TaskState::Done,
         workers: 4,
-        start: Some(instant(hour * HOUR)),
+        start: Some(instant(began_hour * HOUR)),
         skew_us: 20,
         skew_error_us: 10,
         first_done: Some(instant((hour + 1) * HOUR)),

@@ -248,9 +248,11 @@ pub(super) fn mark_results_stale(
             execute(
                 connection,
                 "mark the sums of a step",
-                "UPDATE step_sums SET stale = 1 WHERE step_id = ? AND until_us > ? AND from_us < ? AND stale = 0",
+                "UPDATE step_sums SET stale = 1
+                 WHERE step_id = ? AND until_us > ? AND from_us < ? AND stale = 0 AND resolution_s = 1",
                 [step.0, *from, *until],
             )?;
+            mark_late_in_merged(connection, *step, (*from, *until))?;
         }
         let ended = execute(
             connection,
@@ -271,6 +273,31 @@ pub(super) fn mark_results_stale(
         }
     }
     Ok(late)
+}
+
+/// Rows that came in the time of merged slices of a step are merged too; the sums of those slices stay without them.
+fn mark_late_in_merged(
+    connection: &Connection,
+    step: StepId,
+    (from, until): (i64, i64),
+) -> Result<(), StoreError> {
+    let slices = execute(
+        connection,
+        "mark late rows",
+        "UPDATE step_sums SET merging = 1
+         WHERE step_id = ?1 AND until_us > ?2 AND from_us < ?3 AND resolution_s <> 1
+           AND ?2 < (SELECT merged_10s_until_us FROM steps WHERE id = ?1)",
+        [step.0, from, until],
+    )?;
+    if slices > 0 {
+        execute(
+            connection,
+            "mark late rows",
+            "UPDATE steps SET late_batches = late_batches + 1 WHERE id = ? AND resolution_s = 1",
+            [step.0],
+        )?;
+    }
+    Ok(())
 }
 
 /// Marks steps that have ended and overlap batches that an agent has lost, so that their results are computed again;
@@ -310,7 +337,8 @@ pub(super) fn mark_stale_by_samples(
     execute(
         connection,
         "mark the sums of samples",
-        "UPDATE step_sums SET stale_samples = 1 WHERE until_us > ? AND from_us <= ? AND stale_samples = 0",
+        "UPDATE step_sums SET stale_samples = 1
+         WHERE until_us > ? AND from_us <= ? AND stale_samples = 0 AND resolution_s = 1",
         [oldest_us, newest_us],
     )?;
     let steps = execute(

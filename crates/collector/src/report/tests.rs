@@ -33,6 +33,8 @@ pub(super) fn step(ordinal: i64, phase: &str, mode: &str) -> StepReport {
         start_us: Some(1_000_000),
         ended_us: Some(5_000_000),
         resolution_s: 1,
+        merged_10s_until_us: None,
+        merged_60s_until_us: None,
         skew_us: Some(40),
         skew_error_us: Some(12),
         judged: Judged {

@@ -44,6 +44,10 @@ impl Grid {
         }
     }
 
+    pub fn start_us(&self) -> i64 {
+        self.start_us
+    }
+
     /// The instant just before the line at or before `at_us`. The first line of an interval that begins earlier is
     /// before it, that of a later one is not, so `take_before` never splits the intervals of one period.
     pub fn before_a_line(&self, at_us: i64) -> i64 {

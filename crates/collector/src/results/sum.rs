@@ -7,10 +7,12 @@
 //! the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
 //! for, have fractions.
 
+mod counts;
 mod raised;
 mod slice;
 
-pub use slice::{SliceSum, SliceSummer};
+pub use counts::SliceCounts;
+pub use slice::{SliceSum, SliceSummer, TaskEdges};
 
 use super::facts::{IntervalFacts, TaskFacts};
 use super::figures::{Headline, OpResult, StepResults, TaskResult};
@@ -58,9 +60,12 @@ struct Totals {
     of_tasks: BTreeMap<TaskId, BTreeMap<String, TaskSum>>,
     /// Operations with the ramp: the harness cost them all.
     all_ops: BTreeMap<TaskId, i64>,
-    /// By group and operation, of the intervals already taken from the grid.
-    seconds: BTreeMap<String, BTreeMap<String, SecondsSum>>,
+    /// Of the intervals already taken from the grid.
+    seconds: SecondsSums,
 }
+
+/// By group and operation.
+type SecondsSums = BTreeMap<String, BTreeMap<String, SecondsSum>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct TaskSum {
@@ -126,8 +131,8 @@ impl Totals {
         }
     }
 
-    fn merge_seconds(&mut self, other: &Self) {
-        for (group, ops) in &other.seconds {
+    fn merge_seconds(&mut self, seconds: &SecondsSums) {
+        for (group, ops) in seconds {
             for (op, sum) in ops {
                 self.seconds_of(group, op).merge(sum);
             }

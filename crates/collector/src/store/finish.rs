@@ -11,7 +11,7 @@ mod extremes;
 mod flags;
 pub(super) mod follow;
 pub(crate) mod last_samples;
-mod load;
+pub(super) mod load;
 pub(super) mod slices;
 mod timeline;
 mod traffic;
@@ -78,9 +78,13 @@ impl Store {
                 && let Some(kept) = slice.sums(self.reader()).await?
             {
                 let (from, until) = kept.lines();
+                let counts = match sum.needs_counts(&kept) {
+                    true => slice.counts(self.reader()).await?,
+                    false => None,
+                };
                 let (next, done, taken) = blocking(move || {
                     let done = packed(sum.take_before(slice.from_us));
-                    let taken = sum.add_slice(&kept);
+                    let taken = sum.add_slice(&kept, counts.as_ref());
                     (sum, done, taken)
                 })
                 .await?;
@@ -91,6 +95,9 @@ impl Store {
                     timeline.skip_to(until);
                     at = load::next_instant(self.reader(), step, slice.until_us).await?;
                     continue;
+                }
+                if slice.is_merged() {
+                    tracing::warn!(%step, from_us = slice.from_us, "the results of a step are in part of merged rows");
                 }
             }
             let until = sum

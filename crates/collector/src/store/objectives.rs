@@ -1,11 +1,13 @@
 //! How the seconds of a step are against the objectives of its run's plan, from `step_intervals`: counted once when the
-//! step has ended, and again when late data have changed its intervals.
+//! step has ended, and again when late data have changed its intervals. Those of slices whose rows are merged were counted
+//! before.
 
 use super::writer::Haste;
 use super::{Store, StoreError};
 use crate::model::{RunId, StepId};
 use crate::plan;
 use crate::plan::alarms::{Objective, Side, StepFigure};
+use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +18,7 @@ const MIN_SPAN_US: i64 = 950_000;
 const SLACK_US: i64 = 50_000;
 
 /// Seconds that were judged by one objective.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub seconds: i64,
     pub bad: i64,
@@ -29,6 +31,15 @@ impl Tally {
     }
 }
 
+/// Which seconds of a step are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TallyRange {
+    /// From an instant on in the window, but for those of merged slices.
+    Window { from_us: i64 },
+    /// All that are out of the ramp.
+    Slice { from_us: i64, until_us: i64 },
+}
+
 impl Store {
     /// The seconds of a step from an instant on, by objective; and where they end.
     pub async fn tally(
@@ -37,6 +48,53 @@ impl Store {
         from_us: i64,
         objectives: &[Objective],
     ) -> Result<(Vec<Tally>, i64), StoreError> {
+        let range = TallyRange::Window { from_us };
+        let (mut tallies, mut until_us) = self.tally_rows(step, range, objectives).await?;
+        let merged: Vec<(String, i64)> = sqlx::query_as(
+            "SELECT m.tallies, m.until_us FROM step_sums AS m JOIN steps AS s ON s.id = m.step_id
+             WHERE m.step_id = ?1 AND m.resolution_s <> 1 AND m.tallies IS NOT NULL AND m.from_us >= ?2
+               AND m.from_us >= coalesce(s.all_active_from_us - ?3, m.from_us)
+               AND m.until_us <= coalesce(s.all_active_until_us + ?3, m.until_us)",
+        )
+        .bind(step.0)
+        .bind(from_us)
+        .bind(SLACK_US)
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("judge the seconds of a step"))?;
+        for (of_slice, slice_until_us) in merged {
+            let of_slice: BTreeMap<String, Tally> =
+                serde_json::from_str(&of_slice).unwrap_or_default();
+            for (objective, tally) in objectives.iter().zip(&mut tallies) {
+                tally.add(of_slice.get(&objective.holds).copied().unwrap_or_default());
+            }
+            until_us = until_us.max(slice_until_us);
+        }
+        Ok((tallies, until_us))
+    }
+
+    /// The seconds of a step that its rows tell of, by objective; and where they end.
+    pub(super) async fn tally_rows(
+        &self,
+        step: StepId,
+        range: TallyRange,
+        objectives: &[Objective],
+    ) -> Result<(Vec<Tally>, i64), StoreError> {
+        let (from_us, within) = match range {
+            TallyRange::Window { from_us } => (
+                from_us,
+                String::from(
+                    "AND i.at_us >= coalesce(s.all_active_from_us - ?3, i.at_us)
+                     AND i.at_us + i.span_us <= coalesce(s.all_active_until_us + ?3, i.at_us + i.span_us)
+                     AND coalesce((SELECT m.resolution_s = 1 OR m.from_us > i.at_us FROM step_sums AS m
+                                   WHERE m.step_id = ?1 AND m.until_us > i.at_us AND m.sums IS NOT NULL
+                                   ORDER BY m.until_us LIMIT 1), 1)",
+                ),
+            ),
+            TallyRange::Slice { from_us, until_us } => {
+                (from_us, format!("AND i.at_us < {until_us} AND ?3 IS NOT NULL"))
+            }
+        };
         let mut columns = String::new();
         for (index, objective) in objectives.iter().enumerate() {
             let _ = write!(
@@ -51,9 +109,7 @@ impl Store {
                         max(i.p50_ns) AS p50_ns, max(i.p99_ns) AS p99_ns, max(i.max_ns) AS max_ns,
                         max((max(i.span_us) + 500000) / 1000000, 1) AS weight
                  FROM step_intervals AS i JOIN steps AS s ON s.id = i.step_id
-                 WHERE i.step_id = ?1 AND i.ramp = 0 AND i.at_us >= ?2
-                   AND i.at_us >= coalesce(s.all_active_from_us - ?3, i.at_us)
-                   AND i.at_us + i.span_us <= coalesce(s.all_active_until_us + ?3, i.at_us + i.span_us)
+                 WHERE i.step_id = ?1 AND i.ramp = 0 AND i.at_us >= ?2 {within}
                  GROUP BY i.at_us HAVING max(i.span_us) >= ?4)
              SELECT coalesce(max(at_us + span_us), ?2) AS until_us, coalesce(sum(weight), 0) AS seconds{columns}
              FROM second"
@@ -97,8 +153,8 @@ impl Store {
         Ok(rows.into_iter().map(by_words).collect())
     }
 
-    /// Judges a step that has ended by the objectives of its plan.
-    pub(super) async fn judge_objectives(&self, step: StepId) -> Result<(), StoreError> {
+    /// The objectives of the plan of a step.
+    pub(super) async fn objectives_of(&self, step: StepId) -> Result<Vec<Objective>, StoreError> {
         let found: Option<(String, String)> = sqlx::query_as(
             "SELECT r.plan, r.name FROM steps AS s JOIN runs AS r ON r.id = s.run_id
              WHERE s.id = ? AND instr(r.plan, 'objective') > 0",
@@ -108,10 +164,15 @@ impl Store {
         .await
         .map_err(StoreError::sql("read the plan of a step"))?;
         let Some((text, name)) = found else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let parsed = super::finish::blocking(move || plan::parse(&text, &name)).await?;
-        let objectives = parsed.map(|plan| plan.objectives).unwrap_or_default();
+        Ok(parsed.map(|plan| plan.objectives).unwrap_or_default())
+    }
+
+    /// Judges a step that has ended by the objectives of its plan.
+    pub(super) async fn judge_objectives(&self, step: StepId) -> Result<(), StoreError> {
+        let objectives = self.objectives_of(step).await?;
         if objectives.is_empty() {
             return Ok(());
         }

@@ -67,6 +67,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "target_space",
         include_str!("../../migrations/0011_target_space.sql"),
     ),
+    (
+        12,
+        "merged_slices",
+        include_str!("../../migrations/0012_merged_slices.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

@@ -1,11 +1,12 @@
 //! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at
-//! last.
+//! last. Of a step that goes on, rows are merged whose slice is summed up (`going_on`).
 //!
 //! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
 //! The writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in
 //! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
 //! when.
 
+mod going_on;
 mod intervals;
 mod merge;
 mod samples;
@@ -13,11 +14,13 @@ pub(in crate::store) mod status;
 mod thin;
 mod write;
 
+pub use going_on::StepGoingOn;
 pub use status::{Settings, Size, StepToPrune};
 
 use super::writer::Haste;
 use super::{Store, StoreError};
 use crate::model::{MeshMicros, StepId};
+use going_on::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
 use write::Change;
@@ -137,7 +140,7 @@ impl Pruner {
         if !is_marked {
             return Ok(false);
         }
-        intervals::prune(self, step, to).await?;
+        intervals::prune(self, step, to, intervals::WHOLE).await?;
         self.store
             .write_in(Haste::Apart, step, |step, connection| {
                 Box::pin(status::done(*step, connection))
@@ -145,6 +148,39 @@ impl Pruner {
             .await?;
         self.pruned.steps += 1;
         Ok(true)
+    }
+
+    /// Merges the oldest rows of a step that goes on, slice by slice, at most so many slices; says how many it were.
+    pub async fn prune_going_on(
+        &mut self,
+        step: StepGoingOn,
+        to: Resolution,
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        let slices = self.store.mark_slices(step, to, most).await?;
+        self.merge_slices(&slices).await?;
+        Ok(slices.len())
+    }
+
+    /// Merges the rows of slices of which not all are, as after a restart.
+    pub async fn finish_slices(&mut self) -> Result<(), StoreError> {
+        let slices = self.store.unfinished_slices().await?;
+        self.merge_slices(&slices).await
+    }
+
+    async fn merge_slices(&mut self, slices: &[MergedSlice]) -> Result<(), StoreError> {
+        for slice in slices {
+            let part = (slice.from_us, slice.until_us);
+            match intervals::prune(self, slice.step, slice.to, part).await {
+                // Its rows stay as they are, and do not hold up the others.
+                Err(error @ StoreError::Histogram { .. }) => {
+                    tracing::warn!(step = %slice.step, %error, "some rows of a step cannot be merged");
+                }
+                merged => merged?,
+            }
+            self.store.slice_merged(*slice).await?;
+        }
+        Ok(())
     }
 
     /// Thins the samples of `from..until`, but for those within the `untouched` spans.

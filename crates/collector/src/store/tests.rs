@@ -13,6 +13,7 @@ mod dedupe;
 mod faults;
 mod former;
 mod gathered;
+mod going_on;
 mod grown;
 mod host_usage;
 mod hostile;

@@ -63,6 +63,11 @@ pub struct StepReport {
     /// Its rows of seconds are merged into rows of so many; 1: they are as recorded, 0: deleted.
     #[serde(default = "first")]
     pub resolution_s: i64,
+    /// Its rows of seconds before these instants were merged while it went on; `None`: none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_10s_until_us: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_60s_until_us: Option<i64>,
     /// CPU time of the workers of all clients.
     #[serde(default)]
     pub cpu_user_s: Option<f64>,

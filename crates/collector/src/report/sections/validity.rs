@@ -95,6 +95,21 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
         let those = steps_of(steps, |step| step.resolution_s == resolution_s)?;
         Some(format!("rows of seconds of {those} are {what}"))
     };
+    let going_on = |step: &StepReport| {
+        let until_us = step
+            .merged_10s_until_us
+            .filter(|_| step.resolution_s == 1)?;
+        let coarser = step.merged_60s_until_us.map(|until_us| {
+            let until = figures::instant(until_us);
+            format!(", before {until} of 60 s")
+        });
+        Some(format!(
+            "rows of seconds of step {} before {} are merged into rows of 10 s{}",
+            step.ordinal,
+            figures::instant(until_us),
+            coarser.unwrap_or_default()
+        ))
+    };
     let said: Vec<String> = [
         of(10, "merged into rows of 10 s"),
         of(60, "merged into rows of 60 s"),
@@ -102,6 +117,7 @@ fn resolution(steps: &[StepReport]) -> Option<Check> {
     ]
     .into_iter()
     .flatten()
+    .chain(steps.iter().filter_map(going_on))
     .collect();
     let text = format!(
         "{}; the results are those of the rows of seconds",

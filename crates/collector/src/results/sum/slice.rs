@@ -2,14 +2,15 @@
 //! slice is as the step's tasks turned out to be.
 //!
 //! A slice begins and ends at lines of the grid that no interval crosses. Its seconds leave out the tasks that had left the
-//! step early when it was summed up.
+//! step early when it was summed up; its counts are kept beside it, for when these turn out to be others.
 
-use super::{StepSum, Totals};
+use super::{SliceCounts, StepSum, Totals};
 use crate::model::TaskId;
-use crate::results::facts::IntervalFacts;
+use crate::results::PERIOD_US;
+use crate::results::facts::{IntervalFacts, TaskFacts};
 use crate::results::grid::Grid;
 use crate::results::interval::StepInterval;
-use crate::results::window::{Extent, Position};
+use crate::results::window::{Activity, Extent, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +36,37 @@ pub struct SliceSummer {
     /// Only the tasks that are in the seconds.
     window_grid: Grid,
     slice: SliceSum,
+    counts: SliceCounts,
+}
+
+/// Where tasks of a step began, were measured from, and ended: an edge of its window is nowhere else, whichever of its
+/// clients are found to have left it early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEdges(Vec<i64>);
+
+impl TaskEdges {
+    pub fn of(tasks: &[TaskFacts]) -> Self {
+        let of_task = |task: &TaskFacts| {
+            let activity = Activity::of(task)?;
+            Some([
+                activity.start_us,
+                activity.last_start_us,
+                activity.measured_us,
+                activity.first_done_us,
+                activity.ended_us,
+            ])
+        };
+        let mut edges: Vec<i64> = tasks.iter().filter_map(of_task).flatten().collect();
+        edges.sort_unstable();
+        edges.dedup();
+        Self(edges)
+    }
+
+    /// Whether there is one between these instants.
+    pub fn has_any_in(&self, from_us: i64, until_us: i64) -> bool {
+        let first = self.0.partition_point(|edge| *edge < from_us);
+        self.0.get(first).is_some_and(|edge| *edge <= until_us)
+    }
 }
 
 impl SliceSummer {
@@ -53,6 +85,7 @@ impl SliceSummer {
                 ends: BTreeMap::new(),
                 without,
             },
+            counts: SliceCounts::default(),
         }
     }
 
@@ -67,6 +100,7 @@ impl SliceSummer {
             self.window_grid.add(interval);
         }
         slice.totals.add(interval);
+        self.counts.add(interval);
         let extent = Extent::of(interval);
         slice.extent = Some(slice.extent.map_or(extent, |all| all.with(extent)));
         let end = slice.ends.entry(interval.task).or_insert(i64::MIN);
@@ -90,6 +124,11 @@ impl SliceSummer {
             ..self.slice.clone()
         })
     }
+
+    /// The counts of what was summed up.
+    pub fn counts(&self) -> SliceCounts {
+        self.counts.clone().relative()
+    }
 }
 
 impl SliceSum {
@@ -97,12 +136,29 @@ impl SliceSum {
     pub fn lines(&self) -> (i64, i64) {
         (self.from_us, self.until_us)
     }
+
+    /// Whether its intervals are never looked at again, whatever becomes of the tasks: no edge of any window is in it or
+    /// in the time of its operations.
+    pub fn is_clear_of(&self, edges: &TaskEdges) -> bool {
+        let begun_us = self.extent.map_or(self.from_us, |extent| extent.begun_us);
+        let end_us = self.extent.map_or(self.until_us, |extent| extent.end_us);
+        let from_us = self.from_us.min(begun_us).saturating_sub(PERIOD_US);
+        let until_us = self.until_us.max(end_us).saturating_add(PERIOD_US);
+        !edges.has_any_in(from_us, until_us)
+    }
 }
 
 impl StepSum {
+    /// Whether other tasks are in the seconds of a slice than are in those of the step, so that its counts are needed.
+    pub fn needs_counts(&self, slice: &SliceSum) -> bool {
+        let is_left_out = |task| self.left_early.contains(task) == slice.without.contains(task);
+        !slice.ends.keys().all(is_left_out)
+    }
+
     /// Adds a slice in place of its intervals. It is left alone, and the answer is `false`, where its intervals have to be
-    /// looked at: an edge of the window is in it, or a task ended in it, or its seconds are of other tasks.
-    pub fn add_slice(&mut self, slice: &SliceSum) -> bool {
+    /// looked at: an edge of the window is in it, or a task ended in it, or its seconds are of other tasks and there are no
+    /// counts of them.
+    pub fn add_slice(&mut self, slice: &SliceSum, counts: Option<&SliceCounts>) -> bool {
         let in_window = match (self.all_active, slice.extent) {
             (Some(window), Some(extent)) => extent.position(window),
             _ => Position::Outside,
@@ -115,20 +171,24 @@ impl StepSum {
             let activity = self.activities.get(task);
             activity.is_some_and(|activity| *end <= activity.ended_us)
         });
-        let is_of_tasks = slice
-            .ends
-            .keys()
-            .all(|task| self.left_early.contains(task) == slice.without.contains(task));
+        let needs_counts = self.needs_counts(slice);
         if in_window == Position::Across
             || in_seconds == Position::Across
             || !is_whole
-            || !is_of_tasks
+            || (needs_counts && counts.is_none())
         {
             return false;
         }
         self.totals.merge_tasks(&slice.totals);
         if in_seconds == Position::Within {
-            self.totals.merge_seconds(&slice.totals);
+            match counts.filter(|_| needs_counts) {
+                Some(counts) => {
+                    let is_left_out = |task| self.left_early.contains(&task);
+                    let seconds = counts.seconds(self.grid.start_us(), is_left_out);
+                    self.totals.merge_seconds(&seconds);
+                }
+                None => self.totals.merge_seconds(&slice.totals.seconds),
+            }
         }
         if in_window == Position::Within {
             self.add_whole(slice);

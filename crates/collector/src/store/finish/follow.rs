@@ -122,7 +122,7 @@ impl Store {
         if newest.saturating_sub(start_us) < WORTH_US {
             return Ok(());
         }
-        let place = match followed.places.remove(&step) {
+        let mut place = match followed.places.remove(&step) {
             Some(place) => place,
             None => FollowPosition {
                 grid: Grid::new(start_us),
@@ -130,6 +130,12 @@ impl Store {
                 summed_us: i64::MIN,
             },
         };
+        // What is merged was in the time line before.
+        let merged_us = load::merged_until(self.reader(), step).await?;
+        if place.until_us < merged_us {
+            place.grid = Grid::new(start_us);
+            place.until_us = merged_us;
+        }
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
         let place = self.catch_up(step, place, ready, followed.haste).await?;
         followed.places.insert(step, place);

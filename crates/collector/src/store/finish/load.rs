@@ -10,7 +10,7 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row};
 use std::collections::BTreeSet;
 
-pub(super) struct StepFacts {
+pub(in crate::store) struct StepFacts {
     pub is_running: bool,
     pub start_us: i64,
     pub tasks: Vec<TaskFacts>,
@@ -115,6 +115,16 @@ pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64,
     .map_err(StoreError::sql("look for the intervals of a step"))
 }
 
+/// Before this instant rows of a step were merged while it went on; the beginning of time when none were.
+pub(super) async fn merged_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+    sqlx::query_scalar::<_, Option<i64>>("SELECT merged_10s_until_us FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_optional(reader)
+        .await
+        .map(|until| until.flatten().unwrap_or(i64::MIN))
+        .map_err(StoreError::sql("read a step"))
+}
+
 pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar("SELECT stale_batches FROM steps WHERE id = ?")
         .bind(step.0)
@@ -135,7 +145,10 @@ pub(super) async fn stale_samples(reader: &SqlitePool, step: StepId) -> Result<i
         .map_err(StoreError::sql("read a step"))
 }
 
-pub(super) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts, StoreError> {
+pub(in crate::store) async fn step(
+    reader: &SqlitePool,
+    step: StepId,
+) -> Result<StepFacts, StoreError> {
     let (start_us, is_running): (Option<i64>, bool) =
         sqlx::query_as("SELECT start_us, state = 'running' FROM steps WHERE id = ?")
             .bind(step.0)

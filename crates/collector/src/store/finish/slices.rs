@@ -5,13 +5,16 @@
 //! data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such a mark are
 //! made again while the step runs; after its end their rows are read. The writes are apart from others, so that gathered
 //! rows go on waiting.
+//!
+//! The rows of a slice may be merged while the step goes on (`prune::going_on`): from then on its sums stay what they are, and no
+//! other slice reaches into it.
 
 use super::extremes::{self, Extremes};
 use super::{SLICE_US, blocking, load, packed};
 use crate::database::StoreError;
 use crate::model::{StepId, TaskId};
 use crate::results::grid::Grid;
-use crate::results::{SliceSum, SliceSummer};
+use crate::results::{SliceCounts, SliceSum, SliceSummer};
 use crate::store::Store;
 use crate::store::finish::timeline::{self, Comparison, TimelineRow};
 use crate::store::writer::Haste;
@@ -38,21 +41,23 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A slice whose sums can be taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slice {
-    id: i64,
+pub(in crate::store) struct Slice {
+    pub id: i64,
     pub from_us: i64,
     pub until_us: i64,
+    /// How its rows are kept.
+    pub resolution_s: i64,
 }
 
 /// Which slices are asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kept<'w> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Kept {
     /// Whose sums can be taken.
     Sums,
     /// Whose samples can be taken.
     Samples,
-    /// Both; made without these tasks.
-    Whole(&'w BTreeSet<TaskId>),
+    /// Both.
+    Whole,
 }
 
 /// A slice that is to be summed up.
@@ -60,6 +65,8 @@ pub(super) enum Kept<'w> {
 struct Missing {
     from_us: i64,
     until_us: i64,
+    /// It must not become longer than to here, where a merged slice begins.
+    limit_us: i64,
 }
 
 impl Store {
@@ -76,7 +83,7 @@ impl Store {
         let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(LAG_US));
         while began.elapsed() < PATIENCE
             && !self.shared.closing.is_cancelled()
-            && let Some(missing) = self.missing(step, start_us, ready_us, &without).await?
+            && let Some(missing) = self.missing(step, start_us, ready_us).await?
         {
             let summed = self.sum_slice(step, start_us, missing, ready_us, &without);
             if !summed.await? {
@@ -92,20 +99,23 @@ impl Store {
         step: StepId,
         start_us: i64,
         ready_us: i64,
-        without: &BTreeSet<TaskId>,
     ) -> Result<Option<Missing>, StoreError> {
         let grid = Grid::new(start_us);
-        let mut slices = kept(self.reader(), step, Kept::Whole(without)).await?;
+        let mut slices = kept(self.reader(), step, Kept::Whole).await?;
         slices.push(Slice {
             id: 0,
             from_us: ready_us,
             until_us: ready_us,
+            resolution_s: 1,
         });
         let mut at = i64::MIN;
+        let merged = slices.iter().filter(|slice| slice.is_merged());
+        let merged: Vec<i64> = merged.map(|slice| slice.from_us).collect();
         for slice in slices {
             let from = at;
             at = slice.until_us;
-            if from >= slice.from_us {
+            // A slice before a merged one could not become longer.
+            if from >= slice.from_us || slice.is_merged() {
                 continue;
             }
             let first = load::next_instant(self.reader(), step, from).await?;
@@ -121,6 +131,11 @@ impl Store {
             return Ok(Some(Missing {
                 from_us,
                 until_us: end_us.min(slice.from_us),
+                limit_us: merged
+                    .iter()
+                    .copied()
+                    .find(|at| *at > first)
+                    .unwrap_or(i64::MAX),
             }));
         }
         Ok(None)
@@ -136,7 +151,11 @@ impl Store {
         ready_us: i64,
         without: &BTreeSet<TaskId>,
     ) -> Result<bool, StoreError> {
-        let latest_us = missing.until_us.saturating_add(LENGTH_US).min(ready_us);
+        let latest_us = missing
+            .until_us
+            .saturating_add(LENGTH_US)
+            .min(ready_us)
+            .min(missing.limit_us);
         let mut summing = Summing::new(start_us, missing, without);
         let id = self
             .write_in(
@@ -152,16 +171,22 @@ impl Store {
             if let Some((slice, changes)) = self.summed(step, &mut summing).await? {
                 let until_us = summing.until_us;
                 let samples = extremes::between(self.reader(), missing.from_us, until_us).await?;
-                let (sums, samples) =
-                    blocking(move || Ok::<_, StoreError>((pack(&slice)?, pack(&samples)?)))
-                        .await??;
+                let counts = summing.summer.counts();
+                let packed = blocking(move || {
+                    Ok::<_, StoreError>(Packed {
+                        sums: pack(&slice)?,
+                        samples: pack(&samples)?,
+                        counts: pack(&counts)?,
+                    })
+                })
+                .await??;
                 self.write_in(
                     Haste::Apart,
-                    (step, id, sums, samples, changes),
-                    |(step, id, sums, samples, changes), connection| {
+                    (step, id, packed, changes),
+                    |(step, id, packed, changes), connection| {
                         Box::pin(async move {
                             timeline::write(*step, changes, connection).await?;
-                            keep(*id, sums, samples, connection).await
+                            keep(*id, packed, connection).await
                         })
                     },
                 )
@@ -171,6 +196,7 @@ impl Store {
             let longer = Missing {
                 from_us: summing.until_us,
                 until_us: summing.until_us.saturating_add(LONGER_US),
+                limit_us: missing.limit_us,
             };
             if longer.until_us > latest_us {
                 break;
@@ -256,42 +282,60 @@ impl Summing {
     }
 }
 
+/// What is stored of a slice.
+struct Packed {
+    sums: Vec<u8>,
+    samples: Vec<u8>,
+    counts: Vec<u8>,
+}
+
 /// Slices of a step, by time.
-pub(super) async fn kept(
+pub(in crate::store) async fn kept(
     reader: &SqlitePool,
     step: StepId,
-    wanted: Kept<'_>,
+    wanted: Kept,
 ) -> Result<Vec<Slice>, StoreError> {
-    let without = match wanted {
-        Kept::Whole(without) => Some(text(without)),
-        Kept::Sums | Kept::Samples => None,
-    };
-    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
-        "SELECT id, from_us, until_us FROM step_sums
-         WHERE step_id = ?1 AND sums IS NOT NULL AND without = coalesce(?2, without)
-           AND (?3 OR stale = 0) AND (?4 OR stale_samples = 0)
+    let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
+        "SELECT id, from_us, until_us, resolution_s FROM step_sums
+         WHERE step_id = ?1 AND sums IS NOT NULL AND (?2 OR stale = 0) AND (?3 OR stale_samples = 0)
          ORDER BY until_us",
     )
     .bind(step.0)
-    .bind(without)
-    .bind(matches!(wanted, Kept::Samples))
-    .bind(matches!(wanted, Kept::Sums))
+    .bind(wanted == Kept::Samples)
+    .bind(wanted == Kept::Sums)
     .fetch_all(reader)
     .await
     .map_err(StoreError::sql("look for the sums of a step"))?;
     Ok(rows
         .into_iter()
-        .map(|(id, from_us, until_us)| Slice {
+        .map(|(id, from_us, until_us, resolution_s)| Slice {
             id,
             from_us,
             until_us,
+            resolution_s,
         })
         .collect())
 }
 
 impl Slice {
+    pub(in crate::store) fn is_merged(&self) -> bool {
+        self.resolution_s != 1
+    }
+
+    /// The counts of its intervals; `None` if it has gone since.
+    pub(super) async fn counts(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<Option<SliceCounts>, StoreError> {
+        self.read(reader, "SELECT counts FROM step_sums WHERE id = ?")
+            .await
+    }
+
     /// `None` if it has gone since, or is of another version.
-    pub(super) async fn sums(&self, reader: &SqlitePool) -> Result<Option<SliceSum>, StoreError> {
+    pub(in crate::store) async fn sums(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<Option<SliceSum>, StoreError> {
         self.read(reader, "SELECT sums FROM step_sums WHERE id = ?")
             .await
     }
@@ -304,6 +348,14 @@ impl Slice {
         let sql = "SELECT samples FROM step_sums WHERE id = ?";
         let samples: Option<Vec<(i64, Extremes)>> = self.read(reader, sql).await?;
         Ok(samples.filter(|all| all.iter().all(|(_, it)| it.is_of_this_version())))
+    }
+
+    /// Whether they can be taken.
+    pub(in crate::store) async fn has_samples(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<bool, StoreError> {
+        self.samples(reader).await.map(|samples| samples.is_some())
     }
 
     async fn read<T: DeserializeOwned + Send + 'static>(
@@ -343,13 +395,15 @@ async fn claim(
     connection: &mut SqliteConnection,
 ) -> Result<i64, StoreError> {
     let doing = || StoreError::sql("claim a slice of a step");
-    sqlx::query("DELETE FROM step_sums WHERE step_id = ? AND until_us > ? AND from_us < ?")
-        .bind(step.0)
-        .bind(missing.from_us)
-        .bind(missing.until_us)
-        .execute(&mut *connection)
-        .await
-        .map_err(doing())?;
+    sqlx::query(
+        "DELETE FROM step_sums WHERE step_id = ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
+    )
+    .bind(step.0)
+    .bind(missing.from_us)
+    .bind(missing.until_us)
+    .execute(&mut *connection)
+    .await
+    .map_err(doing())?;
     sqlx::query("INSERT INTO step_sums (step_id, from_us, until_us, without) VALUES (?, ?, ?, ?)")
         .bind(step.0)
         .bind(missing.from_us)
@@ -370,7 +424,7 @@ async fn widen(
 ) -> Result<(), StoreError> {
     let doing = || StoreError::sql("claim a slice of a step");
     sqlx::query(
-        "DELETE FROM step_sums WHERE step_id = ? AND id <> ? AND until_us > ? AND from_us < ?",
+        "DELETE FROM step_sums WHERE step_id = ? AND id <> ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
     )
     .bind(step.0)
     .bind(id)
@@ -391,13 +445,13 @@ async fn widen(
 /// Keeps what was summed up, with the marks that it got meanwhile.
 async fn keep(
     id: i64,
-    sums: &[u8],
-    samples: &[u8],
+    packed: &Packed,
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE step_sums SET sums = ?, samples = ? WHERE id = ?")
-        .bind(sums)
-        .bind(samples)
+    sqlx::query("UPDATE step_sums SET sums = ?, samples = ?, counts = ? WHERE id = ?")
+        .bind(packed.sums.as_slice())
+        .bind(packed.samples.as_slice())
+        .bind(packed.counts.as_slice())
         .bind(id)
         .execute(connection)
         .await

@@ -177,6 +177,14 @@ fn copy_all(
          FROM other.meta AS o",
         [],
     )?;
+    transaction.execute(
+        // What was summed up of their rows is not copied, so that their figures have to stay what they are.
+        "UPDATE main.steps SET resolution_s = iif(merged_60s_until_us IS NULL, 10, 60), merging = 1,
+             stale_batches = 0, stale_samples = 0
+         WHERE resolution_s = 1 AND merged_10s_until_us IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM main.step_sums AS m WHERE m.step_id = steps.id)",
+        [],
+    )?;
     let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
     for (table, _) in OWN {
@@ -325,7 +333,8 @@ fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(
         &format!(
             "INSERT INTO main.findings ({names}) SELECT {values} FROM other.findings AS o
-             WHERE EXISTS (SELECT 1 FROM other.steps AS s WHERE s.run_id = o.run_id AND s.resolution_s <> 1)
+             WHERE EXISTS (SELECT 1 FROM other.steps AS s WHERE s.run_id = o.run_id
+                           AND (s.resolution_s <> 1 OR s.merged_10s_until_us IS NOT NULL))
              ORDER BY o.id"
         ),
         [],

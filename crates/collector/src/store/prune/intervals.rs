@@ -17,10 +17,15 @@ const MAX_SLICE_ROWS: usize = 128_000;
 /// Ids of rows that are deleted.
 const DELETED_AT_ONCE: usize = 512;
 
+/// All of a step.
+pub(super) const WHOLE: (i64, i64) = (i64::MIN, i64::MAX);
+
+/// `part`: of rows that begin in it.
 pub(super) async fn prune(
     pruner: &mut Pruner,
     step: StepId,
     to: Resolution,
+    part: (i64, i64),
 ) -> Result<(), StoreError> {
     let tasks = pruner
         .read(move |connection| tasks(step, connection))
@@ -37,9 +42,14 @@ pub(super) async fn prune(
             .read(move |connection| start_us(step, connection))
             .await?,
         bucket_us,
+        part,
     };
     merge(pruner, grid, move |from, limit, connection| {
-        let mut slice = slice(of_step(step, from, limit, connection)?, limit, grid);
+        let mut slice = slice(
+            of_step(step, (from, grid.part.1), limit, connection)?,
+            limit,
+            grid,
+        );
         for one in &mut slice.merged {
             if one.row.response.is_some() {
                 one.row.response = response(step, &one.row, grid, connection)?;
@@ -50,7 +60,11 @@ pub(super) async fn prune(
     .await?;
     for task in tasks {
         merge(pruner, grid, move |from, limit, connection| {
-            let slice = slice(of_task(task, from, limit, connection)?, limit, grid);
+            let slice = slice(
+                of_task(task, (from, grid.part.1), limit, connection)?,
+                limit,
+                grid,
+            );
             Ok(slice.into_changes(|one| Change::Ops(one.into())))
         })
         .await?;
@@ -62,6 +76,8 @@ pub(super) async fn prune(
 struct Grid {
     start_us: i64,
     bucket_us: i64,
+    /// Rows that begin in this time are read.
+    part: (i64, i64),
 }
 
 /// Goes through rows by time: `read` gets the first instant and the number of rows.
@@ -70,7 +86,7 @@ async fn merge(
     grid: Grid,
     read: impl Fn(i64, usize, &Connection) -> Result<Changes, StoreError> + Copy + Send + 'static,
 ) -> Result<(), StoreError> {
-    let (mut from, mut limit) = (i64::MIN, SLICE_ROWS);
+    let (mut from, mut limit) = (grid.part.0, SLICE_ROWS);
     loop {
         let found = pruner
             .read(move |connection| read(from, limit, connection))
@@ -201,13 +217,13 @@ fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
 
 fn of_step(
     step: StepId,
-    from: i64,
+    (from, until): (i64, i64),
     limit: usize,
     connection: &Connection,
 ) -> Result<Vec<StepRow>, StoreError> {
     let rows = all(
-        "SELECT * FROM step_intervals WHERE step_id = ?1 AND at_us >= ?2 ORDER BY at_us LIMIT ?3",
-        params![step.0, from, limited(limit)],
+        "SELECT * FROM step_intervals WHERE step_id = ?1 AND at_us >= ?2 AND at_us < ?4 ORDER BY at_us LIMIT ?3",
+        params![step.0, from, limited(limit), until],
         connection,
         |row| {
             let response_max: Option<i64> = row.get("response_max_ns")?;
@@ -257,13 +273,13 @@ fn of_step(
 
 fn of_task(
     task: i64,
-    from: i64,
+    (from, until): (i64, i64),
     limit: usize,
     connection: &Connection,
 ) -> Result<Vec<OpRow>, StoreError> {
     let rows = all(
-        "SELECT * FROM op_intervals WHERE task_id = ?1 AND at_us >= ?2 ORDER BY at_us LIMIT ?3",
-        params![task, from, limited(limit)],
+        "SELECT * FROM op_intervals WHERE task_id = ?1 AND at_us >= ?2 AND at_us < ?4 ORDER BY at_us LIMIT ?3",
+        params![task, from, limited(limit), until],
         connection,
         |row| {
             Ok((

@@ -143,9 +143,11 @@ fn slice(
 /// Where steps start and end: what is known of a step at these instants stays exact.
 fn edges((from, until): (i64, i64), connection: &Connection) -> Result<Vec<i64>, StoreError> {
     numbers(
-        "WITH s AS MATERIALIZED (SELECT * FROM steps WHERE ended_us >= ?1 - 60000000 AND start_us <= ?2 + 60000000)
+        "WITH s AS MATERIALIZED (SELECT * FROM steps WHERE (ended_us >= ?1 - 60000000 OR ended_us IS NULL)
+                                                        AND start_us <= ?2 + 60000000)
          SELECT start_us FROM s UNION SELECT measured_from_us FROM s WHERE measured_from_us IS NOT NULL
-         UNION SELECT last_done_us FROM s WHERE last_done_us IS NOT NULL UNION SELECT ended_us FROM s ORDER BY 1",
+         UNION SELECT last_done_us FROM s WHERE last_done_us IS NOT NULL
+         UNION SELECT ended_us FROM s WHERE ended_us IS NOT NULL ORDER BY 1",
         (from, until),
         connection,
     )

@@ -125,6 +125,18 @@ impl Store {
         Ok(found.collect())
     }
 
+    /// Steps that got batches in the time of slices that had been merged while they went on.
+    pub async fn steps_with_late_slices(&self) -> Result<Vec<(StepId, RunId, i64)>, StoreError> {
+        let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
+            "SELECT id, run_id, late_batches FROM steps WHERE late_batches > 0 AND resolution_s = 1 ORDER BY id",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for late rows"))?;
+        let of_row = |(step, run, batches)| (StepId(step), RunId(run), batches);
+        Ok(rows.into_iter().map(of_row).collect())
+    }
+
     /// So many late batches of a step are merged now.
     pub async fn late_rows_merged(&self, step: StepId, batches: i64) -> Result<(), StoreError> {
         self.write_in(
@@ -159,13 +171,16 @@ impl Store {
     }
 
     /// When runs were under way whose samples stay as they are: those that go on (from their first loop on that has not
-    /// ended before the instant) or ended after it, without an end, and those with one of the tags.
+    /// ended before the instant, but for slices whose rows are as coarse) or ended after it, without an end, and those with
+    /// one of the tags.
     pub async fn untouched_spans(
         &self,
         before: MeshMicros,
+        to: Resolution,
         tags: &[(String, String)],
     ) -> Result<Vec<(i64, i64)>, StoreError> {
-        sqlx::query_as(
+        let doing = || StoreError::sql("look for runs that are kept");
+        let spans: Vec<(i64, i64, Option<i64>)> = sqlx::query_as(
             "SELECT coalesce(CASE WHEN r.ended_us IS NULL THEN (SELECT s.start_us FROM steps AS s WHERE s.run_id = r.id
                                  AND s.loop > 1 AND s.loop >= coalesce(
                                      (SELECT min(o.loop) FROM steps AS o WHERE o.run_id = r.id
@@ -173,7 +188,9 @@ impl Store {
                                      (SELECT max(o.loop) FROM steps AS o WHERE o.run_id = r.id))
                                  ORDER BY s.ordinal LIMIT 1) END,
                              r.started_us, r.created_us) - 120000000,
-                    CASE WHEN r.ended_us <= ?1 THEN r.ended_us + 120000000 ELSE 9223372036854775807 END
+                    CASE WHEN r.ended_us <= ?1 THEN r.ended_us + 120000000 ELSE 9223372036854775807 END,
+                    CASE WHEN r.ended_us IS NULL AND NOT EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
+                              AND t.key || '=' || t.value IN (SELECT value FROM json_each(?2))) THEN r.id END
              FROM runs AS r
              WHERE r.imported_from IS NULL AND (r.state <> 'queued' OR r.started_us IS NOT NULL)
                AND (r.ended_us IS NULL OR r.ended_us > ?1
@@ -184,7 +201,24 @@ impl Store {
         .bind(json(tags))
         .fetch_all(self.reader())
         .await
-        .map_err(StoreError::sql("look for runs that are kept"))
+        .map_err(doing())?;
+        let mut untouched = Vec::new();
+        for (from_us, until_us, goes_on) in spans {
+            let merged: Vec<(i64, i64)> = match (goes_on, to) {
+                (Some(run), Resolution::TenSeconds | Resolution::Minute) => sqlx::query_as(
+                    "SELECT m.from_us, m.until_us FROM steps AS s CROSS JOIN step_sums AS m ON m.step_id = s.id
+                     WHERE s.run_id = ? AND m.resolution_s >= ? ORDER BY m.from_us",
+                )
+                .bind(run)
+                .bind(to.seconds())
+                .fetch_all(self.reader())
+                .await
+                .map_err(doing())?,
+                _ => Vec::new(),
+            };
+            untouched.extend(outside((from_us, until_us), &merged));
+        }
+        Ok(untouched)
     }
 
     /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those
@@ -271,6 +305,20 @@ impl Store {
     }
 }
 
+/// What of a span is in none of these, which are in the order of time.
+fn outside((from_us, until_us): (i64, i64), these: &[(i64, i64)]) -> Vec<(i64, i64)> {
+    let mut at = from_us;
+    let mut outside = Vec::new();
+    for &(begin_us, end_us) in these {
+        if begin_us > at {
+            outside.push((at, begin_us - 1));
+        }
+        at = at.max(end_us);
+    }
+    outside.push((at, until_us));
+    outside
+}
+
 /// Step, run, resolution. Parameters: the finer resolutions, the instant, tags, the least length of a step.
 const STEPS_TO_PRUNE: &str = "
 SELECT s.id, s.run_id, s.resolution_s
@@ -346,6 +394,18 @@ pub(super) async fn mark(
     to: Resolution,
     connection: &mut SqliteConnection,
 ) -> Result<bool, StoreError> {
+    // Samples around slices that were merged while the step went on were left alone.
+    sqlx::query(
+        "UPDATE meta SET samples_10s_until_us = min(samples_10s_until_us, o.from_us),
+             samples_60s_until_us = min(samples_60s_until_us, o.from_us)
+         FROM (SELECT (coalesce(r.started_us, r.created_us) - 120000000) / 60000000 * 60000000 AS from_us
+               FROM steps AS s JOIN runs AS r ON r.id = s.run_id
+               WHERE s.id = ? AND s.resolution_s = 1 AND s.merged_10s_until_us IS NOT NULL) AS o",
+    )
+    .bind(step.0)
+    .execute(&mut *connection)
+    .await
+    .map_err(StoreError::sql("mark samples that are to be thinned"))?;
     let marked = sqlx::query(
         "UPDATE steps SET resolution_s = ?, merging = 1
          WHERE id = ? AND stale_batches = 0 AND stale_samples = 0 AND state IN ('done', 'failed', 'stopped')",

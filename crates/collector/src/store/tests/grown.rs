@@ -12,7 +12,7 @@ use std::path::Path;
 const SECONDS: i64 = 2500;
 
 /// Everything that the end of a step computes.
-const FIGURES: [&str; 5] = [
+pub(super) const FIGURES: [&str; 5] = [
     "SELECT flags, partial, measured_from_us, all_active_from_us, all_active_until_us, last_done_us FROM steps",
     "SELECT * FROM step_results ORDER BY op",
     "SELECT * FROM task_results ORDER BY task_id, op",
@@ -21,9 +21,14 @@ const FIGURES: [&str; 5] = [
 ];
 
 fn figures(path: &Path) -> Vec<String> {
+    answers(path, &FIGURES)
+}
+
+/// The rows of these answers, without their ids.
+pub(super) fn answers(path: &Path, queries: &[&str]) -> Vec<String> {
     let file = Connection::open(path).unwrap();
     let mut all = Vec::new();
-    for sql in FIGURES {
+    for sql in queries {
         let mut statement = file.prepare(sql).unwrap();
         // A row that is written again has another id.
         let columns: Vec<usize> = (0..statement.column_count())
@@ -39,10 +44,10 @@ fn figures(path: &Path) -> Vec<String> {
 }
 
 /// Numbers that look random, always the same.
-struct Seeded(u64);
+pub(super) struct Seeded(pub u64);
 
 impl Seeded {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -52,10 +57,10 @@ impl Seeded {
 }
 
 /// A task's intervals: mostly seconds, some wider, some that begin within a second, some with long operations.
-fn intervals_of(task: TaskId, seeded: &mut Seeded) -> Vec<OpInterval> {
+pub(super) fn intervals_of(task: TaskId, seconds: i64, seeded: &mut Seeded) -> Vec<OpInterval> {
     let mut at = T0;
     let mut all = Vec::new();
-    while at < T0 + SECONDS * S {
+    while at < T0 + seconds * S {
         let ns = match seeded.below(200) {
             0 => 4_000_000_000,
             other => 1_000_000 + other * 1000,
@@ -92,7 +97,7 @@ async fn grown(seed: u64) {
     // By agent; the last one's rows come up to ten minutes late, in any order.
     let mut waiting: Vec<Vec<OpInterval>> = tasks
         .iter()
-        .map(|task| intervals_of(*task, &mut seeded))
+        .map(|task| intervals_of(*task, SECONDS, &mut seeded))
         .collect();
     for rows in &mut waiting {
         rows.reverse();

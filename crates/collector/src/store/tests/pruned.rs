@@ -434,7 +434,7 @@ async fn earlier_loops_of_a_run_under_way_grow_old() {
     assert_eq!(kept, "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]");
     let untouched = mesh
         .store
-        .untouched_spans(MeshMicros(T0 + 5 * HOUR_US), &[])
+        .untouched_spans(MeshMicros(T0 + 5 * HOUR_US), Resolution::TenSeconds, &[])
         .await
         .unwrap();
     let [(from, until)] = untouched.as_slice() else {

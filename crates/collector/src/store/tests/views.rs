@@ -344,3 +344,54 @@ fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
         }
     }
 }
+
+/// The parts of the timeline are bounded by the run: its long steps share them by their lengths, and each has some.
+#[test]
+fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shared.db");
+    let shape = benchmesh_synthetic::Shape {
+        hosts: 2,
+        daemons_per_host: 1,
+        clients: 1,
+        runs: 1,
+        repeats: 1,
+        step_seconds: 4,
+        gap_seconds: 1,
+        soak_seconds: 7250,
+    };
+    benchmesh_synthetic::generate(&path, &shape).unwrap();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    for (ordinal, seconds) in [(91, 7250), (92, 7250), (93, 481), (94, 480)] {
+        file.execute(
+            "INSERT INTO steps (run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us,
+                 last_done_us, ended_us)
+             SELECT run_id, ?1, repeat, phase, cell, workload, mode, clients, cache, state, start_us,
+                 start_us + ?2 * 1000000, ended_us
+             FROM steps WHERE run_id = 2 ORDER BY last_done_us - start_us DESC LIMIT 1",
+            [ordinal, seconds],
+        )
+        .unwrap();
+    }
+    let rows: Vec<(i64, f64, f64)> = file
+        .prepare(
+            "SELECT count(*), (last_done_us - t.start_us) / 1e6, max(second) FROM v_host_timeline AS v
+             JOIN steps AS t ON t.id = v.step_id
+             WHERE v.run_id = 2 AND host = (SELECT min(name) FROM hosts) AND kind = 'cpu'
+             GROUP BY v.step_id ORDER BY v.step_id",
+        )
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    // 480 * 7250 / 22231 is 156; the sample of the second before a short step, where there is one, has a row too.
+    let spans: Vec<i64> = rows.iter().map(|row| row.0).collect();
+    assert!(
+        spans == [156, 156, 156, 24, 480] || spans == [156, 156, 156, 24, 481],
+        "{spans:?}"
+    );
+    for (_, length, last) in rows {
+        assert_eq!(last, length);
+    }
+}

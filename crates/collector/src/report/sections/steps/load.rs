@@ -27,7 +27,8 @@ pub(in crate::report) const STATEMENTS: [Statement; 9] = [
 const STEPS: Statement = Statement {
     what: "steps",
     sql: "SELECT id, ordinal, loop, repeat, attempt, phase, coalesce(target, '') AS target, coalesce(system, '') AS system,
-                 workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us, resolution_s
+                 workload, mode, params, clients, cache, state, partial, flags, reason, start_us, ended_us, resolution_s,
+                 merged_10s_until_us, merged_60s_until_us
           FROM steps AS s
           WHERE run_id = ? AND state <> 'planned'
             AND attempt = (SELECT max(attempt) FROM steps AS t WHERE t.run_id = s.run_id AND t.ordinal = s.ordinal)
