@@ -11,7 +11,6 @@
 use super::blocks::dependence;
 use super::{real, start, student};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// Number of parts of the time; their medians are compared with each other.
 const SEGMENTS: usize = 12;
@@ -98,55 +97,6 @@ pub fn slope(points: &[Point]) -> Option<Slope> {
         }
         _ => Some(found),
     }
-}
-
-/// As [`slope`], of a series with a swing that comes again every day: each stratum is a time of the day, so that only
-/// points a whole number of days apart are held against each other. The level of each stratum takes a degree of freedom,
-/// and the scatter is the standard deviation, because the median deviation of two or three values is no measure of it.
-/// `None` if too few points have others of their time of the day.
-pub fn slope_of_days(points: &[Point]) -> Option<Slope> {
-    let same = |point: &Point| {
-        let own = points.iter().filter(|it| it.stratum == point.stratum);
-        own.count() > 1
-    };
-    let points: Vec<Point> = points.iter().copied().filter(same).collect();
-    if points.len() < MIN_POINTS {
-        return None;
-    }
-    let slope = median_of_pairs(&points)?;
-    let mut levels: BTreeMap<usize, (f64, f64, f64)> = BTreeMap::new();
-    for point in &points {
-        let (count, at, value) = levels.entry(point.stratum).or_default();
-        *count += 1.0;
-        *at += point.at;
-        *value += point.value;
-    }
-    // The distances of each point from the means of its stratum.
-    let off: Vec<(f64, f64)> = points
-        .iter()
-        .filter_map(|point| {
-            let (count, at, value) = levels.get(&point.stratum)?;
-            Some((point.at - at / count, point.value - value / count))
-        })
-        .collect();
-    let spread: f64 = off.iter().map(|(at, _)| at * at).sum();
-    let rest: Vec<f64> = off.iter().map(|(at, value)| value - slope * at).collect();
-    let squares: f64 = rest.iter().map(|value| value * value).sum();
-    let free = real(points.len()) - real(levels.len()) - 1.0;
-    if free <= 0.0 {
-        return None;
-    }
-    let inflation = inflation(&rest);
-    let error = (std::f64::consts::FRAC_PI_3 * inflation * squares / free / spread).sqrt();
-    let degrees = free / inflation;
-    let first = points.first().and_then(|point| levels.get(&point.stratum));
-    Some(Slope {
-        slope,
-        error,
-        degrees,
-        p: test(slope, error, degrees),
-        level: first.map_or(0.0, |(count, at, value)| (value - slope * at) / count),
-    })
 }
 
 /// As [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by the

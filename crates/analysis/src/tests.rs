@@ -7,7 +7,6 @@
 )]
 
 mod coverage;
-mod days;
 mod equals;
 mod growth;
 mod independent;

@@ -9,9 +9,7 @@ use crate::model::{FindingVerdict, Severity};
 use crate::results::{Finding, FindingKind, real};
 use benchmesh_analysis::correct::holm;
 use benchmesh_analysis::shift::{Shift, shifts};
-use benchmesh_analysis::slope::{
-    MIN_FEW, MIN_POINTS, Point, Slope, slope, slope_of_days, slope_of_few,
-};
+use benchmesh_analysis::slope::{MIN_FEW, MIN_POINTS, Point, Slope, slope, slope_of_few};
 use benchmesh_workloads::op::Op;
 use std::collections::BTreeMap;
 use tokio::task::spawn_blocking;
@@ -25,9 +23,6 @@ const MAX_START_US: i64 = 10_000_000;
 const MIN_LEVELS_US: i64 = 900_000_000;
 /// A step this much shorter than the others of its load was cut off.
 const MIN_LENGTH: f64 = 0.5;
-/// From two days on, a series is judged without the swing that comes again every day.
-const DAY_US: i64 = 86_400_000_000;
-const MIN_DAYS_US: i64 = 2 * DAY_US;
 /// Operations per second below which a rate is chance.
 const MIN_RATE: f64 = 1.0;
 
@@ -105,49 +100,6 @@ impl Dot {
     }
 }
 
-/// How a time is cut into the points of a series.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    from_us: i64,
-    width_us: i64,
-    /// Each day has the same points.
-    is_daily: bool,
-}
-
-impl Cut {
-    /// Into [`POINTS_WANTED`] points or so, none of them shorter than `least_us`.
-    fn of(from_us: i64, until_us: i64, least_us: i64) -> Self {
-        let length_us = until_us - from_us;
-        let is_daily = length_us >= MIN_DAYS_US;
-        let width_us = match is_daily {
-            false => length_us / POINTS_WANTED,
-            true => DAY_US / (POINTS_WANTED * DAY_US / length_us).max(1),
-        };
-        Self {
-            from_us,
-            width_us: width_us.max(least_us),
-            is_daily,
-        }
-    }
-
-    /// The number of the point that an instant belongs to.
-    fn place(self, at_us: i64) -> i64 {
-        match self.is_daily {
-            false => (at_us - self.from_us) / self.width_us,
-            true => at_us / DAY_US * self.per_day() + self.time_of_day(at_us),
-        }
-    }
-
-    fn per_day(self) -> i64 {
-        (DAY_US / self.width_us).max(1)
-    }
-
-    /// The number of its point within its day.
-    fn time_of_day(self, at_us: i64) -> i64 {
-        (at_us % DAY_US / self.width_us).min(self.per_day() - 1)
-    }
-}
-
 /// What a series is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
@@ -164,7 +116,6 @@ struct Series {
     scope: Scope,
     facts: &'static Drifting,
     step: Step,
-    cut: Cut,
     dots: Vec<(Dot, f64)>,
 }
 
@@ -196,13 +147,14 @@ impl Drifts {
                 op: line.op.clone(),
             };
             if step.length_us() >= MIN_SPAN_US {
-                let cut = Cut::of(whole.from_us, whole.until_us, step.period_us);
+                let width = (whole.until_us - whole.from_us) / POINTS_WANTED;
+                let width = width.max(step.period_us);
+                let place = |second: &Second| (second.at_us - whole.from_us) / width;
                 let dots: Vec<Dot> = seconds
-                    .chunk_by(|one, other| cut.place(one.at_us) == cut.place(other.at_us))
+                    .chunk_by(|one, other| place(one) == place(other))
                     .filter_map(Dot::of)
                     .collect();
-                self.series
-                    .extend(both(&key, Scope::Step, step, cut, &dots));
+                self.series.extend(both(&key, Scope::Step, step, &dots));
             }
             let occurrences = self.occurrences.entry(key).or_default();
             occurrences.push((step.clone(), whole));
@@ -233,13 +185,12 @@ impl Drifts {
     }
 }
 
-fn both(key: &Key, scope: Scope, step: &Step, cut: Cut, dots: &[Dot]) -> Vec<Series> {
+fn both(key: &Key, scope: Scope, step: &Step, dots: &[Dot]) -> Vec<Series> {
     let of = |(place, facts): (usize, &'static Drifting)| Series {
         key: key.clone(),
         scope,
         facts,
         step: step.clone(),
-        cut,
         dots: dots
             .iter()
             .filter_map(|dot| Some((*dot, (*dot.values.get(place)?)?)))
@@ -260,42 +211,29 @@ fn of_load(key: &Key, occurrences: &[(Step, Dot)]) -> Vec<Series> {
         .iter()
         .filter(|(step, _)| real(step.length_us()) >= MIN_LENGTH * real(usual))
         .collect();
-    let (Some((_, first)), Some((step, last))) = (whole.first(), whole.last()) else {
+    let Some((last, _)) = whole.last().filter(|_| whole.len() >= MIN_FEW) else {
         return Vec::new();
     };
-    if whole.len() < MIN_FEW {
-        return Vec::new();
-    }
-    let cut = Cut::of(first.from_us, last.until_us, 1);
-    let dots: Vec<Dot> = match cut.is_daily {
-        true => whole
-            .chunk_by(|(_, one), (_, other)| cut.place(one.from_us) == cut.place(other.from_us))
-            .filter_map(mean)
-            .collect(),
-        false => whole
-            .chunks(whole.len().div_ceil(POINTS))
-            .filter_map(mean)
-            .collect(),
-    };
-    both(key, Scope::Load, step, cut, &dots)
-}
-
-/// The mean of some steps.
-fn mean(some: &[&(Step, Dot)]) -> Option<Dot> {
-    let (first, last) = (some.first()?, some.last()?);
-    let mean = |place: usize| {
-        let values: Vec<f64> = some
-            .iter()
-            .filter_map(|(_, dot)| *dot.values.get(place)?)
-            .collect();
-        let count = real(i64::try_from(values.len()).unwrap_or(1));
-        finite(values.iter().sum::<f64>() / count)
-    };
-    Some(Dot {
-        from_us: first.1.from_us,
-        until_us: last.1.until_us,
-        values: [mean(0), mean(1)],
-    })
+    let dots: Vec<Dot> = whole
+        .chunks(whole.len().div_ceil(POINTS))
+        .filter_map(|some| {
+            let (first, last) = (some.first()?, some.last()?);
+            let mean = |place: usize| {
+                let values: Vec<f64> = some
+                    .iter()
+                    .filter_map(|(_, dot)| *dot.values.get(place)?)
+                    .collect();
+                let count = real(i64::try_from(values.len()).unwrap_or(1));
+                finite(values.iter().sum::<f64>() / count)
+            };
+            Some(Dot {
+                from_us: first.1.from_us,
+                until_us: last.1.until_us,
+                values: [mean(0), mean(1)],
+            })
+        })
+        .collect();
+    both(key, Scope::Load, last, &dots)
 }
 
 fn info(verdict: FindingVerdict, sentence: String) -> Finding {
@@ -414,22 +352,15 @@ impl Series {
 
     fn slope(&self) -> Option<Slope> {
         let begin = self.begin_us();
-        let points = |stratum: &dyn Fn(&Dot) -> usize| -> Vec<Point> {
-            let of = |(dot, value): &(Dot, f64)| Point {
+        let points: Vec<Point> = self
+            .dots
+            .iter()
+            .map(|(dot, value)| Point {
                 at: real(dot.from_us - begin) / 3.6e9,
                 value: *value,
-                stratum: stratum(dot),
-            };
-            self.dots.iter().map(of).collect()
-        };
-        if self.cut.is_daily {
-            let time = |dot: &Dot| self.cut.time_of_day(dot.from_us);
-            let time = |dot: &Dot| usize::try_from(time(dot)).unwrap_or(0);
-            if let Some(found) = slope_of_days(&points(&time)) {
-                return Some(found);
-            }
-        }
-        let points = points(&|_| 0);
+                stratum: 0,
+            })
+            .collect();
         match points.len() < MIN_POINTS && self.scope == Scope::Load {
             true => slope_of_few(&points),
             false => slope(&points),
@@ -452,10 +383,10 @@ impl Series {
         let change = |slope: f64| (slope * hours).exp_m1();
         let (low, high) = slope.interval(INTERVAL);
         let (low, size, high) = (change(low), change(slope.slope), change(high));
-        let (first, last) = self.ends();
-        let ends = last / first - 1.0;
-        let matters = size.abs() >= self.facts.least && ends.abs() >= self.facts.least / 2.0;
-        if p < ALPHA && matters && ends * size > 0.0 {
+        let (first, last) = self.tenths();
+        let tenths = last / first - 1.0;
+        let matters = size.abs() >= self.facts.least && tenths.abs() >= self.facts.least / 2.0;
+        if p < ALPHA && matters && tenths * size > 0.0 {
             return Judged::Drifts(Box::new(self.drift([low, size, high], p, (first, last))));
         }
         match low > -self.facts.steady && high < self.facts.steady {
@@ -464,14 +395,9 @@ impl Series {
         }
     }
 
-    /// The figure in the first tenth and in the last, or on the first day and on the last, by its geometric mean.
-    fn ends(&self) -> (f64, f64) {
-        let until_us = self.begin_us() + DAY_US;
-        let within_a_day = |(dot, _): &&(Dot, f64)| dot.from_us < until_us;
-        let end = match self.cut.is_daily {
-            true => self.dots.iter().take_while(within_a_day).count(),
-            false => self.dots.len().div_ceil(10),
-        };
+    /// The figure in the first tenth and in the last, by its geometric mean.
+    fn tenths(&self) -> (f64, f64) {
+        let tenth = self.dots.len().div_ceil(10);
         let mean = |dots: &mut dyn Iterator<Item = &(Dot, f64)>| {
             let (sum, count) = dots.fold((0.0, 0.0), |(sum, count), (_, value)| {
                 (sum + value, count + 1.0)
@@ -479,8 +405,8 @@ impl Series {
             (sum / count).exp()
         };
         (
-            mean(&mut self.dots.iter().take(end)),
-            mean(&mut self.dots.iter().rev().take(end)),
+            mean(&mut self.dots.iter().take(tenth)),
+            mean(&mut self.dots.iter().rev().take(tenth)),
         )
     }
 
@@ -530,12 +456,8 @@ impl Series {
             ),
             false => format!("{} steps", self.dots.len()),
         };
-        let [begin, end] = match self.cut.is_daily {
-            true => ["on the first day", "on the last"],
-            false => ["in the first tenth", "in the last"],
-        };
         let sentence = format!(
-            "the {} of {} {verb} by {} % {} ({interval}): {} {} {begin}, {} {end}",
+            "the {} of {} {verb} by {} % {} ({interval}): {} {} in the first tenth, {} in the last",
             self.facts.name,
             self.subject(),
             percent(size.abs()),

@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod days;
 mod soaks;
 mod space;
 

@@ -71,9 +71,8 @@ kinds! {
         meaning: "the rate or the p99 of an operation goes up or down, over a step or from step to step",
         judged: "The slope of the logarithm of rate and p99 of each operation: over each step of 300 s or more, by 128 parts \
                  of it, and over all steps of the same load (the same step of each loop or repeat), if there are ten or \
-                 more. From two days on, only points a whole number of days apart are compared, so that a swing that comes again \
-                 every day is no drift. Found where it is shown at 1 % for all operations of the run together, with autocorrelation \
-                 allowed for, is at least 2 % of the rate or 10 % of the p99 over the time, and the last tenth (or day) differs \
+                 more. Found where it is shown at 1 % for all operations of the run together, with autocorrelation \
+                 allowed for, is at least 2 % of the rate or 10 % of the p99 over the time, and the last tenth differs \
                  from the first in the same direction. Fewer than 24 steps are judged by Kendall's rank correlation, \
                  without an interval. The p99 of a part is the geometric mean of its seconds'. What moved at one \
                  instant is a `change`. Of a load that does the same in several steps, one finding is shown.",
