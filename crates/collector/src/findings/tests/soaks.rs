@@ -98,23 +98,6 @@ async fn leaks_and_decays_are_found_in_long_steps_and_over_loops() {
     assert!(drift.sentence.contains("over 23h"), "{}", drift.sentence);
 }
 
-/// From loop to loop, which a day is too short for.
-#[tokio::test]
-async fn a_decay_over_three_days_of_loops_is_found() {
-    let planted = [Planted::Decay { by: 0.05 }];
-    let all = [soak(21, 259_200, 432, 120, &planted)];
-    let found = found_in(&all).await;
-    let drift = one(&found[0], "drift", "write of soak");
-    assert!((-6.0..-4.0).contains(&drift.size.unwrap()), "{drift:?}");
-    assert!(
-        drift.sentence.contains("from step to step")
-            && drift.sentence.contains(" on the first day"),
-        "{}",
-        drift.sentence
-    );
-    no_other(&found[0], &["drift"]);
-}
-
 #[tokio::test]
 async fn what_happens_at_a_time_is_found_at_that_time() {
     let all = [
