@@ -71,14 +71,13 @@ impl PendingBatch {
         &self.source
     }
 
-    /// Whether its commit may be delayed: it has current rows, and none that decides anything or tells of a loss.
+    /// Whether its commit may be delayed: it has current rows that decide nothing. Losses wait beside such rows only.
     pub(crate) fn may_wait(&self) -> bool {
         let batch = &self.batch;
-        let decides = !(batch.task_ends.is_empty()
-            && batch.events.is_empty()
-            && batch.daemons.is_empty()
-            && batch.losses.is_empty());
-        batch.rows() > 0 && !decides && !self.is_backlog
+        let decides =
+            !(batch.task_ends.is_empty() && batch.events.is_empty() && batch.daemons.is_empty());
+        let has_others = batch.rows() > batch.losses.len();
+        has_others && !decides && !self.is_backlog
     }
 
     pub(crate) fn refuse(&mut self, why: String) {

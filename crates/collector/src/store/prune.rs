@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 use write::Change;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// After each transaction the writer is left to others for so many times as long as it took.
-const PAUSES: u32 = 4;
+/// After each transaction the writer is left to others for as long as it took, times this.
+const PAUSES: u32 = 1;
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Free pages that are given back in one transaction.
