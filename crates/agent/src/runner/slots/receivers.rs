@@ -119,16 +119,21 @@ impl Slots {
             mode: listen.mode.clone(),
             params: listen.params.clone(),
             bind,
+            ports: permissions.policy.link_ports,
             peer: listen.from,
             networks: permissions.policy.networks(),
             token: listen.token.clone(),
         };
         let addresses = addresses(listen);
+        let others = self.receivers.open.len();
         let open = || {
             for bind in addresses {
                 match workload.listen(&spec(bind)) {
                     Err(TaskError::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::AddrNotAvailable => {}
+                    Err(error @ TaskError::Ports { .. }) => {
+                        return Err(no_ports(listen.task, &error, others));
+                    }
                     opened => return opened.map_err(|error| permissions::refusal(&error)),
                 }
             }
@@ -182,6 +187,13 @@ fn facing(peer: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((peer, DISCARD_PORT)).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+fn no_ports(task: TaskId, error: &TaskError, others: usize) -> Refusal {
+    Refusal::failed(format!(
+        "task {task}: --link-ports of this agent has too few free ports for the link: {error}, with {others} other links \
+         open on this agent; widen the range, also in the firewall, or measure fewer links or `streams` at once"
+    ))
 }
 
 fn no_address(listen: &Listen) -> Refusal {
