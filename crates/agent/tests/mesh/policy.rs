@@ -154,11 +154,29 @@ fn links_come_in_on_the_ports_of_the_agents_range() {
         assert!(text.contains(part), "{text}");
     }
     drop(taken);
-    let reply = collector.done(Body::Listen(listen));
+    let reply = collector.done(Body::Listen(listen.clone()));
     let Some(v1::reply::Body::Listen(reply)) = reply.body else {
         panic!("{reply:?}")
     };
     assert_eq!(reply.port, u32::from(port));
+    // Forgotten, it is closed in the background; who needs its port waits for that, over UDP too.
+    for (task_id, mode) in [(2, "udp-request"), (3, "udp-stream"), (4, "ping")] {
+        let forget = v1::ForgetTask {
+            task_id: task_id - 1,
+        };
+        collector.done(Body::ForgetTask(forget));
+        let listen = v1::Listen {
+            task_id,
+            mode: mode.to_owned(),
+            params_json: r#"{"runtime": "1s"}"#.to_owned(),
+            ..listen.clone()
+        };
+        let reply = collector.done(Body::Listen(listen));
+        let Some(v1::reply::Body::Listen(reply)) = reply.body else {
+            panic!("{reply:?}")
+        };
+        assert_eq!(reply.port, u32::from(port));
+    }
     agent.stop();
     collector.assert_no_violation();
 }
