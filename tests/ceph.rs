@@ -4,9 +4,18 @@ use crate::needs;
 use crate::support::command::{must, succeeds};
 use crate::support::database::Database;
 use crate::support::mesh::{Agent, Mesh};
+use benchmesh_workloads::clock::MonoNanos;
+use benchmesh_workloads::registry;
+use benchmesh_workloads::target::place::PoolRun;
+use benchmesh_workloads::target::rados::PoolSpec;
+use benchmesh_workloads::task::{End, Place, PrepareControl, TaskSpec};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The cluster that tests/lab/ceph.sh makes; it is taken down with the value.
@@ -128,8 +137,72 @@ fn two_clients_on_a_real_ceph() {
     db.assert_sound();
     check_results(&db, run);
     check_facts(&db, run);
+    check_reading_of_others(&cluster);
     assert_eq!(cluster.objects(), "", "left in the pool");
     mesh.assert_no_complaints();
+}
+
+/// Two tasks of one step read each other's objects: a damaged object is found by the task that does not own it.
+fn check_reading_of_others(cluster: &Cluster) {
+    let run = PoolRun {
+        spec: PoolSpec::parse(&cluster.pool("bench", "admin")).unwrap(),
+        mesh: "mesh".to_owned(),
+        run: "others".to_owned(),
+    };
+    run.marker(true).unwrap().unwrap();
+    let rados = |arguments: &[&str]| {
+        let to_namespace = ["-c", cluster.fact("conf"), "-p", "bench", "-N"];
+        let namespace = ["benchmesh.mesh.others"];
+        must(
+            "rados",
+            &[&to_namespace[..], &namespace, arguments].concat(),
+        );
+    };
+    // Neither task has written anything: each lays out its own objects, then waits for the other's.
+    assert_eq!(errors_of_two(&run, "seq", 1), [0, 0]);
+    let garbage = cluster.lab().join("garbage");
+    std::fs::write(&garbage, vec![b'x'; 8192]).unwrap();
+    rados(&["put", "c1.t1.w1.3", garbage.to_str().unwrap()]);
+    assert_eq!(errors_of_two(&run, "seq", 0), [0, 1]);
+    assert_eq!(errors_of_two(&run, "seq", 1), [1, 0]);
+    assert_eq!(errors_of_two(&run, "seq", 2), [0, 1], "modulo the tasks");
+    assert_eq!(errors_of_two(&run, "stat", 1), [0, 0]);
+    rados(&["rm", "c1.t1.w1.3"]);
+    assert_eq!(errors_of_two(&run, "stat", 1), [1, 0]);
+    assert_eq!(errors_of_two(&run, "stat", 0), [0, 1]);
+    run.remove(&mut |_| ()).unwrap();
+}
+
+/// The errors of each of the two tasks of a step, which prepare and run at the same time.
+fn errors_of_two(run: &PoolRun, mode: &str, reorder: u32) -> [u64; 2] {
+    let mut params = json!({"size": "8k", "objects": 5, "numjobs": 2, "reorder-tasks": reorder});
+    if mode == "seq" {
+        params["verify"] = true.into();
+    }
+    let one = &|index| {
+        let place = run.task("c1", index).unwrap().unwrap();
+        let spec = TaskSpec {
+            place: Some(Place::Pool(Arc::new(place))),
+            task_index: index,
+            tasks: 2,
+            ..TaskSpec::new("objects", mode, params.as_object().unwrap().clone())
+        };
+        let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
+        // A start that was past when this thread went on is refused, and another one taken.
+        let soon = || MonoNanos::now().saturating_add(Duration::from_millis(20));
+        while task.arm(soon()).is_err() {}
+        let (mut ops, mut errors) = (0, 0);
+        let end = task.run_to_end(&mut |interval| {
+            ops += interval.ops;
+            errors += interval.errors;
+        });
+        assert_eq!((end.state, ops + errors), (End::Done, 10), "{mode}");
+        errors
+    };
+    thread::scope(|scope| {
+        let tasks = [0, 1].map(|index| scope.spawn(move || one(index)));
+        tasks.map(|task| task.join().unwrap())
+    })
 }
 
 /// What the cluster said of itself when the run began.

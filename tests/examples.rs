@@ -39,7 +39,7 @@ const EXAMPLES: &[Example] = &[
             ("files    = 5000", "files    = 50"),
             ("size     = \"256m\"", "size     = \"1m\""),
         ],
-        steps: 7,
+        steps: 8,
     },
     Example {
         name: "stdio",

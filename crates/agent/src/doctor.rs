@@ -6,6 +6,7 @@
 mod collector;
 mod host;
 mod places;
+mod ports;
 
 pub use crate::finding::{Finding, Verdict};
 pub use collector::examine_collector;
@@ -32,6 +33,7 @@ pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     findings.extend(places::examine(config));
     findings.push(policy(config));
     findings.extend(limits(config));
+    findings.extend(ports::examine(config));
     findings.push(daemons(config));
     findings.extend((config.facts.iter()).map(|source| facts(source, config.facts_timeout)));
     findings

@@ -14,7 +14,7 @@ mod networks;
 mod percent;
 
 pub use budget::{Budget, Claim, Demand};
-pub use config::{Bytes, Memory, PolicyConfig, WorkloadNames};
+pub use config::{Bytes, Memory, PolicyConfig, PortRange, WorkloadNames};
 pub use floors::{Floor, FloorWatch, Floors};
 pub use hours::Hours;
 pub use networks::NetworkRule;
@@ -58,6 +58,8 @@ pub struct Policy {
     pub sources: Allowed,
     pub workloads: WorkloadNames,
     networks: Networks,
+    /// Ports of receiving ends of links; `None`: the kernel chooses them.
+    pub link_ports: Option<PortRange>,
     pub drop_caches: bool,
     pub hours: Hours,
     pub budget: Budget,
@@ -83,6 +85,7 @@ impl Policy {
             })?,
             workloads: config.workloads.clone(),
             networks: Networks::new(config.allow_network.clone()),
+            link_ports: config.link_ports,
             drop_caches: config.allow_drop_caches,
             hours: config.hours.clone(),
             budget: Budget::new(Demand {

@@ -85,6 +85,8 @@ enum RunnerRequest {
     /// The workers of a task have ended.
     LoadOver(TaskId),
     Ended(TaskId, Ended),
+    /// The receiving end of a link is closed, and its ports are free.
+    ReceiverClosed,
     StopAll(oneshot::Sender<()>),
 }
 
@@ -210,6 +212,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             Some(RunnerRequest::FloorReached(task, denial)) => slots.end_for_floor(task, &denial),
             Some(RunnerRequest::LoadOver(task)) => slots.load_over(task),
             Some(RunnerRequest::Ended(task, ended)) => slots.ended(task, ended),
+            Some(RunnerRequest::ReceiverClosed) => slots.receiver_closed(),
             Some(RunnerRequest::StopAll(done)) => {
                 if let Some(sampler) = slots.stop_sampler() {
                     // It ends within one sample, and its last one belongs into the spool.

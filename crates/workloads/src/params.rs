@@ -10,6 +10,7 @@
 mod cidr;
 mod declare;
 mod fio;
+mod ports;
 mod reader;
 pub mod units;
 mod unused;
@@ -17,6 +18,7 @@ mod value;
 
 pub use cidr::{Cidr, NotANetwork};
 use fio::fio_hint;
+pub use ports::{NotAPortRange, PortRange};
 pub use reader::{Params, Reader, Scope, check_names, check_value, unknown_key_remedy};
 pub use unused::{UnusedKey, unused_keys};
 pub use value::{DataSize, KeyValue, ValueType, describe, from_serde};

@@ -85,6 +85,35 @@ fn the_keys_of_the_policy_are_named() {
 }
 
 #[test]
+fn the_ports_of_links_are_tried() {
+    let mut config = config();
+    assert_eq!(ports::examine(&config), None);
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    config.policy.link_ports = Some(port.to_string().parse().unwrap());
+    let finding = |config: &AgentConfig| ports::examine(config).unwrap();
+    assert!(finding(&config).found.contains("no network is allowed"));
+    config.policy.allow_network = vec!["local".parse().unwrap()];
+    let used = finding(&config);
+    assert_eq!(used.verdict, Verdict::Fail);
+    assert!(used.found.contains("0 of 1 free over UDP"), "{used:?}");
+
+    let range = "5201-5300".parse().unwrap();
+    let free = [("TCP", 100), ("UDP", 99)];
+    let shared = |kernels, reserved| ports::shared_with_connections(range, kernels, reserved);
+    for (kernels, reserved, verdict) in [
+        ("32768\t60999\n", "\n", Verdict::Ok),
+        ("1024 65535", "", Verdict::Warn),
+        ("5300 65535", "5201-5299", Verdict::Warn),
+        ("1024 65535", "8080,5201-5250,5251-5300\n", Verdict::Ok),
+    ] {
+        let found = ports::verdict(range, free, shared(kernels, reserved));
+        assert_eq!(found.verdict, verdict, "{kernels} {reserved}: {found:?}");
+        assert!(found.found.contains("99 of 100 free over UDP"), "{found:?}");
+    }
+}
+
+#[test]
 fn the_state_lies_beside_the_targets() {
     let home = tempfile::tempdir().unwrap();
     let mut config = config();

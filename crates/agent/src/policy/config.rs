@@ -5,6 +5,7 @@ use super::hours::Hours;
 use super::networks::NetworkRule;
 use super::percent::percent;
 use crate::targets::TargetNames;
+pub use benchmesh_workloads::params::PortRange;
 pub use benchmesh_workloads::params::units::Bytes;
 use benchmesh_workloads::registry;
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct PolicyConfig {
     pub allow_read: Vec<PathBuf>,
     /// Networks that links may go to; empty: no links.
     pub allow_network: Vec<NetworkRule>,
+    /// Ports of receiving ends of links; `None`: the kernel chooses them.
+    pub link_ports: Option<PortRange>,
     /// The collector may have this host's caches dropped.
     pub allow_drop_caches: bool,
     pub workloads: WorkloadNames,
@@ -44,6 +47,7 @@ impl Default for PolicyConfig {
             targets: TargetNames::default(),
             allow_read: Vec::new(),
             allow_network: Vec::new(),
+            link_ports: None,
             allow_drop_caches: false,
             workloads: WorkloadNames::default(),
             memory: Memory::default(),

@@ -120,11 +120,11 @@ impl Slots {
     pub(super) fn new(deps: RunnerDeps, requests: mpsc::WeakSender<RunnerRequest>) -> Self {
         Self {
             deps,
-            requests,
             mesh: None,
             tasks: BTreeMap::new(),
             preparation: Preparation::default(),
-            receivers: Receivers::default(),
+            receivers: Receivers::new(requests.clone()),
+            requests,
             threads: Arc::default(),
             queues: DirectoryQueues::default(),
             recent_drops: Arc::new(PerMinute::new(MAX_DROPS)),
@@ -162,7 +162,7 @@ impl Slots {
             Request::ForgetTask { task } => self.forget(task),
             Request::Prepare(prepare) => return self.prepare(prepare, reply_to),
             Request::AwaitEnd { task } => return self.await_end(task, reply_to),
-            Request::Listen(listen) => self.listen(&listen),
+            Request::Listen(listen) => return self.listen(listen, reply_to),
             request => return self.on_files(request, command.run, reply_to),
         };
         reply_to.reply(outcome);

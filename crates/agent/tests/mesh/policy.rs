@@ -10,7 +10,7 @@ use benchmesh_proto::v1;
 use benchmesh_proto::v1::command::Body;
 use benchmesh_testing::logs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 const OPS: u64 = 1200;
 
@@ -122,6 +122,61 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     assert_eq!(collector.ops(1), OPS);
     // Its threads are free again.
     collector.done(null(7, r#"{"numjobs": 4, "ops": 1}"#));
+    agent.stop();
+    collector.assert_no_violation();
+}
+
+/// The receiving end of a link listens on a port of the agent's range, and a used-up range is refused by its option.
+#[test]
+fn links_come_in_on_the_ports_of_the_agents_range() {
+    let (home, collector) = (Home::new(), Collector::start());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let policy = PolicyConfig {
+        allow_network: vec!["127.0.0.0/8".parse().unwrap()],
+        link_ports: Some(port.to_string().parse().unwrap()),
+        ..PolicyConfig::default()
+    };
+    let agent = Agent::start(config(&home, &collector, policy));
+    ready(&collector);
+    let listen = v1::Listen {
+        task_id: 1,
+        workload: "network".to_owned(),
+        mode: "throughput".to_owned(),
+        params_json: r#"{"size": "1m"}"#.to_owned(),
+        token: "t".repeat(32),
+        from_address: "127.0.0.1".to_owned(),
+        address: "127.0.0.1".to_owned(),
+    };
+    let (kind, text) = collector.refused(Body::Listen(listen.clone()));
+    assert_eq!(kind, "failed", "{text}");
+    for part in ["--link-ports", "free over TCP: 0 of 1, needed: 1"] {
+        assert!(text.contains(part), "{text}");
+    }
+    drop(taken);
+    let reply = collector.done(Body::Listen(listen.clone()));
+    let Some(v1::reply::Body::Listen(reply)) = reply.body else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(reply.port, u32::from(port));
+    // Forgotten, it is closed in the background; who needs its port waits for that, over UDP too.
+    for (task_id, mode) in [(2, "udp-request"), (3, "udp-stream"), (4, "ping")] {
+        let forget = v1::ForgetTask {
+            task_id: task_id - 1,
+        };
+        collector.done(Body::ForgetTask(forget));
+        let listen = v1::Listen {
+            task_id,
+            mode: mode.to_owned(),
+            params_json: r#"{"runtime": "1s"}"#.to_owned(),
+            ..listen.clone()
+        };
+        let reply = collector.done(Body::Listen(listen));
+        let Some(v1::reply::Body::Listen(reply)) = reply.body else {
+            panic!("{reply:?}")
+        };
+        assert_eq!(reply.port, u32::from(port));
+    }
     agent.stop();
     collector.assert_no_violation();
 }

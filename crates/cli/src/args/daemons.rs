@@ -7,7 +7,7 @@ use super::values::{
 };
 use super::{CollectorAddress, ListFormat};
 use benchmesh_agent::facts::FactSources;
-use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, WorkloadNames};
+use benchmesh_agent::policy::{Bytes, Floor, Hours, Memory, NetworkRule, PortRange, WorkloadNames};
 use benchmesh_agent::sampler::DaemonRule;
 use benchmesh_collector::alarms::AlarmCommand;
 use benchmesh_collector::retention::{KeepFor, MaxSize};
@@ -300,6 +300,9 @@ pub struct PolicyArguments {
     /// networks of this host's interfaces; may be given several times
     #[arg(long, value_name = "NETWORK", num_args = 0..=1, default_missing_value = "local")]
     pub allow_network: Vec<NetworkRule>,
+    /// Ports on which this agent listens for links, TCP and UDP, e.g. 5201-5300 [default: any free ones]
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub link_ports: Option<PortRange>,
     /// Let plans drop this host's caches (`cache = "cold"`); needs root
     #[arg(long)]
     pub allow_drop_caches: bool,

@@ -204,6 +204,7 @@ fn policy(arguments: PolicyArguments) -> anyhow::Result<PolicyConfig> {
             .map(|path| absolute(path))
             .collect::<Result<_, _>>()?,
         allow_network: arguments.allow_network,
+        link_ports: arguments.link_ports,
         allow_drop_caches: arguments.allow_drop_caches,
         workloads: arguments.workloads,
         memory: arguments.memory,

@@ -204,8 +204,8 @@ declare_keys! {
         /// `cold`: caches are dropped before each step. `warm`: one unmeasured pass comes first (not for `replay`,
         /// whose data are laid out anew). `bypass`: O_DIRECT, like `direct = true` of `io` and `way = "direct"` of
         /// `copy`; no other workload does it. `other-client`: each client reads what the next one wrote, which its own
-        /// caches do not have (`io`, `files` and `copy`: it sets `reorder-tasks`); two clients or more, on one file
-        /// system. Needs a target.
+        /// caches do not have (`io`, `files`, `copy` and `objects`: it sets `reorder-tasks`); two clients or more,
+        /// on one file system or pool. Needs a target.
         "cache" cache: Cache = "asis";
         /// Only these targets.
         "targets" targets: Option<Names> = none("all");

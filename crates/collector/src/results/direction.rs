@@ -13,7 +13,7 @@ pub(crate) fn direction_of(op: &str, mode: &str) -> Option<Direction> {
         (Moves::FromTarget, _) => Some(Direction::FromStorage),
         (Moves::ToTarget, _) => Some(Direction::ToStorage),
         (Moves::Either, "out") => Some(Direction::FromStorage),
-        (Moves::Either, "in") => Some(Direction::ToStorage),
+        (Moves::Either, "in" | "overwrite") => Some(Direction::ToStorage),
         (Moves::Either | Moves::Nothing, _) => None,
     }
 }

@@ -228,10 +228,10 @@ flags! {
                  network block devices, other FUSE file systems, RDMA, memory, and steps that samples do not cover. \
                  What is not judged by bytes is judged by speed: the tasks of some agent read, or wrote, more in a \
                  second than its network can carry. Reads are `read`, `fread`, `getc`, `seek` and `copy` in mode \
-                 `out`; writes are `write`, `create`, `append`, `rewrite`, `fwrite`, `putc` and `copy` in mode `in`. \
-                 Judged where the agent's label `link-mbits` says how fast its way to the storage is, and where the \
-                 target's file system is one of the network's: there by the most that a `network` phase in this \
-                 database ever sent to the agent from other hosts, and a tenth more, but never above the speed of its \
+                 `out`; writes are `write`, `create`, `append`, `rewrite`, `fwrite`, `putc` and `copy` in modes \
+                 `in` and `overwrite`. Judged where the agent's label `link-mbits` says how fast its way to the storage \
+                 is, and where the target's file system is one of the network's: there by the most that a `network` \
+                 phase in this database ever sent to the agent from other hosts, and a tenth more, but never above the speed of its \
                  interfaces (bridges and bonds do not count beside their members); without such a phase by that speed \
                  alone. Of `network` phases only those count that could send all they would: no `rate` or \
                  `rate_iops`, no group beside them, tasks that ended well. What a step was judged by is \

@@ -249,6 +249,7 @@ fn both_ends(mode: &str, params: Value) -> (ours::Outcome, u64) {
         mode: mode.to_owned(),
         params: spec.params.clone(),
         bind: LOOPBACK,
+        ports: None,
         peer: Some(LOOPBACK),
         networks: Vec::new(),
         token: TOKEN.to_owned(),

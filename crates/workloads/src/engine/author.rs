@@ -20,7 +20,7 @@ pub(crate) use crate::measure::random::{Random, stamp};
 pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder};
 pub(crate) use crate::measure::shuffle::Shuffle;
 pub(crate) use crate::params::units::{Bytes, Span};
-pub(crate) use crate::params::{Cidr, DataSize, KeyValue, Keys, ParamError, ValueType};
+pub(crate) use crate::params::{Cidr, DataSize, KeyValue, Keys, ParamError, PortRange, ValueType};
 pub(crate) use crate::target::block_io::{read_at, write_at};
 pub(crate) use crate::target::block_size::{BLOCK_BYTES, check_unit, one_mib};
 pub(crate) use crate::target::calls::{self, CallError, Durable, HardLinks};

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the key `reorder-tasks` means.
 pub(crate) const REORDER_TASKS: &str = "Read the data of task `index + reorder-tasks` instead of the task's own, modulo \
      the number of tasks: IOR's -C and -Q. With one task per agent, 1 reads what another host wrote, which this host's \
-     caches do not have. All agents of the step have to mount the same file system.";
+     caches do not have. All agents of the step have to mount the same file system, or to reach the same pool.";
 
 /// The task whose data are read.
 pub(crate) fn data_task(spec: &TaskSpec, reorder: u32) -> u32 {
@@ -58,7 +58,7 @@ pub(crate) fn await_other<T>(
             return Err(TaskError::Unsupported {
                 why: format!(
                     "the data of task {task} are not seen here {} s after this task's own were laid out; what reads or \
-                     shares another task's data needs one file system that all agents of the step mount, and the same \
+                     shares another task's data needs one file system or pool that all agents of the step reach, and the same \
                      parameters on each",
                     patience.as_secs()
                 ),

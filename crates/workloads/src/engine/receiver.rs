@@ -1,7 +1,7 @@
 //! The receiving end of a workload that needs a peer.
 
 use crate::engine::spec::TaskError;
-use crate::params::{Cidr, Params};
+use crate::params::{Cidr, Params, PortRange};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a receiving end is to listen for.
@@ -9,8 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 pub struct ListenSpec {
     pub mode: String,
     pub params: Params,
-    /// The address to listen on; the port is chosen by the kernel.
+    /// The address to listen on.
     pub bind: IpAddr,
+    /// Every port of the receiving end lies in it; `None`: the kernel chooses them.
+    pub ports: Option<PortRange>,
     /// The only peer that is let in, where its address is known.
     pub peer: Option<IpAddr>,
     /// Networks that a peer whose address is not known has to be in.

@@ -1,7 +1,7 @@
 //! Everything that makes a task, and why it may not come to be.
 
 use crate::measure::pacing::RateLimit;
-use crate::params::{ParamError, Params};
+use crate::params::{ParamError, Params, PortRange};
 pub use crate::target::place::{CellDir, Place};
 use crate::target::rados::RadosError;
 use crate::target::sandbox::{Allowed, Dir, SandboxError};
@@ -97,6 +97,16 @@ pub enum TaskError {
     NoPeer { workload: String },
     #[error("workload `{workload}` has no receiving end")]
     NoReceiver { workload: &'static str },
+    #[error(
+        "ports {range}: free over {protocol}: {free} of {}, needed: {needed}",
+        .range.count()
+    )]
+    Ports {
+        range: PortRange,
+        protocol: &'static str,
+        free: usize,
+        needed: usize,
+    },
     #[error("the sandbox refused")]
     Sandbox(#[source] SandboxError),
     #[error(transparent)]

@@ -63,6 +63,11 @@ const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
+const EMPTIED: OFlags = OFlags::WRONLY
+    .union(OFlags::TRUNC)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 const FILE_MODE: Mode = Mode::RUSR
     .union(Mode::WUSR)
     .union(Mode::RGRP)
@@ -82,6 +87,23 @@ pub(crate) fn open_new_with(
     more: OFlags,
 ) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| openat(dir, name, CREATE | more, FILE_MODE))
+}
+
+/// Opens a file that exists and empties it. Refuses (EPERM) what [`check_regular`] refuses; looked at by its name first, as cp
+/// does, because the open empties it at once.
+#[inline]
+pub(crate) fn open_emptied_with(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let facts = retry_on_intr(|| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW))?;
+    if foreign_kind(&facts).is_some() {
+        return Err(Errno::PERM);
+    }
+    let file = retry_on_intr(|| openat(dir, name, EMPTIED | more, Mode::empty()))?;
+    check_regular(file.as_fd())?;
+    Ok(file)
 }
 
 #[inline]

@@ -1,4 +1,5 @@
-//! `copy`: whole files into the target and out of it again, as cp does it: one large or many small; and, between, listed.
+//! `copy`: whole files into the target, over what was copied there, and out of it again, as cp does it: one large or many
+//! small; and, between, listed.
 //!
 //! The other side is a directory of the task's own in the agent's scratch, or, with `from`, files beneath a path that
 //! the agent's configuration allows to be read. A tree is copied as a tree; its directories are there before the start.
@@ -16,7 +17,7 @@ mod worker;
 pub use scratch::remove_abandoned;
 
 use crate::engine::author::*;
-use engine::{Engine, TargetSide};
+use engine::{Engine, Onto, TargetSide};
 use keys::{CopyKeys, CopyMode, CopyParams, MODES, Source};
 use list::ListWorker;
 use prepared::LAY_OUT_BYTES;
@@ -34,8 +35,8 @@ pub const COPY: &dyn Workload = workload::<CopyParams>();
 impl Definition for CopyParams {
     const ABOUT: About = About {
         name: NAME,
-        revision: 5,
-        summary: "whole files into the target and out of it, as cp does it, and what was copied listed",
+        revision: 6,
+        summary: "whole files into the target, over their copies there and out of it, as cp does it, and what was copied listed",
         modes: MODES,
         bypass: Bypass::Sets {
             key: "way",
@@ -69,11 +70,15 @@ impl Definition for CopyParams {
                 bytes: sizes.total(*seed, *files, BLOCK_BYTES),
                 scratch_bytes: match self.mode {
                     CopyMode::List => 0,
-                    CopyMode::In | CopyMode::Out => sizes.total(*seed, *files, BLOCK_BYTES),
+                    CopyMode::In | CopyMode::Overwrite | CopyMode::Out => {
+                        sizes.total(*seed, *files, BLOCK_BYTES)
+                    }
                 },
                 moved_bytes: match self.mode {
                     CopyMode::List => 0,
-                    CopyMode::In | CopyMode::Out => sizes.total(*seed, *files, 1),
+                    CopyMode::In | CopyMode::Overwrite | CopyMode::Out => {
+                        sizes.total(*seed, *files, 1)
+                    }
                 },
                 // A copy that has begun is completed, and how long that takes is unknown.
                 runtime: None,
@@ -121,11 +126,17 @@ struct CopyLoad {
 impl CopyLoad {
     fn engine(&self) -> Result<Engine, TaskError> {
         let target = match self.params.mode {
-            CopyMode::In => TargetSide::To,
+            CopyMode::In | CopyMode::Overwrite => TargetSide::To,
             CopyMode::Out | CopyMode::List => TargetSide::From,
         };
-        Engine::new(self.params.way, target, self.params.unit)
-            .map_err(|error| TaskError::io("get memory for a worker's buffer", error))
+        let onto = match self.params.mode {
+            CopyMode::Overwrite => Onto::Existing,
+            CopyMode::In | CopyMode::Out | CopyMode::List => Onto::New,
+        };
+        let engine = Engine::new(self.params.way, target, self.params.unit);
+        let engine =
+            engine.map_err(|error| TaskError::io("get memory for a worker's buffer", error))?;
+        Ok(engine.onto(onto))
     }
 
     /// What stands in the files that a task makes; `None` where they come from elsewhere.
@@ -199,7 +210,8 @@ impl Load for CopyLoad {
         let Some(prepared) = prepared.take() else {
             return Ok(());
         };
-        if self.params.mode == CopyMode::In && self.whole.all(self.params.workers) {
+        let makes_all = matches!(self.params.mode, CopyMode::In | CopyMode::Overwrite);
+        if makes_all && self.whole.all(self.params.workers) {
             prepared
                 .state(DatasetContent::Created)
                 .write_or_warn(&self.task);

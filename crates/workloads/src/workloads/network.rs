@@ -93,8 +93,7 @@ impl Definition for NetworkParams {
             traffic: self.traffic,
             streams: self.streams,
         };
-        let port = OpenPort::open(spec.bind, admission)
-            .map_err(|error| TaskError::io(format!("listen for a peer on {}", spec.bind), error))?;
+        let port = OpenPort::open(spec.bind, spec.ports, admission)?;
         Ok(Box::new(port))
     }
 }

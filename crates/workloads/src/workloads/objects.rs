@@ -47,6 +47,8 @@ struct Job {
     depth: u16,
     omap: OmapShape,
     op_timeout: Duration,
+    /// The objects of task `index + reorder_tasks` are read, modulo the number of tasks.
+    reorder_tasks: u32,
     seed: u64,
     data: DataSpec,
     threads: Threads,
@@ -84,6 +86,7 @@ impl Job {
 impl Definition for Job {
     const ABOUT: About = About {
         name: "objects",
+        revision: 2,
         summary: "objects of a RADOS pool through librados, many operations in flight: write, read, stat, omap, delete",
         modes: MODES,
         targets: &[&targets::POOL],
@@ -133,11 +136,17 @@ impl Definition for Job {
                 workload: spec.workload.clone(),
             });
         };
+        let data_task = data_task(spec, self.reorder_tasks);
         let session = place.run.open(self.limits()).map_err(TaskError::Pool)?;
         Ok(Box::new(ObjectsLoad {
             whole: (0..self.workers).map(|_| AtomicU64::new(0)).collect(),
             there: (0..self.workers).map(|_| AtomicU64::new(0)).collect(),
             job: self,
+            data_task,
+            data_place: match data_task == spec.task_index {
+                true => Arc::clone(place),
+                false => Arc::new(place.of_task(data_task)),
+            },
             place: Arc::clone(place),
             session,
             task_index: spec.task_index,
@@ -150,6 +159,9 @@ struct ObjectsLoad {
     place: Arc<PoolTask>,
     session: Arc<Session>,
     task_index: u32,
+    /// The task whose objects the load works on, its own or another one, and where they are.
+    data_task: u32,
+    data_place: Arc<PoolTask>,
     /// Objects of each worker before the load.
     there: Arc<[AtomicU64]>,
     /// Objects of each worker that it has written or removed, from number 0 on without a gap.
@@ -157,9 +169,9 @@ struct ObjectsLoad {
 }
 
 impl ObjectsLoad {
-    /// Tells the objects of all workers apart.
-    fn content_id(&self, worker: u32, object: u64) -> u64 {
-        (u64::from(self.task_index) << 52) ^ (u64::from(worker) << 40) ^ object
+    /// Tells the objects of all workers of all tasks apart.
+    fn content_id(task: u32, worker: u32, object: u64) -> u64 {
+        (u64::from(task) << 52) ^ (u64::from(worker) << 40) ^ object
     }
 
     /// What a worker has before it.
@@ -220,7 +232,7 @@ impl Load for ObjectsLoad {
     }
 
     fn path_of(&self, worker: u32, object: u64) -> Option<String> {
-        Some(format!("{}{object}", self.place.worker_prefix(worker)))
+        Some(format!("{}{object}", self.data_place.worker_prefix(worker)))
     }
 
     /// Without a state the next mode lays everything out again, and nothing is wrong.

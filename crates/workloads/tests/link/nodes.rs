@@ -175,6 +175,7 @@ impl Nodes {
             mode: mode.into(),
             params: params.as_object().unwrap().clone(),
             bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            ports: None,
             peer: Some(IpAddr::V4(from.address())),
             networks: Vec::new(),
             token: TOKEN.into(),

@@ -1,9 +1,9 @@
 //! The receiving ends of other agents' tasks: open for the step, and only for the expected peer.
 
 use super::Slots;
-use crate::command::{Answer, Listen, Outcome, Refusal, RefusalKind};
-use crate::policy::{Claim, Policy};
-use crate::runner::permissions;
+use crate::command::{Answer, Listen, Refusal, RefusalKind};
+use crate::policy::{Claim, Denial, Policy};
+use crate::runner::{ReplyHandle, RunnerRequest, permissions};
 use crate::telemetry::TaskId;
 use benchmesh_workloads::task::TaskError;
 use benchmesh_workloads::{
@@ -13,6 +13,7 @@ use benchmesh_workloads::{
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Maximum number of open ports.
 const MAX_OPEN: usize = 1024;
@@ -29,13 +30,26 @@ struct OpenReceiver {
     _claim: Claim,
 }
 
-/// The open ones.
-#[derive(Default)]
+/// The open ones, and those that wait for a port.
 pub(super) struct Receivers {
     open: BTreeMap<TaskId, OpenReceiver>,
+    /// How many are being closed: their ports are still in use.
+    closing: usize,
+    /// Those that found too few free ports of the agent's range while others were being closed.
+    waiting: Vec<(Listen, ReplyHandle)>,
+    requests: mpsc::WeakSender<RunnerRequest>,
 }
 
 impl Receivers {
+    pub(super) fn new(requests: mpsc::WeakSender<RunnerRequest>) -> Self {
+        Self {
+            open: BTreeMap::new(),
+            closing: 0,
+            waiting: Vec::new(),
+            requests,
+        }
+    }
+
     /// Time that they stay open without contact; `None` if there are none.
     pub(super) fn lease(&self) -> Option<Duration> {
         (!self.open.is_empty()).then_some(LEASE)
@@ -48,39 +62,102 @@ impl Receivers {
 
     /// Closes one; whether there was one.
     pub(super) fn close(&mut self, task: TaskId) -> bool {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (ours, others): (Vec<_>, Vec<_>) = waiting.partition(|(listen, _)| listen.task == task);
+        self.waiting = others;
+        let is_known = !ours.is_empty();
+        refuse_closed(ours);
         match self.open.remove(&task) {
             Some(open) => {
-                close(open.receiver);
+                self.close_one(open.receiver);
                 true
             }
-            None => false,
+            None => is_known,
         }
     }
 
     /// Closes all.
     pub(super) fn close_all(&mut self) {
+        refuse_closed(std::mem::take(&mut self.waiting));
         for open in std::mem::take(&mut self.open).into_values() {
-            close(open.receiver);
+            self.close_one(open.receiver);
+        }
+    }
+
+    /// Closes it off the runtime: it waits for its threads.
+    fn close_one(&mut self, receiver: Box<dyn Receiver>) {
+        let requests = self.requests.clone();
+        let work = move || {
+            if let Err(error) = receiver.close() {
+                tracing::warn!(error = %benchmesh_workloads::error_chain(&error), "a receiving end was not closed cleanly");
+            }
+            if let Some(requests) = requests.upgrade() {
+                // Fails only when the actor has ended.
+                let _ = requests.blocking_send(RunnerRequest::ReceiverClosed);
+            }
+        };
+        let spawned = std::thread::Builder::new()
+            .name("bm-close".to_owned())
+            .spawn(work);
+        // Without a thread it was dropped here.
+        if spawned.is_ok() {
+            self.closing += 1;
         }
     }
 }
 
-/// Closes it off the runtime: it waits for its threads.
-fn close(receiver: Box<dyn Receiver>) {
-    let work = move || {
-        if let Err(error) = receiver.close() {
-            tracing::warn!(error = %benchmesh_workloads::error_chain(&error), "a receiving end was not closed cleanly");
-        }
-    };
-    // Without a thread it is dropped here.
-    let _ = std::thread::Builder::new()
-        .name("bm-close".to_owned())
-        .spawn(work);
+fn refuse_closed(waiting: Vec<(Listen, ReplyHandle)>) {
+    for (listen, reply_to) in waiting {
+        reply_to.reply(Err(Refusal::failed(format!(
+            "task {}: its receiving end was closed before a port was free",
+            listen.task
+        ))));
+    }
+}
+
+/// Why a receiving end is not open.
+enum NotOpen {
+    /// The agent's range has too few free ports.
+    Ports(Refusal),
+    Refused(Refusal),
+}
+
+impl From<Refusal> for NotOpen {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Denial> for NotOpen {
+    fn from(denial: Denial) -> Self {
+        Self::Refused(denial.into())
+    }
 }
 
 impl Slots {
-    /// Opens one. Asked again for the same, it answers with the port that is open.
-    pub(super) fn listen(&mut self, listen: &Listen) -> Outcome {
+    /// Opens one, once the ports of those that are being closed are free if it needs them.
+    pub(super) fn listen(&mut self, listen: Listen, reply_to: ReplyHandle) {
+        match self.open(&listen) {
+            Ok(answer) => reply_to.reply(Ok(answer)),
+            Err(NotOpen::Ports(_)) if self.receivers.closing > 0 => {
+                self.receivers.waiting.push((listen, reply_to));
+            }
+            Err(NotOpen::Ports(refusal) | NotOpen::Refused(refusal)) => {
+                reply_to.reply(Err(refusal));
+            }
+        }
+    }
+
+    /// One is closed, and its ports are free.
+    pub(in crate::runner) fn receiver_closed(&mut self) {
+        self.receivers.closing = self.receivers.closing.saturating_sub(1);
+        for (listen, reply_to) in std::mem::take(&mut self.receivers.waiting) {
+            self.listen(listen, reply_to);
+        }
+    }
+
+    /// Asked again for the same, it answers with the port that is open.
+    fn open(&mut self, listen: &Listen) -> Result<Answer, NotOpen> {
         if let Some(open) = self.receivers.open.get(&listen.task) {
             return match open.asked == *listen {
                 true => Ok(Answer::Listening {
@@ -89,7 +166,8 @@ impl Slots {
                 false => Err(Refusal::failed(format!(
                     "task {} has a receiving end with other parameters; forget it first",
                     listen.task
-                ))),
+                ))
+                .into()),
             };
         }
         let permissions = &self.deps.permissions;
@@ -98,10 +176,11 @@ impl Slots {
         if let Some(from) = listen.from {
             permissions.policy.check_peer(from)?;
         }
-        if self.receivers.open.len() >= MAX_OPEN {
+        if self.receivers.open.len() + self.receivers.waiting.len() >= MAX_OPEN {
             return Err(Refusal::failed(format!(
                 "the agent has {MAX_OPEN} receiving ends open already"
-            )));
+            ))
+            .into());
         }
         let workload = registry::find(&listen.workload).ok_or_else(|| {
             Refusal::new(
@@ -119,20 +198,25 @@ impl Slots {
             mode: listen.mode.clone(),
             params: listen.params.clone(),
             bind,
+            ports: permissions.policy.link_ports,
             peer: listen.from,
             networks: permissions.policy.networks(),
             token: listen.token.clone(),
         };
         let addresses = addresses(listen);
+        let others = self.receivers.open.len();
         let open = || {
             for bind in addresses {
                 match workload.listen(&spec(bind)) {
                     Err(TaskError::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::AddrNotAvailable => {}
-                    opened => return opened.map_err(|error| permissions::refusal(&error)),
+                    Err(error @ TaskError::Ports { .. }) => {
+                        return Err(NotOpen::Ports(no_ports(listen.task, &error, others)));
+                    }
+                    opened => return opened.map_err(|error| permissions::refusal(&error).into()),
                 }
             }
-            Err(no_address(listen))
+            Err(no_address(listen).into())
         };
         let receiver = on_load_cpus(&permissions.policy, open)?;
         let port = receiver.address().port();
@@ -157,8 +241,8 @@ fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
 /// Opens it in a thread on the load's CPUs, which the receiving threads inherit. Nothing here blocks.
 fn on_load_cpus(
     policy: &Policy,
-    open: impl FnOnce() -> Result<Box<dyn Receiver>, Refusal> + Send,
-) -> Result<Box<dyn Receiver>, Refusal> {
+    open: impl FnOnce() -> Result<Box<dyn Receiver>, NotOpen> + Send,
+) -> Result<Box<dyn Receiver>, NotOpen> {
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| {
             policy.confine_this_thread();
@@ -168,7 +252,8 @@ fn on_load_cpus(
             Ok(opened) => opened,
             Err(_) => Err(Refusal::failed(
                 "the agent panicked over this command; its log shows where",
-            )),
+            )
+            .into()),
         }
     })
 }
@@ -182,6 +267,13 @@ fn facing(peer: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((peer, DISCARD_PORT)).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+fn no_ports(task: TaskId, error: &TaskError, others: usize) -> Refusal {
+    Refusal::failed(format!(
+        "task {task}: --link-ports of this agent has too few free ports for the link: {error}, with {others} other links \
+         open on this agent; widen the range, also in the firewall, or measure fewer links or `streams` at once"
+    ))
 }
 
 fn no_address(listen: &Listen) -> Refusal {

@@ -164,7 +164,12 @@ fn a_read_faster_than_the_wire_is_suspect() {
 
 #[test]
 fn copies_cross_the_wire_in_the_direction_of_their_mode() {
-    for (mode, expected) in [("out", true), ("in", true), ("list", false)] {
+    for (mode, expected) in [
+        ("out", true),
+        ("in", true),
+        ("overwrite", true),
+        ("list", false),
+    ] {
         let one = TaskFacts {
             link_bytes_per_s: Some(100 * 4096 - 1),
             mode: mode.to_owned(),

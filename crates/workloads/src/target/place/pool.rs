@@ -111,7 +111,7 @@ impl PoolRun {
         if self.markers()?.read(&name)?.is_none() {
             return Ok(());
         }
-        let prefix = format!("{cell}.t{task_index}.");
+        let prefix = prefix_of(cell, task_index);
         Ok(remove_objects(
             &self.open(Limits::default())?,
             &prefix,
@@ -125,7 +125,8 @@ impl PoolRun {
         Ok(self.marker(false)?.map(|(marker, _)| PoolTask {
             run: self.clone(),
             nonce: marker.nonce,
-            prefix: format!("{cell}.t{task_index}."),
+            prefix: prefix_of(cell, task_index),
+            cell: cell.to_owned(),
             session: Mutex::default(),
         }))
     }
@@ -226,11 +227,17 @@ fn remove_objects(
     }
 }
 
+/// What the names of a task's objects begin with.
+fn prefix_of(cell: &str, task_index: u32) -> String {
+    format!("{cell}.t{task_index}.")
+}
+
 /// What one task works on.
 #[derive(Debug)]
 pub struct PoolTask {
     pub run: PoolRun,
     nonce: String,
+    cell: String,
     /// What the names of its objects begin with.
     prefix: String,
     /// For questions beside the load.
@@ -245,6 +252,17 @@ impl PoolTask {
             self.run.namespace(),
             self.prefix
         )
+    }
+
+    /// The place of another task of the same cell.
+    pub fn of_task(&self, task_index: u32) -> PoolTask {
+        PoolTask {
+            run: self.run.clone(),
+            nonce: self.nonce.clone(),
+            prefix: prefix_of(&self.cell, task_index),
+            cell: self.cell.clone(),
+            session: Mutex::default(),
+        }
     }
 
     /// Of the run's marker.

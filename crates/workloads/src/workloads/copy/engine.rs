@@ -34,11 +34,20 @@ pub(super) enum TargetSide {
     To,
 }
 
+/// What a copy is written into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Onto {
+    /// A file that does not exist yet.
+    New,
+    /// A file that exists, emptied.
+    Existing,
+}
+
 /// How a copy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     Whole(u64),
-    /// Told to stop in between; the partial copy is gone.
+    /// Told to stop in between; a new file is removed, one that existed holds what was copied.
     Stopped,
 }
 
@@ -47,6 +56,7 @@ pub(super) struct Engine {
     in_kernel: bool,
     may_fall_back: bool,
     direct: Option<TargetSide>,
+    onto: Onto,
     buffer: Pages,
 }
 
@@ -68,8 +78,14 @@ impl Engine {
             in_kernel: matches!(way, CopyMethod::Auto | CopyMethod::CopyFileRange),
             may_fall_back: way == CopyMethod::Auto,
             direct: (way == CopyMethod::Direct).then_some(target),
+            onto: Onto::New,
             buffer: Pages::new(buffer_bytes)?,
         })
+    }
+
+    /// The same, which writes into these files.
+    pub(super) fn onto(self, onto: Onto) -> Self {
+        Self { onto, ..self }
     }
 
     /// Copies all of a file that has at least `bytes`; a source that ends before is an error (NODATA). `should_stop` is
@@ -87,7 +103,10 @@ impl Engine {
             false => OFlags::empty(),
         };
         let source = calls::open_to_read_with(from, name, flags(TargetSide::From))?;
-        let copy = calls::open_new_with(to, name, flags(TargetSide::To))?;
+        let copy = match self.onto {
+            Onto::New => calls::open_new_with(to, name, flags(TargetSide::To))?,
+            Onto::Existing => calls::open_emptied_with(to, name, flags(TargetSide::To))?,
+        };
         let mut copied = 0;
         while self.step((source.as_fd(), copy.as_fd()), bytes, &mut copied)? {
             if copied > bytes {
@@ -96,7 +115,9 @@ impl Engine {
             }
             if should_stop(copied) {
                 drop(copy);
-                calls::delete(to, name)?;
+                if self.onto == Onto::New {
+                    calls::delete(to, name)?;
+                }
                 return Ok(Copied::Stopped);
             }
         }
@@ -314,5 +335,10 @@ mod tests {
         assert!(!there.path().join("file").exists());
         let short = engine.copy(dirs, c"file", 6000, Durable::No, |_| false);
         assert_eq!(short, Err(CallError::at(Errno::NODATA, 5000)));
+        // A file that was there before is not removed.
+        let mut engine = engine.onto(Onto::Existing);
+        let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_| true);
+        assert_eq!(stopped, Ok(Copied::Stopped));
+        assert!(there.path().join("file").exists());
     }
 }

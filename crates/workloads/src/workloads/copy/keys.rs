@@ -12,6 +12,7 @@ const COPIED: Data = Data::Laid("all files, copied in");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyMode {
     In,
+    Overwrite,
     List,
     Out,
 }
@@ -22,6 +23,14 @@ pub(super) const MODES: &[ModeInfo] = &[
         meaning: "copies each file into the target: open both, move all of it in the `way` that is asked for, fsync where \
                   asked, close both; with `verify`, reads each copy after that",
         needs: Data::Nothing,
+        leaves: COPIED,
+        ops: &[Op::Copy, Op::Read],
+    },
+    ModeInfo {
+        name: "overwrite",
+        meaning: "copies each file over the copy that is there, with the same content, as cp over an existing tree does: look up \
+                  the name, open it with O_TRUNC, which empties it, then as in `in`. No file is made or removed",
+        needs: COPIED,
         leaves: COPIED,
         ops: &[Op::Copy, Op::Read],
     },
@@ -114,6 +123,7 @@ impl CopyParams {
     pub(super) fn of(mode: &ModeInfo, keys: CopyKeys) -> Result<Self, ParamError> {
         let mode = match mode.name {
             "in" => CopyMode::In,
+            "overwrite" => CopyMode::Overwrite,
             "list" => CopyMode::List,
             "out" => CopyMode::Out,
             _ => return Err(mode.unknown()),
@@ -137,7 +147,7 @@ impl CopyParams {
             unit,
             timing: Timing::of(keys.ramp.ramp_time, keys.runtime)?,
             reorder_tasks: match mode {
-                CopyMode::In => 0,
+                CopyMode::In | CopyMode::Overwrite => 0,
                 CopyMode::List | CopyMode::Out => keys.reorder_tasks,
             },
             source: source_of(keys, spec)?,

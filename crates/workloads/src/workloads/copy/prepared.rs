@@ -1,6 +1,7 @@
 //! Both sides of a copy, made ready before anything is measured.
 //!
-//! `in`: the files to copy in are at hand, the target has the empty directories. `out`: the target has the files, laid
+//! `in`: the files to copy in are at hand, the target has the empty directories. `overwrite`: they are at hand, and the
+//! target has the files of before, laid out where no step has left them. `out`: the target has the files, laid
 //! out where no `in` has left them; the scratch directory has the empty directories. `list`: the target has the files, and
 //! both sides are the target. Invariant: the scratch directory
 //! goes with it.
@@ -80,6 +81,18 @@ impl Prepared {
                     None => sides.make_source()?,
                 };
                 (from, sides.empty_target()?)
+            }
+            CopyMode::Overwrite => {
+                let to = sides.own_data(source.as_ref())?;
+                if load.warm {
+                    sides.warm(&to)?;
+                }
+                let from = match source {
+                    Some(root) => root,
+                    None => sides.make_source()?,
+                };
+                sides.unsettle()?;
+                (from, to)
             }
             CopyMode::List | CopyMode::Out => {
                 let from = sides.data_to_read(source.as_ref())?;
@@ -185,10 +198,16 @@ impl Sides<'_> {
         }
     }
 
+    /// From now on the data may be anything.
+    fn unsettle(&self) -> Result<(), TaskError> {
+        let task = &self.load.task;
+        DatasetRecord::unsettle(self.shape.to_owned(), task).map_err(TaskError::Sandbox)
+    }
+
     /// The target with the directories and no file.
     fn empty_target(&self) -> Result<Dir, TaskError> {
         let task = &self.load.task;
-        DatasetRecord::unsettle(self.shape.to_owned(), task).map_err(TaskError::Sandbox)?;
+        self.unsettle()?;
         let control = self.control;
         task.remove_all(DATA, &mut |gone| control.progress(gone, 0, "files removed"))
             .map_err(TaskError::Sandbox)?;
@@ -198,19 +217,22 @@ impl Sides<'_> {
         Ok(data)
     }
 
-    /// The tree that is read: the task's own, which is laid out where it is not there, or another task's.
-    fn data_to_read(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
+    /// The task's own tree, which is laid out where it is not there.
+    fn own_data(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
         let task = &self.load.task;
-        let own = match self.full_target(task)? {
-            Some(data) => data,
-            None => {
-                let data = self.empty_target()?;
-                self.fill(&data, source)?;
-                let state = self.state(DatasetContent::Created);
-                state.write(task).map_err(TaskError::Sandbox)?;
-                data
-            }
-        };
+        if let Some(data) = self.full_target(task)? {
+            return Ok(data);
+        }
+        let data = self.empty_target()?;
+        self.fill(&data, source)?;
+        let state = self.state(DatasetContent::Created);
+        state.write(task).map_err(TaskError::Sandbox)?;
+        Ok(data)
+    }
+
+    /// The tree that is read: the task's own, or another task's.
+    fn data_to_read(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
+        let own = self.own_data(source)?;
         match &self.load.others {
             Some((other, dir)) => await_other(*other, self.control, || self.full_target(dir)),
             None => Ok(own),

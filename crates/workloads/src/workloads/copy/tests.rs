@@ -1,6 +1,7 @@
 //! Whole copies on real directories: what is reported is held against what is on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod overwritten;
 mod verified;
 
 use super::*;
@@ -270,7 +271,7 @@ fn a_tree_is_copied_as_a_tree_without_its_links() {
         ..spec
     };
     let params = json!({"from": source.path(), "numjobs": 2});
-    for mode in ["in", "out", "out", "in"] {
+    for mode in ["in", "out", "overwrite", "out", "overwrite", "in"] {
         expect(&allowing(cell.spec(mode, params.clone())), 4, 3_000_078);
         assert_eq!(cell.data(), regular, "{mode}");
     }

@@ -13,7 +13,7 @@ use super::udp::{self, Tally};
 use crate::engine::author::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -56,13 +56,35 @@ pub(super) struct OpenPort {
 }
 
 impl OpenPort {
-    /// Opens a free port on `address`.
-    pub(super) fn open(address: IpAddr, admission: Admission) -> io::Result<Self> {
+    /// Opens a free port on `address` and, where datagrams come, one for those of each stream; all of them within `ports`.
+    pub(super) fn open(
+        address: IpAddr,
+        ports: Option<PortRange>,
+        admission: Admission,
+    ) -> Result<Self, TaskError> {
         if admission.token.is_empty() {
-            let without = "a link without a token would let in anybody";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, without));
+            let why = "a link without a token would let in anybody".to_owned();
+            return Err(TaskError::Unsupported { why });
         }
-        let listener = TcpListener::bind(SocketAddr::new(address, 0))?;
+        let sockets = match admission.traffic {
+            Traffic::Blocks(_) | Traffic::Exchanges(_) => 0,
+            Traffic::Datagrams(_) | Traffic::Requests(_) => {
+                usize::try_from(admission.streams).unwrap_or(usize::MAX)
+            }
+        };
+        let sockets = socket::bind(address, ports, ("UDP", sockets), UdpSocket::bind)?;
+        let listeners = socket::bind(address, ports, ("TCP", 1), TcpListener::bind)?;
+        Self::serve(listeners, sockets, admission)
+            .map_err(|error| TaskError::io(format!("serve a peer on {address}"), error))
+    }
+
+    fn serve(
+        listeners: Vec<TcpListener>,
+        sockets: Vec<UdpSocket>,
+        admission: Admission,
+    ) -> io::Result<Self> {
+        let listener = listeners.into_iter().next();
+        let listener = listener.ok_or(io::ErrorKind::AddrNotAvailable)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -71,7 +93,7 @@ impl OpenPort {
         let seeing = Arc::clone(&seen);
         let thread = thread::Builder::new()
             .name("link-accept".into())
-            .spawn(move || serve(listener, address, &admission, &seeing, &stopped))?;
+            .spawn(move || serve((listener, address), sockets, &admission, &seeing, &stopped))?;
         Ok(Self {
             address,
             seen,
@@ -153,17 +175,20 @@ impl Drop for RefusedConnections {
 }
 
 fn serve(
-    listener: TcpListener,
-    address: SocketAddr,
+    (listener, address): (TcpListener, SocketAddr),
+    sockets: Vec<UdpSocket>,
     admission: &Admission,
     seen: &Seen,
     stop: &AtomicBool,
 ) {
+    let mut sockets = sockets.into_iter();
     let admitted = admit_all(listener, address, admission, stop);
     thread::scope(|scope| {
         for connection in admitted {
             seen.connections.fetch_add(1, Ordering::Relaxed);
+            let socket = sockets.next();
             let take = move || {
+                let socket = || socket.ok_or(io::Error::from(io::ErrorKind::NotConnected));
                 let (mut taken, tally) = (0, &seen.tally);
                 let result = match &admission.traffic {
                     Traffic::Blocks(_) => stream::absorb(&connection, &mut taken, stop),
@@ -171,9 +196,11 @@ fn serve(
                         stream::answer(&connection, exchange, &mut taken, stop)
                     }
                     Traffic::Datagrams(datagrams) => {
-                        udp::receive(&connection, datagrams.buffer_bytes, tally, stop)
+                        udp::receive(&connection, socket()?, datagrams.buffer_bytes, tally, stop)
                     }
-                    Traffic::Requests(requests) => udp::respond(&connection, requests, tally, stop),
+                    Traffic::Requests(requests) => {
+                        udp::respond(&connection, socket()?, requests, tally, stop)
+                    }
                 };
                 tally.bytes.fetch_add(taken, Ordering::Relaxed);
                 result

@@ -1,11 +1,12 @@
 //! The options that both ends of a link set on their sockets, and what the kernel says of bytes not yet acknowledged.
 //!
-//! It knows nothing of tokens, operations or modes. Invariant: no call on a socket set up here blocks longer than
-//! `BLOCK_AT_MOST`, so that a stop is always noticed.
+//! It also finds ports to listen on. It knows nothing of tokens, operations or modes. Invariant: no call on a socket set
+//! up here blocks longer than `BLOCK_AT_MOST`, so that a stop is always noticed.
 
+use crate::engine::author::*;
 use rustix::net::sockopt;
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -28,6 +29,48 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
     sockopt::set_tcp_keepcnt(stream, 3)?;
     limit_unsent(stream.as_raw_fd())
+}
+
+/// Opens `needed` sockets on `address` by `bind`: on the first free ports of the range, or on ports of the kernel's choice.
+///
+/// # Errors
+/// [`TaskError::Ports`] where the range has fewer free ones.
+pub(super) fn bind<T>(
+    address: IpAddr,
+    ports: Option<PortRange>,
+    (protocol, needed): (&'static str, usize),
+    bind: impl Fn(SocketAddr) -> io::Result<T>,
+) -> Result<Vec<T>, TaskError> {
+    let failed = |port: u16, error| {
+        let at = SocketAddr::new(address, port);
+        TaskError::io(format!("listen for a peer over {protocol} on {at}"), error)
+    };
+    let Some(range) = ports else {
+        let any = SocketAddr::new(address, 0);
+        return (0..needed)
+            .map(|_| bind(any).map_err(|error| failed(0, error)))
+            .collect();
+    };
+    let mut bound = Vec::new();
+    for port in range.ports() {
+        if bound.len() == needed {
+            break;
+        }
+        match bind(SocketAddr::new(address, port)) {
+            Ok(socket) => bound.push(socket),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(failed(port, error)),
+        }
+    }
+    match bound.len() == needed {
+        true => Ok(bound),
+        false => Err(TaskError::Ports {
+            range,
+            protocol,
+            free: bound.len(),
+            needed,
+        }),
+    }
 }
 
 fn limit_unsent(fd: RawFd) -> io::Result<()> {

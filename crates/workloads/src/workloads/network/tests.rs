@@ -3,6 +3,7 @@
 
 mod exchanges;
 mod peers;
+mod ports;
 
 use super::keys::{Exchange, Wait};
 use super::*;
@@ -31,6 +32,7 @@ pub(super) fn listen(
         mode: mode.into(),
         params: params.as_object().unwrap().clone(),
         bind,
+        ports: None,
         peer,
         networks: Vec::new(),
         token: TOKEN.into(),
@@ -392,6 +394,7 @@ fn parameters_are_checked() {
         mode: "ping".into(),
         params: PlanParams::new(),
         bind: LOOPBACK,
+        ports: None,
         peer: None,
         networks: Vec::new(),
         token: String::new(),

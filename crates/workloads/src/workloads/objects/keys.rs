@@ -64,6 +64,7 @@ pub(super) const MODES: &[ModeInfo] = &[
 ];
 
 const BLOCKS: &[&str] = &["write", "seq", "rand"];
+const READING: &[&str] = &["seq", "rand", "stat"];
 
 declare_keys! {
     #[derive(Debug)]
@@ -90,6 +91,8 @@ declare_keys! {
         /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for any
         /// longer (rados_osd_op_timeout).
         "op-timeout" op_timeout: Span = "60s", min "1s", max "24h";
+        #[doc = others::REORDER_TASKS]
+        "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READING;
         /// Seed of the random order and of the data.
         "randseed" randseed: u64 = 1;
         #[doc = data::VERIFY]
@@ -137,6 +140,10 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
             _ => OmapShape::default(),
         },
         op_timeout: keys.op_timeout.0,
+        reorder_tasks: match kind {
+            Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Stat => keys.reorder_tasks,
+            Kind::Write | Kind::Omap | Kind::Delete => 0,
+        },
         seed: keys.randseed,
         data: DataSpec::new(&keys.data, keys.verify)?,
         threads: Threads::of(keys.numjobs, &keys.ramp, keys.runtime)?,

@@ -50,7 +50,30 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
         _ if is_missing => load.write_state(ObjectsLoad::counts(&load.there)),
         _ => Ok(()),
     }
-    .map_err(TaskError::Pool)
+    .map_err(TaskError::Pool)?;
+    match load.data_task == load.task_index {
+        true => Ok(()),
+        false => find_others(load, control),
+    }
+}
+
+/// Waits for the objects of the task whose objects are read.
+fn find_others(load: &ObjectsLoad, control: &PrepareControl) -> Result<(), TaskError> {
+    let job = &load.job;
+    let name = load.data_place.state_name();
+    let is_whole = |state: &State| match job.objects {
+        Some(wanted) => (0..job.workers).all(|worker| state.of(worker) >= wanted),
+        None => (0..job.workers).any(|worker| state.of(worker) > 0),
+    };
+    let state = await_other(load.data_task, control, || {
+        let text = load.session.read(&name).map_err(TaskError::Pool)?;
+        let state = text.and_then(|text| State::parse(&text, job.object_bytes));
+        Ok(state.filter(is_whole))
+    })?;
+    for (worker, there) in (0..).zip(load.there.iter()) {
+        there.store(state.of(worker), Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +112,7 @@ fn each_of(
         } else {
             "remove"
         };
-        let name = load.path_of(worker, object).unwrap_or_default();
+        let name = format!("{}{object}", load.place.worker_prefix(worker));
         Err(TaskError::Pool(
             issuer.failed(&format!("{what} `{name}`"), errno),
         ))
@@ -109,7 +132,7 @@ fn each_of(
                 Work::Make => {
                     object_data.clear();
                     for offset in (0..job.object_bytes).step_by(job.block.max(1)) {
-                        let id = load.content_id(worker, object);
+                        let id = ObjectsLoad::content_id(load.task_index, worker, object);
                         object_data.extend_from_slice(data.written_as(0, id, offset, job.block));
                     }
                     ObjectCall::WriteFull { data: &object_data }

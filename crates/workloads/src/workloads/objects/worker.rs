@@ -85,7 +85,7 @@ impl ObjectsWorker {
         let job = &load.job;
         let read_bytes = if job.reads() { job.block } else { 0 };
         let opened = Issuer::open(&load.session, job.depth, read_bytes, job.omap);
-        let prefix = load.place.worker_prefix(index);
+        let prefix = load.data_place.worker_prefix(index);
         let content = job.content();
         let written = match job.kind {
             Kind::Write => job.block,
@@ -107,7 +107,7 @@ impl ObjectsWorker {
             block: job.block,
             data: WriteBuffer::of(content, written),
             content,
-            first_id: load.content_id(index, 0),
+            first_id: ObjectsLoad::content_id(load.data_task, index, 0),
             objects: sequence.objects(),
             sequence,
             waits: None,

@@ -9,7 +9,7 @@ use super::channel::{self, Inbox, OPEN};
 use super::stream_receiver::{Tally, open};
 use crate::engine::author::*;
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Answers requests until the sending end is done, or until `stop`.
 pub(in super::super) fn respond(
     control: &TcpStream,
+    socket: UdpSocket,
     requests: &Requests,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let exchange = requests.exchange;
-    let Some((socket, key)) = open(control, requests.buffer_bytes, LOOK_EVERY, stop)? else {
+    let set_up = (requests.buffer_bytes, LOOK_EVERY);
+    let Some(key) = open(control, &socket, set_up, stop)? else {
         return Ok(());
     };
     control.set_nonblocking(true)?;

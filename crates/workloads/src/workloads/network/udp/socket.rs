@@ -23,13 +23,19 @@ const SIZE_BYTES: libc::c_uint = 2;
 /// The kernel cuts a buffer into no more datagrams than this.
 const SEGMENTS: usize = 64;
 
-/// A socket that waits at most `wait` in a call, with a buffer of `buffer_bytes` each way where the host lets it.
+/// A socket of [`set_up`] on a port of the kernel's choice.
 pub(super) fn open(
     address: SocketAddr,
     buffer_bytes: u64,
     wait: Duration,
 ) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddr::new(address.ip(), 0))?;
+    set_up(&socket, buffer_bytes, wait)?;
+    Ok(socket)
+}
+
+/// Has a socket wait at most `wait` in a call, with a buffer of `buffer_bytes` each way where the host lets it.
+pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> io::Result<()> {
     let wait = wait.clamp(Duration::from_micros(1), BLOCK_AT_MOST);
     socket.set_read_timeout(Some(wait))?;
     socket.set_write_timeout(Some(BLOCK_AT_MOST))?;
@@ -40,11 +46,11 @@ pub(super) fn open(
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
         // Without the privilege to go beyond the host's limit, as much as the limit lets.
-        if set(&socket, libc::SOL_SOCKET, forced, bytes).is_err() {
-            set(&socket, libc::SOL_SOCKET, plain, bytes)?;
+        if set(socket, libc::SOL_SOCKET, forced, bytes).is_err() {
+            set(socket, libc::SOL_SOCKET, plain, bytes)?;
         }
     }
-    Ok(socket)
+    Ok(())
 }
 
 /// Bytes of the buffer for what has come and was not read yet, as the kernel counts it.

@@ -31,17 +31,17 @@ pub(in super::super) struct Tally {
     pub strangers: AtomicU64,
 }
 
-/// Opens a socket for the stream on `control`, tells its port, and reads the key. `None`: stopped.
+/// Sets up the socket of the stream on `control`, tells its port, and reads the key. `None`: stopped.
 pub(super) fn open(
     control: &TcpStream,
-    buffer_bytes: u64,
-    wait: Duration,
+    socket: &UdpSocket,
+    (buffer_bytes, wait): (u64, Duration),
     stop: &AtomicBool,
-) -> io::Result<Option<(UdpSocket, Key)>> {
-    let socket = socket::open(control.local_addr()?, buffer_bytes, wait)?;
+) -> io::Result<Option<Key>> {
+    socket::set_up(socket, buffer_bytes, wait)?;
     let opened = Opened {
         port: socket.local_addr()?.port(),
-        buffer_bytes: socket::receive_buffer(&socket)?,
+        buffer_bytes: socket::receive_buffer(socket)?,
     };
     let mut inbox = Inbox::<8>::new();
     let key = loop {
@@ -52,17 +52,18 @@ pub(super) fn open(
         }
     };
     channel::write_all(control, &opened.encode(), &|| stop.load(Ordering::Relaxed))?;
-    Ok(Some((socket, key)))
+    Ok(Some(key))
 }
 
 /// Takes a stream to its end, or until `stop`.
 pub(in super::super) fn receive(
     control: &TcpStream,
+    socket: UdpSocket,
     buffer_bytes: u64,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let Some((socket, key)) = open(control, buffer_bytes, WAIT, stop)? else {
+    let Some(key) = open(control, &socket, (buffer_bytes, WAIT), stop)? else {
         return Ok(());
     };
     let mut stream = Stream {
