@@ -1,4 +1,4 @@
-//! Database errors, with messages that state the remedy.
+//! Database errors, with messages that state the remedy, and SQL that several readers share.
 //!
 //! It also distinguishes the three kinds of failure that the writer acts on: the environment (a full or failing disk:
 //! wait and retry), the rows themselves (refuse them), and a database that does not belong to this program.
@@ -6,6 +6,22 @@
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
+
+/// SQL: the width in seconds of the widest rows of a step, beside which finer ones may stand. `$steps` names its table.
+macro_rules! widest_row_s {
+    ($steps:literal) => {
+        concat!(
+            "max(",
+            $steps,
+            ".resolution_s, 1, iif(",
+            $steps,
+            ".merged_10s_until_us IS NULL, 1, 10), iif(",
+            $steps,
+            ".merged_60s_until_us IS NULL, 1, 60))"
+        )
+    };
+}
+pub(crate) use widest_row_s;
 
 /// Why the database could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]

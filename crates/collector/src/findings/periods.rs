@@ -79,11 +79,24 @@ fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
     if length < MIN_SECONDS || length > 2 * line.seconds.len() {
         return None;
     }
+    // A step that was merged in part has rows of several widths: they are as wide as the widest.
+    let mut rows: Vec<Option<Second>> = vec![None; length];
+    for second in &line.seconds {
+        let place = usize::try_from((second.at_us - first.at_us) / period_us).ok()?;
+        match rows.get_mut(place)? {
+            Some(row) => {
+                row.span_us += second.span_us;
+                row.ops += second.ops;
+                row.p99_ns = row.p99_ns.max(second.p99_ns);
+            }
+            row => *row = Some(*second),
+        }
+    }
     let of = |second: &Second| match figure {
         Figure::Rate => Some(real(second.ops) * 1e6 / real(second.span_us.max(1))),
         Figure::P99 => second.p99_ns.map(real),
     };
-    let mut sorted: Vec<f64> = line.seconds.iter().filter_map(of).collect();
+    let mut sorted: Vec<f64> = rows.iter().flatten().filter_map(of).collect();
     sorted.sort_by(f64::total_cmp);
     let usual = sorted.get(sorted.len() / 2).copied()?;
     let enough = match figure {
@@ -93,16 +106,16 @@ fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
     if usual < enough {
         return None;
     }
-    let mut values = vec![0.0; length];
-    for second in &line.seconds {
-        let place = usize::try_from((second.at_us - first.at_us) / period_us).ok()?;
-        let value = of(second).map_or(0.0, |value| match figure {
-            Figure::Rate => (1.0 - value / usual).max(-1.0),
-            Figure::P99 => (value / usual).ln().clamp(-2.0, 3.0),
-        });
-        *values.get_mut(place)? = value;
-    }
-    Some(values)
+    let value = |row: &Second| match (figure, of(row)) {
+        (_, None) => 0.0,
+        (Figure::Rate, Some(value)) => (1.0 - value / usual).max(-1.0),
+        (Figure::P99, Some(value)) => (value / usual).ln().clamp(-2.0, 3.0),
+    };
+    Some(
+        rows.iter()
+            .map(|row| row.as_ref().map_or(0.0, value))
+            .collect(),
+    )
 }
 
 fn gap(begin_us: i64, period_us: i64, place: usize, width: usize) -> Gap {

@@ -1,6 +1,7 @@
 //! The steps of a run that have begun, and the points at which series are read.
 
 use super::{FindingsError, MAX_POINT_US, reading};
+use crate::database::widest_row_s;
 use crate::model::RunId;
 use sqlx::SqliteConnection;
 
@@ -34,17 +35,16 @@ pub(super) struct Window {
     pub until_us: i64,
 }
 
-const STEPS: &str = "
+const STEPS: &str = concat!("
     SELECT s.id, s.phase, coalesce(s.target, ''), s.mode, s.workload, s.params,
            coalesce(s.all_active_from_us, s.measured_from_us, s.start_us),
            coalesce(s.all_active_until_us, s.last_done_us, s.ended_us,
                     (SELECT max(i.at_us) FROM step_intervals AS i WHERE i.step_id = s.id)),
-           s.ended_us IS NOT NULL, max(s.resolution_s, 1, iif(s.merged_10s_until_us IS NULL, 1, 10),
-                                           iif(s.merged_60s_until_us IS NULL, 1, 60)) * 1000000, s.cache
+           s.ended_us IS NOT NULL, ", widest_row_s!("s"), " * 1000000, s.cache
     FROM steps AS s
     WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
-    ORDER BY s.start_us";
+    ORDER BY s.start_us");
 
 type Row = (
     i64,

@@ -284,7 +284,7 @@ fn mark_late_in_merged(
     let slices = execute(
         connection,
         "mark late rows",
-        "UPDATE step_sums SET merging = 1
+        "UPDATE step_sums SET merging = merging + 1
          WHERE step_id = ?1 AND until_us > ?2 AND from_us < ?3 AND resolution_s <> 1
            AND ?2 < (SELECT merged_10s_until_us FROM steps WHERE id = ?1)",
         [step.0, from, until],

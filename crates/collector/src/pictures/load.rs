@@ -6,6 +6,7 @@ use super::{
     seconds::{Axis, Points, Second},
     usage,
 };
+use crate::database::widest_row_s;
 use crate::query::{QueryError, ReadOnly};
 use crate::report::Report;
 use rusqlite::{Connection, Row, params};
@@ -28,13 +29,15 @@ const HEAT_COLUMNS: i64 = 240;
 const HEAT_HISTOGRAMS: i64 = 8000;
 const MAX_EVENTS: i64 = 500;
 
-const SECONDS: &str = "
+const SECONDS: &str = concat!(
+    "
 SELECT op, group_name, at_us, span_us, ops, bytes, errors, p50_ns, p99_ns, max_ns,
-       CASE WHEN ?2 > 0 AND (at_us / (SELECT max(resolution_s, 1, iif(merged_10s_until_us IS NULL, 1, 10),
-                                              iif(merged_60s_until_us IS NULL, 1, 60)) * 1000000
-                                   FROM steps WHERE id = ?1)) % ?2 = 0
+       CASE WHEN ?2 > 0 AND (at_us / (SELECT ",
+    widest_row_s!("steps"),
+    " * 1000000 FROM steps WHERE id = ?1)) % ?2 = 0
             THEN histogram END
-FROM step_intervals WHERE step_id = ?1 AND at_us >= ?3 ORDER BY at_us";
+FROM step_intervals WHERE step_id = ?1 AND at_us >= ?3 ORDER BY at_us"
+);
 
 const STEP_COUNTS: &str = "SELECT count(*) FROM step_intervals WHERE step_id = ?1";
 

@@ -1,6 +1,7 @@
 //! The seconds of one operation of a step; at most [`MAX_SECONDS`] are read.
 
 use super::{CompareError, reading};
+use crate::database::widest_row_s;
 use crate::results::PERIOD_US;
 use benchmesh_analysis::{Second, Series};
 use benchmesh_workloads::histogram::Histogram;
@@ -46,13 +47,16 @@ pub(super) async fn series(
     let [first, last] = *edges.as_slice() else {
         return Ok(None);
     };
-    let period_us: i64 =
-        sqlx::query_scalar("SELECT max(resolution_s, 1) * ? FROM steps WHERE id = ?")
-            .bind(PERIOD_US)
-            .bind(step)
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(reading("steps"))?;
+    let period_us: i64 = sqlx::query_scalar(concat!(
+        "SELECT ",
+        widest_row_s!("steps"),
+        " * ? FROM steps WHERE id = ?"
+    ))
+    .bind(PERIOD_US)
+    .bind(step)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(reading("steps"))?;
     let mut seconds = Vec::new();
     for (begin, end) in stretches(first, last, period_us) {
         let rows = sqlx::query(

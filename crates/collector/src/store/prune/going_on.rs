@@ -40,6 +40,8 @@ pub(in crate::store) struct MergedSlice {
     pub from_us: i64,
     pub until_us: i64,
     pub to: Resolution,
+    /// `step_sums.merging` when it was marked or read.
+    merging: i64,
 }
 
 impl Store {
@@ -150,6 +152,7 @@ impl Store {
                     from_us: slice.from_us,
                     until_us: slice.until_us,
                     to,
+                    merging: 1,
                 });
             }
         }
@@ -205,35 +208,37 @@ impl Store {
 
     /// Slices that are marked and whose rows are not all merged: after a restart, or since late rows came.
     pub(in crate::store) async fn unfinished_slices(&self) -> Result<Vec<MergedSlice>, StoreError> {
-        let rows: Vec<(i64, i64, i64, i64, i64)> = sqlx::query_as(
-            "SELECT id, step_id, from_us, until_us, resolution_s FROM step_sums WHERE merging = 1 ORDER BY id",
+        let rows: Vec<(i64, i64, i64, i64, i64, i64)> = sqlx::query_as(
+            "SELECT id, step_id, from_us, until_us, resolution_s, merging FROM step_sums WHERE merging > 0 ORDER BY id",
         )
         .fetch_all(self.reader())
         .await
         .map_err(StoreError::sql("look for slices to merge"))?;
-        let slices = rows
-            .into_iter()
-            .filter_map(|(id, step, from_us, until_us, seconds)| {
-                Some(MergedSlice {
-                    id,
-                    step: StepId(step),
-                    from_us,
-                    until_us,
-                    to: Resolution::of_seconds(seconds)?,
-                })
-            });
+        let slices =
+            rows.into_iter()
+                .filter_map(|(id, step, from_us, until_us, seconds, merging)| {
+                    Some(MergedSlice {
+                        id,
+                        step: StepId(step),
+                        from_us,
+                        until_us,
+                        to: Resolution::of_seconds(seconds)?,
+                        merging,
+                    })
+                });
         Ok(slices.collect())
     }
 
-    /// All rows of the slice are merged.
+    /// All rows of the slice are merged that were there when the merging began. What came since is merged next.
     pub(in crate::store) async fn slice_merged(
         &self,
         slice: MergedSlice,
     ) -> Result<(), StoreError> {
-        self.write_in(Haste::Apart, slice.id, |id, connection| {
+        self.write_in(Haste::Apart, slice, |slice, connection| {
             Box::pin(async move {
-                sqlx::query("UPDATE step_sums SET merging = 0 WHERE id = ?")
-                    .bind(*id)
+                sqlx::query("UPDATE step_sums SET merging = 0 WHERE id = ? AND merging = ?")
+                    .bind(slice.id)
+                    .bind(slice.merging)
                     .execute(connection)
                     .await
                     .map(drop)
@@ -256,7 +261,8 @@ async fn mark(
     let marked = sqlx::query(
         "UPDATE step_sums SET resolution_s = ?2, merging = 1, tallies = coalesce(?3, tallies)
          WHERE id = ?1 AND sums IS NOT NULL AND counts IS NOT NULL AND stale = 0 AND stale_samples = 0
-           AND resolution_s = ?4 AND from_us = ?5 AND until_us = ?6",
+           AND resolution_s = ?4 AND from_us = ?5 AND until_us = ?6
+           AND EXISTS (SELECT 1 FROM steps WHERE id = ?7 AND state = 'running')",
     )
     .bind(slice.id)
     .bind(to.seconds())
@@ -264,6 +270,7 @@ async fn mark(
     .bind(slice.resolution_s)
     .bind(slice.from_us)
     .bind(slice.until_us)
+    .bind(step.0)
     .execute(&mut *connection)
     .await
     .map(|done| done.rows_affected() == 1)

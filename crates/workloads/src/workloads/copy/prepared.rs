@@ -84,13 +84,14 @@ impl Prepared {
             }
             CopyMode::Overwrite => {
                 let to = sides.own_data(source.as_ref())?;
-                if load.warm {
-                    sides.warm(&to)?;
-                }
                 let from = match source {
                     Some(root) => root,
                     None => sides.make_source()?,
                 };
+                // Last: making the source may push the target out of memory.
+                if load.warm {
+                    sides.warm(&to)?;
+                }
                 sides.unsettle()?;
                 (from, to)
             }
@@ -264,12 +265,17 @@ impl Sides<'_> {
                 let Some(file) = self.tree.files.iter().find(|file| file.bytes > 0) else {
                     return Ok(());
                 };
+                // The tree that is overwritten may have a file of this name.
+                let place = match self.load.params.mode {
+                    CopyMode::Overwrite => self.load.task.fd(),
+                    CopyMode::In | CopyMode::List | CopyMode::Out => to.fd(),
+                };
                 let tried = self.tree.open(from, file.directory).and_then(|dir| {
                     let source = calls::open_to_read(dir.as_fd(), &file.name)?;
-                    let copy = calls::open_new(to.fd(), name)?;
+                    let copy = calls::open_new(place, name)?;
                     copy_file_range(&source, None, &copy, None, 1).map(drop)
                 });
-                let _absent = calls::delete(to.fd(), name);
+                let _absent = calls::delete(place, name);
                 tried
             }
         };
