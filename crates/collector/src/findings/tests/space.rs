@@ -35,7 +35,7 @@ async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Find
         )
         .unwrap();
         file.execute(
-            "INSERT INTO targets (id, agent_id, path, nonce) VALUES (?1, ?1, '/mnt/vol', 'n')",
+            "INSERT INTO targets (id, run_id, agent_id, path, nonce) VALUES (?1, 1, ?1, '/mnt/vol', 'n')",
             [agent],
         )
         .unwrap();
