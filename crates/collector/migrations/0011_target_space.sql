@@ -1,12 +1,14 @@
 -- A target of a run as one agent of it has it. Rows with one nonce, that of the run's directory there, share what it holds.
 CREATE TABLE targets (
     id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES runs (id),
     agent_id        INTEGER NOT NULL REFERENCES agents (id),
     path            TEXT    NOT NULL CHECK (path <> ''),
     nonce           TEXT    NOT NULL CHECK (nonce <> ''),
     device          TEXT CHECK (device <> ''),
     UNIQUE (agent_id, nonce, path)
 ) STRICT;
+CREATE INDEX targets_by_run ON targets (run_id);
 
 CREATE TABLE target_samples (
     target_id       INTEGER NOT NULL REFERENCES targets (id),

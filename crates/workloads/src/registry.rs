@@ -103,4 +103,47 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn modes_that_keep_their_data() {
+        let mut kept = Vec::new();
+        for workload in all() {
+            let modes = workload.modes().iter();
+            let names = modes.filter(|mode| mode.keeps_its_data());
+            kept.extend(names.map(|mode| format!("{} {}", workload.name(), mode.name)));
+        }
+        let expected = [
+            "files list",
+            "files list-stat",
+            "files stat",
+            "files read",
+            "files chmod",
+            "files rename",
+            "io rewrite",
+            "io read",
+            "io reread",
+            "io randwrite",
+            "io randread",
+            "io rw",
+            "io randrw",
+            "io backread",
+            "io strideread",
+            "io recrewrite",
+            "io getc",
+            "io frewrite",
+            "io fread",
+            "io rmw",
+            "io seek",
+            "copy list",
+            "copy out",
+            "tree read",
+            "tree walk",
+            "fill hold",
+            "fill read",
+            "objects seq",
+            "objects rand",
+            "objects stat",
+        ];
+        assert_eq!(kept, expected);
+    }
 }

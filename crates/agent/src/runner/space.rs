@@ -3,7 +3,7 @@
 //!
 //! A target may hang, so each reading has a thread of its own; until it is back, its target is left out. Tasks that share
 //! a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks hold the target
-//! open.
+//! open. Letting go of it may hang too: it is never done under the lock, nor on the thread that begins readings.
 
 use crate::clock::Dating;
 use crate::spool::Entry;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -47,7 +47,9 @@ pub struct SpaceGuard {
 
 impl Drop for SpaceGuard {
     fn drop(&mut self) {
-        self.watched.lock().remove(&self.number);
+        // Unlocked at the end of the statement, before it is dropped.
+        let subject = self.watched.lock().remove(&self.number);
+        drop(subject);
     }
 }
 
@@ -74,16 +76,23 @@ impl Watched {
 }
 
 /// One target as a task has it.
-#[derive(Clone)]
 struct Subject {
+    id: TargetId,
+    read: Arc<Read>,
+}
+
+#[derive(Clone, Debug)]
+struct TargetId {
     target: String,
     nonce: String,
-    read: Arc<dyn Fn() -> Option<Reading> + Send + Sync>,
 }
+
+/// Asks a target; it holds the target open.
+type Read = dyn Fn() -> Option<Reading> + Send + Sync;
 
 impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.target, self.nonce)
+        write!(f, "{} ({})", self.id.target, self.id.nonce)
     }
 }
 
@@ -98,13 +107,13 @@ impl SpaceWatch {
     #[must_use]
     pub fn start(dating: &Dating, entries: &mpsc::Sender<Entry>) -> Self {
         let (dating, entries) = (dating.clone(), entries.clone());
-        let report = move |subject: &Subject, at: MonoNanos, reading: Reading| {
+        let report = move |id: &TargetId, at: MonoNanos, reading: Reading| {
             // Undated while mesh time is unknown: the next one comes soon.
             if let Some(map) = dating.map() {
                 let row = Row::TargetSample(TargetSample {
                     at: map.to_mesh(at),
-                    target: subject.target.clone(),
-                    nonce: subject.nonce.clone(),
+                    target: id.target.clone(),
+                    nonce: id.nonce.clone(),
                     device: reading.device.unwrap_or_default(),
                     figures: figures(reading.space),
                 });
@@ -139,9 +148,9 @@ impl SpaceWatch {
         if !place.kind().has_free_space {
             return None;
         }
+        let nonce = place.nonce()?.to_owned();
         let subject = Subject {
-            target,
-            nonce: place.nonce()?.to_owned(),
+            id: TargetId { target, nonce },
             read: Arc::new(move || {
                 let space = place.free().filter(|space| space.size_bytes > 0)?;
                 let device = place.device();
@@ -161,7 +170,7 @@ impl SpaceWatch {
 }
 
 /// Takes a reading; called in its thread.
-type Report = dyn Fn(&Subject, MonoNanos, Reading) + Send + Sync;
+type Report = dyn Fn(&TargetId, MonoNanos, Reading) + Send + Sync;
 
 /// The newest reading of a target.
 struct Begun {
@@ -193,21 +202,21 @@ impl Readings {
     /// Begins the readings that are due; when the next one is.
     fn begin_due(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let subjects = self.watched.lock().clone();
-        let mut of_nonce: BTreeMap<String, Subject> = BTreeMap::new();
-        for subject in subjects.into_values() {
-            of_nonce.entry(subject.nonce.clone()).or_insert(subject);
+        let mut of_nonce: BTreeMap<String, (TargetId, Weak<Read>)> = BTreeMap::new();
+        for Subject { id, read } in self.watched.lock().values() {
+            let watched = || (id.clone(), Arc::downgrade(read));
+            of_nonce.entry(id.nonce.clone()).or_insert_with(watched);
         }
         self.begun.retain(|nonce, begun| {
             let is_recent = now < begun.at + PERIOD;
             is_recent || of_nonce.contains_key(nonce) || !begun.thread.is_finished()
         });
         let mut next: Option<Instant> = None;
-        for (nonce, subject) in of_nonce {
+        for (nonce, (id, read)) in of_nonce {
             let due = self.begun.get(&nonce).map_or(now, |it| it.at + PERIOD);
             let is_due = due <= now;
             if is_due {
-                self.begin(nonce, subject, now);
+                self.begin(id, read, now);
             }
             let after = if is_due { now + PERIOD } else { due };
             next = Some(next.map_or(after, |next| next.min(after)));
@@ -216,17 +225,22 @@ impl Readings {
     }
 
     /// Does nothing while the reading before has not come back, or too many have not.
-    fn begin(&mut self, nonce: String, subject: Subject, at: Instant) {
+    fn begin(&mut self, id: TargetId, read: Weak<Read>, at: Instant) {
         let is_under_way = |begun: &Begun| !begun.thread.is_finished();
         let under_way = self.begun.values().filter(|it| is_under_way(it)).count();
-        if under_way >= MAX_READINGS || self.begun.get(&nonce).is_some_and(is_under_way) {
+        if under_way >= MAX_READINGS || self.begun.get(&id.nonce).is_some_and(is_under_way) {
             return;
         }
         let report = Arc::clone(&self.report);
+        let nonce = id.nonce.clone();
         let read = move || {
+            // `None`: its task has ended meanwhile.
+            let Some(read) = read.upgrade() else {
+                return;
+            };
             let began = MonoNanos::now();
-            if let Some(reading) = (subject.read)() {
-                report(&subject, began, reading);
+            if let Some(reading) = read() {
+                report(&id, began, reading);
             }
         };
         let thread = std::thread::Builder::new().name("bm-statfs".to_owned());
@@ -275,8 +289,10 @@ mod tests {
 
     fn subject(nonce: &str, read: impl Fn() -> Option<Reading> + Send + Sync + 'static) -> Subject {
         Subject {
-            target: format!("/mnt/{nonce}"),
-            nonce: nonce.to_owned(),
+            id: TargetId {
+                target: format!("/mnt/{nonce}"),
+                nonce: nonce.to_owned(),
+            },
             read: Arc::new(read),
         }
     }
@@ -302,8 +318,8 @@ mod tests {
     #[test]
     fn a_dead_target_delays_no_other_and_shared_ones_are_read_once() {
         let (reports, reported) = sync_channel(64);
-        let report = move |subject: &Subject, _, _: Reading| {
-            reports.send(subject.target.clone()).unwrap();
+        let report = move |id: &TargetId, _, _: Reading| {
+            reports.send(id.target.clone()).unwrap();
         };
         let watch = SpaceWatch::reporting(Arc::new(report));
         let (hang, hanging) = sync_channel::<()>(0);
@@ -326,7 +342,7 @@ mod tests {
     fn a_reading_is_due_at_once_then_by_the_period_and_never_beside_itself() {
         let mut readings = Readings {
             watched: Watched::default(),
-            report: Arc::new(|_: &Subject, _, _| {}),
+            report: Arc::new(|_: &TargetId, _, _| {}),
             begun: BTreeMap::new(),
         };
         assert_eq!(readings.begin_due(), None, "nothing is watched");
@@ -353,5 +369,43 @@ mod tests {
         );
         drop(hang);
         readings.begun.remove("a").unwrap().thread.join().unwrap();
+    }
+
+    /// Says when it is dropped, and waits until it may be.
+    struct Open {
+        dropping: SyncSender<()>,
+        may_end: Mutex<Receiver<()>>,
+    }
+
+    impl Drop for Open {
+        fn drop(&mut self) {
+            self.dropping.send(()).unwrap();
+            let _ = self.may_end.lock().unwrap().recv();
+        }
+    }
+
+    #[test]
+    fn a_target_that_hangs_as_it_is_closed_delays_no_other() {
+        let (reports, reported) = sync_channel(64);
+        let report = move |id: &TargetId, _, _: Reading| {
+            reports.send(id.target.clone()).unwrap();
+        };
+        let watch = SpaceWatch::reporting(Arc::new(report));
+        let (dropping, dropped) = sync_channel(1);
+        let (end, may_end) = sync_channel::<()>(0);
+        let may_end = Mutex::new(may_end);
+        let open = Open { dropping, may_end };
+        let guard = watch.add(subject("a", move || {
+            let _ = &open;
+            answers()
+        }));
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/a");
+        // By the last that has it: this thread, or that of the reading.
+        let ending = std::thread::spawn(move || drop(guard));
+        dropped.recv_timeout(LIMIT).unwrap();
+        let _other = watch.add(subject("b", answers));
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/b");
+        drop(end);
+        ending.join().unwrap();
     }
 }

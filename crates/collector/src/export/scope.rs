@@ -114,7 +114,7 @@ fn of_run(table: &str, run: i64, has: &dyn Fn(&str) -> bool) -> String {
     } else if has("interface_id") {
         format!("interface_id IN {}", on_hosts("interfaces"))
     } else if has("target_id") {
-        format!("target_id IN (SELECT id FROM targets WHERE agent_id IN {agents})")
+        format!("target_id IN (SELECT id FROM targets WHERE run_id = {run})")
     } else if has("agent_id") {
         format!("agent_id IN {agents}")
     } else if has("host_id") {

@@ -66,11 +66,21 @@ fn every_table_and_view_has_all_its_rows() {
 fn one_run_is_its_own_rows_and_the_samples_of_its_time() {
     let (directory, path) = database();
     let out = directory.path().join("run");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "INSERT INTO targets (run_id, agent_id, path, nonce) SELECT id, 1, '/mnt', uid FROM runs;
+             INSERT INTO target_samples SELECT t.id, r.started_us, 2, 1, NULL, NULL
+                 FROM targets AS t JOIN runs AS r ON r.id IN (1, 2);",
+        )
+        .unwrap();
     let written = to_directory(&request(&path, Some("2"), &[], Format::Csv), &out).unwrap();
     let rows = |table: &str| written.iter().find(|one| one.table == table).unwrap().rows;
     for (table, sql) in [
         ("runs", "SELECT 1"),
         ("steps", "SELECT count(*) FROM steps WHERE run_id = 2"),
+        ("targets", "SELECT 1"),
+        ("target_samples", "SELECT 1"),
         (
             "op_intervals",
             "SELECT count(*) FROM op_intervals AS i JOIN tasks AS t ON t.id = i.task_id JOIN steps AS s ON s.id = t.step_id WHERE s.run_id = 2",

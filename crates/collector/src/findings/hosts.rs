@@ -12,7 +12,7 @@ const PRESSURE_SHARE: f64 = 0.1;
 const STOLEN_SHARE: f64 = 0.1;
 /// Less than this share of the memory, or of a target's space, is left; less than that is an error.
 pub(super) const LEFT_SHARE: f64 = 0.05;
-const LEFT_SHARE_ERROR: f64 = 0.02;
+pub(super) const LEFT_SHARE_ERROR: f64 = 0.02;
 /// Swapped out beyond what was at the beginning.
 const MIN_SWAP_BYTES: f64 = 268_435_456.0;
 /// For so long at least, and this share of the time.
@@ -26,16 +26,16 @@ pub(super) struct Subject<'m> {
     pub label: &'m str,
     pub host_id: Option<i64>,
     pub agent_id: Option<i64>,
-    /// Its samples: table, column and id.
-    pub samples: (&'static str, &'static str, i64),
+    /// Its samples: the table, and the condition for its rows.
+    pub samples: (&'static str, String),
 }
 
 /// How long something has to be scarce.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub(super) enum MinDuration {
     /// [`MIN_US`], and [`MIN_SHARE`] of the time.
     AWhile,
-    AtAll,
+    None,
 }
 
 /// One thing that a host or a target runs out of.
@@ -47,13 +47,13 @@ pub(super) struct Scarce<'m> {
     pub severity: &'m dyn Fn(f64) -> Severity,
     /// The largest value is the worst.
     pub most: bool,
-    pub lasting: Lasting,
+    pub min_duration: MinDuration,
     pub sql: &'static str,
     pub text: &'m dyn Fn(f64) -> String,
 }
 
-/// Of what is left, in percent.
-pub(super) fn severity_of_left(percent: f64) -> Severity {
+/// Of memory that is left, in percent.
+fn severity_of_left(percent: f64) -> Severity {
     match percent < 100.0 * LEFT_SHARE_ERROR {
         true => Severity::Error,
         false => Severity::Warning,
@@ -114,7 +114,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(busy, CPU_SHARE),
             severity: &warning,
             most: true,
-            lasting: Lasting::AWhile,
+            min_duration: MinDuration::AWhile,
             sql: "cpu_percent",
             text: &|value| {
                 format!(
@@ -129,7 +129,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(share(&stolen), STOLEN_SHARE),
             severity: &warning,
             most: true,
-            lasting: Lasting::AWhile,
+            min_duration: MinDuration::AWhile,
             sql: "steal_us",
             text: &|value| {
                 format!(
@@ -144,7 +144,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: level(&available),
             severity: &severity_of_left,
             most: false,
-            lasting: Lasting::AWhile,
+            min_duration: MinDuration::AWhile,
             sql: "memory_available_bytes",
             text: &|value| format!("ran out of memory: {} was available", percent(value)),
         },
@@ -154,7 +154,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: above(pressure, PRESSURE_SHARE),
             severity: &warning,
             most: true,
-            lasting: Lasting::AWhile,
+            min_duration: MinDuration::AWhile,
             sql: "memory_full_us",
             text: &|value| {
                 format!(
@@ -169,7 +169,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
             windows: level(&swapped),
             severity: &warning,
             most: true,
-            lasting: Lasting::AWhile,
+            min_duration: MinDuration::AWhile,
             sql: "swap_used_bytes",
             text: &|value| {
                 format!(
@@ -184,7 +184,7 @@ fn of_host(mesh: &Mesh, host: &Host) -> Vec<Finding> {
         label: &host.name,
         host_id: Some(host.id),
         agent_id: None,
-        samples: ("host_samples", "host_id", host.id),
+        samples: ("host_samples", format!("host_id = {}", host.id)),
     };
     scarce
         .iter()
@@ -208,7 +208,7 @@ impl Scarce<'_> {
         let lasted_us = count * mesh.window_us();
         let length_us = mesh.until_us - mesh.from_us;
         let is_brief = lasted_us < MIN_US || real(lasted_us) < MIN_SHARE * real(length_us);
-        if is_brief && self.lasting == Lasting::AWhile {
+        if is_brief && self.min_duration == MinDuration::AWhile {
             return None;
         }
         let worst = scarce
@@ -220,7 +220,8 @@ impl Scarce<'_> {
             "{} {} at its worst; it was so for {} between {} and {}",
             subject.label,
             (self.text)(worst),
-            span(lasted_us),
+            // The last window may be cut by the end of the run.
+            span(lasted_us.min(until_us - from_us)),
             figures::instant(from_us),
             figures::instant(until_us),
         );
@@ -235,7 +236,7 @@ impl Scarce<'_> {
             column => format!("min({column}) AS least, max({column}) AS most"),
         };
         let step = ((until_us - from_us) / 24).max(1);
-        let (table, key, id) = subject.samples;
+        let (table, condition) = &subject.samples;
         Some(Finding {
             figure: Some(self.figure.to_owned()),
             host_id: subject.host_id,
@@ -246,7 +247,7 @@ impl Scarce<'_> {
             unit: Some(self.unit.to_owned()),
             sql: Some(format!(
                 "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, {column} FROM {table} \
-                 WHERE {key} = {id} AND at_us BETWEEN {from_us} AND {until_us} GROUP BY (at_us - {from_us}) / {step}"
+                 WHERE {condition} AND at_us BETWEEN {from_us} AND {until_us} GROUP BY (at_us - {from_us}) / {step}"
             )),
             ..Finding::new(
                 (self.severity)(worst),

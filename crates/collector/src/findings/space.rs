@@ -1,9 +1,10 @@
-//! Targets that ran out of space or inodes, and those that will at their pace.
+//! Targets that ran out of space or inodes or nearly did, and those that will at their pace.
 //!
-//! What a load itself writes and removes is no pace: a load of several loops is compared with itself at the same place of
-//! its step in other loops; one of few loops is judged over its steps only where it keeps its data.
+//! While a load of workload `fill` is there, a full target is what was asked for: those steps are left out.
+//! What another load itself writes and removes is no pace: a load of several loops is compared with itself at the same
+//! place of its step in other loops; one of few loops is judged over its steps only where it keeps its data.
 
-use super::hosts::{LEFT_SHARE, Lasting, Scarce, Subject, severity_of_left};
+use super::hosts::{LEFT_SHARE, LEFT_SHARE_ERROR, MinDuration, Scarce, Subject};
 use super::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_loads};
 use super::mesh::Mesh;
 use super::steps::{Step, Window, json, windows};
@@ -18,8 +19,10 @@ use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::spawn_blocking;
 
-/// Targets of agents that are looked at.
-const MAX_TARGETS: i64 = 2000;
+/// Targets that are looked at, those that agents share counted once.
+const MAX_TARGETS: usize = 2000;
+/// A sample tells what is left for so long, if none comes: two of its periods.
+const SAMPLE_LASTS_US: i64 = 20_000_000;
 /// From so many loops on, a load is compared with itself in other loops.
 const MIN_LOOPS: usize = 6;
 /// Places of a step that are compared over its loops.
@@ -37,9 +40,15 @@ struct Filling {
     column: &'static str,
     percent: &'static str,
     name: &'static str,
-    out_of: &'static str,
+    /// What a target did of which nothing, or little, was left.
+    ran_out: &'static str,
+    nearly: &'static str,
+    /// From so much on it is not scarce, whatever its share; below a tenth of it, it may be an error.
+    max_scarce: f64,
+    /// Less is nothing.
+    min_usable: f64,
     /// Minimum relevant growth over the run of what is used.
-    least: f64,
+    min_growth: f64,
     is_bytes: bool,
 }
 
@@ -49,16 +58,22 @@ const FIGURES: [Filling; 2] = [
         column: "free_bytes",
         percent: "free_percent",
         name: "free space",
-        out_of: "space",
-        least: 16_777_216.0,
+        ran_out: "ran out of space",
+        nearly: "was nearly full",
+        max_scarce: 107_374_182_400.0,
+        min_usable: 1_048_576.0,
+        min_growth: 16_777_216.0,
         is_bytes: true,
     },
     Filling {
         column: "free_files",
         percent: "free_files_percent",
         name: "number of free inodes",
-        out_of: "inodes",
-        least: 1000.0,
+        ran_out: "ran out of inodes",
+        nearly: "was nearly out of inodes",
+        max_scarce: 1e6,
+        min_usable: 1.0,
+        min_growth: 1000.0,
         is_bytes: false,
     },
 ];
@@ -82,20 +97,24 @@ const TARGETS: &str = "
            (SELECT min(r.target) FROM run_targets AS r
             WHERE r.run_id = ?1 AND r.agent_id = t.agent_id AND r.path = t.path),
            count(*), max(x.size_bytes)
-    FROM run_agents AS a JOIN targets AS t ON t.agent_id = a.agent_id
+    FROM targets AS t JOIN run_agents AS a ON a.run_id = t.run_id AND a.agent_id = t.agent_id
          JOIN target_samples AS x ON x.target_id = t.id AND x.at_us BETWEEN ?2 AND ?3
-    WHERE a.run_id = ?1 GROUP BY t.id ORDER BY t.id LIMIT ?4";
+    WHERE t.run_id = ?1 GROUP BY t.id ORDER BY t.id";
 
-/// The least that was left in each window, in percent.
+/// The least that was left in each window, in percent and in all: of some targets, in some spans.
 const LOWEST: &str = "
-    SELECT (x.at_us - ?2) / ?3, min(100.0 * x.free_bytes / nullif(x.size_bytes, 0)),
-           min(100.0 * x.free_files / nullif(x.files, 0))
-    FROM target_samples AS x WHERE x.target_id = ?1 AND x.at_us BETWEEN ?2 AND ?4 GROUP BY 1";
+    SELECT (x.at_us - ?3) / ?4, min(100.0 * x.free_bytes / nullif(x.size_bytes, 0)),
+           min(100.0 * x.free_files / nullif(x.files, 0)), min(x.free_bytes), min(x.free_files)
+    FROM json_each(?2) AS p CROSS JOIN json_each(?1) AS t
+         CROSS JOIN target_samples AS x
+             ON x.target_id = t.value AND x.at_us >= p.value ->> 0 AND x.at_us < p.value ->> 1
+    GROUP BY 1";
 
 const USED: &str = "
     SELECT p.key, avg(x.size_bytes - x.free_bytes), avg(x.files - x.free_files), avg(x.free_bytes), avg(x.free_files)
-    FROM json_each(?1) AS p
-         CROSS JOIN target_samples AS x ON x.target_id = ?2 AND x.at_us >= p.value ->> 0 AND x.at_us < p.value ->> 1
+    FROM json_each(?1) AS p CROSS JOIN json_each(?2) AS t
+         CROSS JOIN target_samples AS x
+             ON x.target_id = t.value AND x.at_us >= p.value ->> 0 AND x.at_us < p.value ->> 1
     GROUP BY p.key ORDER BY p.key";
 
 type TargetRow = (
@@ -110,12 +129,14 @@ type TargetRow = (
     i64,
     i64,
 );
+/// A window, and the least that was left in it of each figure: in percent, and in all.
+type LowestRow = (i64, Option<f64>, Option<f64>, Option<i64>, Option<i64>);
 /// The place of a window, what is used of each figure, and what is left.
 type UsedRow = (i64, Option<f64>, Option<f64>, Option<f64>, Option<f64>);
 
 /// A target as one agent has it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct AgentTarget {
     id: i64,
     path: String,
     nonce: String,
@@ -129,7 +150,7 @@ struct Seen {
     size_bytes: i64,
 }
 
-impl From<TargetRow> for Seen {
+impl From<TargetRow> for AgentTarget {
     fn from(row: TargetRow) -> Self {
         let (id, path, nonce, device, agent_id, host_id, host, name, samples, size_bytes) = row;
         Self {
@@ -147,9 +168,9 @@ impl From<TargetRow> for Seen {
     }
 }
 
-impl Seen {
-    /// Whether what one takes the other lacks. Directories with quotas of their own are of one file system, but not of
-    /// one size.
+impl AgentTarget {
+    /// Whether both draw on the same free space. Directories with quotas of their own are of one file system, but not
+    /// of one size.
     fn shares(&self, other: &Self) -> bool {
         let is_one_file_system = self.device.is_some()
             && (self.host_id, &self.device, self.size_bytes)
@@ -158,10 +179,11 @@ impl Seen {
     }
 }
 
-/// A target, by the agent that sampled it most.
+/// A target that agents may share; described by the agent that sampled it most.
 #[derive(Debug)]
 struct Target {
-    id: i64,
+    /// Of all its agents, because each samples only while it has a task there.
+    ids: Vec<i64>,
     agent_id: i64,
     /// `None`: several hosts share it.
     host_id: Option<i64>,
@@ -173,14 +195,14 @@ struct Target {
 }
 
 impl Target {
-    fn of(group: &[Seen]) -> Option<Self> {
+    fn of(group: &[AgentTarget]) -> Option<Self> {
         let most = group
             .iter()
-            .max_by_key(|seen| (seen.samples, std::cmp::Reverse(seen.id)))?;
-        let hosts: BTreeSet<i64> = group.iter().map(|seen| seen.host_id).collect();
+            .max_by_key(|one| (one.samples, std::cmp::Reverse(one.id)))?;
+        let hosts: BTreeSet<i64> = group.iter().map(|one| one.host_id).collect();
         let names: BTreeSet<&str> = group
             .iter()
-            .map(|seen| seen.name.as_deref().unwrap_or(&seen.path))
+            .map(|one| one.name.as_deref().unwrap_or(&one.path))
             .collect();
         let names = names.into_iter().collect::<Vec<_>>().join(" and ");
         let (host_id, on) = match hosts.len() {
@@ -188,13 +210,23 @@ impl Target {
             _ => (None, String::new()),
         };
         Some(Self {
-            id: most.id,
+            ids: group.iter().map(|one| one.id).collect(),
             agent_id: most.agent_id,
             host_id,
             name: format!("{names}{on}"),
             label: format!("target {names} ({}){on}", most.path),
             size_bytes: most.size_bytes,
         })
+    }
+
+    fn ids_json(&self) -> String {
+        serde_json::Value::from(self.ids.as_slice()).to_string()
+    }
+
+    /// The condition for its samples.
+    fn condition(&self) -> String {
+        let ids: Vec<String> = self.ids.iter().map(i64::to_string).collect();
+        format!("target_id IN ({})", ids.join(", "))
     }
 }
 
@@ -206,8 +238,9 @@ pub(super) async fn find(
 ) -> Result<Vec<Finding>, FindingsError> {
     let targets = load(connection, run, mesh).await?;
     let mut found = Vec::new();
+    let spans = json(&without_fills(steps, mesh));
     for target in &targets {
-        found.extend(short(connection, target, mesh).await?);
+        found.extend(ran_out(connection, target, &spans, mesh).await?);
     }
     found.extend(filling(connection, &targets, steps).await?);
     Ok(found)
@@ -223,38 +256,68 @@ async fn load(
         .bind(run.0)
         .bind(mesh.from_us)
         .bind(mesh.until_us)
-        .bind(MAX_TARGETS)
         .fetch_all(connection)
         .await
         .map_err(reading("targets"))?;
-    let groups = shared(rows.into_iter().map(Seen::from));
-    Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
+    let groups = shared(rows.into_iter().map(AgentTarget::from));
+    let targets = groups.iter().filter_map(|one| Target::of(one));
+    Ok(targets.take(MAX_TARGETS).collect())
+}
+
+/// The run without steps that fill a target on purpose, from the end of the step before to the begin of the step after:
+/// a target is sampled as a task is prepared too, and may be full until the last client has ended.
+fn without_fills(steps: &[Step], mesh: &Mesh) -> Vec<Window> {
+    let mut spans = Vec::new();
+    let mut from_us = mesh.from_us;
+    let mut ended_us = mesh.from_us;
+    let mut fills = false;
+    for step in steps {
+        if step.is_fill && !fills {
+            spans.push(Window {
+                from_us,
+                until_us: ended_us,
+            });
+        } else if fills && !step.is_fill {
+            from_us = step.from_us;
+        }
+        fills = step.is_fill;
+        ended_us = ended_us.max(step.until_us);
+    }
+    if !fills {
+        spans.push(Window {
+            from_us,
+            until_us: mesh.until_us,
+        });
+    }
+    spans.retain(|span| span.from_us < span.until_us);
+    spans
 }
 
 /// Those that are one target, together.
-fn shared(all: impl Iterator<Item = Seen>) -> Vec<Vec<Seen>> {
-    let mut groups: Vec<Vec<Seen>> = Vec::new();
-    for seen in all {
-        let is_same = |group: &Vec<Seen>| group.iter().any(|one| one.shares(&seen));
+fn shared(all: impl Iterator<Item = AgentTarget>) -> Vec<Vec<AgentTarget>> {
+    let mut groups: Vec<Vec<AgentTarget>> = Vec::new();
+    for new in all {
+        let is_same = |group: &Vec<AgentTarget>| group.iter().any(|one| one.shares(&new));
         let (same, mut others): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_same);
-        others.push(same.into_iter().flatten().chain([seen]).collect());
+        others.push(same.into_iter().flatten().chain([new]).collect());
         groups = others;
     }
-    groups.sort_by_key(|group| group.iter().map(|seen| seen.id).min());
+    groups.sort_by_key(|group| group.iter().map(|one| one.id).min());
     groups
 }
 
-/// Whether it ran out of space or inodes.
-async fn short(
+/// Whether it ran out of space or inodes, or nearly.
+async fn ran_out(
     connection: &mut SqliteConnection,
     target: &Target,
+    spans: &str,
     mesh: &Mesh,
 ) -> Result<Vec<Finding>, FindingsError> {
-    let rows: Vec<(i64, Option<f64>, Option<f64>)> = sqlx::query_as(LOWEST)
-        .bind(target.id)
+    let rows: Vec<LowestRow> = sqlx::query_as(LOWEST)
+        .bind(target.ids_json())
+        .bind(spans)
         .bind(mesh.from_us)
         .bind(mesh.window_us())
-        .bind(mesh.until_us)
         .fetch_all(connection)
         .await
         .map_err(reading("target_samples"))?;
@@ -263,40 +326,73 @@ async fn short(
         label: &target.label,
         host_id: target.host_id,
         agent_id: Some(target.agent_id),
-        samples: ("target_samples", "target_id", target.id),
+        samples: ("target_samples", target.condition()),
     };
     let found = FIGURES.iter().enumerate().filter_map(|(place, figure)| {
         let mut windows = vec![None; mesh.instants.len()];
-        for (window, bytes, files) in &rows {
-            let left = [*bytes, *files].get(place).copied().flatten();
+        let mut least = f64::INFINITY;
+        for (window, bytes_percent, files_percent, bytes, files) in &rows {
+            let percent = [*bytes_percent, *files_percent].get(place).copied();
+            let left = [*bytes, *files].get(place).copied();
+            let (Some(percent), Some(left)) = (percent.flatten(), left.flatten()) else {
+                continue;
+            };
+            least = least.min(real(left));
             let window = usize::try_from(*window).ok();
             if let Some(window) = window.and_then(|window| windows.get_mut(window)) {
-                *window = left.map(|left| (left < 100.0 * LEFT_SHARE, left));
+                let is_scarce = percent < 100.0 * LEFT_SHARE && real(left) < figure.max_scarce;
+                *window = Some((is_scarce, percent));
             }
         }
-        let text = |left: f64| {
-            let (out_of, left) = (figure.out_of, figures::rate(left));
-            match figure.is_bytes {
-                true => {
-                    let size = figure.amount(real(target.size_bytes));
-                    format!("ran out of {out_of}: {left} % of {size} was free")
-                }
-                false => format!("ran out of {out_of}: {left} % of them were free"),
+        hold(&mut windows, mesh.window_us());
+        let severity = |percent: f64| {
+            let is_error = percent < 100.0 * LEFT_SHARE_ERROR && least < 0.1 * figure.max_scarce;
+            if is_error {
+                Severity::Error
+            } else {
+                Severity::Warning
             }
+        };
+        let text = |percent: f64| {
+            let what = match least < figure.min_usable {
+                true => figure.ran_out,
+                false => figure.nearly,
+            };
+            let of = match figure.is_bytes {
+                true => format!(" of {}", figure.amount(real(target.size_bytes))),
+                false => String::new(),
+            };
+            let (left, percent) = (figure.amount(least), figures::rate(percent));
+            format!("{what}: {left} ({percent} %{of}) was free")
         };
         let scarce = Scarce {
             figure: figure.percent,
             unit: "%",
             windows,
-            severity: &severity_of_left,
+            severity: &severity,
             most: false,
-            lasting: Lasting::AtAll,
+            min_duration: MinDuration::None,
             sql: figure.column,
             text: &text,
         };
         scarce.finding(mesh, &subject)
     });
     Ok(found.collect())
+}
+
+/// Fills in windows without a sample, by the one before, for [`SAMPLE_LASTS_US`].
+fn hold(windows: &mut [Option<(bool, f64)>], window_us: i64) {
+    let mut last = None;
+    for window in windows {
+        match window {
+            Some(value) => last = Some((*value, SAMPLE_LASTS_US)),
+            None => {
+                let left_us = |(value, us): ((bool, f64), i64)| (value, us - window_us);
+                last = last.map(left_us).filter(|(_, left_us)| *left_us >= 0);
+                *window = last.map(|(value, _)| value);
+            }
+        }
+    }
 }
 
 /// The points at which what is used is comparable.
@@ -327,7 +423,7 @@ fn schedule(steps: &[Step]) -> Schedule {
     // The same warm-up as for leaks.
     let warm_us = first.from_us + ((until_us - first.from_us) / 10).max(MIN_WARMUP_US);
     let mut loads: BTreeMap<&str, Vec<&Step>> = BTreeMap::new();
-    for step in steps {
+    for step in steps.iter().filter(|step| !step.is_fill) {
         loads.entry(&step.load).or_default().push(step);
     }
     let begin = |step: &Step| step.from_us + (step.length_us() / 10).min(MAX_STEP_WARMUP_US);
@@ -388,7 +484,7 @@ async fn filling(
     for target in targets {
         let rows: Vec<UsedRow> = sqlx::query_as(USED)
             .bind(&windows)
-            .bind(target.id)
+            .bind(target.ids_json())
             .fetch_all(&mut *connection)
             .await
             .map_err(reading("target_samples"))?;
@@ -414,20 +510,20 @@ async fn filling(
             let last = left.len() - left.len() / LAST_PART.max(1);
             let left = left.get(last..).unwrap_or_default().iter();
             subjects.push((target, figure, left.copied().fold(f64::INFINITY, f64::min)));
-            series.push((points, figure.least));
+            series.push((points, figure.min_growth));
         }
     }
     let judged = spawn_blocking(move || growths(&series)).await?;
     let found = subjects.into_iter().zip(judged);
     let found = found.filter_map(|((target, figure, left), growth)| {
         let growth = growth.filter(|growth| growth.verdict == Verdict::Leaks)?;
-        pace(target, figure, left, &growth, &schedule)
+        fills_up(target, figure, left, &growth, &schedule)
     });
     Ok(found.collect())
 }
 
 /// `None`: it is full too late to matter.
-fn pace(
+fn fills_up(
     target: &Target,
     figure: &Filling,
     left: f64,
@@ -459,7 +555,7 @@ fn pace(
         true => Severity::Error,
         false => Severity::Warning,
     };
-    let (column, id) = (figure.column, target.id);
+    let (column, condition) = (figure.column, target.condition());
     let step = ((until_us - from_us) / 24).max(1);
     Some(Finding {
         figure: Some(column.to_owned()),
@@ -474,7 +570,7 @@ fn pace(
         p: finite(growth.p),
         sql: Some(format!(
             "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, min({column}) AS least, max({column}) AS most \
-             FROM target_samples WHERE target_id = {id} AND at_us BETWEEN {from_us} AND {until_us} \
+             FROM target_samples WHERE {condition} AND at_us BETWEEN {from_us} AND {until_us} \
              GROUP BY (at_us - {from_us}) / {step}"
         )),
         ..Finding::new(
@@ -501,8 +597,14 @@ mod tests {
 
     use super::*;
 
-    fn seen(id: i64, host_id: i64, nonce: &str, device: Option<&str>, size_bytes: i64) -> Seen {
-        Seen {
+    fn of_agent(
+        id: i64,
+        host_id: i64,
+        nonce: &str,
+        device: Option<&str>,
+        size_bytes: i64,
+    ) -> AgentTarget {
+        AgentTarget {
             id,
             path: format!("/mnt/{id}"),
             nonce: nonce.to_owned(),
@@ -520,23 +622,23 @@ mod tests {
     fn one_target_of_many_agents_is_one() {
         let all = [
             // Shared by two hosts, and by another target of the first one.
-            seen(1, 1, "a", Some("0:50"), 100),
-            seen(2, 2, "a", Some("0:61"), 100),
-            seen(3, 1, "b", Some("0:50"), 100),
+            of_agent(1, 1, "a", Some("0:50"), 100),
+            of_agent(2, 2, "a", Some("0:61"), 100),
+            of_agent(3, 1, "b", Some("0:50"), 100),
             // A quota of its own; the same number on another host; pools.
-            seen(4, 1, "c", Some("0:50"), 10),
-            seen(5, 2, "d", Some("0:50"), 100),
-            seen(6, 1, "e", None, 100),
-            seen(7, 1, "f", None, 100),
+            of_agent(4, 1, "c", Some("0:50"), 10),
+            of_agent(5, 2, "d", Some("0:50"), 100),
+            of_agent(6, 1, "e", None, 100),
+            of_agent(7, 1, "f", None, 100),
         ];
         let groups = shared(all.into_iter());
         let ids: Vec<Vec<i64>> = groups
             .iter()
-            .map(|group| group.iter().map(|seen| seen.id).collect())
+            .map(|group| group.iter().map(|one| one.id).collect())
             .collect();
         assert_eq!(ids, [vec![1, 2, 3], vec![4], vec![5], vec![6], vec![7]]);
         let of_all = Target::of(&groups[0]).unwrap();
-        assert_eq!((of_all.id, of_all.host_id), (3, None));
+        assert_eq!((of_all.ids, of_all.host_id), (vec![1, 2, 3], None));
         assert_eq!(of_all.label, "target t (/mnt/3)");
         let own = Target::of(&groups[1]).unwrap();
         assert_eq!((own.host_id, own.name.as_str()), (Some(1), "t on node1"));
@@ -549,6 +651,7 @@ mod tests {
             workload: "io".to_owned(),
             mode: mode.to_owned(),
             load: load.to_owned(),
+            is_fill: false,
             from_us: from_s * 1_000_000,
             until_us: (from_s + length_s) * 1_000_000,
             has_ended: true,

@@ -15,6 +15,8 @@ pub(super) struct Step {
     pub mode: String,
     /// Steps of one load are comparable: the plan gives them the same parameters.
     pub load: String,
+    /// It fills its target on purpose.
+    pub is_fill: bool,
     pub from_us: i64,
     pub until_us: i64,
     pub has_ended: bool,
@@ -40,7 +42,8 @@ const STEPS: &str = concat!("
            coalesce(s.all_active_from_us, s.measured_from_us, s.start_us),
            coalesce(s.all_active_until_us, s.last_done_us, s.ended_us,
                     (SELECT max(i.at_us) FROM step_intervals AS i WHERE i.step_id = s.id)),
-           s.ended_us IS NOT NULL, ", widest_row_s!("s"), " * 1000000, s.cache
+           s.ended_us IS NOT NULL, ", widest_row_s!("s"), " * 1000000, s.cache,
+           s.workload = 'fill' OR EXISTS (SELECT 1 FROM step_groups AS g WHERE g.step_id = s.id AND g.workload = 'fill')
     FROM steps AS s
     WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal AND n.attempt > s.attempt)
@@ -58,6 +61,7 @@ type Row = (
     bool,
     i64,
     String,
+    bool,
 );
 
 pub(super) async fn load(
@@ -82,6 +86,7 @@ pub(super) async fn load(
             has_ended,
             period_us,
             cache,
+            is_fill,
         ) = row;
         let until_us = until_us.filter(|until| *until > from_us)?;
         let label = match target.as_str() {
@@ -94,6 +99,7 @@ pub(super) async fn load(
             label,
             workload,
             mode,
+            is_fill,
             from_us,
             until_us,
             has_ended,

@@ -397,7 +397,8 @@ pub(super) fn interface(
     Ok(Some(id))
 }
 
-/// `None` if it is left out.
+/// `None` if it is left out: the agent may add no more, or has no directory of a run under way there. The directory is
+/// stored before a task is prepared in it, and removed after the rows of all tasks have come.
 pub(super) fn target(
     caches: &mut Caches,
     connection: &Connection,
@@ -411,14 +412,27 @@ pub(super) fn target(
         (agent.0, &sample.nonce, &sample.target),
         |row| row.get(0),
     )?;
-    if known.is_some() || !may_add(caches, connection, agent)? {
+    if known.is_some() {
         return Ok(known);
+    }
+    let run: Option<i64> = find(
+        connection,
+        "look for the run of a target",
+        "SELECT run_id FROM run_directories WHERE agent_id = ? AND nonce = ? AND path = ?",
+        (agent.0, &sample.nonce, &sample.target),
+        |row| row.get(0),
+    )?;
+    let Some(run) = run else {
+        return Ok(None);
+    };
+    if !may_add(caches, connection, agent)? {
+        return Ok(None);
     }
     one(
         connection,
         "store a target",
-        "INSERT INTO targets (agent_id, path, nonce, device) VALUES (?, ?, ?, ?) RETURNING id",
-        (agent.0, &sample.target, &sample.nonce, &sample.device),
+        "INSERT INTO targets (run_id, agent_id, path, nonce, device) VALUES (?, ?, ?, ?, ?) RETURNING id",
+        (run, agent.0, &sample.target, &sample.nonce, &sample.device),
         |row| row.get(0),
     )
     .map(Some)

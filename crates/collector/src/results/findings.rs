@@ -143,11 +143,12 @@ kinds! {
         judged: "Counters of each host at up to 1024 instants over the run. Found where for 30 s and 1 % of the run or \
                  more 95 % of its CPU time was used, 10 % of it was stolen, less than 5 % of its memory was available, all \
                  tasks waited for memory 10 % of the time, or 256 MiB more than at the beginning were swapped out. \
-                 Of each target, sampled every 10 s while a load is on it: found where less than 5 % of its space or inodes was \
-                 free at any time (less than 2 %: an error), and where the slope of what is used, judged as a `leak` is, fills it \
-                 within 90 days (within 7 days: an error). What a load writes and removes is left out: a load of six or more \
-                 loops is only compared with itself at the same place of its step in other loops; one of fewer loops is judged \
-                 over its steps where its mode works on data that are there before and stay. \
+                 Of each target, sampled every 10 s while a load is on it: found where less than 5 % of its space or \
+                 inodes, and less than 100 GiB or 1,000,000 inodes, was free at any time (less than 2 %, and 10 GiB or \
+                 100,000 inodes: an error), except in steps of workload `fill`; and where the slope of what is used, judged as a `leak` is, \
+                 fills it within 90 days (within 7 days: an error). What a load writes and removes is left out of this pace \
+                 only: a load of six or more loops is only compared with itself at the same place of its step in other \
+                 loops; one of fewer loops is judged over its steps where its mode works on data that are there before and stay. \
                  A target that agents share, by their run directory or by file system and size on one host, is one.",
         remedy: "Results of such a host are those of its shortage: use more clients or fewer workers, or look for what \
                  uses it up. Of a target, look for what was not removed (other users, logs, snapshots, space that is given \

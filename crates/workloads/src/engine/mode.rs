@@ -48,8 +48,8 @@ impl ModeInfo {
 
     /// Whether it works on data that are there before, stay, and take as much space afterwards.
     pub fn keeps_its_data(&self) -> bool {
-        let stay = self.needs != Data::Nothing && self.needs == self.leaves;
-        stay && !self.ops.contains(&Op::Append)
+        let adds = |op: &Op| matches!(op, Op::Append | Op::SetXattr | Op::Omap);
+        self.needs != Data::Nothing && self.needs == self.leaves && !self.ops.iter().any(adds)
     }
 
     /// For a workload that lists a mode and does not know it: never another one in its place.

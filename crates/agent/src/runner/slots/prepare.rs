@@ -86,10 +86,10 @@ impl Slots {
                     let holds = permissions.floors_hold_for_load(&spec);
                     let floor_watch = floor_watch.filter(|_| holds);
                     Ok(Box::new(ClaimedTask {
+                        space_guard,
                         task,
                         claim,
                         floor_watch,
-                        space_guard,
                     }))
                 })
             });

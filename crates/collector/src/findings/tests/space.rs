@@ -1,4 +1,4 @@
-//! Targets that fill up, and those that only breathe with their load.
+//! Targets that fill up or are nearly full, and those whose use only rises and falls with their load.
 
 use super::*;
 use benchmesh_synthetic::soak::{HOSTS, Soak, soaks, start_us};
@@ -9,12 +9,47 @@ const SIZE_GIB: f64 = 100.0;
 const HOURS: f64 = 6.0;
 const SECONDS: u32 = 21_600;
 
-/// The findings of a soak whose agents share a target; `used_gib` gets the hour.
+/// A soak whose agents share a target.
+struct Case {
+    loops: u32,
+    seed: u64,
+    seconds: u32,
+    size_gib: f64,
+    /// Whether an agent samples the target in a second.
+    samples: fn(i64, u32) -> bool,
+    /// Of the steps.
+    change: &'static str,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            loops: 1,
+            seed: 3,
+            seconds: SECONDS,
+            size_gib: SIZE_GIB,
+            samples: |_, _| true,
+            change: "",
+        }
+    }
+}
+
 async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Finding> {
+    let case = Case {
+        loops,
+        seed,
+        ..Case::default()
+    };
+    found_in(case, used_gib).await
+}
+
+/// The findings; `used_gib` gets the hour.
+async fn found_in(case: Case, used_gib: impl Fn(f64) -> f64) -> Vec<Finding> {
+    let seed = case.seed;
     let soak = Soak {
         seed,
-        seconds: SECONDS,
-        loops,
+        seconds: case.seconds,
+        loops: case.loops,
         sampled_every: 60,
         planted: Vec::new(),
     };
@@ -27,6 +62,7 @@ async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Find
         .unwrap();
     let file = rusqlite::Connection::open(&path).unwrap();
     file.execute_batch("BEGIN").unwrap();
+    file.execute_batch(case.change).unwrap();
     for agent in 1..=HOSTS {
         file.execute(
             "INSERT INTO run_targets (run_id, agent_id, target, system, path)
@@ -35,7 +71,7 @@ async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Find
         )
         .unwrap();
         file.execute(
-            "INSERT INTO targets (id, agent_id, path, nonce) VALUES (?1, ?1, '/mnt/vol', 'n')",
+            "INSERT INTO targets (id, run_id, agent_id, path, nonce) VALUES (?1, 1, ?1, '/mnt/vol', 'n')",
             [agent],
         )
         .unwrap();
@@ -45,17 +81,20 @@ async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Find
         // What others have there comes and goes.
         let mut random = Random::new(seed);
         let mut others = 0.0;
-        for second in (0..SECONDS).step_by(10) {
+        for second in (0..case.seconds).step_by(10) {
             let noise = f64::from(u32::try_from(random.next_u64() >> 40).unwrap()) / 16_777_216.0;
             others = 0.9 * others + 0.02 * (noise - 0.5);
             let used = used_gib(f64::from(second) / 3600.0) + others;
+            if !(case.samples)(agent.into(), second) {
+                continue;
+            }
             insert
                 .execute((
                     agent,
                     begin_us + i64::from(second) * 1_000_000 + i64::from(agent),
-                    whole(SIZE_GIB * GIB),
-                    whole((SIZE_GIB - used) * GIB),
-                    whole(1e6 - 500.0 * used),
+                    whole(case.size_gib * GIB),
+                    whole((case.size_gib - used) * GIB),
+                    whole(1e6 - 500.0 * used.min(SIZE_GIB)),
                 ))
                 .unwrap();
         }
@@ -125,7 +164,7 @@ async fn what_a_loop_leaves_is_found_beneath_what_it_writes_and_removes() {
 }
 
 #[tokio::test]
-async fn a_target_that_breathes_with_its_load_is_not_found() {
+async fn a_target_whose_use_rises_and_falls_with_its_load_is_not_found() {
     for seed in 0..6 {
         let loops = [1, 8, 24][usize::try_from(seed % 3).unwrap()];
         let of_load = move |hour| match loops {
@@ -139,19 +178,72 @@ async fn a_target_that_breathes_with_its_load_is_not_found() {
 
 #[tokio::test]
 async fn a_target_that_was_nearly_full_for_a_moment_is_found() {
-    // 1.5 % are left for a minute.
-    let full = |hour: f64| match (3.0..3.0 + 1.0 / 60.0).contains(&hour) {
-        true => 98.5,
-        false => 40.0,
-    };
-    let found = found(1, 3, full).await;
+    let found = found(1, 3, full_at(3.0)).await;
     let space = of_target(&found, &["free_percent"])[0];
     assert_eq!(space.severity, "error");
     assert!((1.4..1.6).contains(&space.size.unwrap()), "{space:#?}");
     let sentence = &space.sentence;
     assert!(
-        sentence.starts_with("target vol (/mnt/vol) ran out of space: 1.")
-            && sentence.contains(" % of 100 GiB was free at its worst"),
+        sentence.starts_with("target vol (/mnt/vol) was nearly full: 1.")
+            && sentence.contains(" % of 100 GiB) was free at its worst"),
         "{sentence}"
     );
+}
+
+/// 1.5 % are left for a minute.
+fn full_at(begin: f64) -> impl Fn(f64) -> f64 {
+    move |hour| match (begin..begin + 1.0 / 60.0).contains(&hour) {
+        true => 98.5,
+        false => 40.0,
+    }
+}
+
+#[tokio::test]
+async fn windows_shorter_than_the_period_of_samples_are_counted() {
+    let case = Case {
+        seconds: 3600,
+        ..Case::default()
+    };
+    let found = found_in(case, full_at(0.5)).await;
+    let sentence = &of_target(&found, &["free_percent"])[0].sentence;
+    assert!(
+        sentence.contains("; it was so for 1m 00s between "),
+        "{sentence}"
+    );
+}
+
+#[tokio::test]
+async fn a_share_of_a_large_target_that_is_much_is_not_scarce() {
+    let case = Case {
+        size_gib: 102_400.0,
+        ..Case::default()
+    };
+    let found = found_in(case, |_| 99_500.0).await;
+    of_target(&found, &[]);
+}
+
+#[tokio::test]
+async fn what_any_agent_has_sampled_counts() {
+    let case = Case {
+        samples: |agent, second| (agent == 1) == (second >= 12_000),
+        ..Case::default()
+    };
+    let found = found_in(case, full_at(4.0)).await;
+    of_target(&found, &["free_percent"]);
+}
+
+#[tokio::test]
+async fn a_target_that_is_filled_on_purpose_is_not_found() {
+    let fourth = "UPDATE steps SET workload = 'fill'
+                  WHERE id = (SELECT id FROM steps ORDER BY start_us LIMIT 1 OFFSET 3)";
+    for (change, figures) in [(fourth, &[][..]), ("", &["free_percent"][..])] {
+        let case = Case {
+            loops: 8,
+            change,
+            ..Case::default()
+        };
+        // In the middle of the fourth.
+        let found = found_in(case, full_at(3.5 * HOURS / 8.0)).await;
+        of_target(&found, figures);
+    }
 }

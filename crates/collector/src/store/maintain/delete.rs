@@ -66,6 +66,11 @@ const OF_RUN: &[(&str, &str)] = &[
         "facts",
         "run_id = ?1 OR step_id IN (SELECT id FROM steps WHERE run_id = ?1)",
     ),
+    (
+        "target_samples",
+        "target_id IN (SELECT id FROM targets WHERE run_id = ?1)",
+    ),
+    ("targets", "run_id = ?1"),
     ("findings", "run_id = ?1"),
     ("steps", "run_id = ?1"),
     ("run_agents", "run_id = ?1"),
@@ -78,8 +83,8 @@ const OF_RUN: &[(&str, &str)] = &[
     ("runs", "id = ?1"),
 ];
 
-/// Takes an ended run out of a database with everything that is its own, and gives the space back. Samples belong to hosts
-/// and stay. The run's id and name.
+/// Takes an ended run out of a database with everything that is its own, and gives the space back. Samples of hosts
+/// stay. The run's id and name.
 pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), MaintainError> {
     let doing = "the run cannot be deleted";
     let (mut connection, lock) = writer(path).await?;

@@ -53,7 +53,7 @@ const SHARED: &[(&str, &[&str], References)] = &[
     (
         "targets",
         &["agent_id", "nonce", "path"],
-        &[("agent_id", Mapped("agents"))],
+        &[("run_id", Shifted("runs")), ("agent_id", Mapped("agents"))],
     ),
 ];
 
@@ -165,6 +165,7 @@ fn copy_all(
     progress: &mut dyn FnMut(u64, u64),
 ) -> rusqlite::Result<(Merged, i64)> {
     let transaction = connection.transaction()?;
+    make_shifts(&transaction)?;
     let mut rows = merge_shared(&transaction)?;
     rows += samples::copy(&transaction, progress)?;
     rows += merge_own(&transaction)?;
@@ -187,9 +188,9 @@ fn copy_all(
     )?;
     let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
-    for (table, _) in OWN {
+    for table in OWN.iter().map(|(table, _)| *table).chain(["targets"]) {
         // Of these each row was looked up through its parent, as were the samples.
-        if *table == "op_intervals" {
+        if table == "op_intervals" {
             continue;
         }
         let count = "SELECT count(*) FROM pragma_foreign_key_check(?)";
@@ -291,8 +292,8 @@ fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
     Ok(rows)
 }
 
-/// Adds the runs and everything that belongs to them. Returns the rows.
-fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
+/// Makes the table `shifts`: what is added to ids of the other file.
+fn make_shifts(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TEMP TABLE shifts (name TEXT PRIMARY KEY, shift INTEGER NOT NULL);",
     )?;
@@ -303,6 +304,11 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
             params![table],
         )?;
     }
+    Ok(())
+}
+
+/// Adds the runs and everything that belongs to them. Returns the rows.
+fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
     let mut rows = 0;
     for (table, references) in OWN {
         let columns = columns(connection, table)?;

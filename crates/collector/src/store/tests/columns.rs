@@ -165,8 +165,26 @@ fn telemetry() -> Batch {
 #[tokio::test]
 async fn samples_land_in_their_columns() {
     let mesh = Mesh::new().await;
-    let (publisher, ..) = mesh.publisher("a").await;
-    send(&publisher, telemetry()).await.unwrap();
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    rusqlite::Connection::open(mesh.path())
+        .unwrap()
+        .execute(
+            "INSERT INTO run_directories (run_id, agent_id, path, nonce, made, free_bytes)
+             VALUES (?, ?, '/mnt/t', 'n', 1, 0)",
+            [run.0, agent.0],
+        )
+        .unwrap();
+    let mut telemetry = telemetry();
+    let stranger = telemetry.target_samples.first().cloned();
+    telemetry
+        .target_samples
+        .extend(stranger.map(|sample| TargetSample {
+            nonce: "of no run".to_owned(),
+            ..sample
+        }));
+    send(&publisher, telemetry).await.unwrap();
+    assert_eq!(mesh.number("SELECT count(*) FROM targets").await, 1);
     let at = format!("at_us={T0}");
     let expected: [(&str, String); 11] = [
         (

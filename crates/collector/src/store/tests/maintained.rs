@@ -198,7 +198,8 @@ async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
     generate(&a, 4);
     change(
         &a,
-        "INSERT INTO targets (agent_id, path, nonce) SELECT id, '/mnt/' || id, 'n' FROM agents;
+        "INSERT INTO targets (run_id, agent_id, path, nonce)
+             SELECT (SELECT min(id) FROM runs), id, '/mnt/' || id, 'n' FROM agents;
          INSERT INTO target_samples SELECT t.id, x.at_us, 100, x.at_us % 100, NULL, NULL
              FROM targets AS t JOIN host_samples AS x ON x.host_id = t.agent_id;",
     );
@@ -320,8 +321,20 @@ async fn findings_of_merged_rows_come_along_and_samples_are_thinned_again() {
 async fn a_deleted_run_leaves_nothing_and_takes_nothing_of_others() {
     let both = with_runs(&["one", "two"]).await;
     let alone = with_runs(&["two"]).await;
+    change(
+        &both.path(),
+        "INSERT INTO targets (run_id, agent_id, path, nonce)
+             SELECT r.id, (SELECT min(id) FROM agents), '/mnt', r.uid FROM runs AS r;
+         INSERT INTO target_samples SELECT id, 1, 100, 50, NULL, NULL FROM targets;",
+    );
     let gone = delete(&both.path(), "run one").await.unwrap();
     assert_eq!(gone, (1, "run one".to_owned()));
+    let targets = "SELECT group_concat(t.nonce) || ' ' || (SELECT count(*) FROM target_samples) FROM targets AS t";
+    let targets: String = Connection::open(both.path())
+        .unwrap()
+        .query_row(targets, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(targets, "two 1");
     assert_eq!(results(&both), results(&alone));
     assert_eq!(free_pages(&both.path()), 0, "the space is given back");
     assert_eq!(check(&both.path()).unwrap(), Vec::<String>::new());
