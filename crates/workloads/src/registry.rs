@@ -134,6 +134,7 @@ mod tests {
             "io fread",
             "io rmw",
             "io seek",
+            "copy overwrite",
             "copy list",
             "copy out",
             "tree read",
