@@ -195,7 +195,7 @@ struct Inner {
     /// That the limit cannot be met was said.
     is_excess_known: AtomicBool,
     /// Runs under way of which it was said that the limit takes their rows.
-    are_taken: std::sync::Mutex<HashSet<(RunId, i64)>>,
+    limit_reported: std::sync::Mutex<HashSet<(RunId, i64)>>,
     /// Steps whose rows cannot be merged.
     unreadable: std::sync::Mutex<HashSet<StepId>>,
     /// Runs whose findings are being made of their rows.
@@ -209,7 +209,7 @@ impl Retainer {
             retention,
             turn: Mutex::new(()),
             is_excess_known: AtomicBool::new(false),
-            are_taken: std::sync::Mutex::default(),
+            limit_reported: std::sync::Mutex::default(),
             unreadable: std::sync::Mutex::default(),
             awaited: std::sync::Mutex::default(),
         }))
@@ -266,7 +266,7 @@ impl Retainer {
                 let _turn = self.0.turn.lock().await;
                 self.prune(&mut pruner, found).await?;
             }
-            self.merge_going_on(&mut pruner, before, now, to).await?;
+            self.merge_running(&mut pruner, before, now, to).await?;
             self.thin(&mut pruner, before, to).await?;
         }
         self.shrink(&mut pruner, now).await?;
@@ -439,7 +439,7 @@ impl Retainer {
     }
 
     /// Merges the rows before an instant of steps that go on, as far as nothing of them is awaited any more.
-    async fn merge_going_on(
+    async fn merge_running(
         &self,
         pruner: &mut Pruner,
         before: MeshMicros,
@@ -447,10 +447,15 @@ impl Retainer {
         to: Resolution,
     ) -> Result<(), StoreError> {
         let tags = &self.0.retention.keep_tags;
-        for step in self.0.store.steps_going_on(before, now, tags).await? {
+        for step in self
+            .0
+            .store
+            .prunable_running_steps(before, now, tags)
+            .await?
+        {
             loop {
                 let _turn = self.0.turn.lock().await;
-                if pruner.prune_going_on(step, to, SLICES_AT_ONCE).await? < SLICES_AT_ONCE {
+                if pruner.prune_running(step, to, SLICES_AT_ONCE).await? < SLICES_AT_ONCE {
                     break;
                 }
             }
@@ -460,7 +465,7 @@ impl Retainer {
 
     /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has become
     /// small enough.
-    async fn shrink_going_on(
+    async fn shrink_running(
         &self,
         pruner: &mut Pruner,
         now: MeshMicros,
@@ -470,7 +475,7 @@ impl Retainer {
         let before = MeshMicros(now.0.saturating_sub(LATELY_US));
         let tags = &self.0.retention.keep_tags;
         for to in [Resolution::TenSeconds, Resolution::Minute] {
-            for step in store.steps_going_on(before, now, tags).await? {
+            for step in store.prunable_running_steps(before, now, tags).await? {
                 loop {
                     let used = store.size().await?.used_bytes();
                     if used <= limit {
@@ -478,13 +483,14 @@ impl Retainer {
                     }
                     let merged = {
                         let _turn = self.0.turn.lock().await;
-                        pruner.prune_going_on(step, to, SLICES_AT_ONCE).await?
+                        pruner.prune_running(step, to, SLICES_AT_ONCE).await?
                     };
                     if merged == 0 {
                         break;
                     }
-                    if locked(&self.0.are_taken).insert((step.run, to.seconds())) {
-                        self.tell_of_limit(now, step.run, to, used, limit).await?;
+                    if locked(&self.0.limit_reported).insert((step.run, to.seconds())) {
+                        self.add_size_limit_event(now, step.run, to, used, limit)
+                            .await?;
                     }
                     self.thin(pruner, before, to).await?;
                 }
@@ -557,7 +563,7 @@ impl Retainer {
                     }
                     break;
                 };
-                self.tell_of_limit(now, run, to, used, limit).await?;
+                self.add_size_limit_event(now, run, to, used, limit).await?;
                 let mut is_pruned = false;
                 for found in steps.iter().take_while(|found| found.run == run) {
                     let _turn = self.0.turn.lock().await;
@@ -572,7 +578,7 @@ impl Retainer {
                 self.thin(pruner, ended, to).await?;
             }
         }
-        if self.shrink_going_on(pruner, now, limit).await? {
+        if self.shrink_running(pruner, now, limit).await? {
             return Ok(());
         }
         let used = store.size().await?.used_bytes();
@@ -591,7 +597,7 @@ impl Retainer {
         Ok(())
     }
 
-    async fn tell_of_limit(
+    async fn add_size_limit_event(
         &self,
         now: MeshMicros,
         run: RunId,
@@ -634,8 +640,8 @@ async fn tell(
 
 /// Up to where samples may be thinned: not into the time of a run that goes on or ended later.
 fn samples_until(before: MeshMicros, untouched: &[(i64, i64)]) -> MeshMicros {
-    let going_on = untouched.iter().filter(|(_, until)| *until == i64::MAX);
-    let first = going_on.map(|(from, _)| *from).min().unwrap_or(i64::MAX);
+    let running = untouched.iter().filter(|(_, until)| *until == i64::MAX);
+    let first = running.map(|(from, _)| *from).min().unwrap_or(i64::MAX);
     MeshMicros(whole_minute(before.0.min(first)))
 }
 

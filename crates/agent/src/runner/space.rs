@@ -1,4 +1,4 @@
-//! What is free on the targets of tasks: a sample of each target as its first task is prepared, and every [`PERIOD`] for
+//! The free space of the targets of tasks: a sample of each target as its first task is prepared, and every [`PERIOD`] for
 //! as long as a task is there.
 //!
 //! A target may hang, so each reading has a thread of its own; until it is back, its target is left out. Tasks that share
@@ -142,7 +142,7 @@ impl SpaceWatch {
         }
     }
 
-    /// Samples what is free on a task's target until the guard is dropped. `None`: the target does not say, or nothing
+    /// Samples the free space of a task's target until the guard is dropped. `None`: the target does not say, or nothing
     /// is sampled.
     pub fn watch(&self, target: String, place: Place) -> Option<SpaceGuard> {
         if !place.kind().has_free_space {

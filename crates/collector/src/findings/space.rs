@@ -21,9 +21,9 @@ use tokio::task::spawn_blocking;
 
 /// Targets that are looked at, those that agents share counted once.
 const MAX_TARGETS: usize = 2000;
-/// A sample tells what is left for so long, if none comes: two of its periods.
+/// A sample is valid for two sampling periods.
 const SAMPLE_LASTS_US: i64 = 20_000_000;
-/// From so many loops on, a load is compared with itself in other loops.
+/// Minimum number of loops for comparing a load with itself in other loops.
 const MIN_LOOPS: usize = 6;
 /// Places of a step that are compared over its loops.
 const MAX_PLACES: usize = 4;

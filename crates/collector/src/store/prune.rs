@@ -1,26 +1,26 @@
 //! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at
-//! last. Of a step that goes on, rows are merged whose slice is summed up (`going_on`).
+//! last. Rows of a running step are merged once their slice is summed up (`running`).
 //!
 //! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
 //! The writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in
 //! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
 //! when.
 
-mod going_on;
 mod intervals;
 mod merge;
+mod running;
 mod samples;
 pub(in crate::store) mod status;
 mod thin;
 mod write;
 
-pub use going_on::StepGoingOn;
+pub use running::RunningStep;
 pub use status::{Settings, Size, StepToPrune};
 
 use super::writer::Haste;
 use super::{Store, StoreError};
 use crate::model::{MeshMicros, StepId};
-use going_on::MergedSlice;
+use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
 use write::Change;
@@ -150,14 +150,14 @@ impl Pruner {
         Ok(true)
     }
 
-    /// Merges the oldest rows of a step that goes on, slice by slice, at most so many slices; says how many it were.
-    pub async fn prune_going_on(
+    /// Merges the oldest rows of a running step, at most `max_slices` slices; returns their number.
+    pub async fn prune_running(
         &mut self,
-        step: StepGoingOn,
+        step: RunningStep,
         to: Resolution,
-        most: usize,
+        max_slices: usize,
     ) -> Result<usize, StoreError> {
-        let slices = self.store.mark_slices(step, to, most).await?;
+        let slices = self.store.mark_slices(step, to, max_slices).await?;
         self.merge_slices(&slices).await?;
         Ok(slices.len())
     }

@@ -6,7 +6,7 @@
 //! made again while the step runs; after its end their rows are read. The writes are apart from others, so that gathered
 //! rows go on waiting.
 //!
-//! The rows of a slice may be merged while the step goes on (`prune::going_on`): from then on its sums stay what they are, and no
+//! The rows of a slice may be merged while the step runs (`prune::running`): from then on its sums stay what they are, and no
 //! other slice reaches into it.
 
 use super::extremes::{self, Extremes};

@@ -1,4 +1,4 @@
-//! Slices of steps that go on whose rows may be merged: from then on their sums stand for them.
+//! Slices of running steps whose rows may be merged: from then on, results come from their sums.
 //!
 //! A slice is marked in one transaction, if it is summed up and nothing came since, before the first of its rows is merged; so
 //! rows are never merged that are not summed up. Left alone are slices in which a task began or ended, because their rows
@@ -23,9 +23,9 @@ const AWAITED_US: i64 = 86_400_000_000;
 /// Behind the newest rows of each client, as the slices are.
 const LAG_US: i64 = 60_000_000;
 
-/// A step under way.
+/// A running step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepGoingOn {
+pub struct RunningStep {
     pub step: StepId,
     pub run: RunId,
     /// No rows are awaited that begin before.
@@ -46,12 +46,12 @@ pub(in crate::store) struct MergedSlice {
 
 impl Store {
     /// The steps under way of runs with none of the tags, that began before an instant, the oldest first.
-    pub(crate) async fn steps_going_on(
+    pub(crate) async fn prunable_running_steps(
         &self,
         before: MeshMicros,
         now: MeshMicros,
         but: &[(String, String)],
-    ) -> Result<Vec<StepGoingOn>, StoreError> {
+    ) -> Result<Vec<RunningStep>, StoreError> {
         let but: Vec<String> = but.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let rows: Vec<(i64, i64, String, String)> = sqlx::query_as(
             "SELECT s.id, s.run_id, r.plan, r.name FROM runs AS r CROSS JOIN steps AS s ON s.run_id = r.id
@@ -65,7 +65,7 @@ impl Store {
         .fetch_all(self.reader())
         .await
         .map_err(StoreError::sql("look for steps under way"))?;
-        let mut going_on = Vec::new();
+        let mut steps = Vec::new();
         for (step, run, text, name) in rows {
             let lease = blocking(move || plan::parse(&text, &name).map(|plan| plan.lease));
             let lease = lease.await?.unwrap_or_default();
@@ -75,13 +75,13 @@ impl Store {
                 .newest_of_slowest(StepId(step), now.0.saturating_sub(awaited_us))
                 .await?;
             let settled = newest.map_or(i64::MAX, |newest| newest.saturating_sub(LAG_US));
-            going_on.push(StepGoingOn {
+            steps.push(RunningStep {
                 step: StepId(step),
                 run: RunId(run),
                 settled: MeshMicros(settled.min(before.0)),
             });
         }
-        Ok(going_on)
+        Ok(steps)
     }
 
     /// The newest instant up to which all clients of a step and all hosts have sent what they have; those of which nothing
@@ -112,9 +112,9 @@ impl Store {
     /// Each is marked: its rows are to be merged now.
     pub(in crate::store) async fn mark_slices(
         &self,
-        step: StepGoingOn,
+        step: RunningStep,
         to: Resolution,
-        most: usize,
+        max_slices: usize,
     ) -> Result<Vec<MergedSlice>, StoreError> {
         // The figures of the step are not computed meanwhile.
         let _claim = self.shared.computing.claim(step.step).await;
@@ -125,7 +125,7 @@ impl Store {
         let mut edges = None;
         let mut marked = Vec::new();
         for slice in finer {
-            if marked.len() >= most {
+            if marked.len() >= max_slices {
                 break;
             }
             if !slice.is_merged() {
