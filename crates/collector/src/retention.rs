@@ -9,7 +9,7 @@
 use crate::clock::MeshClock;
 use crate::figures;
 use crate::model::{MeshMicros, RunId, Severity, StepId};
-use crate::store::prune::{Pruned, Pruner, Resolution, Settings, StepToPrune};
+use crate::store::prune::{KeptFree, Pruned, Pruner, Resolution, Settings, StepToPrune};
 use crate::store::rows::NewEvent;
 use crate::store::{Store, StoreError};
 use std::collections::HashSet;
@@ -270,7 +270,7 @@ impl Retainer {
             self.thin(&mut pruner, before, to).await?;
         }
         self.shrink(&mut pruner, now).await?;
-        pruner.give_back().await?;
+        pruner.give_back(KeptFree::ForNewRows).await?;
         let pruned = pruner.pruned();
         if pruned.rows > 0 {
             self.0.store.set_pruned(now, pruned.rows).await?;
@@ -330,7 +330,7 @@ impl Retainer {
                 store.set_samples_pruned_until(request.to, until).await?;
             }
         }
-        pruner.give_back().await?;
+        pruner.give_back(KeptFree::Least).await?;
         let rows = pruner.pruned().rows;
         if rows > 0 {
             store.set_pruned(now, rows).await?;

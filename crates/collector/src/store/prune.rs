@@ -33,7 +33,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Free pages that are given back in one transaction.
 const PAGES_AT_ONCE: u32 = 128;
 /// Free pages stay where they are below this: rows that come next take them.
-const KEPT_FREE_BYTES: i64 = 16 << 20;
+const MIN_KEPT_FREE: i64 = 16 << 20;
+/// And so much of what is used, of a database whose old rows make room for new ones: giving pages back moves others.
+const KEPT_FREE_SHARE: i64 = 8;
+const MAX_KEPT_FREE: i64 = 256 << 20;
 
 /// How fine rows are kept that are no longer those of single seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +81,24 @@ impl Resolution {
     }
 }
 
+/// How much of a file that is free stays in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptFree {
+    /// As little as possible.
+    Least,
+    /// What rows to come will soon take.
+    ForNewRows,
+}
+
+impl KeptFree {
+    fn bytes(self, used_bytes: i64) -> i64 {
+        match self {
+            Self::Least => MIN_KEPT_FREE,
+            Self::ForNewRows => (used_bytes / KEPT_FREE_SHARE).clamp(MIN_KEPT_FREE, MAX_KEPT_FREE),
+        }
+    }
+}
+
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -95,6 +116,8 @@ pub struct Pruner {
     /// Reads; `None` while a thread has it.
     connection: Option<Connection>,
     budget: Budget,
+    /// Changes that wait for enough others to fill a transaction.
+    gathered: Vec<Change>,
     pruned: Pruned,
 }
 
@@ -114,6 +137,7 @@ impl Store {
             store: self.for_scheduler(),
             connection: Some(connection),
             budget: Budget::default(),
+            gathered: Vec::new(),
             pruned: Pruned::default(),
         })
     }
@@ -195,11 +219,11 @@ impl Pruner {
         samples::prune(self, (from.0, until.0), to, untouched).await
     }
 
-    /// Gives free pages back to the file system, down to a reserve for what comes next.
-    pub async fn give_back(&mut self) -> Result<(), StoreError> {
+    /// Gives free pages back to the file system, down to what is kept of them.
+    pub async fn give_back(&mut self, kept: KeptFree) -> Result<(), StoreError> {
         loop {
             let before = self.store.size().await?;
-            if before.free_bytes <= KEPT_FREE_BYTES {
+            if before.free_bytes <= kept.bytes(before.used_bytes()) {
                 return Ok(());
             }
             self.paced((), |(), connection| {
@@ -226,6 +250,22 @@ impl Pruner {
         .await?;
         self.connection = Some(connection);
         outcome
+    }
+
+    /// Writes changes once they fill a transaction: those of few rows each would write the same inner pages of the file
+    /// again and again. `write_gathered` writes the last.
+    async fn gather(&mut self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+        self.gathered.extend(changes);
+        let rows: usize = self.gathered.iter().map(Change::rows).sum();
+        if rows < self.budget.rows {
+            return Ok(());
+        }
+        self.write_gathered().await
+    }
+
+    async fn write_gathered(&mut self) -> Result<(), StoreError> {
+        let changes = std::mem::take(&mut self.gathered);
+        self.write(changes).await
     }
 
     /// Writes changes, as many at once as the budget allows.
@@ -304,7 +344,7 @@ impl Budget {
     const LONG: Duration = Duration::from_millis(30);
     const SHORT: Duration = Duration::from_millis(10);
     const MIN_ROWS: usize = 16;
-    const MAX_ROWS: usize = 8192;
+    const MAX_ROWS: usize = 32_768;
 
     fn took(&mut self, took: Duration) {
         if took > Self::LONG {

@@ -98,7 +98,7 @@ pub(super) async fn prune(
                     series,
                     instants: instants.to_vec(),
                 });
-                pruner.write(chunks.collect()).await?;
+                pruner.gather(chunks).await?;
                 at = match next {
                     Some(next) => next.max(at.saturating_add(1)),
                     None => until,
@@ -106,7 +106,7 @@ pub(super) async fn prune(
             }
         }
     }
-    Ok(())
+    pruner.write_gathered().await
 }
 
 /// The instants that go out of a slice, and where the next one begins if there may be one.
