@@ -81,14 +81,14 @@ impl RadosError {
             file,
             // Debian and RPM distributions have the number of the file's version in the name: librbd1, librados2.
             package: file.replace(".so.", ""),
-            why: why.to_string(),
+            why: crate::error_chain(why),
         }
     }
 
     fn other_library(file: &'static str, why: &libloading::Error) -> RadosError {
         RadosError::OtherLibrary {
             file,
-            why: why.to_string(),
+            why: crate::error_chain(why),
         }
     }
 

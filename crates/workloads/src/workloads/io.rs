@@ -92,6 +92,13 @@ impl Definition for Job {
         self.worker_buffers()
     }
 
+    fn check_target(&self, kind: &'static targets::TargetKind) -> Result<(), ParamError> {
+        match *kind == targets::POOL {
+            true => images::check(self),
+            false => Ok(()),
+        }
+    }
+
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         let store = store_of(&self, spec)?;
         let way = Submission::of(&self, &store)?;

@@ -48,7 +48,7 @@ impl State {
 
 impl Images {
     pub(super) fn new(job: &Job, place: &Arc<PoolTask>) -> Result<Images, TaskError> {
-        check(job)?;
+        check(job).map_err(TaskError::Params)?;
         let largest = job.pattern.sizes.largest();
         let in_flight = u64::from(job.depth).saturating_mul(job.workers.into());
         // An image's operation may be one on several objects, and on what describes the image.
@@ -156,21 +156,28 @@ impl Images {
 }
 
 /// Refuses what only files have.
-fn check(job: &Job) -> Result<(), TaskError> {
-    let why = if job.stdio.is_some() {
-        "the modes of stdio need a file: use others on a pool"
+pub(super) fn check(job: &Job) -> Result<(), ParamError> {
+    let (key, why) = if job.stdio.is_some() {
+        (
+            "modes",
+            "an RBD image has no modes of stdio: they need a file",
+        )
     } else if !job.engine_by_default {
-        "RBD images have no `ioengine` but librbd: leave it out"
+        ("ioengine", "RBD images have none but librbd: leave it out")
     } else if job.file_per != FilePer::Worker {
-        "each worker has an RBD image of its own: leave out `file-per`"
+        (
+            "file-per",
+            "each worker has an RBD image of its own: leave it out",
+        )
     } else if job.sync != SyncKind::None {
-        "an RBD image has no O_SYNC, and each write is on the storage when it ends: leave out `sync`"
+        (
+            "sync",
+            "a write to an RBD image is on the storage when it ends, and there is no O_SYNC: leave it out",
+        )
     } else {
         return Ok(());
     };
-    Err(TaskError::Unsupported {
-        why: why.to_owned(),
-    })
+    Err(ParamError::of(key, why))
 }
 
 #[cfg(test)]
