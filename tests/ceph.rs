@@ -226,8 +226,8 @@ fn errors_of_two(run: &PoolRun, mode: &str, reorder: u32) -> [u64; 2] {
     })
 }
 
-/// Images are those of their run, as `rbd` sees them; what another client writes to one is found; what a client has open
-/// is removed all the same, as that of one that was killed has to be.
+/// Images are those of their run, as `rbd` sees them; what another client writes to one is found; what a client has
+/// open is removed all the same, as that of one that was killed has to be.
 fn check_images(cluster: &Cluster) {
     let run = PoolRun {
         spec: PoolSpec::parse(&cluster.pool("bench", "admin")).unwrap(),

@@ -72,9 +72,9 @@ operations! {
     Statfs "statfs" Nothing Worker
         "The target is asked how full it is: one fstatvfs call. No bytes.";
     Read "read" FromTarget Worker
-        "In `io`, `fill` and `replay`, one block: pread until the block is full; of an RBD image, rbd_aio_read until its \
-         callback. In `files` and `tree`, one file: open, read to its end, close. In `objects`, one object or block of it: rados_aio_read until its callback. \
-         Bytes: what was read.";
+        "In `io`, `fill` and `replay`, one block: pread until the block is full; of an RBD image, rbd_aio_read until \
+         its callback. In `files` and `tree`, one file: open, read to its end, close. In `objects`, one object or block \
+         of it: rados_aio_read until its callback. Bytes: what was read.";
     Write "write" ToTarget Worker
         "One block: pwrite until the block is written, and the fsync that falls due after it; of an RBD image, \
          rbd_aio_write until its callback, and the rbd_aio_flush. In `objects`, one object or block of it: \

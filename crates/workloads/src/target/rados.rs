@@ -3,8 +3,8 @@
 //!
 //! A [`Session`] is one client of a cluster, with one pool and one namespace of it. Blocking calls are bounded by the
 //! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has many
-//! in flight and learns of their ends by a callback of the library; those on an [`Image`] through an [`ImageQueue`]. Nothing
-//! is known here of runs, tasks or recorders.
+//! in flight and learns of their ends by a callback of the library; those on an [`Image`] through an [`ImageQueue`].
+//! Nothing is known here of runs, tasks or recorders.
 
 mod board;
 mod image;
@@ -27,8 +27,8 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum RadosError {
     #[error(
-        "{file} cannot be opened ({why}): install Ceph's client library on this host (package {package}), and start the \
-         agent again"
+        "{file} cannot be opened ({why}): install Ceph's client library on this host (package {package}), and start \
+         the agent again"
     )]
     NoLibrary {
         file: &'static str,

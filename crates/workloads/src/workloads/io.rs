@@ -1,10 +1,10 @@
 //! `io`: blocks of one file per worker, read and written with pread and pwrite, many at once through io_uring, or
 //! through a buffer as stdio has it; in a pool, blocks of one RBD image per worker, through librbd.
 //!
-//! Each worker owns `w<index>.dat` in its task's directory, a range of a file that it shares, or an image. An operation is one
-//! block; bytes are the block's. What fio also has is spelled and meant as fio does it, down to the access pattern
-//! advised to the kernel. Which operations come is decided by [`sequence`], how they reach the kernel by the worker;
-//! neither knows of the other.
+//! Each worker owns `w<index>.dat` in its task's directory, a range of a file that it shares, or an image. An operation
+//! is one block; bytes are the block's. What fio also has is spelled and meant as fio does it, down to the access
+//! pattern advised to the kernel. Which operations come is decided by [`sequence`], how they reach the kernel by the
+//! worker; neither knows of the other.
 
 mod deep;
 mod file;

@@ -1,9 +1,9 @@
 //! What one task works on in a RADOS pool: objects in a namespace of its run, with names of its own.
 //!
 //! A run has the namespace `benchmesh.MESH.RUN`, and a marker in the namespace `benchmesh` that says so. Objects are
-//! called `CELL.tTASK.wWORKER.NUMBER`, and RBD images `CELL.tTASK.wWORKER.image`, so that tasks, workers and clients never
-//! meet. What a task has left is in its state object `CELL.tTASK.state`. Images are objects too: a whole run is removed
-//! without a look into them, also where a client that is gone seems to have them open.
+//! called `CELL.tTASK.wWORKER.NUMBER`, and RBD images `CELL.tTASK.wWORKER.image`, so that tasks, workers and clients
+//! never meet. What a task has left is in its state object `CELL.tTASK.state`. Images are objects too: a whole run is
+//! removed without a look into them, also where a client that is gone seems to have them open.
 
 use crate::target::rados::{
     DIRECTORY, Issuer, Limits, ObjectCall, OmapShape, PoolFacts, PoolSpace, PoolSpec, RadosError,
@@ -197,8 +197,8 @@ fn names_of(session: &Session) -> Result<Vec<String>, RadosError> {
     Ok(names)
 }
 
-/// Removes an image of the session's namespace, and says how many objects are gone with it. Data go first, many objects at
-/// once, and then what librbd knows of the image.
+/// Removes an image of the session's namespace, and says how many objects are gone with it. Data go first, many objects
+/// at once, and then what librbd knows of the image.
 fn remove_image(
     session: &Arc<Session>,
     image: &str,

@@ -1,7 +1,7 @@
 //! RBD images of a session's pool and namespace, through librbd.
 //!
-//! librbd has images in namespaces that it keeps a list of; a session's is entered there before its first image is made.
-//! Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's cache
+//! librbd has images in namespaces that it keeps a list of; a session's is entered there before its first image is
+//! made. Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's cache
 //! is off: the session says so.
 
 use super::library::{ImageHandle, ImageLibrary};
@@ -104,7 +104,8 @@ impl Session {
         Ok(self.stat(&format!("{ID}{name}"))?.is_some())
     }
 
-    /// The part of the names of an image's objects that tells them from those of others; `None`: there is no such image.
+    /// The part of the names of an image's objects that tells them from those of others; `None`: there is no such
+    /// image.
     pub(crate) fn image_id(&self, name: &str) -> Result<Option<String>, RadosError> {
         let Some(content) = self.read(&format!("{ID}{name}"))? else {
             return Ok(None);

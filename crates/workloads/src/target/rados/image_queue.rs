@@ -1,7 +1,7 @@
 //! Many operations in flight on one image from one thread, through the library's asynchronous calls.
 //!
-//! Each slot has a buffer of its own, which the library may use until the slot's operation has ended; behind them is a pool
-//! that blocks are copied from. Invariants: a slot has one operation in flight at most; buffers and board outlive every
+//! Each slot has a buffer of its own, which the library may use until the slot's operation has ended; behind them is a
+//! pool that blocks are copied from. Invariants: a slot has one operation in flight at most; buffers and board outlive every
 //! operation, since dropping the queue waits for all that are in flight, which the session's timeout bounds.
 
 use super::Ended;
@@ -9,6 +9,7 @@ use super::board::{Board, ended};
 use super::image::Image;
 use super::library::Completion;
 use crate::target::memory::Pages;
+use std::collections::VecDeque;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
@@ -46,7 +47,10 @@ struct Slot {
 pub(crate) struct ImageQueue {
     slots: Box<[Slot]>,
     board: Arc<Board>,
+    /// What the library has, and what waits for it.
     in_flight: usize,
+    /// In line, one per slot at most.
+    waiting: VecDeque<(u16, ImageCall)>,
     /// Notes of the board that were taken.
     taken: u32,
     memory: Pages,
@@ -81,6 +85,7 @@ impl ImageQueue {
             slots: (0..depth).map(|_| idle()).collect(),
             board,
             in_flight: 0,
+            waiting: VecDeque::with_capacity(depth.into()),
             taken: 0,
             memory,
             slot_bytes,
@@ -119,8 +124,8 @@ impl ImageQueue {
         }
         let pool = self.slots.len() * self.slot_bytes;
         let source = self.memory.start().wrapping_add(pool + from);
-        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight, and
-        // the library never has a part of the pool.
+        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight,
+        // and the library never has a part of the pool.
         unsafe { ptr::copy_nonoverlapping(source, self.start(slot), bytes) };
     }
 
@@ -130,15 +135,31 @@ impl ImageQueue {
         if bytes > self.slot_bytes || !self.has_slot(slot) {
             return &mut [];
         }
-        // SAFETY: it lies within the memory by the check above, `&mut self` makes this the only reference to it, and the
-        // library has nothing of this slot.
+        // SAFETY: it lies within the memory by the check above, `&mut self` makes this the only reference to it, and
+        // the library has nothing of this slot.
         unsafe { std::slice::from_raw_parts_mut(self.start(slot), bytes) }
     }
 
-    /// Hands an operation to the library, which may end it at any time from now on. One that it does not take ends at once
-    /// with its error.
+    /// Puts an operation of a slot that has nothing in flight in line.
     #[inline]
-    pub(crate) fn issue(&mut self, slot: u16, call: ImageCall) {
+    pub(crate) fn push(&mut self, slot: u16, call: ImageCall) {
+        if self.has_slot(slot) {
+            self.waiting.push_back((slot, call));
+            self.in_flight += 1;
+        }
+    }
+
+    /// Hands what stands in line to the library, which may end it at any time from now on. What it does not take ends at
+    /// once with its error.
+    #[inline]
+    pub(crate) fn submit(&mut self) {
+        while let Some((slot, call)) = self.waiting.pop_front() {
+            self.issue(slot, call);
+        }
+    }
+
+    #[inline]
+    fn issue(&mut self, slot: u16, call: ImageCall) {
         let (library, image, start) = (self.image.library, self.image.handle, self.start(slot));
         let argument = self.board.argument(slot);
         let room = self.slot_bytes;
@@ -189,7 +210,6 @@ impl ImageQueue {
             writes,
             refused: code.min(0),
         };
-        self.in_flight += 1;
         if code < 0 {
             self.board.note_slot(slot);
         }
@@ -228,8 +248,9 @@ impl ImageQueue {
         Some(Ended { slot, at, result })
     }
 
-    /// Sleeps until there is something to reap, or for so long.
-    pub(crate) fn wait(&self, patience: Option<Duration>) {
+    /// Submits, and sleeps until there is something to reap, or for so long.
+    pub(crate) fn submit_and_wait(&mut self, patience: Option<Duration>) {
+        self.submit();
         match patience {
             Some(patience) if !self.has_ended() => std::thread::park_timeout(patience),
             Some(_) => {}

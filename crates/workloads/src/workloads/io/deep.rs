@@ -2,8 +2,8 @@
 //!
 //! Each operation goes to the queue as soon as its slot is free, right after its clock reading: a device that gets its
 //! work in batches stands still between them. Of a ring, one reading serves all operations whose end is seen together,
-//! and is taken then: while a block is verified, the others are looked for after each piece of it. What is done in pieces
-//! is still one operation. Operations in flight are always waited for, whatever ends the load.
+//! and is taken then: while a block is verified, the others are looked for after each piece of it. What is done in
+//! pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
 
 use super::job::Job;
 use super::queue::Queue;

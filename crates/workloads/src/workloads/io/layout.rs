@@ -4,9 +4,6 @@ use super::sequence::Direction;
 use super::{IoLoad, file};
 use crate::engine::author::*;
 
-/// Data are laid out in pieces of this size.
-const PIECE: usize = 1 << 20;
-
 pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), TaskError> {
     if load.job.direct {
         file::probe_direct(&load.job, &load.store)?;
@@ -35,7 +32,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         control,
         |worker, done| {
             let layout = Layout { load, worker, done };
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; load.store.piece_bytes()];
             layout.lay_out(&mut piece, keeps)?;
             match load.is_warmed() {
                 true => layout.warm_up(&mut piece),

@@ -1,6 +1,7 @@
 //! What keeps many operations of one worker in flight: a ring of the kernel's, or an RBD image.
 //!
-//! Every slot has one operation in flight at most. Blocks are written from, and read into, what a queue has for the slot.
+//! Every slot has one operation in flight at most. Blocks are written from, and read into, what a queue has for the
+//! slot.
 
 use super::reaped::{Completion, Reaped};
 use super::ring::{Entry, Ring};
@@ -20,7 +21,7 @@ pub(super) trait Queue: Send {
     /// The first `bytes` of the block of a slot that has nothing in flight.
     fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8];
 
-    /// Queues an entry for a slot that has nothing in flight.
+    /// Queues an entry for a slot that has nothing in flight; it begins when it is submitted.
     fn push(&mut self, slot: u16, entry: Entry);
 
     /// Sees to it that what is queued is in flight.
@@ -135,18 +136,18 @@ impl Queue for ImageQueue {
             },
             Entry::Fsync => ImageCall::Flush,
         };
-        self.issue(slot, call);
+        ImageQueue::push(self, slot, call);
     }
 
-    /// The library has what was pushed.
     #[inline]
     fn submit(&mut self) -> io::Result<()> {
+        ImageQueue::submit(self);
         Ok(())
     }
 
     #[inline]
     fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        self.wait(patience);
+        ImageQueue::submit_and_wait(self, patience);
         Ok(())
     }
 

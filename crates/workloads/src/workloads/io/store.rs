@@ -56,6 +56,14 @@ impl Store {
         }
     }
 
+    /// Data are laid out in pieces of this size; in an image, of one object, which is waited for as long as for a part.
+    pub(super) fn piece_bytes(&self) -> usize {
+        match self {
+            Store::Files(_) | Store::Shared(_) | Store::Device(..) => 1 << 20,
+            Store::Images(_) => 4 << 20,
+        }
+    }
+
     /// Whether the files are in the host's memory alone, where no operation waits for a device.
     pub(super) fn is_memory(&self) -> bool {
         const TMPFS: u64 = 0x0102_1994;
