@@ -1,4 +1,4 @@
-//! A real Ceph, three copies over three nodes: objects from two clients, and its cost for each OSD.
+//! A real Ceph, three copies over three nodes: objects and RBD images from two clients, and its cost for each OSD.
 
 use crate::needs;
 use crate::support::command::{must, succeeds};
@@ -8,7 +8,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::target::place::PoolRun;
 use benchmesh_workloads::target::rados::PoolSpec;
-use benchmesh_workloads::task::{End, Place, PrepareControl, TaskSpec};
+use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -65,6 +65,15 @@ impl Cluster {
             .unwrap();
         assert!(listed.status.success(), "{listed:?}");
         String::from_utf8(listed.stdout).unwrap()
+    }
+
+    /// What `rbd` says.
+    fn rbd(&self, arguments: &[&str]) -> String {
+        let mut rbd = Command::new("rbd");
+        let rbd = rbd.args(["-c", self.fact("conf")]).args(arguments);
+        let said = rbd.output().unwrap();
+        assert!(said.status.success(), "{arguments:?}: {said:?}");
+        String::from_utf8(said.stdout).unwrap()
     }
 }
 
@@ -128,6 +137,15 @@ fn two_clients_on_a_real_ceph() {
         iodepth = 4
         runtime = "2s"
         modes = ["write", "seq"]
+        [[phase]]
+        name = "images"
+        workload = "io"
+        size = "8m"
+        bs = "64k"
+        iodepth = 8
+        numjobs = 2
+        verify = true
+        modes = ["write", "randread", "randwrite", "read"]
         "#,
     );
     let known =
@@ -138,7 +156,10 @@ fn two_clients_on_a_real_ceph() {
     check_results(&db, run);
     check_facts(&db, run);
     check_reading_of_others(&cluster);
-    assert_eq!(cluster.objects(), "", "left in the pool");
+    check_images(&cluster);
+    // librbd's list of the pool's namespaces, which is empty.
+    assert_eq!(cluster.objects(), "\trbd_namespace\n", "left in the pool");
+    assert_eq!(cluster.rbd(&["namespace", "ls", "bench"]), "");
     mesh.assert_no_complaints();
 }
 
@@ -205,6 +226,78 @@ fn errors_of_two(run: &PoolRun, mode: &str, reorder: u32) -> [u64; 2] {
     })
 }
 
+/// Images are those of their run, as `rbd` sees them; what another client writes to one is found; what a client has
+/// open is removed all the same, as that of one that was killed has to be.
+fn check_images(cluster: &Cluster) {
+    let run = PoolRun {
+        spec: PoolSpec::parse(&cluster.pool("bench", "admin")).unwrap(),
+        mesh: "mesh".to_owned(),
+        run: "images".to_owned(),
+    };
+    run.marker(true).unwrap().unwrap();
+    let namespace = "bench/benchmesh.mesh.images";
+    let images = || cluster.rbd(&["ls", namespace]);
+    let params = json!({"size": "10m", "bs": "64k", "iodepth": 4, "numjobs": 2});
+    assert_eq!(ran(image_task(&run, "write", &params)), (320, 0));
+    assert_eq!(images(), "c1.t0.w0.image\nc1.t0.w1.image\n");
+    let image = format!("{namespace}/c1.t0.w1.image");
+    assert!(cluster.rbd(&["info", &image]).contains("size 10 MiB"));
+    let mut checked = params.clone();
+    checked["verify"] = true.into();
+    run.remove_cell("c1", 0, &mut |_| ()).unwrap();
+    assert_eq!(images(), "");
+    // Nothing is there any more, so that it is laid out.
+    assert_eq!(ran(image_task(&run, "randwrite", &checked)), (320, 0));
+    assert_eq!(ran(image_task(&run, "read", &checked)), (320, 0));
+    let damage = [
+        "--io-type",
+        "write",
+        "--io-size",
+        "64K",
+        "--io-total",
+        "64K",
+    ];
+    cluster.rbd(&[&["bench", &image][..], &damage].concat());
+    assert_eq!(
+        ran(image_task(&run, "randread", &checked)),
+        (319, 1),
+        "the damaged block"
+    );
+    let mut longer = checked.clone();
+    longer["size"] = "12m".into();
+    let open = image_task(&run, "rewrite", &longer);
+    assert!(cluster.rbd(&["info", &image]).contains("size 12 MiB"));
+    run.remove_cell("c1", 0, &mut |_| ()).unwrap();
+    assert_eq!(images(), "");
+    drop(open);
+    let open = image_task(&run, "write", &longer);
+    run.remove(&mut |_| ()).unwrap();
+    drop(open);
+}
+
+/// A prepared task of `io` on images of the run.
+fn image_task(run: &PoolRun, mode: &str, params: &serde_json::Value) -> Task {
+    let place = run.task("c1", 0).unwrap().unwrap();
+    let spec = TaskSpec {
+        place: Some(Place::Pool(Arc::new(place))),
+        ..TaskSpec::new("io", mode, params.as_object().unwrap().clone())
+    };
+    registry::prepare(&spec, &PrepareControl::silent()).unwrap()
+}
+
+/// The operations and the errors of a task.
+fn ran(mut task: Task) -> (u64, u64) {
+    let soon = || MonoNanos::now().saturating_add(Duration::from_millis(20));
+    while task.arm(soon()).is_err() {}
+    let (mut ops, mut errors) = (0, 0);
+    let end = task.run_to_end(&mut |interval| {
+        ops += interval.ops;
+        errors += interval.errors;
+    });
+    assert_eq!(end.state, End::Done, "{:?}", end.error);
+    (ops, errors)
+}
+
 /// What the cluster said of itself when the run began.
 fn check_facts(db: &Database, run: i64) {
     for (name, value) in [
@@ -224,7 +317,7 @@ fn check_results(db: &Database, run: i64) {
     let results = db.rows(&format!(
         "SELECT phase, mode, op, system, clients, errors, ops_per_s, p99_ms FROM v_results WHERE run_id = {run}"
     ));
-    assert_eq!(results.len(), 9, "{results:?}");
+    assert_eq!(results.len(), 13, "{results:?}");
     for row in &results {
         assert_eq!(row.text("system"), "rados");
         assert_eq!(
@@ -252,6 +345,14 @@ fn check_results(db: &Database, run: i64) {
         ));
         assert_eq!(done, ops, "{mode}");
     }
+    // The same, in images of 128 blocks.
+    for mode in ["write", "randread", "randwrite", "read"] {
+        let done: i64 = db.one(&format!(
+            "SELECT r.ops FROM step_results r JOIN steps s ON s.id = r.step_id
+             WHERE s.run_id = {run} AND s.phase = 'images' AND s.mode = '{mode}'"
+        ));
+        assert_eq!(done, 512, "{mode}");
+    }
     for osd in 0..3 {
         let cpu: f64 = db.one(&format!(
             "SELECT sum(u.cpu_s) FROM v_daemon_usage u JOIN steps s ON s.id = u.step_id
@@ -260,7 +361,11 @@ fn check_results(db: &Database, run: i64) {
         assert!(cpu > 0.0, "osd.{osd}: {cpu} s");
     }
     let named: i64 = db.one(&format!(
-        "SELECT count(*) FROM run_targets WHERE run_id = {run} AND mount_source LIKE '%:bench'"
+        "SELECT count(*) FROM run_targets WHERE run_id = {run} AND mount_source LIKE '%:bench'
+         AND mount_options LIKE '%,librbd=%'"
     ));
-    assert_eq!(named, 2, "both clients name the cluster and the pool");
+    assert_eq!(
+        named, 2,
+        "both clients name the cluster, the pool and the library"
+    );
 }

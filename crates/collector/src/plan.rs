@@ -13,6 +13,7 @@ mod errors;
 mod expand;
 mod facts;
 mod groups;
+mod images;
 pub mod keys;
 mod links;
 mod loops;

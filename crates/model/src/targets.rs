@@ -57,7 +57,9 @@ pub const KEYRING: LocatorPart = LocatorPart {
 
 pub const POOL_NAME: LocatorKey = LocatorKey {
     name: "pool",
-    doc: &["A RADOS pool of Ceph, reached through librados, for the workload `objects`."],
+    doc: &[
+        "A RADOS pool of Ceph: for the workload `objects` through librados, and for `io` on RBD images through librbd.",
+    ],
     is_path: false,
     parts: &[CONF, USER, KEYRING],
 };
@@ -122,6 +124,9 @@ pub const POOL: TargetKind = TargetKind {
     has_run_directory: false,
     has_free_space: true,
 };
+
+/// Among the options of a pool as an agent tells them: `librbd=1.16.0`, where the library for RBD images is there.
+pub const IMAGE_LIBRARY: &str = "librbd";
 
 /// Every kind, the usual one first.
 pub const KINDS: &[&TargetKind] = &[&DIRECTORY, &DEVICE, &POOL];

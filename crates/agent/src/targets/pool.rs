@@ -4,11 +4,11 @@
 
 use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
 use crate::finding::Finding;
-use benchmesh_model::targets::{Locator, POOL, POOL_NAME};
+use benchmesh_model::targets::{IMAGE_LIBRARY, Locator, POOL, POOL_NAME};
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::sandbox::{Make, SandboxError, Space};
 use benchmesh_workloads::target::place::{PoolRun, facts, space};
-use benchmesh_workloads::target::rados::{PoolFacts, PoolSpec};
+use benchmesh_workloads::target::rados::{PoolFacts, PoolSpec, image_library_version};
 use benchmesh_workloads::task::Place;
 use benchmesh_workloads::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -152,10 +152,16 @@ impl Target for PoolTarget<'_> {
     }
 }
 
-/// `name=admin,size=3`.
+/// `name=admin,size=3,librbd=1.16.0`.
 fn options(spec: &PoolSpec, facts: &PoolFacts) -> String {
-    let size = facts.replicas.map(|size| format!(",size={size}"));
-    format!("name={}{}", spec.user, size.unwrap_or_default())
+    let mut options = format!("name={}", spec.user);
+    if let Some(size) = facts.replicas {
+        options.push_str(&format!(",size={size}"));
+    }
+    if let Ok(version) = image_library_version() {
+        options.push_str(&format!(",{IMAGE_LIBRARY}={version}"));
+    }
+    options
 }
 
 fn examine(name: &Path) -> Vec<Finding> {
@@ -181,10 +187,14 @@ fn examine(name: &Path) -> Vec<Finding> {
         Some(space) => format!("{} free", Bytes(space.free_bytes).about()),
         None => format!("client.{} may not ask what is free", spec.user),
     };
+    let images = match image_library_version() {
+        Ok(version) => format!("RBD images by {IMAGE_LIBRARY} {version}"),
+        Err(error) => format!("no RBD images for `io`: {}", error_chain(&error)),
+    };
     let (pool, fsid) = (&spec.pool, &facts.fsid);
     vec![Finding::ok(
         "pool",
-        format!("{pool} of cluster {fsid}{copies}: {free}"),
+        format!("{pool} of cluster {fsid}{copies}: {free}; {images}"),
     )]
 }
 

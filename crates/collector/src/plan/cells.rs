@@ -48,7 +48,7 @@ pub struct Cell {
     pub(crate) clients_at: Option<Position>,
     /// Paths on the agents' hosts that the workload reads.
     pub(crate) sources: Vec<(String, Position)>,
-    positions: Positions,
+    pub(super) positions: Positions,
     /// Position of its phase or group in the plan.
     at: Position,
 }

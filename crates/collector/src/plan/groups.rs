@@ -5,6 +5,7 @@
 use super::{
     AgentFacts, Group, Phase, Plan, Target,
     agents::{candidates, capable, fitting},
+    images,
     source::{Mistakes, listed},
 };
 use benchmesh_workloads::workload::Needs;
@@ -67,6 +68,9 @@ fn members_of<'f>(
         return Vec::new();
     };
     fitting(cell, target, &group_members, mistakes);
+    if let Some(target) = target {
+        images::check_library(group, target, &group_members, mistakes);
+    }
     let mut group_members = capable(group, group_members, mistakes);
     if let Some(wanted) = cell.clients {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);

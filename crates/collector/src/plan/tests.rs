@@ -7,6 +7,7 @@ mod caches;
 mod expand;
 mod groups;
 mod hostile;
+mod images;
 mod links;
 mod memory;
 mod mistakes;

@@ -34,7 +34,8 @@ pub(crate) use crate::target::fault::Fault;
 pub(crate) use crate::target::memory::{HUGE_FROM, HUGE_PAGE, Pages};
 pub(crate) use crate::target::place::PoolTask;
 pub(crate) use crate::target::rados::{
-    Ended, Issuer, Limits, ObjectCall, OmapShape, RadosError, Session,
+    Ended, Image, ImageAccess, ImageCall, ImageQueue, Issuer, Limits, ObjectCall, OmapShape,
+    RadosError, Session,
 };
 pub(crate) use crate::target::read_back::{Blocks, Moved, Original, read_back};
 pub(crate) use crate::target::sandbox::{

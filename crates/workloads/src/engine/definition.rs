@@ -205,6 +205,11 @@ pub trait Definition: Sized + 'static {
         Ok(())
     }
 
+    /// Refuses parameters that a target of this kind, one of [`About::targets`], cannot have.
+    fn check_target(&self, _kind: &'static TargetKind) -> Result<(), ParamError> {
+        Ok(())
+    }
+
     /// The parameters as they are stored with a result: with those defaults spelled out that it cannot be read without.
     fn as_stored(_mode: &str, params: &Params) -> Params {
         params.clone()

@@ -16,6 +16,7 @@ pub(crate) use crate::measure::timing::RampKeys;
 pub use crate::measure::timing::Timing;
 pub use crate::params::Params;
 use crate::params::{Key, KeySet, ParamError};
+use benchmesh_model::targets::TargetKind;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -29,6 +30,14 @@ pub trait Workload: Sync {
     fn keys(&self) -> KeySet;
     /// Validates its own keys; [`crate::registry::check`] does this and more.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
+    /// Why a task with valid parameters cannot be on a target of this kind.
+    fn check_target(
+        &self,
+        mode: &str,
+        params: &Params,
+        kind: &'static TargetKind,
+    ) -> Result<(), ParamError>;
+
     /// The parameters as they are stored with a result.
     fn as_stored(&self, mode: &str, params: &Params) -> Params;
     /// Opens one task; makes no more than its directory.
@@ -171,6 +180,18 @@ impl<D: Definition> Workload for Defined<D> {
             memory_bytes: per_worker.saturating_mul(footprint.workers.into()),
             ..footprint
         })
+    }
+
+    fn check_target(
+        &self,
+        mode: &str,
+        params: &Params,
+        kind: &'static TargetKind,
+    ) -> Result<(), ParamError> {
+        match self.read(mode, params) {
+            Ok(definition) => definition.check_target(kind),
+            Err(_) => Ok(()),
+        }
     }
 
     fn as_stored(&self, mode: &str, params: &Params) -> Params {

@@ -72,12 +72,13 @@ operations! {
     Statfs "statfs" Nothing Worker
         "The target is asked how full it is: one fstatvfs call. No bytes.";
     Read "read" FromTarget Worker
-        "In `io`, `fill` and `replay`, one block: pread until the block is full. In `files` and `tree`, one file: \
-         open, read to its end, close. In `objects`, one object or block of it: rados_aio_read until its callback. \
-         Bytes: what was read.";
+        "In `io`, `fill` and `replay`, one block: pread until the block is full; of an RBD image, rbd_aio_read until \
+         its callback. In `files` and `tree`, one file: open, read to its end, close. In `objects`, one object or block \
+         of it: rados_aio_read until its callback. Bytes: what was read.";
     Write "write" ToTarget Worker
-        "One block: pwrite until the block is written, and the fsync that falls due after it. In `objects`, one object \
-         or block of it: rados_aio_write_full or rados_aio_write until its callback. Bytes: the block.";
+        "One block: pwrite until the block is written, and the fsync that falls due after it; of an RBD image, \
+         rbd_aio_write until its callback, and the rbd_aio_flush. In `objects`, one object or block of it: \
+         rados_aio_write_full or rados_aio_write until its callback. Bytes: the block.";
     Append "append" ToTarget Worker
         "More at the end of one file: open(O_APPEND), pwrite until all is written, fsync where asked, close. \
          Bytes: what was added.";

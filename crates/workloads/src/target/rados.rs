@@ -1,15 +1,22 @@
-//! Ceph's librados, opened at run time: nothing of Ceph is needed to build benchmesh or to run it without pools.
+//! Ceph's librados and librbd, opened at run time: nothing of Ceph is needed to build benchmesh or to run it without
+//! pools, and librbd is needed for images only.
 //!
 //! A [`Session`] is one client of a cluster, with one pool and one namespace of it. Blocking calls are bounded by the
 //! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has many
-//! in flight and learns of their ends by a callback of the library. Nothing is known here of runs, tasks or recorders.
+//! in flight and learns of their ends by a callback of the library; those on an [`Image`] through an [`ImageQueue`].
+//! Nothing is known here of runs, tasks or recorders.
 
 mod board;
+mod image;
+mod image_queue;
 mod issuer;
 mod library;
 mod pool_spec;
 mod session;
 
+pub use image::image_library_version;
+pub(crate) use image::{DIRECTORY, Image, ImageAccess, describes_image, has_image_data, images_of};
+pub(crate) use image_queue::{ImageCall, ImageQueue};
 pub(crate) use issuer::{Ended, Issuer, ObjectCall, OmapShape};
 pub use pool_spec::PoolSpec;
 pub use session::{Limits, PoolFacts, PoolSpace, Session};
@@ -20,14 +27,18 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum RadosError {
     #[error(
-        "librados.so.2 cannot be opened ({why}): install Ceph's client library on this host (package librados2), and start \
+        "{file} cannot be opened ({why}): install Ceph's client library on this host (package {package}), and start \
          the agent again"
     )]
-    NoLibrary { why: String },
+    NoLibrary {
+        file: &'static str,
+        package: String,
+        why: String,
+    },
     #[error(
-        "librados.so.2 is not one that benchmesh knows ({why}): it needs that of Ceph 14 (Nautilus) or later"
+        "{file} is not one that benchmesh knows ({why}): it needs that of Ceph 14 (Nautilus) or later"
     )]
-    OtherLibrary { why: String },
+    OtherLibrary { file: &'static str, why: String },
     #[error(
         "`{value}` is no name of a pool: {why}; write --allow-pool {}",
         super::rados::FORM
@@ -65,6 +76,22 @@ pub enum RadosError {
 const FORM: &str = benchmesh_model::targets::POOL.value_name;
 
 impl RadosError {
+    fn no_library(file: &'static str, why: &libloading::Error) -> RadosError {
+        RadosError::NoLibrary {
+            file,
+            // Debian and RPM distributions have the number of the file's version in the name: librbd1, librados2.
+            package: file.replace(".so.", ""),
+            why: crate::error_chain(why),
+        }
+    }
+
+    fn other_library(file: &'static str, why: &libloading::Error) -> RadosError {
+        RadosError::OtherLibrary {
+            file,
+            why: crate::error_chain(why),
+        }
+    }
+
     /// The error of a call, where it was one; a missing pool is a missing device.
     pub fn errno(&self) -> Option<i32> {
         match self {

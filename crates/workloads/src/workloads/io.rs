@@ -1,18 +1,21 @@
 //! `io`: blocks of one file per worker, read and written with pread and pwrite, many at once through io_uring, or
-//! through a buffer as stdio has it.
+//! through a buffer as stdio has it; in a pool, blocks of one RBD image per worker, through librbd.
 //!
-//! Each worker owns `w<index>.dat` in its task's directory, or a range of a file that it shares. An operation is one
-//! block; bytes are the block's. What fio also has is spelled and meant as fio does it, down to the access pattern
-//! advised to the kernel. Which operations come is decided by [`sequence`], how they reach the kernel by the worker;
-//! neither knows of the other.
+//! Each worker owns `w<index>.dat` in its task's directory, a range of a file that it shares, or an image. An operation
+//! is one block; bytes are the block's. What fio also has is spelled and meant as fio does it, down to the access
+//! pattern advised to the kernel. Which operations come is decided by [`sequence`], how they reach the kernel by the
+//! worker; neither knows of the other.
 
 mod deep;
 mod file;
 mod generations;
+mod images;
 mod job;
 mod keys;
 mod layout;
 mod modes;
+mod opened;
+mod queue;
 mod reaped;
 mod ring;
 mod sequence;
@@ -28,10 +31,12 @@ mod zipf;
 pub use ring::probe as probe_io_uring;
 
 use crate::engine::author::*;
+use deep::DeepWorker;
+use images::Images;
 use job::Job;
 use keys::{Engine, Fallback, FilePer, IoKeys};
 use modes::MODES;
-use ring::Buffers;
+use ring::{Buffers, Ring};
 use sequence::{Direction, Sequence, Shard};
 use shared::SharedFile;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,10 +53,10 @@ impl Definition for Job {
     const ABOUT: About = About {
         name: "io",
         revision: 5,
-        summary: "blocks of a file per worker or of a shared one, sequential or random, one after the other, many at \
-                  once or through stdio's buffer",
+        summary: "blocks of a file per worker, of a shared one or of RBD images, sequential or random, one after the \
+                  other, many at once or through stdio's buffer",
         modes: MODES,
-        targets: &[&targets::DIRECTORY, &targets::DEVICE],
+        targets: &[&targets::DIRECTORY, &targets::DEVICE, &targets::POOL],
         rejoins: Rejoins::InAnyMode,
         bypass: Bypass::Sets {
             key: "direct",
@@ -87,15 +92,23 @@ impl Definition for Job {
         self.worker_buffers()
     }
 
+    fn check_target(&self, kind: &'static targets::TargetKind) -> Result<(), ParamError> {
+        match *kind == targets::POOL {
+            true => images::check(self),
+            false => Ok(()),
+        }
+    }
+
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         let store = store_of(&self, spec)?;
         let way = Submission::of(&self, &store)?;
         store.check_room(self.workers)?;
         let data_task = data_task(spec, self.reorder_tasks);
         Ok(Box::new(IoLoad {
-            others: match (data_task == spec.task_index, self.file_per) {
-                (true, _) | (_, FilePer::Step) => None,
-                (false, _) => Some(store_of(
+            others: match (data_task == spec.task_index, self.file_per, &store) {
+                (true, ..) | (_, FilePer::Step, _) => None,
+                (_, _, Store::Images(images)) => Some(Store::Images(images.of_task(data_task))),
+                (false, ..) => Some(store_of(
                     &self,
                     &TaskSpec {
                         task_index: data_task,
@@ -124,6 +137,9 @@ fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
             return Err(TaskError::Unsupported { why });
         }
         return Ok(Store::Device(Arc::clone(device), job.file_bytes()));
+    }
+    if let Some(Place::Pool(place)) = &spec.place {
+        return Ok(Store::Images(Images::new(job, place)?));
     }
     let task = spec.dir()?;
     if job.file_per == FilePer::Worker {
@@ -157,12 +173,17 @@ enum Submission {
     /// One by one although the plan asks for several in flight: the file system is the host's memory and never waits.
     Memory,
     Ring,
+    /// Through librbd, any number in flight.
+    Image,
     /// So many threads per file, because the kernel refuses a ring for this reason.
     Threads(u32, String),
 }
 
 impl Submission {
     fn of(job: &Job, store: &Store) -> Result<Submission, TaskError> {
+        if let Store::Images(_) = store {
+            return Ok(Submission::Image);
+        }
         if job.engine != Engine::IoUring {
             return Ok(Submission::OneByOne);
         }
@@ -246,7 +267,7 @@ impl IoLoad {
     fn shards(&self) -> u32 {
         match self.way {
             Submission::Threads(shards, _) => shards,
-            Submission::OneByOne | Submission::Memory | Submission::Ring => 1,
+            Submission::OneByOne | Submission::Memory | Submission::Ring | Submission::Image => 1,
         }
     }
 
@@ -268,7 +289,9 @@ impl IoLoad {
     fn file_id_of(&self, task: u32, file: u32) -> u64 {
         match &self.store {
             Store::Shared(shared) => shared.id(task),
-            Store::Files(_) | Store::Device(..) => u64::from(task) << 32 | u64::from(file),
+            Store::Files(_) | Store::Device(..) | Store::Images(_) => {
+                u64::from(task) << 32 | u64::from(file)
+            }
         }
     }
 
@@ -305,6 +328,22 @@ impl IoLoad {
         }
     }
 
+    fn image_worker(
+        &self,
+        images: &Images,
+        index: u32,
+    ) -> Result<DeepWorker<ImageQueue>, TaskError> {
+        let access = match self.job.pattern.direction.writes() {
+            true => ImageAccess::Write,
+            false => ImageAccess::Read,
+        };
+        DeepWorker::open(self, index, |depth, bs, pool| {
+            let image = images.open(index, access)?;
+            let queue = ImageQueue::new(image, depth, bs, pool);
+            queue.map_err(|error| TaskError::io("allocate buffers", error))
+        })
+    }
+
     fn note_buffers(&self, buffers: Buffers) {
         if buffers == Buffers::Plain {
             self.unpinned.store(true, Ordering::Relaxed);
@@ -316,7 +355,7 @@ impl Load for IoLoad {
     fn issue(&self) -> Issue {
         Issue {
             depth: match self.way {
-                Submission::Ring => self.job.depth_of_ring(),
+                Submission::Ring | Submission::Image => self.job.queue_depth(),
                 Submission::OneByOne | Submission::Memory | Submission::Threads(..) => 0,
             },
             shards: self.shards(),
@@ -340,7 +379,7 @@ impl Load for IoLoad {
                     self.job.depth
                 ),
             }),
-            Submission::OneByOne | Submission::Ring => {}
+            Submission::OneByOne | Submission::Ring | Submission::Image => {}
         }
         if self.unpinned.load(Ordering::Relaxed) {
             notes.push(Note {
@@ -360,8 +399,16 @@ impl Load for IoLoad {
 
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError> {
         let job = &self.job;
+        if let Store::Images(images) = self.data() {
+            return Ok(Box::new(self.image_worker(images, index)?));
+        }
         Ok(match (&self.way, job.stdio) {
-            (Submission::Ring, _) => Box::new(deep::DeepWorker::open(self, index)?),
+            (Submission::Ring, _) => Box::new(DeepWorker::open(self, index, |depth, bs, pool| {
+                let file = file::open(job, self.data(), index)?;
+                let ring = Ring::open(file, depth, bs, pool)?;
+                self.note_buffers(ring.buffers());
+                Ok(ring)
+            })?),
             (_, Some(spec)) => Box::new(IoWorker::open(self, index, |file| {
                 Stdio::new(spec, job, file)
             })?),

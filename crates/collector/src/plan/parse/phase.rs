@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Phase, Scale, Target, curve,
+        Phase, Scale, Target, curve, images,
         keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
@@ -139,7 +139,8 @@ fn phase(
     }
     for group in &phase.groups {
         let chosen = phase.targets.iter().filter_map(|index| targets.get(*index));
-        check_kinds(group.workload.0, chosen, &group.at, mistakes);
+        check_kinds(group.workload.0, chosen.clone(), &group.at, mistakes);
+        images::check_text(group, chosen, mistakes);
     }
     if let Some(given) = name {
         phase.name = given;

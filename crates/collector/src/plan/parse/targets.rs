@@ -304,7 +304,7 @@ mod tests {
             text: String::new(),
             file: "p.toml".to_owned(),
         };
-        for (name, refused) in [("io", 1), ("fill", 1), ("objects", 1), ("null", 0)] {
+        for (name, refused) in [("io", 0), ("fill", 1), ("objects", 1), ("null", 0)] {
             let mut mistakes = Mistakes::new(&source);
             let workload = registry::find(name).unwrap();
             let targets = [&pool, &directory].into_iter();

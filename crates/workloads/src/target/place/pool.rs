@@ -1,11 +1,13 @@
 //! What one task works on in a RADOS pool: objects in a namespace of its run, with names of its own.
 //!
 //! A run has the namespace `benchmesh.MESH.RUN`, and a marker in the namespace `benchmesh` that says so. Objects are
-//! called `CELL.tTASK.wWORKER.NUMBER`, so that tasks, workers and clients never meet. What a task has left is in its
-//! state object `CELL.tTASK.state`.
+//! called `CELL.tTASK.wWORKER.NUMBER`, and RBD images `CELL.tTASK.wWORKER.image`, so that tasks, workers and clients
+//! never meet. What a task has left is in its state object `CELL.tTASK.state`. Images are objects too: a whole run is
+//! removed without a look into them, also where a client that is gone seems to have them open.
 
 use crate::target::rados::{
-    Issuer, Limits, ObjectCall, OmapShape, PoolFacts, PoolSpace, PoolSpec, RadosError, Session,
+    DIRECTORY, Issuer, Limits, ObjectCall, OmapShape, PoolFacts, PoolSpace, PoolSpec, RadosError,
+    Session, describes_image, has_image_data, image_library_version, images_of,
 };
 use crate::target::sandbox::{SandboxError, Space, check_name, nonce};
 use serde::{Deserialize, Serialize};
@@ -95,11 +97,20 @@ impl PoolRun {
         if markers.read(&name)?.is_none() {
             return Ok(());
         }
-        remove_objects(&self.open(Limits::default())?, "", progress)?;
+        let session = self.open(Limits::default())?;
+        let names = names_of(&session)?;
+        let has_images = names.iter().any(|name| name == DIRECTORY);
+        let names = names.into_iter().filter(|name| name != DIRECTORY);
+        remove_objects(&session, names.collect(), progress)?;
+        if has_images {
+            // Without the library the directory stays, and tells the next attempt that there were images.
+            image_library_version()?;
+            session.remove_namespace()?;
+        }
         Ok(markers.remove(&name)?)
     }
 
-    /// Removes the objects of one task.
+    /// Removes the objects and images of one task.
     pub fn remove_cell(
         &self,
         cell: &str,
@@ -112,11 +123,18 @@ impl PoolRun {
             return Ok(());
         }
         let prefix = prefix_of(cell, task_index);
-        Ok(remove_objects(
-            &self.open(Limits::default())?,
-            &prefix,
-            progress,
-        )?)
+        let session = self.open(Limits::default())?;
+        let names = names_of(&session)?;
+        let of_task = |name: &&str| name.starts_with(&prefix);
+        let mut removed = 0;
+        for image in images_of(&names).filter(of_task) {
+            let mut of_all = |of_image| progress(removed + of_image);
+            removed += remove_image(&session, image, &names, &mut of_all)?;
+        }
+        let mine = names.iter().map(String::as_str).filter(of_task);
+        let mine = mine.map(str::to_owned).collect();
+        let mut of_all = |objects| progress(removed + objects);
+        Ok(remove_objects(&session, mine, &mut of_all).map(drop)?)
     }
 
     /// The place of one task; `None` where the run has no marker.
@@ -172,18 +190,47 @@ pub fn runs_in(spec: &PoolSpec) -> Result<Vec<LeftRun>, RadosError> {
     Ok(runs)
 }
 
-/// Removes the session's objects whose names begin so, many at once. `progress` is told how many are gone.
+/// The objects of the session's namespace.
+fn names_of(session: &Session) -> Result<Vec<String>, RadosError> {
+    let mut names = Vec::new();
+    session.list(|name| names.push(name.to_owned()))?;
+    Ok(names)
+}
+
+/// Removes an image of the session's namespace, and says how many objects are gone with it. Data go first, many objects
+/// at once, and then what librbd knows of the image.
+fn remove_image(
+    session: &Arc<Session>,
+    image: &str,
+    names: &[String],
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, RadosError> {
+    let Some(id) = session.image_id(image)? else {
+        return Ok(0);
+    };
+    let those = |belongs: fn(&str, &str) -> bool| {
+        let those = names.iter().filter(|name| belongs(name, &id));
+        those.cloned().collect()
+    };
+    let removed = remove_objects(session, those(has_image_data), progress)?;
+    if session.remove_image(image)? {
+        return Ok(removed);
+    }
+    // A client that was killed seems to have it open for half a minute.
+    let described = remove_objects(session, those(describes_image), progress)?;
+    session.remove_image(image)?;
+    Ok(removed + described)
+}
+
+/// Removes objects of the session's namespace, many at once, and says how many. `progress` is told the same as it goes.
 fn remove_objects(
     session: &Arc<Session>,
-    prefix: &str,
+    names: Vec<String>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), RadosError> {
-    let mut names = Vec::new();
-    session.list(|name| {
-        if name.starts_with(prefix) {
-            names.push(name.to_owned());
-        }
-    })?;
+) -> Result<u64, RadosError> {
+    if names.is_empty() {
+        return Ok(0);
+    }
     let issuer = Issuer::open(session, REMOVALS, 0, OmapShape::default());
     let mut issuer = issuer.map_err(|source| RadosError::Call {
         doing: "remove objects".to_owned(),
@@ -223,7 +270,7 @@ fn remove_objects(
     }
     match first_error {
         Some(errno) => Err(issuer.failed("remove objects", errno)),
-        None => Ok(()),
+        None => Ok(removed),
     }
 }
 
@@ -273,6 +320,34 @@ impl PoolTask {
     /// What the names of a worker's objects begin with.
     pub fn worker_prefix(&self, worker: u32) -> String {
         format!("{}w{worker}.", self.prefix)
+    }
+
+    /// A worker's image.
+    pub fn image_name(&self, worker: u32) -> String {
+        format!("{}image", self.worker_prefix(worker))
+    }
+
+    /// An image as `rbd` spells it.
+    pub fn image_path(&self, worker: u32) -> String {
+        let namespace = self.run.namespace();
+        format!(
+            "{}/{namespace}/{}",
+            self.run.spec.pool,
+            self.image_name(worker)
+        )
+    }
+
+    /// Removes a worker's image, if it is there.
+    pub(crate) fn remove_image(
+        &self,
+        session: &Arc<Session>,
+        worker: u32,
+    ) -> Result<(), RadosError> {
+        let name = self.image_name(worker);
+        match session.has_image(&name)? {
+            true => remove_image(session, &name, &names_of(session)?, &mut |_| ()).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// The object that says what the task has left.

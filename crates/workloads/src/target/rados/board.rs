@@ -68,6 +68,20 @@ impl Board {
         self.worker.unpark();
     }
 
+    /// As the library's callback does it.
+    pub(super) fn note_slot(&self, slot: u16) {
+        if let Some(slot) = self.slots.get(usize::from(slot)) {
+            self.note(slot);
+        }
+    }
+
+    /// Whether note `number` is there.
+    #[inline]
+    pub(super) fn has(&self, number: u32) -> bool {
+        let note = self.notes.get(self.index(number));
+        note.is_some_and(|note| note.load(Ordering::Acquire) != 0)
+    }
+
     /// Takes note `number`, the first being 0: the slot, and when its operation ended.
     #[inline]
     pub(super) fn take(&self, number: u32) -> Option<(u16, MonoNanos)> {

@@ -1,48 +1,61 @@
-//! The functions of librados that are used, by their names in `rados/librados.h` (Ceph 14 and later).
+//! The functions of librados and librbd that are used, by their names in `rados/librados.h` and `rbd/librbd.h` (Ceph 14
+//! and later). The files have the versioned names: the others come with the development packages only.
 
 use super::RadosError;
-use libc::{c_char, c_int, c_void, size_t, time_t};
+use libc::{c_char, c_int, c_void, size_t, ssize_t, time_t};
 use std::sync::{Mutex, PoisonError};
-
-/// The versioned name: the other one comes with the development package only.
-const FILE: &str = "librados.so.2";
 
 pub(super) type Cluster = *mut c_void;
 pub(super) type IoContext = *mut c_void;
 pub(super) type Completion = *mut c_void;
 pub(super) type WriteOp = *mut c_void;
+pub(super) type ImageHandle = *mut c_void;
 pub(super) type ListContext = *mut c_void;
 pub(super) type Callback = unsafe extern "C" fn(Completion, *mut c_void);
 pub(super) type Text = *const c_char;
 
 macro_rules! functions {
-    ($($name:ident: ($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    ($library:ident = $file:literal; $($name:ident: ($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The opened library. It is never closed: its threads may be anywhere in it.
         #[derive(Debug)]
-        pub(super) struct Library {
+        pub(super) struct $library {
             _library: libloading::Library,
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
-        impl Library {
-            fn open() -> Result<Library, RadosError> {
-                // SAFETY: what librados does when it is loaded has no condition.
-                let library = unsafe { libloading::Library::new(FILE) };
-                let library = library.map_err(|error| RadosError::NoLibrary { why: error.to_string() })?;
+        impl $library {
+            /// Opened once. What could not be opened is tried again at the next call.
+            pub(super) fn opened() -> Result<&'static $library, RadosError> {
+                static OPENED: Mutex<Option<&'static $library>> = Mutex::new(None);
+                let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(library) = *opened {
+                    return Ok(library);
+                }
+                let library: &'static $library = Box::leak(Box::new($library::open()?));
+                *opened = Some(library);
+                Ok(library)
+            }
+
+            fn open() -> Result<$library, RadosError> {
+                let file = $file;
+                // SAFETY: what Ceph's libraries do when they are loaded has no condition.
+                let library = unsafe { libloading::Library::new(file) };
+                let library = library.map_err(|error| RadosError::no_library(file, &error))?;
                 $(
                     // SAFETY: the type is that of the C declaration, which has been the same since Ceph 14.
                     let found = unsafe {
                         library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name))
                     };
-                    let $name = *found.map_err(|error| RadosError::OtherLibrary { why: error.to_string() })?;
+                    let $name = *found.map_err(|error| RadosError::other_library(file, &error))?;
                 )*
-                Ok(Library { _library: library, $($name,)* })
+                Ok($library { _library: library, $($name,)* })
             }
         }
     };
 }
 
 functions! {
+    Library = "librados.so.2";
     rados_create: (*mut Cluster, Text) -> c_int;
     rados_conf_read_file: (Cluster, Text) -> c_int;
     rados_conf_set: (Cluster, Text, Text) -> c_int;
@@ -82,14 +95,26 @@ functions! {
     rados_aio_write_op_operate: (WriteOp, IoContext, Completion, Text, *mut time_t, c_int) -> c_int;
 }
 
-/// Opened once. What could not be opened is tried again at the next call.
-pub(super) fn library() -> Result<&'static Library, RadosError> {
-    static OPENED: Mutex<Option<&'static Library>> = Mutex::new(None);
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = *opened {
-        return Ok(library);
-    }
-    let library: &'static Library = Box::leak(Box::new(Library::open()?));
-    *opened = Some(library);
-    Ok(library)
+functions! {
+    ImageLibrary = "librbd.so.1";
+    rbd_version: (*mut c_int, *mut c_int, *mut c_int);
+    rbd_namespace_create: (IoContext, Text) -> c_int;
+    rbd_namespace_remove: (IoContext, Text) -> c_int;
+    rbd_create: (IoContext, Text, u64, *mut c_int) -> c_int;
+    rbd_remove: (IoContext, Text) -> c_int;
+    rbd_open: (IoContext, Text, *mut ImageHandle, Text) -> c_int;
+    rbd_open_read_only: (IoContext, Text, *mut ImageHandle, Text) -> c_int;
+    rbd_close: (ImageHandle) -> c_int;
+    rbd_get_size: (ImageHandle, *mut u64) -> c_int;
+    rbd_resize: (ImageHandle, u64) -> c_int;
+    rbd_read: (ImageHandle, u64, size_t, *mut c_char) -> ssize_t;
+    rbd_write: (ImageHandle, u64, size_t, Text) -> ssize_t;
+    rbd_flush: (ImageHandle) -> c_int;
+    rbd_aio_create_completion: (*mut c_void, Callback, *mut Completion) -> c_int;
+    rbd_aio_get_return_value: (Completion) -> ssize_t;
+    rbd_aio_wait_for_complete: (Completion) -> c_int;
+    rbd_aio_release: (Completion);
+    rbd_aio_read: (ImageHandle, u64, size_t, *mut c_char, Completion) -> c_int;
+    rbd_aio_write: (ImageHandle, u64, size_t, Text, Completion) -> c_int;
+    rbd_aio_flush: (ImageHandle, Completion) -> c_int;
 }

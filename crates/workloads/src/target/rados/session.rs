@@ -4,7 +4,7 @@
 //! waits for ever. Invariant: the namespace is chosen when the session is opened and never changes.
 
 use super::board::Board;
-use super::library::{Cluster, IoContext, Library, ListContext, Text, library};
+use super::library::{Cluster, IoContext, Library, ListContext, Text};
 use super::{PoolSpec, RadosError};
 use libc::{c_char, c_int};
 use serde::Deserialize;
@@ -71,6 +71,7 @@ pub struct Session {
     cluster: Cluster,
     pub(super) io: IoContext,
     spec: PoolSpec,
+    namespace: String,
     /// Callbacks may still look at them until the cluster is shut down.
     boards: Mutex<Vec<Arc<Board>>>,
 }
@@ -94,7 +95,7 @@ impl Drop for Session {
 impl Session {
     /// Connects, and opens the pool in a namespace.
     pub fn open(spec: &PoolSpec, namespace: &str, limits: Limits) -> Result<Session, RadosError> {
-        let library = library()?;
+        let library = Library::opened()?;
         let user = text(&spec.user);
         let mut cluster = ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
@@ -105,6 +106,7 @@ impl Session {
                 cluster,
                 io: ptr::null_mut(),
                 spec: spec.clone(),
+                namespace: namespace.to_owned(),
                 boards: Mutex::default(),
             },
             _ => {
@@ -117,8 +119,12 @@ impl Session {
         };
         session.configure(limits)?;
         session.connect()?;
-        session.open_pool(namespace)?;
+        session.open_pool()?;
         Ok(session)
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     fn configure(&self, limits: Limits) -> Result<(), RadosError> {
@@ -162,6 +168,10 @@ impl Session {
         );
         let bytes = limits.bytes.max(LIBRARY_BYTES);
         self.set("objecter_inflight_op_bytes", &bytes.to_string());
+        // Figures of images are of the storage, not of this process's memory.
+        self.set("rbd_cache", "false");
+        // It would try out snapshots, which a user of one pool may not make.
+        self.set("rbd_validate_pool", "false");
         Ok(())
     }
 
@@ -249,7 +259,7 @@ impl Session {
         Some(tried.join("; "))
     }
 
-    fn open_pool(&mut self, namespace: &str) -> Result<(), RadosError> {
+    fn open_pool(&mut self) -> Result<(), RadosError> {
         let pool = text(&self.spec.pool);
         // SAFETY: the handle is connected, and both pointers are valid for the call.
         let code =
@@ -264,7 +274,7 @@ impl Session {
             }
             _ => return Err(self.failed("open the pool", code)),
         }
-        let namespace = text(namespace);
+        let namespace = text(&self.namespace);
         // SAFETY: the context was just made; the text ends with a zero byte.
         unsafe {
             (self.library.rados_ioctx_set_namespace)(self.io, namespace.as_ptr());
@@ -294,11 +304,27 @@ impl Session {
 
     /// The error of a call on the pool, and what helps against it.
     pub(super) fn failed(&self, doing: &str, code: c_int) -> RadosError {
+        let pool = &self.spec.pool;
+        self.failed_for_want_of(
+            &format!("mon 'allow r' osd 'allow rw pool={pool}'"),
+            doing,
+            code,
+        )
+    }
+
+    /// The same of a call on an image.
+    pub(crate) fn image_failed(&self, doing: &str, code: c_int) -> RadosError {
+        let pool = &self.spec.pool;
+        let rights = format!("mon 'profile rbd' osd 'profile rbd pool={pool}'");
+        self.failed_for_want_of(&rights, doing, code)
+    }
+
+    fn failed_for_want_of(&self, rights: &str, doing: &str, code: c_int) -> RadosError {
         let (pool, user) = (&self.spec.pool, &self.spec.user);
         let remedy = match -code {
-            libc::EPERM | libc::EACCES => format!(
-                " (the user lacks rights: ceph auth caps client.{user} mon 'allow r' osd 'allow rw pool={pool}')"
-            ),
+            libc::EPERM | libc::EACCES => {
+                format!(" (the user lacks rights: ceph auth caps client.{user} {rights})")
+            }
             libc::ETIMEDOUT => {
                 " (the cluster has not answered in time: see `ceph -s` for OSDs that are down)"
                     .to_owned()

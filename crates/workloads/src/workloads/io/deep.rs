@@ -1,18 +1,18 @@
-//! The measured loop of `io` with many operations in flight, through io_uring.
+//! The measured loop of `io` with many operations in flight, through io_uring or librbd.
 //!
-//! Each operation goes to the kernel as soon as its slot is free, right after its clock reading: a device that gets its
-//! work in batches stands still between them. One reading serves all operations whose end is seen together, and is
-//! taken then: while a block is verified, the others are looked for after each piece of it. What the kernel does in
+//! Each operation goes to the queue as soon as its slot is free, right after its clock reading: a device that gets its
+//! work in batches stands still between them. Of a ring, one reading serves all operations whose end is seen together,
+//! and is taken then: while a block is verified, the others are looked for after each piece of it. What is done in
 //! pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
 
 use super::job::Job;
+use super::queue::Queue;
 use super::reaped::{Completion, Reaped};
-use super::ring::{Entry, Ring};
+use super::ring::Entry;
 use super::sequence::{Next, Sequence, Shard};
 use super::writing::Writing;
 use super::{IoLoad, file};
 use crate::engine::author::*;
-use rustix::fd::OwnedFd;
 use std::io;
 use std::time::Duration;
 
@@ -21,11 +21,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Longest sleep before the next check of the stop flag and the schedule.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(super) struct DeepWorker {
-    ring: Ring,
+pub(super) struct DeepWorker<Q> {
+    queue: Q,
     reaped: Reaped,
-    /// For the sync at the end.
-    file: OwnedFd,
     name: String,
     slots: Box<[Slot]>,
     /// Slots with nothing in flight.
@@ -34,7 +32,7 @@ pub(super) struct DeepWorker {
     /// Drawn, and not yet due.
     waits: Option<Next>,
     writing: Writing,
-    /// Where blocks lie in the ring's pool, where each slot's own data would repeat too soon.
+    /// Where blocks lie in the queue's pool, where each slot's own data would repeat too soon.
     pool: Option<EntropyPool>,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
@@ -96,30 +94,29 @@ enum Filled {
     Last,
 }
 
-impl DeepWorker {
-    pub(super) fn open(load: &IoLoad, index: u32) -> Result<DeepWorker, TaskError> {
+impl<Q: Queue> DeepWorker<Q> {
+    /// `queue` makes one of so many slots, of so many bytes each, with a pool of so many.
+    pub(super) fn open(
+        load: &IoLoad,
+        index: u32,
+        queue: impl FnOnce(u16, usize, usize) -> Result<Q, TaskError>,
+    ) -> Result<DeepWorker<Q>, TaskError> {
         let job = &load.job;
-        let name = load.data().name(index);
-        let file = file::open(job, load.data(), index)?;
-        let again = file.try_clone();
-        let again = again.map_err(|error| TaskError::io(format!("keep {name} open"), error))?;
         let bs = usize::try_from(job.pattern.sizes.largest()).unwrap_or(usize::MAX);
-        let depth = job.depth_of_ring();
+        let depth = job.queue_depth();
         let writing = Writing::of(load, index, Shard::ONLY);
         let pool = write_pool(job, &writing.content, bs);
         let pool_bytes = pool.map_or(0, |pool| pool.length());
-        let mut ring = Ring::open(again, depth, bs, pool_bytes)?;
-        load.note_buffers(ring.buffers());
-        let (slots, pooled) = ring.memory();
+        let mut queue = queue(depth, bs, pool_bytes)?;
+        let (slots, pooled) = queue.memory();
         writing.content.fill(slots);
         if let Some(pool) = pool {
             pool.fill(&writing.content, pooled);
         }
         Ok(DeepWorker {
-            ring,
+            queue,
             reaped: Reaped::new(depth),
-            file,
-            name,
+            name: load.data().name(index),
             slots: vec![Slot::EMPTY; depth.into()].into(),
             free: (0..depth).rev().collect(),
             pool,
@@ -154,8 +151,8 @@ impl DeepWorker {
                 }
             }
             self.issue(recorder, slot, next)?;
-            if self.ring.has_ended() {
-                // What the kernel did at once has ended now, not when the other slots are filled.
+            if self.queue.has_ended() {
+                // What was done at once has ended now, not when the other slots are filled.
                 break;
             }
         }
@@ -169,11 +166,9 @@ impl DeepWorker {
             let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
             if let Some(pool) = &self.pool {
                 let from = pool.at(0, next.offset);
-                if !self.ring.claim(slot, from, bytes) {
-                    self.ring.copy_from_pool(slot, from, bytes);
-                }
+                self.queue.take_from_pool(slot, from, bytes);
             }
-            self.writing.place(self.ring.block(slot, bytes), next);
+            self.writing.place(self.queue.block(slot, bytes), next);
         }
         let issued = Slot {
             next,
@@ -183,16 +178,16 @@ impl DeepWorker {
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
             *entry = issued;
         }
-        self.ring.push(slot, issued.entry());
+        self.queue.push(slot, issued.entry());
         let place = (0, next.offset);
         let now = recorder.now();
         recorder.submit(slot, next.op(), place, next.bytes, now);
-        self.ring.submit()
+        self.queue.submit()
     }
 
     #[inline]
     fn reap(&mut self, recorder: &mut Recorder) {
-        self.reaped.take_from(&mut self.ring, || recorder.now());
+        self.queue.reap(&mut self.reaped, || recorder.now());
     }
 
     /// What became of the entry of a slot.
@@ -206,7 +201,7 @@ impl DeepWorker {
         let Ok(moved) = u32::try_from(result) else {
             let errno = -result;
             if errno == libc::EINTR {
-                self.ring.push(slot, entry.entry());
+                self.queue.push(slot, entry.entry());
                 return Ok(());
             }
             return self.failed(recorder, at, slot, errno);
@@ -218,7 +213,7 @@ impl DeepWorker {
             }
             entry.done += moved;
             if u64::from(entry.done) < entry.next.bytes {
-                self.ring.push(slot, entry.entry());
+                self.queue.push(slot, entry.entry());
                 return Ok(());
             }
             if writes {
@@ -226,7 +221,7 @@ impl DeepWorker {
                 if self.unsynced >= self.fsync_every {
                     self.unsynced = 0;
                     entry.syncs = true;
-                    self.ring.push(slot, entry.entry());
+                    self.queue.push(slot, entry.entry());
                     return Ok(());
                 }
             }
@@ -256,7 +251,7 @@ impl DeepWorker {
             } else {
                 PIECE_BYTES
             };
-            let block = self.ring.block(slot, bytes);
+            let block = self.queue.block(slot, bytes);
             let piece = block.get(done..done + count).unwrap_or_default();
             let offset = next.offset.saturating_add(done as u64);
             self.writing.check_piece(piece, offset, &mut checked);
@@ -268,7 +263,7 @@ impl DeepWorker {
 
     #[inline]
     fn set_free(&mut self, slot: u16) {
-        self.ring.release(slot);
+        self.queue.release(slot);
         self.free.push(slot);
     }
 
@@ -298,7 +293,7 @@ impl DeepWorker {
     }
 }
 
-impl Worker for DeepWorker {
+impl<Q: Queue> Worker for DeepWorker<Q> {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
         let mut outcome = Ok(());
         loop {
@@ -308,11 +303,11 @@ impl Worker for DeepWorker {
             };
             let mut patience = None;
             match filled.map_err(|error| self.broken(&error))? {
-                Filled::Last if self.ring.in_flight() == 0 => break,
+                Filled::Last if self.queue.in_flight() == 0 => break,
                 Filled::Until(due) => {
                     let now = recorder.now();
                     let wait = due.since(now).min(LOOK);
-                    if self.ring.in_flight() == 0 {
+                    if self.queue.in_flight() == 0 {
                         sleep_until(now.saturating_add(wait));
                         let now = recorder.now();
                         recorder.look(now);
@@ -322,7 +317,7 @@ impl Worker for DeepWorker {
                 }
                 Filled::Last | Filled::Full => {}
             }
-            let waited = self.ring.submit_and_wait(patience);
+            let waited = self.queue.submit_and_wait(patience);
             waited.map_err(|error| self.broken(&error))?;
             self.reap(recorder);
             if patience.is_some() && self.reaped.is_empty() {
@@ -337,9 +332,7 @@ impl Worker for DeepWorker {
         outcome?;
         self.writing.ended(&self.sequence);
         match self.end_fsync {
-            true => file::end(&self.name, recorder, Op::Write, || {
-                Ok(rustix::fs::fsync(&self.file)?)
-            }),
+            true => file::end(&self.name, recorder, Op::Write, || self.queue.sync()),
             false => Ok(()),
         }
     }

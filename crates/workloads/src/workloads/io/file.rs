@@ -70,6 +70,8 @@ pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
             (file, shared.task.path())
         }
         Store::Device(device, _) => (device.open(OFlags::RDONLY | OFlags::DIRECT), device.path()),
+        // Nothing of an image is cached on this host.
+        Store::Images(_) => return Ok(()),
     };
     let file = direct(file, path)?;
     let facts = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);

@@ -147,8 +147,8 @@ impl Job {
         self.end_fsync && self.pattern.direction.writes()
     }
 
-    /// For a ring's slots.
-    pub(super) fn depth_of_ring(&self) -> u16 {
+    /// Slots of a queue.
+    pub(super) fn queue_depth(&self) -> u16 {
         u16::try_from(self.depth).unwrap_or(u16::MAX)
     }
 

@@ -20,10 +20,10 @@ declare_keys! {
         "size" size: DataSize = required;
         /// Where that begins. The file is longer by it.
         "offset" offset: Bytes = 0;
-        /// Workers per task, each with a file or a range of its own.
+        /// Workers per task, each with a file, a range or an RBD image of its own.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Who works on the same file: each worker has its own, the workers of a task share one, or all tasks of the
-        /// step do (IOR without -F), on a file system that all of their agents mount. Not on devices.
+        /// step do (IOR without -F), on a file system that all of their agents mount. Not on devices, nor on pools.
         "file-per" file_per: FilePer = "worker";
         /// Where the ranges of workers that share a file lie. `segmented`: one after the other, each of `size`.
         /// `strided`: a block of each in turn, as IOR with blocks of one transfer. `whole`: each works on the whole
@@ -37,14 +37,14 @@ declare_keys! {
         /// `psync`: pread and pwrite, one after the other. `io_uring`: with registered files and buffers. Without this
         /// key a target on tmpfs has psync at any `iodepth`: memory never waits, and a ring only costs time there; an
         /// event says so. `stdio`: through a buffer as stdio has it; the modes of this engine have it without this key,
-        /// and no others do.
+        /// and no others do. A pool has none of them: RBD images are reached through librbd at any `iodepth`.
         "ioengine" ioengine: Option<Engine> = none("psync, io_uring when `iodepth` is above 1, stdio in its modes");
         /// `psync`: where the kernel refuses io_uring, `iodepth` threads per file do the same operations with pread and
         /// pwrite, and an event says so. `none`: the step fails and says what to do.
         "ioengine-fallback" fallback: Fallback = "none",
             only "with io_uring, that is with `iodepth` above 1 or ioengine = \"io_uring\""
             if |keys, scope| keys.engine(scope.mode) == Engine::IoUring;
-        /// Past the page cache (O_DIRECT).
+        /// Past the page cache (O_DIRECT). RBD images have none, and librbd's cache is off.
         "direct" direct: bool = false;
         /// Percentage of the operations that read.
         "rwmixread" rwmixread: u32 = 50, min 0, max 100, in MIXED;

@@ -3,11 +3,6 @@
 use super::sequence::Direction;
 use super::{IoLoad, file};
 use crate::engine::author::*;
-use rustix::fd::AsFd;
-use rustix::fs::OFlags;
-
-/// Data are laid out in pieces of this size.
-const PIECE: usize = 1 << 20;
 
 pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), TaskError> {
     if load.job.direct {
@@ -37,7 +32,7 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
         control,
         |worker, done| {
             let layout = Layout { load, worker, done };
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; load.store.piece_bytes()];
             layout.lay_out(&mut piece, keeps)?;
             match load.is_warmed() {
                 true => layout.warm_up(&mut piece),
@@ -91,40 +86,32 @@ impl Layout<'_> {
         }
         let (content, file_id) = (self.load.content(), self.load.own_file_id(worker));
         content.fill(piece);
-        let flags = OFlags::WRONLY | OFlags::CREATE;
-        let opened = store.open(worker, flags).map_err(TaskError::Sandbox)?;
+        let opened = store.open_to(worker, ImageAccess::Write)?;
         while offset < bytes {
             let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
             let length = left.min(piece.len());
             let part = piece.get_mut(..length).unwrap_or_default();
             content.place(part, file_id, base + offset, 0);
-            write_at(opened.as_fd(), part, base + offset).map_err(|failed| {
-                let doing = format!("lay out {} at offset {}", path.display(), base + offset);
-                TaskError::io(doing, failed.errno)
-            })?;
+            opened.write_at(&path, part, base + offset)?;
             offset += length as u64;
             self.done.add(length as u64)?;
         }
-        rustix::fs::fdatasync(&opened)
-            .map_err(|errno| TaskError::io(format!("sync {}", path.display()), errno))
+        opened.sync(&path)
     }
 
     fn warm_up(&self, piece: &mut [u8]) -> Result<(), TaskError> {
         let store = &self.load.store;
-        let name = store.name(self.worker);
+        let path = store.path(self.worker);
         let Some(base) = store.laid_from(self.worker) else {
             return Ok(());
         };
-        let opened = store.open(self.worker, OFlags::RDONLY);
-        let opened = opened.map_err(TaskError::Sandbox)?;
+        let opened = store.open_to(self.worker, ImageAccess::Read)?;
         let mut offset = 0;
         while offset < self.load.job.file_bytes() {
             let left = self.load.job.file_bytes() - offset;
             let length = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
             let part = piece.get_mut(..length).unwrap_or_default();
-            let read = rustix::io::pread(&opened, part, base + offset).map_err(|errno| {
-                TaskError::io(format!("read {name} at offset {offset} to warm it"), errno)
-            })?;
+            let read = opened.read_at(&path, part, base + offset)?;
             if read == 0 {
                 break;
             }

@@ -2,7 +2,7 @@
 
 use crate::engine::author::*;
 
-const FILES: Data = Data::Laid("one file of `offset` and `size` bytes per worker");
+const FILES: Data = Data::Laid("one file or image of `offset` and `size` bytes per worker");
 
 const fn mode(
     name: &'static str,

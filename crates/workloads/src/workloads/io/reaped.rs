@@ -31,7 +31,7 @@ pub(super) struct Completion {
     pub slot: u16,
     /// What a system call would have returned.
     pub result: i32,
-    /// When it was seen.
+    /// When it was seen, or has happened where that is known.
     pub at: MonoNanos,
 }
 
@@ -60,6 +60,12 @@ impl Reaped {
         let there = std::iter::from_fn(|| ring.reap()).take(ended);
         self.0
             .extend(there.map(|(slot, result)| Completion { slot, result, at }));
+    }
+
+    /// Adds one that bears its own date.
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion) {
+        self.0.push_back(completion);
     }
 
     pub(super) fn is_empty(&self) -> bool {

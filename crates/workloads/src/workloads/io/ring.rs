@@ -95,7 +95,8 @@ pub(super) struct Ring {
     in_use: Box<[bool]>,
     buffers: Buffers,
     in_flight: usize,
-    _file: OwnedFd,
+    /// Registered, and synced at the end.
+    file: OwnedFd,
 }
 
 /// A place in the pool.
@@ -164,12 +165,16 @@ impl Ring {
             in_use: vec![false; pages].into(),
             buffers,
             in_flight: 0,
-            _file: file,
+            file,
         })
     }
 
     pub(super) fn buffers(&self) -> Buffers {
         self.buffers
+    }
+
+    pub(super) fn file(&self) -> &OwnedFd {
+        &self.file
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -1,10 +1,12 @@
-//! Where the blocks are: a file per worker in the task's directory, one file for several workers, or a part per worker of
-//! one raw device.
+//! Where the blocks are: a file per worker in the task's directory, one file for several workers, a part per worker of
+//! one raw device, or an RBD image per worker.
 //!
 //! What a directory remembers of itself (how long its files are, which generations stand in them) is remembered for a
 //! device in this process, per cell: after a restart of the agent it is laid out again.
 
 use super::generations;
+use super::images::Images;
+use super::opened::Opened;
 use super::shared::{self, Placement, SharedFile};
 use crate::engine::author::*;
 use rustix::fd::OwnedFd;
@@ -40,6 +42,7 @@ pub(super) enum Store {
     Shared(SharedFile),
     /// The device, and the bytes of each worker's part.
     Device(Arc<Device>, u64),
+    Images(Images),
 }
 
 impl Store {
@@ -49,6 +52,15 @@ impl Store {
             Store::Files(_) => format!("w{worker}.dat"),
             Store::Shared(_) => shared::NAME.to_owned(),
             Store::Device(device, _) => device.path().display().to_string(),
+            Store::Images(images) => images.name(worker),
+        }
+    }
+
+    /// Data are laid out in pieces of this size; in an image, of one object, which is waited for as long as for a part.
+    pub(super) fn piece_bytes(&self) -> usize {
+        match self {
+            Store::Files(_) | Store::Shared(_) | Store::Device(..) => 1 << 20,
+            Store::Images(_) => 4 << 20,
         }
     }
 
@@ -59,7 +71,7 @@ impl Store {
         let dir = match self {
             Store::Files(dir) => dir,
             Store::Shared(shared) => &shared.dir,
-            Store::Device(..) => return false,
+            Store::Device(..) | Store::Images(_) => return false,
         };
         rustix::fs::fstatfs(dir.fd())
             .is_ok_and(|facts| matches!(u64::try_from(facts.f_type), Ok(TMPFS | RAMFS)))
@@ -71,13 +83,14 @@ impl Store {
             Store::Files(dir) => dir.path().join(self.name(worker)),
             Store::Shared(shared) => shared.dir.path().join(shared::NAME),
             Store::Device(device, _) => device.path().to_owned(),
+            Store::Images(images) => images.path(worker).into(),
         }
     }
 
     /// Where the blocks of a worker of `task` lie in what [`Store::open`] opens.
     pub(super) fn placement(&self, task: u32, worker: u32) -> Placement {
         match self {
-            Store::Files(_) => Placement::OWN_FILE,
+            Store::Files(_) | Store::Images(_) => Placement::OWN_FILE,
             Store::Shared(shared) => shared.placement(task, worker),
             Store::Device(_, part) => Placement {
                 base: part * u64::from(worker),
@@ -89,7 +102,7 @@ impl Store {
     /// Where the bytes begin that a worker lays out; `None`: it lays out none.
     pub(super) fn laid_from(&self, worker: u32) -> Option<u64> {
         match self {
-            Store::Files(_) => Some(0),
+            Store::Files(_) | Store::Images(_) => Some(0),
             Store::Shared(shared) => shared.laid_from(worker),
             Store::Device(_, part) => Some(part * u64::from(worker)),
         }
@@ -100,10 +113,27 @@ impl Store {
         match self {
             Store::Files(dir) => Some(dir),
             Store::Shared(shared) => Some(&shared.task),
-            Store::Device(..) => None,
+            Store::Device(..) | Store::Images(_) => None,
         }
     }
 
+    /// Opens what the layout works on.
+    pub(super) fn open_to(&self, worker: u32, access: ImageAccess) -> Result<Opened, TaskError> {
+        if let Store::Images(images) = self {
+            return images.open(worker, access).map(Opened::Image);
+        }
+        let flags = match access {
+            ImageAccess::Read => OFlags::RDONLY,
+            ImageAccess::Write => OFlags::WRONLY | OFlags::CREATE,
+        };
+        let opened = self.open(worker, flags);
+        opened.map(Opened::File).map_err(TaskError::Sandbox)
+    }
+
+    /// A worker's file.
+    ///
+    /// # Errors
+    /// Also where it has none, but an image.
     pub(super) fn open(&self, worker: u32, flags: OFlags) -> Result<OwnedFd, SandboxError> {
         match self {
             Store::Files(dir) => dir.open(&self.name(worker), flags, Mode::RUSR | Mode::WUSR),
@@ -115,6 +145,7 @@ impl Store {
                     .open(shared::NAME, flags, Mode::RUSR | Mode::WUSR)
             }
             Store::Device(device, _) => device.open(flags.difference(OFlags::CREATE)),
+            Store::Images(images) => Err(images.no_file(worker)),
         }
     }
 
@@ -179,6 +210,7 @@ impl Store {
                 let memory = memories().get(device.cell()).copied();
                 Ok(memory.map_or(0, |memory| if memory.is_laid { *part } else { 0 }))
             }
+            Store::Images(images) => images.laid_bytes(worker),
         }
     }
 
@@ -187,6 +219,7 @@ impl Store {
         self.remember(|memory| memory.is_laid = true);
         match self {
             Store::Shared(shared) => shared.note_laid(),
+            Store::Images(images) => images.all_laid(),
             Store::Files(_) | Store::Device(..) => Ok(()),
         }
     }
@@ -200,6 +233,7 @@ impl Store {
             }
             Store::Shared(shared) => shared.empty(worker)?,
             Store::Device(..) => {}
+            Store::Images(images) => images.remove(worker)?,
         }
         self.remember(|memory| memory.is_laid = false);
         Ok(())
@@ -213,12 +247,16 @@ impl Store {
                 let memory = memories().get(device.cell()).copied();
                 Ok(memory.unwrap_or_default().generations)
             }
+            Store::Images(images) => images.generations(),
         }
     }
 
     pub(super) fn set_generations(&self, known: Generations) -> Result<(), TaskError> {
         if let Some(dir) = self.task_dir() {
             return generations::write(known, dir);
+        }
+        if let Store::Images(images) = self {
+            return images.set_generations(known);
         }
         self.remember(|memory| memory.generations = known);
         Ok(())

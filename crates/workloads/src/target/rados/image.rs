@@ -1,0 +1,258 @@
+//! RBD images of a session's pool and namespace, through librbd.
+//!
+//! librbd has images in namespaces that it keeps a list of; a session's is entered there before its first image is
+//! made. Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's cache
+//! is off: the session says so.
+
+use super::library::{ImageHandle, ImageLibrary};
+use super::session::text;
+use super::{RadosError, Session};
+use crate::measure::clock::{MonoNanos, sleep_until};
+use libc::{c_int, ssize_t};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What says which images a namespace has.
+pub(crate) const DIRECTORY: &str = "rbd_directory";
+/// What the name of an object with an image's identifier begins with.
+const ID: &str = "rbd_id.";
+/// How long another client takes at most from the entry of a namespace to its directory.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Such as `1.16.0`.
+///
+/// # Errors
+/// Where librbd cannot be opened.
+pub fn image_library_version() -> Result<String, RadosError> {
+    let library = ImageLibrary::opened()?;
+    let (mut major, mut minor, mut extra) = (0, 0, 0);
+    // SAFETY: all pointers are valid for the call.
+    unsafe { (library.rbd_version)(&mut major, &mut minor, &mut extra) };
+    Ok(format!("{major}.{minor}.{extra}"))
+}
+
+/// The images that a list of a namespace's objects tells of.
+pub(crate) fn images_of(objects: &[String]) -> impl Iterator<Item = &str> {
+    objects.iter().filter_map(|object| object.strip_prefix(ID))
+}
+
+/// Whether an object has data of the image with this identifier.
+pub(crate) fn has_image_data(object: &str, id: &str) -> bool {
+    let number = object
+        .strip_prefix("rbd_data.")
+        .and_then(|it| it.strip_prefix(id));
+    number.is_some_and(|number| number.starts_with('.'))
+}
+
+/// Whether an object describes the image with this identifier.
+pub(crate) fn describes_image(object: &str, id: &str) -> bool {
+    let kinds = ["rbd_header.", "rbd_object_map."];
+    kinds
+        .iter()
+        .any(|kind| object.strip_prefix(kind) == Some(id))
+}
+
+impl Session {
+    /// Makes an image in the session's namespace, with the features and the order that the cluster's configuration has.
+    pub(crate) fn create_image(&self, name: &str, bytes: u64) -> Result<(), RadosError> {
+        let library = ImageLibrary::opened()?;
+        self.enter_namespace(library)?;
+        let (named, mut order) = (text(name), 0);
+        // SAFETY: the context is open, the text ends with a zero byte, and the order is valid for the call.
+        let code = unsafe { (library.rbd_create)(self.io, named.as_ptr(), bytes, &mut order) };
+        self.image_done(code, &format!("make image `{name}`"))
+    }
+
+    /// Enters the session's namespace in the pool's list of them, unless another client has.
+    fn enter_namespace(&self, library: &ImageLibrary) -> Result<(), RadosError> {
+        let doing = || format!("make the namespace `{}` of images", self.namespace());
+        if self.stat(DIRECTORY)?.is_some() {
+            return Ok(());
+        }
+        let namespace = text(self.namespace());
+        // SAFETY: the context is open, and the text ends with a zero byte.
+        let code = unsafe { (library.rbd_namespace_create)(self.io, namespace.as_ptr()) };
+        if code != -libc::EEXIST {
+            return self.image_done(code, &doing());
+        }
+        let until = MonoNanos::now().saturating_add(NAMESPACE_PATIENCE);
+        while self.stat(DIRECTORY)?.is_none() {
+            if MonoNanos::now() >= until {
+                return Err(self.image_failed(&doing(), code));
+            }
+            sleep_until(MonoNanos::now().saturating_add(LOOK));
+        }
+        Ok(())
+    }
+
+    /// Takes the session's namespace off the pool's list, whose images are gone but for their entries.
+    pub(crate) fn remove_namespace(&self) -> Result<(), RadosError> {
+        let library = ImageLibrary::opened()?;
+        self.remove(DIRECTORY)?;
+        let namespace = text(self.namespace());
+        // SAFETY: the context is open, and the text ends with a zero byte.
+        let code = unsafe { (library.rbd_namespace_remove)(self.io, namespace.as_ptr()) };
+        match code == -libc::ENOENT {
+            true => Ok(()),
+            false => self.image_done(code, "remove the namespace of images"),
+        }
+    }
+
+    pub(crate) fn has_image(&self, name: &str) -> Result<bool, RadosError> {
+        Ok(self.stat(&format!("{ID}{name}"))?.is_some())
+    }
+
+    /// The part of the names of an image's objects that tells them from those of others; `None`: there is no such
+    /// image.
+    pub(crate) fn image_id(&self, name: &str) -> Result<Option<String>, RadosError> {
+        let Some(content) = self.read(&format!("{ID}{name}"))? else {
+            return Ok(None);
+        };
+        // The length in four bytes, and then the identifier.
+        let id = content.get(4..).unwrap_or_default();
+        let id = String::from_utf8_lossy(id).into_owned();
+        Ok(Some(id).filter(|id| !id.is_empty()))
+    }
+
+    /// An image that is not there counts as removed; `false`: another client has it open still.
+    pub(crate) fn remove_image(&self, name: &str) -> Result<bool, RadosError> {
+        let library = ImageLibrary::opened()?;
+        let named = text(name);
+        // SAFETY: the context is open, and the text ends with a zero byte.
+        let code = unsafe { (library.rbd_remove)(self.io, named.as_ptr()) };
+        match -code {
+            libc::ENOENT => Ok(true),
+            libc::EBUSY => Ok(false),
+            _ => {
+                self.image_done(code, &format!("remove image `{name}`"))?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn image_done(&self, code: c_int, doing: &str) -> Result<(), RadosError> {
+        match code {
+            0.. => Ok(()),
+            _ => Err(self.image_failed(doing, code)),
+        }
+    }
+}
+
+/// What an image is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ImageAccess {
+    Read,
+    Write,
+}
+
+/// An open image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(super) session: Arc<Session>,
+    pub(super) library: &'static ImageLibrary,
+    pub(super) handle: ImageHandle,
+    name: String,
+}
+
+// SAFETY: librbd lets any thread use an image, and several at once.
+unsafe impl Send for Image {}
+
+impl Image {
+    pub(crate) fn open(
+        session: &Arc<Session>,
+        name: &str,
+        access: ImageAccess,
+    ) -> Result<Image, RadosError> {
+        let library = ImageLibrary::opened()?;
+        let (named, mut handle) = (text(name), ptr::null_mut());
+        let open = match access {
+            ImageAccess::Read => library.rbd_open_read_only,
+            ImageAccess::Write => library.rbd_open,
+        };
+        // SAFETY: the context is open, the text ends with a zero byte, and no snapshot is asked for.
+        let code = unsafe { open(session.io, named.as_ptr(), &mut handle, ptr::null()) };
+        session.image_done(code, &format!("open image `{name}`"))?;
+        Ok(Image {
+            session: Arc::clone(session),
+            library,
+            handle,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Makes the image longer, if it is shorter than that.
+    pub(crate) fn grow(&self, bytes: u64) -> Result<(), RadosError> {
+        let mut there = 0;
+        // SAFETY: the image is open, and the pointer valid for the call.
+        let code = unsafe { (self.library.rbd_get_size)(self.handle, &mut there) };
+        self.done(code, "see the size")?;
+        if there >= bytes {
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        let code = unsafe { (self.library.rbd_resize)(self.handle, bytes) };
+        self.done(code, "change the size")
+    }
+
+    pub(crate) fn write_at(&self, data: &[u8], offset: u64) -> Result<(), RadosError> {
+        // SAFETY: the image is open, and the library reads no more than the length of the data.
+        let moved = unsafe {
+            let at = data.as_ptr().cast();
+            (self.library.rbd_write)(self.handle, offset, data.len(), at)
+        };
+        self.done(code_of(moved), &format!("write at {offset}"))
+    }
+
+    /// How much was read, which is less at the end of the image.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, RadosError> {
+        // SAFETY: the image is open, and the library writes no more than the length into the buffer.
+        let moved = unsafe {
+            let at = buffer.as_mut_ptr().cast();
+            (self.library.rbd_read)(self.handle, offset, buffer.len(), at)
+        };
+        self.done(code_of(moved), &format!("read at {offset}"))?;
+        Ok(usize::try_from(moved).unwrap_or(0))
+    }
+
+    /// Everything written before is on the storage.
+    ///
+    /// # Errors
+    /// The errno.
+    pub(crate) fn flush(&self) -> Result<(), i32> {
+        // SAFETY: the image is open.
+        match unsafe { (self.library.rbd_flush)(self.handle) } {
+            0.. => Ok(()),
+            code => Err(-code),
+        }
+    }
+
+    /// What the library's error means in words.
+    pub(crate) fn failed(&self, doing: &str, errno: i32) -> RadosError {
+        let doing = format!("{doing} of image `{}`", self.name);
+        self.session.image_failed(&doing, -errno)
+    }
+
+    fn done(&self, code: c_int, doing: &str) -> Result<(), RadosError> {
+        match code {
+            0.. => Ok(()),
+            _ => Err(self.failed(doing, -code)),
+        }
+    }
+}
+
+/// An error, or 0.
+fn code_of(moved: ssize_t) -> c_int {
+    match moved {
+        0.. => 0,
+        _ => c_int::try_from(moved).unwrap_or(-libc::EIO),
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: it was opened by `rbd_open`, and nothing uses it any more.
+        unsafe { (self.library.rbd_close)(self.handle) };
+    }
+}

@@ -1,0 +1,204 @@
+//! RBD images in a pool, one per worker, and what is known of them from mode to mode in the task's state object.
+
+use super::job::Job;
+use super::keys::{FilePer, SyncKind};
+use crate::engine::author::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An operation that the cluster has not answered then fails: that of `objects` by default.
+const OP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of an object, unless the cluster's configuration says otherwise.
+const OBJECT_BYTES: u64 = 4 << 20;
+
+/// The images of one task.
+#[derive(Debug, Clone)]
+pub(super) struct Images {
+    place: Arc<PoolTask>,
+    session: Arc<Session>,
+    /// Of each image.
+    bytes: u64,
+    workers: u32,
+}
+
+/// What the images hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    /// How much of each worker's image has been written, from its beginning on.
+    laid: Vec<u64>,
+    generations: Generations,
+}
+
+impl State {
+    fn laid(&self, worker: u32) -> u64 {
+        self.laid.get(worker as usize).copied().unwrap_or(0)
+    }
+
+    fn set_laid(&mut self, worker: u32, bytes: u64) {
+        let index = worker as usize;
+        if self.laid.len() <= index {
+            self.laid.resize(index + 1, 0);
+        }
+        if let Some(laid) = self.laid.get_mut(index) {
+            *laid = bytes;
+        }
+    }
+}
+
+impl Images {
+    pub(super) fn new(job: &Job, place: &Arc<PoolTask>) -> Result<Images, TaskError> {
+        check(job).map_err(TaskError::Params)?;
+        let largest = job.pattern.sizes.largest();
+        let in_flight = u64::from(job.depth).saturating_mul(job.workers.into());
+        // An image's operation may be one on several objects, and on what describes the image.
+        let ops = in_flight.saturating_mul(2 + 2 * largest.div_ceil(OBJECT_BYTES));
+        let session = place.run.open(Limits {
+            op_timeout: OP_TIMEOUT,
+            ops,
+            bytes: in_flight.saturating_mul(2 * largest),
+        });
+        Ok(Images {
+            place: Arc::clone(place),
+            session: session.map_err(TaskError::Pool)?,
+            bytes: job.file_bytes(),
+            workers: job.workers,
+        })
+    }
+
+    /// Those of another task of the step.
+    pub(super) fn of_task(&self, task: u32) -> Images {
+        Images {
+            place: Arc::new(self.place.of_task(task)),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn name(&self, worker: u32) -> String {
+        self.place.image_name(worker)
+    }
+
+    pub(super) fn path(&self, worker: u32) -> String {
+        self.place.image_path(worker)
+    }
+
+    /// The error of who asks for a file.
+    pub(super) fn no_file(&self, worker: u32) -> SandboxError {
+        let doing = format!("open image `{}` as a file", self.name(worker));
+        SandboxError::Pool(self.session.image_failed(&doing, -libc::EINVAL))
+    }
+
+    /// Opens a worker's image; to write, it is made where it is not there, and as long as is needed.
+    pub(super) fn open(&self, worker: u32, access: ImageAccess) -> Result<Image, TaskError> {
+        let open = || {
+            let name = self.name(worker);
+            if access == ImageAccess::Write && !self.session.has_image(&name)? {
+                self.session.create_image(&name, self.bytes)?;
+            }
+            let image = Image::open(&self.session, &name, access)?;
+            if access == ImageAccess::Write {
+                image.grow(self.bytes)?;
+            }
+            Ok(image)
+        };
+        open().map_err(TaskError::Pool)
+    }
+
+    fn state(&self) -> Result<State, TaskError> {
+        let text = self.session.read(&self.place.state_name());
+        let text = text.map_err(TaskError::Pool)?;
+        // What cannot be read is laid out again.
+        let state = text.and_then(|text| serde_json::from_slice(&text).ok());
+        Ok(state.unwrap_or_default())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) -> Result<(), TaskError> {
+        let mut state = self.state()?;
+        change(&mut state);
+        let text = serde_json::to_vec(&state).expect("numbers are always JSON");
+        let written = self.session.write(&self.place.state_name(), &text);
+        written.map_err(TaskError::Pool)
+    }
+
+    pub(super) fn laid_bytes(&self, worker: u32) -> Result<u64, TaskError> {
+        Ok(self.state()?.laid(worker))
+    }
+
+    /// All workers' data are there.
+    pub(super) fn all_laid(&self) -> Result<(), TaskError> {
+        let is_known = {
+            let state = self.state()?;
+            (0..self.workers).all(|worker| state.laid(worker) >= self.bytes)
+        };
+        if is_known {
+            return Ok(());
+        }
+        self.change(|state| {
+            for worker in 0..self.workers {
+                state.set_laid(worker, state.laid(worker).max(self.bytes));
+            }
+        })
+    }
+
+    pub(super) fn remove(&self, worker: u32) -> Result<(), TaskError> {
+        self.change(|state| state.set_laid(worker, 0))?;
+        let removed = self.place.remove_image(&self.session, worker);
+        removed.map_err(TaskError::Pool)
+    }
+
+    pub(super) fn generations(&self) -> Result<Generations, TaskError> {
+        Ok(self.state()?.generations)
+    }
+
+    pub(super) fn set_generations(&self, known: Generations) -> Result<(), TaskError> {
+        self.change(|state| state.generations = known)
+    }
+}
+
+/// Refuses what only files have.
+pub(super) fn check(job: &Job) -> Result<(), ParamError> {
+    let (key, why) = if job.stdio.is_some() {
+        (
+            "modes",
+            "an RBD image has no modes of stdio: they need a file",
+        )
+    } else if !job.engine_by_default {
+        ("ioengine", "RBD images have none but librbd: leave it out")
+    } else if job.file_per != FilePer::Worker {
+        (
+            "file-per",
+            "each worker has an RBD image of its own: leave it out",
+        )
+    } else if job.sync != SyncKind::None {
+        (
+            "sync",
+            "a write to an RBD image is on the storage when it ends, and there is no O_SYNC: leave it out",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(ParamError::of(key, why))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_state_knows_each_workers_image_and_is_read_back() {
+        let mut state = State::default();
+        assert_eq!(state.laid(3), 0);
+        state.set_laid(2, 4096);
+        assert_eq!(state.laid, [0, 0, 4096]);
+        state.set_laid(0, 8192);
+        state.generations.newest = 3;
+        let text = serde_json::to_vec(&state).unwrap();
+        let again: State = serde_json::from_slice(&text).unwrap();
+        assert_eq!(again, state);
+        assert_eq!(
+            (again.laid(0), again.laid(1), again.laid(2)),
+            (8192, 0, 4096)
+        );
+    }
+}

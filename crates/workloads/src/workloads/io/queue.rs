@@ -1,0 +1,174 @@
+//! What keeps many operations of one worker in flight: a ring of the kernel's, or an RBD image.
+//!
+//! Every slot has one operation in flight at most. Blocks are written from, and read into, what a queue has for the
+//! slot.
+
+use super::reaped::{Completion, Reaped};
+use super::ring::{Entry, Ring};
+use crate::engine::author::*;
+use std::io;
+use std::time::Duration;
+
+pub(super) trait Queue: Send {
+    fn in_flight(&self) -> usize;
+
+    /// The buffers of all slots, and the pool behind them, before the first operation.
+    fn memory(&mut self) -> (&mut [u8], &mut [u8]);
+
+    /// Makes what stands at `from` of the pool the block of a slot that has nothing in flight.
+    fn take_from_pool(&mut self, slot: u16, from: usize, bytes: usize);
+
+    /// The first `bytes` of the block of a slot that has nothing in flight.
+    fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8];
+
+    /// Queues an entry for a slot that has nothing in flight; it begins when it is submitted.
+    fn push(&mut self, slot: u16, entry: Entry);
+
+    /// Sees to it that what is queued is in flight.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// The same, and waits until something has ended, at most for `patience`.
+    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()>;
+
+    /// Whether there is something to reap.
+    fn has_ended(&mut self) -> bool;
+
+    /// Takes what has ended. `now` dates what bears no date of its own.
+    fn reap(&mut self, reaped: &mut Reaped, now: impl FnOnce() -> MonoNanos);
+
+    /// A slot has nothing in flight any more, and its block is not needed.
+    fn release(&mut self, slot: u16);
+
+    /// Everything written before is on the storage.
+    fn sync(&mut self) -> Result<(), CallError>;
+}
+
+impl Queue for Ring {
+    #[inline]
+    fn in_flight(&self) -> usize {
+        Ring::in_flight(self)
+    }
+
+    fn memory(&mut self) -> (&mut [u8], &mut [u8]) {
+        Ring::memory(self)
+    }
+
+    #[inline]
+    fn take_from_pool(&mut self, slot: u16, from: usize, bytes: usize) {
+        if !self.claim(slot, from, bytes) {
+            self.copy_from_pool(slot, from, bytes);
+        }
+    }
+
+    #[inline]
+    fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
+        Ring::block(self, slot, bytes)
+    }
+
+    #[inline]
+    fn push(&mut self, slot: u16, entry: Entry) {
+        Ring::push(self, slot, entry);
+    }
+
+    #[inline]
+    fn submit(&mut self) -> io::Result<()> {
+        Ring::submit(self)
+    }
+
+    #[inline]
+    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        Ring::submit_and_wait(self, patience)
+    }
+
+    #[inline]
+    fn has_ended(&mut self) -> bool {
+        Ring::has_ended(self)
+    }
+
+    #[inline]
+    fn reap(&mut self, reaped: &mut Reaped, now: impl FnOnce() -> MonoNanos) {
+        reaped.take_from(self, now);
+    }
+
+    #[inline]
+    fn release(&mut self, slot: u16) {
+        Ring::release(self, slot);
+    }
+
+    fn sync(&mut self) -> Result<(), CallError> {
+        Ok(rustix::fs::fsync(self.file())?)
+    }
+}
+
+impl Queue for ImageQueue {
+    #[inline]
+    fn in_flight(&self) -> usize {
+        ImageQueue::in_flight(self)
+    }
+
+    fn memory(&mut self) -> (&mut [u8], &mut [u8]) {
+        ImageQueue::memory(self)
+    }
+
+    #[inline]
+    fn take_from_pool(&mut self, slot: u16, from: usize, bytes: usize) {
+        self.copy_from_pool(slot, from, bytes);
+    }
+
+    #[inline]
+    fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
+        ImageQueue::block(self, slot, bytes)
+    }
+
+    #[inline]
+    fn push(&mut self, slot: u16, entry: Entry) {
+        let from = |done| usize::try_from(done).unwrap_or(usize::MAX);
+        let call = match entry {
+            Entry::Read { at, done, bytes } => ImageCall::Read {
+                offset: at + u64::from(done),
+                from: from(done),
+                bytes: from(bytes - done),
+            },
+            Entry::Write { at, done, bytes } => ImageCall::Write {
+                offset: at + u64::from(done),
+                from: from(done),
+                bytes: from(bytes - done),
+            },
+            Entry::Fsync => ImageCall::Flush,
+        };
+        ImageQueue::push(self, slot, call);
+    }
+
+    #[inline]
+    fn submit(&mut self) -> io::Result<()> {
+        ImageQueue::submit(self);
+        Ok(())
+    }
+
+    #[inline]
+    fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        ImageQueue::submit_and_wait(self, patience);
+        Ok(())
+    }
+
+    #[inline]
+    fn has_ended(&mut self) -> bool {
+        ImageQueue::has_ended(self)
+    }
+
+    /// Each was dated by the library's callback.
+    #[inline]
+    fn reap(&mut self, reaped: &mut Reaped, _now: impl FnOnce() -> MonoNanos) {
+        while let Some(Ended { slot, at, result }) = ImageQueue::reap(self) {
+            reaped.push(Completion { slot, result, at });
+        }
+    }
+
+    /// Its buffer is its own.
+    #[inline]
+    fn release(&mut self, _slot: u16) {}
+
+    fn sync(&mut self) -> Result<(), CallError> {
+        Ok(self.flush().map_err(rustix::io::Errno::from_raw_os_error)?)
+    }
+}
