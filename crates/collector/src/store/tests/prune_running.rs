@@ -2,7 +2,7 @@
 
 use super::grown::{FIGURES, Seeded, answers, intervals_of};
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
-use crate::ingest::batch::OpInterval;
+use crate::ingest::batch::{Batch, OpInterval};
 use crate::model::{AgentId, MeshMicros, StepId, TaskId, TaskState};
 use crate::retention::{KeepFor, MaxSize, Retainer, Retention};
 use crate::store::finish::follow::FollowedSteps;
@@ -153,9 +153,16 @@ impl Soak {
                 let extra = interval(self.tasks[agent], at, "create", 2, 77_000);
                 more.op_intervals.push(extra);
             }
-            send(&self.publishers[agent], more).await.unwrap();
+            self.send(agent, more).await;
         }
         self.sum().await;
+    }
+
+    /// Stored at once: a slow machine would have each batch wait for as long as the test has lasted.
+    async fn send(&self, agent: usize, batch: Batch) {
+        let receipt = self.publishers[agent].submit(batch).await.unwrap();
+        self.mesh.store.flush().await;
+        receipt.await.unwrap();
     }
 
     async fn sum(&mut self) {
@@ -171,14 +178,21 @@ impl Soak {
         let mut end = task_end(self.tasks[agent], 1000 * agent as i64, T0 + at * S);
         end.state = state;
         last.task_ends = vec![end];
-        send(&self.publishers[agent], last).await.unwrap();
+        self.send(agent, last).await;
     }
 
     async fn prune(&mut self, now: i64, pruning: Pruning) {
         let retention = keeping(900, 2700);
         let pass = async |store: &Store| {
             let retainer = Retainer::new(store.clone(), retention.clone());
-            retainer.pass(MeshMicros(T0 + now * S)).await.unwrap();
+            let mut pass = std::pin::pin!(retainer.pass(MeshMicros(T0 + now * S)));
+            loop {
+                tokio::select! {
+                    passed = &mut pass => return passed.map(drop).unwrap(),
+                    // What it writes at last goes with rows of agents, of which there are none meanwhile.
+                    () = tokio::time::sleep(Duration::from_millis(10)) => store.flush().await,
+                }
+            }
         };
         match pruning {
             Pruning::Never => {}
