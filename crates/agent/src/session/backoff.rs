@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// Upper bound of the first delay.
 const FIRST: Duration = Duration::from_millis(250);
-/// Maximum delay.
-const CAP: Duration = Duration::from_secs(10);
+/// Maximum delay: an agent is back within 3 s of its collector.
+const CAP: Duration = Duration::from_secs(3);
 /// Minimum delay, so that a draw of zero does not cause a busy loop.
 const MIN_DELAY: Duration = Duration::from_millis(20);
 
@@ -55,7 +55,7 @@ mod tests {
             spans.push(backoff.span().as_millis());
             backoff.next(&mut random);
         }
-        assert_eq!(spans, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        assert_eq!(spans, [250, 500, 1000, 2000, 3000, 3000, 3000, 3000]);
         backoff.tries = u32::MAX;
         assert_eq!(backoff.span(), CAP);
         backoff.next(&mut random);
