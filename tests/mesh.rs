@@ -32,6 +32,7 @@ mod faults;
 mod file_systems;
 mod gluster;
 mod hostile_peers;
+mod kept_data;
 mod matrix;
 mod packaging;
 mod page;

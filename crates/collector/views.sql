@@ -45,6 +45,28 @@ SELECT r.id AS run_id,
        r.version
 FROM runs AS r;
 
+CREATE VIEW v_kept_data AS
+SELECT k.name,
+       k.target,
+       k.system,
+       k.path,
+       k.workload,
+       k.bytes,
+       k.files,
+       k.tasks,
+       k.shape ->> 'layout' AS layout,
+       k.is_whole,
+       (SELECT group_concat(a.name, ' ' ORDER BY a.name) FROM kept_data_agents AS p JOIN agents AS a ON a.id = p.agent_id
+        WHERE p.kept_data_id = k.id) AS agents,
+       (SELECT r.id FROM runs AS r WHERE r.uid = k.made_run_uid) AS made_run_id,
+       strftime('%Y-%m-%dT%H:%M:%fZ', k.made_us / 1e6, 'unixepoch') AS made_at,
+       k.made_us,
+       (SELECT r.id FROM runs AS r WHERE r.uid = k.used_run_uid) AS used_run_id,
+       strftime('%Y-%m-%dT%H:%M:%fZ', k.used_us / 1e6, 'unixepoch') AS used_at,
+       k.used_us,
+       k.shape
+FROM kept_data AS k;
+
 CREATE VIEW v_marks AS
 SELECT w.run_id,
        w.at_us,

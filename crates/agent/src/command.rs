@@ -123,6 +123,7 @@ pub struct Prepare {
     pub params: Params,
     /// `None`: the workload needs no target.
     pub place: Option<PlaceName>,
+    pub data: DataOwner,
     pub task_index: u32,
     pub tasks: u32,
     pub cache: Cache,
@@ -132,9 +133,21 @@ pub struct Prepare {
     pub on_stall: OnStall,
 }
 
+/// Whose the data are that a task works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataOwner {
+    /// They go with the cell.
+    Cell,
+    /// A set that stays, made where it is missing.
+    Kept,
+    /// A set that has to be there.
+    Existing,
+}
+
 /// The place of a task's work, by names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceName {
+    /// Of the run, or of a data set that stays.
     pub run_uid: String,
     pub target: Locator,
     pub cell: String,

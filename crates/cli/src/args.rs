@@ -84,6 +84,9 @@ pub enum Command {
     /// List the collector's agents
     #[command(after_help = "Example:\n  benchmesh agents --collector central:4750")]
     Agents(AgentsArguments),
+    /// List the data that plans keep on targets, or remove them
+    #[command(after_help = DATA_EXAMPLES)]
+    Data(DataArguments),
     /// List the runs, the newest first
     #[command(
         after_help = "Examples:\n  benchmesh runs --limit 5 --format json\n  benchmesh runs nightly --tag pool=ssd --target cephfs --since 7d"
@@ -142,6 +145,14 @@ pub enum Command {
     )]
     Completions(CompletionsArguments),
 }
+
+const DATA_EXAMPLES: &str = "\
+Examples:
+  benchmesh data                                     what is kept where, how large, by whom, since when
+  benchmesh data remove big-files                    from all targets that have it
+  benchmesh data remove big-files --target /mnt/gluster --yes
+
+A phase of a plan with keep = \"big-files\" leaves its data on the target; one with use = \"big-files\" works on them.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -366,6 +377,41 @@ pub enum AgentsAction {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct DataArguments {
+    #[command(flatten)]
+    pub list: ListArguments,
+    #[command(subcommand)]
+    pub action: Option<DataAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DataAction {
+    /// Remove data from the targets that keep them, after a question
+    #[command(
+        after_help = "Examples:\n  benchmesh data remove big-files\n  benchmesh data remove big-files --target /mnt/gluster --yes"
+    )]
+    Remove(RemoveDataArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveDataArguments {
+    #[command(flatten)]
+    pub collector: CollectorAddress,
+    /// The name that plans keep them under
+    pub name: String,
+    /// Only at this target: its path or pool, as `benchmesh data` lists it
+    #[arg(long, value_name = "PATH")]
+    pub target: Option<String>,
+    /// Also forget the parts of agents that are away; what these have stays there
+    #[arg(long)]
+    pub forget_away: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct ForgetArguments {
     #[command(flatten)]
     pub collector: CollectorAddress,
@@ -516,6 +562,7 @@ impl Command {
             Self::Plan(PlanCommand::Schema) => true,
             Self::Plan(PlanCommand::Preset { .. }) => false,
             Self::Agents(agents) => agents.list.format == ListFormat::Json,
+            Self::Data(data) => data.action.is_none() && data.list.format == ListFormat::Json,
             Self::Runs(runs) => runs.list.format == ListFormat::Json,
             Self::Stop(stop) => stop.format == ListFormat::Json,
             Self::Resume(resume) => resume.format == ReportFormat::Json,

@@ -320,6 +320,27 @@ impl Client {
         }
     }
 
+    /// Has data removed that were kept; ends when the answer is dropped.
+    pub async fn remove_data(
+        &mut self,
+        name: &str,
+        path: Option<&str>,
+        forget_away: bool,
+    ) -> Result<DataRemoval, CallError> {
+        let request = v1::RemoveDataRequest {
+            name: name.to_owned(),
+            path: path.unwrap_or_default().to_owned(),
+            forget_away,
+        };
+        match self.control.remove_data(request).await {
+            Ok(reply) => Ok(DataRemoval {
+                client: self.clone(),
+                replies: reply.into_inner(),
+            }),
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
     /// Stores an imported run; its id.
     pub async fn import_run(&mut self, run: &ImportedRun) -> Result<i64, CallError> {
         let run_json = serde_json::to_vec(run).map_err(|error| CallError::Refused {
@@ -452,6 +473,42 @@ impl Pruning {
                 file_bytes: reply.file_bytes,
             };
             (progress, reply.done)
+        }))
+    }
+}
+
+/// How far the removal of one agent's part of kept data is.
+#[derive(Clone, Debug)]
+pub struct PartRemoval {
+    pub agent: String,
+    pub path: String,
+    pub files: u64,
+    pub is_over: bool,
+    /// Why it stays; empty: it is gone, or is being removed.
+    pub problem: String,
+}
+
+/// A removal of kept data.
+#[derive(Debug)]
+pub struct DataRemoval {
+    client: Client,
+    replies: Streaming<v1::RemoveDataReply>,
+}
+
+impl DataRemoval {
+    /// The next news; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<PartRemoval>, CallError> {
+        let reply = self
+            .replies
+            .message()
+            .await
+            .map_err(|status| self.client.failed(&status))?;
+        Ok(reply.map(|reply| PartRemoval {
+            agent: reply.agent,
+            path: reply.path,
+            files: reply.files,
+            is_over: reply.over,
+            problem: reply.problem,
         }))
     }
 }

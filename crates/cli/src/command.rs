@@ -5,6 +5,8 @@ mod annotate;
 mod clean;
 mod collector;
 mod compare;
+mod confirm;
+mod data;
 mod db;
 mod doctor;
 mod findings;
@@ -52,6 +54,7 @@ pub fn execute(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Plan(PlanCommand::Preset { name }) => plan::preset(name.as_deref()),
         Command::Plan(PlanCommand::Show(arguments)) => on_one_thread(plan::show(arguments)),
         Command::Agents(arguments) => on_one_thread(lists::agents(arguments)),
+        Command::Data(arguments) => on_one_thread(data::data(arguments)),
         Command::Runs(arguments) => on_one_thread(lists::runs(arguments)),
         Command::Watch(arguments) => on_one_thread(run::watch(arguments)),
         Command::Stop(arguments) => on_one_thread(run::stop(arguments)),

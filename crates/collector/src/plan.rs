@@ -14,6 +14,7 @@ mod expand;
 mod facts;
 mod groups;
 mod images;
+mod kept;
 pub mod keys;
 mod links;
 mod loops;
@@ -45,6 +46,7 @@ pub use cells::Cell;
 pub use curve::Curve;
 pub use errors::{Place, PlanError, PlanErrors};
 pub use facts::{AgentFacts, AgentPolicy, PathFacts};
+pub use kept::{KeptData, KeptFacts, KeptUse, PlannedData, Shape};
 pub use keys::TASKS_PER_AGENT;
 pub use links::Links;
 pub use loops::Loops;
@@ -156,6 +158,8 @@ pub struct Phase {
     pub steady: Option<Steady>,
     /// By which its rate is walked up; `None`: it stays as it is.
     pub curve: Option<Curve>,
+    /// The set that its data are; `None`: they go with their cell.
+    pub kept: Option<KeptData>,
     pub(crate) at: Position,
 }
 
@@ -348,6 +352,17 @@ pub fn expand_loop(
     let mut mistakes = Mistakes::new(&plan.source);
     let expansion = expand::expand(plan, agents, number, &mut mistakes);
     mistakes.into_result(Some(expansion))
+}
+
+/// Refuses steps whose kept data are missing or others than `there`; see [`check_limits`], which comes after it.
+pub fn check_kept(
+    plan: &Plan,
+    expansion: &mut Expansion,
+    there: &[KeptFacts],
+) -> Result<(), PlanErrors> {
+    let mut mistakes = Mistakes::new(&plan.source);
+    kept::check_steps(&mut expansion.steps, there, &mut mistakes);
+    mistakes.into_result(Some(()))
 }
 
 /// Refuses an expansion that would fill a file system, by what the agents said of their free space, or that asks for

@@ -21,6 +21,7 @@ pub const OF_COLLECTOR: &[&str] = &[
     "certificate-renewed",
     "certificate-revoked",
     "client-returned",
+    "data-removed",
     "database-blocked",
     "database-low",
     "database-room",

@@ -2,6 +2,7 @@
 
 pub mod events;
 pub mod figures;
+pub mod kept_data;
 pub mod systems;
 pub mod targets;
 pub mod text;

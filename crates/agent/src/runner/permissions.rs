@@ -2,9 +2,10 @@
 //!
 //! Everything here may block on the target, so it runs on a thread of its own.
 
-use crate::command::{PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
+use crate::command::{DataOwner, PlaceName, Prepare, Refusal, RefusalKind, RunDirectoryFacts};
 use crate::policy::{Claim, Demand, Denial, FloorWatch, Policy};
 use crate::targets::{RunName, Target};
+use benchmesh_model::kept_data;
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::error_chain;
 use benchmesh_workloads::registry;
@@ -114,7 +115,10 @@ impl Permissions {
         )?;
         let place = match prepare.place {
             None => None,
-            Some(name) => Some(self.place(mesh, &name, prepare.task_index)?),
+            Some(name) => {
+                let place = self.place(mesh, &name, prepare.data, prepare.task_index)?;
+                Some(place)
+            }
         };
         let spec = TaskSpec {
             workload: prepare.workload,
@@ -189,24 +193,50 @@ impl Permissions {
     }
 
     /// The place that a task works on.
-    fn place(&self, mesh: &str, name: &PlaceName, task_index: u32) -> Result<Place, Refusal> {
+    fn place(
+        &self,
+        mesh: &str,
+        name: &PlaceName,
+        data: DataOwner,
+        task_index: u32,
+    ) -> Result<Place, Refusal> {
         let run = RunName {
             mesh,
             uid: &name.run_uid,
         };
         let target = self.target(&name.target)?;
+        if data == DataOwner::Kept {
+            let opened = target.open_run(run, Make::IfMissing);
+            opened.map_err(|error| sandbox(&error))?;
+        }
         let place = target
             .place(run, &name.cell, task_index)
             .map_err(|error| sandbox(&error))?;
-        // It was opened before anything was prepared.
-        place.ok_or_else(|| {
-            Refusal::new(
+        if data != DataOwner::Cell && matches!(place, Some(Place::Device(_))) {
+            return Err(Refusal::new(
+                RefusalKind::Unsupported,
+                format!(
+                    "no data can be kept on {}: a device does not tell what is on it",
+                    name.target
+                ),
+            ));
+        }
+        place.ok_or_else(|| match kept_data::name_of(&name.run_uid) {
+            Some(set) => Refusal::new(
+                RefusalKind::Unsupported,
+                format!(
+                    "the kept data `{set}` are not at {}: lay them out by a phase with `keep`, and see `benchmesh data`",
+                    name.target
+                ),
+            ),
+            // It was opened before anything was prepared.
+            None => Refusal::new(
                 RefusalKind::TargetLost,
                 format!(
                     "the directory of run {} is not at {}: has it been removed, or is the target not mounted?",
                     name.run_uid, name.target
                 ),
-            )
+            ),
         })
     }
 }
@@ -247,6 +277,7 @@ pub fn refusal(error: &TaskError) -> Refusal {
         TaskError::Pool(cause) => Refusal::new(kind_of(cause.errno()), error_chain(cause)),
         TaskError::UnknownWorkload { .. }
         | TaskError::NoReceiver { .. }
+        | TaskError::NotLaidOut { .. }
         | TaskError::Unsupported { .. } => {
             Refusal::new(RefusalKind::Unsupported, error_chain(error))
         }
@@ -308,6 +339,7 @@ mod tests {
                 target: locator(path),
                 cell: cell.to_owned(),
             }),
+            data: DataOwner::Cell,
             task_index: 0,
             tasks: 1,
             cache: Cache::AsIs,
@@ -371,7 +403,8 @@ mod tests {
             assert!(refused.message.contains("`free-space`"), "{refused:?}");
         }
         let name = asked(target.path(), "fill", "full").place.unwrap();
-        let Place::Directory(cell) = permissions.place(MESH, &name, 0).unwrap() else {
+        let Place::Directory(cell) = permissions.place(MESH, &name, DataOwner::Cell, 0).unwrap()
+        else {
             panic!("a directory");
         };
         cell.task_dir(0).unwrap().make_dir("w0").unwrap();

@@ -1,5 +1,6 @@
 //! `benchmesh agent clean`: lists leftovers of crashed runs on targets, and removes them after confirmation.
 
+use super::confirm::agrees_to_remove;
 use crate::args::daemons::CleanArguments;
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
@@ -9,7 +10,7 @@ use benchmesh_agent::leftovers::{
     runs_in,
 };
 use benchmesh_collector::report::Table;
-use std::io::{self, BufRead, IsTerminal};
+use benchmesh_model::kept_data;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,6 +54,15 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
              with --ended RUN-UID, for a run that you know has ended",
         );
     }
+    if judged
+        .iter()
+        .any(|(_, judgement)| *judgement == Judgement::Kept)
+    {
+        output::print_notice(
+            "data that are kept are removed by `benchmesh data remove NAME`; where no collector knows them any more, by \
+             --ended data-NAME",
+        );
+    }
     let offered: Vec<(&Found, Proof)> = judged
         .into_iter()
         .filter_map(|(leftover, judgement)| Some((leftover, judgement.proof()?)))
@@ -65,7 +75,7 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
         1 => "1 directory".to_owned(),
         count => format!("{count} directories"),
     };
-    if !arguments.yes && !agrees(&directories)? {
+    if !arguments.yes && !agrees_to_remove(&format!("{directories} and all that is in them"))? {
         output::print_notice("nothing was removed");
         return Ok(Outcome::Done);
     }
@@ -144,6 +154,8 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     LeftOver(Proof),
+    /// Data that a plan keeps.
+    Kept,
     InUse,
     ChangedLately,
     /// Nothing proves that it is unused.
@@ -154,13 +166,14 @@ impl Judgement {
     fn proof(self) -> Option<Proof> {
         match self {
             Self::LeftOver(proof) => Some(proof),
-            Self::InUse | Self::ChangedLately | Self::Unknown => None,
+            Self::Kept | Self::InUse | Self::ChangedLately | Self::Unknown => None,
         }
     }
 
     fn as_str(self) -> &'static str {
         match self {
             Self::LeftOver(_) => "left over",
+            Self::Kept => "data that are kept",
             Self::InUse => "an agent works in it",
             Self::ChangedLately => "changed lately",
             Self::Unknown => "not known: no shared locks",
@@ -172,6 +185,7 @@ fn judge(leftover: &Found, unchanged_for: Duration, ended: &[String]) -> Judgeme
     let has_ended = ended.iter().any(|run| run == leftover.run());
     match leftover.usage() {
         Usage::InUse => Judgement::InUse,
+        _ if kept_data::name_of(leftover.run()).is_some() && !has_ended => Judgement::Kept,
         _ if leftover.unchanged_for() < unchanged_for => Judgement::ChangedLately,
         Usage::Unused => Judgement::LeftOver(Proof::Lock),
         Usage::Unknown if has_ended => Judgement::LeftOver(Proof::RunHasEnded),
@@ -196,23 +210,4 @@ fn sheet(judged: &[(&Found, Judgement)]) -> Table {
             cells(&|it| humantime::format_duration(it.unchanged_for()).to_string()),
         )
         .text("state", states)
-}
-
-/// Asks for confirmation; fails without a terminal.
-fn agrees(directories: &str) -> anyhow::Result<bool> {
-    let stdin = io::stdin();
-    if !stdin.is_terminal() {
-        return Err(wrong_usage(format!(
-            "{directories} would be removed, and there is no terminal to ask: pass --yes"
-        )));
-    }
-    output::print_notice(&format!(
-        "remove {directories} and all that is in them? [y/N]"
-    ));
-    let mut answer = String::new();
-    stdin
-        .lock()
-        .read_line(&mut answer)
-        .context("read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -5,7 +5,7 @@
 use super::{
     AgentFacts, Cell, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
     agents::left_out,
-    curve,
+    curve, kept,
     mounts::mounted_otherwise,
     policy,
     source::Mistakes,
@@ -279,6 +279,7 @@ fn add_steps(
                     last_start(phase.stagger, tasks.len()),
                 ),
                 params: params(&loads, shared),
+                kept: kept::planned(phase.kept.as_ref(), &loads),
                 tasks: Arc::clone(tasks),
                 moved_bytes: moved_bytes(&loads),
                 files: total(&loads, |footprint| footprint.files),

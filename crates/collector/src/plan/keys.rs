@@ -1,6 +1,7 @@
 //! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema,
 //! come from here. A workload declares its own.
 
+use super::kept::DataName;
 use super::presets::PresetName;
 use super::steady::{Criterion, Until};
 use super::{AlarmAction, Cache, OnStall, Pairs, Scale};
@@ -209,6 +210,12 @@ declare_keys! {
         "cache" cache: Cache = "asis";
         /// Only these targets.
         "targets" targets: Option<Names> = none("all");
+        /// The data stay on the target under this name, for other phases, runs and clients. Where they are there already,
+        /// nothing is laid out. `benchmesh data` lists and removes them. For `io` (not on devices), `files` and `objects`.
+        "keep" keep: Option<DataName> = none("the data go with their cell");
+        /// Works on the data that were kept under this name, and lays nothing out: what is missing is an error. Data of
+        /// other parameters or more clients are refused before the run, with the difference.
+        "use" uses: Option<DataName> = none("the cell's own data");
         /// How long to rest between the layout of data and the start. `idle`: until the storage is idle, that is until,
         /// for 3 s, the daemons of each storage host (label `role=storage`; without one, every sampled host) together
         /// take less than that share of one CPU, and each of its disks is busy for less than that share of the time. At

@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, Settle, Steady, source::Position};
+use super::{Cache, PlannedData, Settle, Steady, source::Position};
 use benchmesh_workloads::{
     params::{KeyValue, units::Span},
     registry,
@@ -54,6 +54,8 @@ pub struct PlannedStep {
     pub params: Arc<Map<String, Value>>,
     /// What is done at the same time; one, if the phase has no groups.
     pub loads: Vec<PlannedLoad>,
+    /// The set that its tasks work on; `None`: their data go with the cell.
+    pub kept: Option<PlannedData>,
     /// In the order of their index: load by load, agents by name. Shared by the steps of a cell.
     pub tasks: Arc<[PlannedTask]>,
     /// To be moved by all tasks; 0: bounded by time alone.

@@ -8,6 +8,7 @@ mod expand;
 mod groups;
 mod hostile;
 mod images;
+mod kept;
 mod links;
 mod memory;
 mod mistakes;

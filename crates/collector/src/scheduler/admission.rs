@@ -10,13 +10,16 @@ use crate::{
     figures,
     model::{MeshMicros, RunId, RunState},
     off_runtime,
-    plan::{self, AgentFacts, AgentPolicy, Expansion, Order, Plan, PlanErrors, PlannedStep},
+    plan::{
+        self, AgentFacts, AgentPolicy, Expansion, KeptFacts, Order, Plan, PlanErrors, PlannedStep,
+    },
     sessions::{MemberFacts, command::Survey},
     store::{
         StoreError,
         rows::{Creation, NewRun, RunRow},
     },
 };
+use benchmesh_model::kept_data;
 use futures::future::join_all;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
@@ -88,7 +91,8 @@ type Planned = (
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(
-        "the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, not `{uid}`"
+        "the run's uid may have 1 to {MAX_UID_CHARS} letters, digits, `-`, `_` and `.`, and does not begin with `data-`: not \
+         `{uid}`"
     )]
     BadUid { uid: String },
     #[error(transparent)]
@@ -167,7 +171,9 @@ impl Scheduler {
             request.run_uid.clone()
         };
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if uid.len() > MAX_UID_CHARS || uid.starts_with('.') || !uid.chars().all(fits) {
+        let is_of_data = kept_data::name_of(&uid).is_some();
+        if uid.len() > MAX_UID_CHARS || uid.starts_with('.') || is_of_data || !uid.chars().all(fits)
+        {
             return Err(StartError::BadUid { uid });
         }
         if request.mode == Admission::Queue
@@ -213,7 +219,9 @@ impl Scheduler {
             let room = Arc::clone(&self.0.expansions).acquire_owned().await;
             let room = room.ok().map(Arc::new);
             let members: Vec<MemberFacts> = self.attached().collect();
-            let source = match planned(plan.clone(), facts, members).await {
+            let kept = self.0.store.kept_data().await.map_err(store)?;
+            let kept = kept.into_iter().map(|set| set.facts).collect();
+            let source = match planned(plan.clone(), facts, kept, members).await {
                 Ok((plan, expansion)) => return Ok((plan, agents, expansion, room)),
                 Err(StartError::Plan(errors)) => errors,
                 Err(error) => return Err(error),
@@ -401,10 +409,12 @@ impl Scheduler {
 async fn planned(
     plan: Plan,
     facts: Vec<AgentFacts>,
+    kept: Vec<KeptFacts>,
     members: Vec<MemberFacts>,
 ) -> Result<(Plan, Expansion), StartError> {
     off_runtime(move || {
-        let expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
+        let mut expansion = plan::expand(&plan, &facts).map_err(StartError::Plan)?;
+        plan::check_kept(&plan, &mut expansion, &kept).map_err(StartError::Plan)?;
         plan::check_limits(&plan, &expansion, &facts).map_err(StartError::Plan)?;
         check_links(&members, &plan, &expansion)?;
         Ok((plan, expansion))
@@ -534,7 +544,7 @@ mod tests {
                     matrix = { numjobs = [1, 2, 3, 4] }\n";
         let plan = plan::parse(text, "p.toml").unwrap();
         let facts = plan::assumed_agents(&plan, 3);
-        let (planned, beats) = beats_meanwhile(planned(plan, facts, Vec::new())).await;
+        let (planned, beats) = beats_meanwhile(planned(plan, facts, Vec::new(), Vec::new())).await;
         let (_, expansion) = planned.unwrap();
         assert_eq!(expansion.steps.len(), 4000);
         assert!(beats > 0, "nothing else ran meanwhile");

@@ -16,6 +16,7 @@ mod end;
 mod ended;
 pub(super) mod event;
 mod finish;
+mod kept;
 mod late;
 mod lead;
 mod leftovers;

@@ -102,6 +102,16 @@ pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str
     }
 }
 
+/// Data that stay are to be removed.
+pub(super) async fn data_removed(store: &Store, clock: &MeshClock, name: &str, by: &Requester) {
+    let message = format!("the data kept as `{name}` are removed, as {by} asks for");
+    info!("{message}");
+    let event = event(clock, None, "data-removed", message, Some(by.detail()));
+    if let Err(error) = store.add_event(event).await {
+        warn!(%error, %by, "cannot store who asked for the removal of data");
+    }
+}
+
 /// The printable part of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenId(Fingerprint);

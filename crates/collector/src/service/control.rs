@@ -1,5 +1,6 @@
 //! The `Control` service, for commands: start, watch, stop, resume, list, query, report, compare, annotate.
 
+mod data;
 mod documents;
 mod last_samples;
 mod prune;
@@ -170,6 +171,7 @@ impl Control for ControlService {
     type CompareStream = ResponseStream<v1::ReportReply>;
     type CompareFileStream = ResponseStream<v1::ReportFileReply>;
     type PruneStream = ResponseStream<v1::PruneReply>;
+    type RemoveDataStream = ResponseStream<v1::RemoveDataReply>;
 
     async fn start_run(
         &self,
@@ -422,6 +424,13 @@ impl Control for ControlService {
         request: Request<v1::PruneRequest>,
     ) -> Result<Response<Self::PruneStream>, Status> {
         self.pruned(request).await
+    }
+
+    async fn remove_data(
+        &self,
+        request: Request<v1::RemoveDataRequest>,
+    ) -> Result<Response<Self::RemoveDataStream>, Status> {
+        self.data_removed(request).await
     }
 
     async fn import_run(

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{MeshMicros, RunId, StepId, TaskId},
-    plan::OnStall,
+    plan::{KeptUse, OnStall},
     store::rows::SpoolPosition,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -130,6 +130,8 @@ pub struct Prepare {
     pub params_json: String,
     pub path: String,
     pub cell: String,
+    /// The set that stays, on which it works instead of on its cell's data.
+    pub kept: Option<(String, KeptUse)>,
     pub task_index: u32,
     pub tasks: u32,
     pub cache: String,

@@ -13,7 +13,7 @@ use crate::{
     clock::MeshClock,
     cut::{cut, cut_to},
     model::TaskState,
-    plan::{AgentPolicy, PathFacts},
+    plan::{AgentPolicy, KeptUse, PathFacts},
     store::rows::SpoolPosition,
 };
 use benchmesh_model::text::is_hidden;
@@ -482,6 +482,8 @@ impl From<Command> for v1::command::Body {
                 run_id: prepare.run.0,
                 step_id: prepare.step.0,
                 on_stall: prepare.on_stall.as_str().to_owned(),
+                lays_nothing_out: matches!(prepare.kept, Some((_, KeptUse::Use))),
+                kept_data: prepare.kept.map(|(name, _)| name).unwrap_or_default(),
             }),
             Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),
             Command::Arm { task, start, end } => Self::Arm(v1::Arm {

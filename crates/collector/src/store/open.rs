@@ -72,6 +72,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "merged_slices",
         include_str!("../../migrations/0012_merged_slices.sql"),
     ),
+    (
+        13,
+        "kept_data",
+        include_str!("../../migrations/0013_kept_data.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

@@ -5,6 +5,7 @@
 use crate::model::{
     AgentId, HostId, MeshMicros, RunId, RunState, Severity, StepId, StepState, TaskId, TaskState,
 };
+use crate::plan::Shape;
 use std::time::Duration;
 
 /// A point at which mesh time was tied to the kernel's boot clock.
@@ -196,6 +197,26 @@ pub struct NewCacheDrop {
     pub what: String,
     pub dropped: bool,
     pub error: Option<String>,
+}
+
+/// A data set that stays, and the step that works on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKeptData {
+    pub name: String,
+    pub path: String,
+    pub target: String,
+    pub system: String,
+    pub workload: String,
+    pub shape: Shape,
+    pub tasks: u32,
+    /// What the step lays out where nothing is there.
+    pub bytes: u64,
+    pub files: u64,
+    /// The step makes the data anew.
+    pub remakes: bool,
+    pub run_uid: String,
+    pub agents: Vec<AgentId>,
+    pub at: MeshMicros,
 }
 
 /// A change of a run's state. `None` leaves a column as it is.
@@ -452,6 +473,14 @@ pub enum Row {
         step: StepId,
         drops: Vec<NewCacheDrop>,
     },
+    /// A step is about to work on a data set that stays.
+    KeptData(NewKeptData),
+    /// The set is there whole.
+    KeptDataWhole {
+        name: String,
+        path: String,
+        at: MeshMicros,
+    },
 }
 
 impl Row {
@@ -462,6 +491,7 @@ impl Row {
             Self::Abort { at, .. } | Self::OpenFailed { at, .. } => Some(*at),
             Self::Step { change, .. } => change.start.max(change.ended),
             Self::Event(event) => Some(event.at),
+            Self::KeptData(NewKeptData { at, .. }) | Self::KeptDataWhole { at, .. } => Some(*at),
             _ => None,
         }
     }

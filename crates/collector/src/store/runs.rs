@@ -5,7 +5,7 @@ use super::rows::{
     RunDirectoryRow, SpoolPosition, StepChange,
 };
 use super::writer::Haste;
-use super::{Store, StoreError, environment, findings};
+use super::{Store, StoreError, environment, findings, kept};
 use crate::model::{
     AgentId, CacheLayer, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
 };
@@ -149,6 +149,8 @@ async fn apply(
         Row::OpenFailed { run, reason, at } => fail_open(*run, reason, *at, connection).await?,
         Row::Event(event) => add_event(event, connection).await?,
         Row::CacheDrops { step, drops } => add_cache_drops(*step, drops, connection).await?,
+        Row::KeptData(data) => kept::note(data, connection).await?,
+        Row::KeptDataWhole { name, path, at } => kept::whole(name, path, *at, connection).await?,
     }
     Ok(None)
 }

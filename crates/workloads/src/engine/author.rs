@@ -10,9 +10,9 @@ pub(crate) use crate::engine::task::{
 };
 pub(crate) use crate::engine::worker_dirs::WorkerDirs;
 pub(crate) use crate::engine::workload::{
-    About, Bypass, Data, Definition, FillAim, Footprint, Issue, ListenSpec, Load, ModeInfo, Needs,
-    Note, Params, RampKeys, Received, Receiver, Rejoins, Threads, Timing, Worker, Workload,
-    buffers_of, workload,
+    About, Bypass, Data, DataShape, Definition, FillAim, Footprint, Issue, ListenSpec, Load,
+    ModeInfo, Needs, Note, Params, RampKeys, Received, Receiver, Rejoins, Threads, Timing, Worker,
+    Workload, buffers_of, workload,
 };
 pub(crate) use crate::measure::clock::{MonoNanos, sleep_until};
 pub(crate) use crate::measure::op::Op;

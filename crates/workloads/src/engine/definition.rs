@@ -156,6 +156,9 @@ pub struct Footprint {
     pub fill: Option<FillAim>,
 }
 
+/// The keys that decide which data a workload lays out, with their values.
+pub type DataShape = Vec<(&'static str, String)>;
+
 /// How full a task makes its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FillAim {
@@ -195,6 +198,12 @@ pub trait Definition: Sized + 'static {
     /// Memory for the data of each worker, in bytes: what agents count against their policy's `memory`.
     fn buffer_bytes(&self) -> u64 {
         ORDINARY_BUFFERS
+    }
+
+    /// What decides which data it lays out, by the names of its keys: data of equal shapes are the same. `None`: they do
+    /// not outlive their cell.
+    fn data_shape(&self) -> Option<DataShape> {
+        None
     }
 
     /// Opens one task; makes no more than its directory.

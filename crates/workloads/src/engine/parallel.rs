@@ -30,6 +30,11 @@ impl Done<'_> {
         self.control.wait_for_limit(bytes);
     }
 
+    /// See [`PrepareControl::lays_out`].
+    pub(crate) fn lays_out(&self, what: impl FnOnce() -> String) -> Result<(), TaskError> {
+        self.control.lays_out(what)
+    }
+
     /// Adds finished work; an error when there is no point in going on.
     pub(crate) fn add(&self, count: u64) -> Result<(), TaskError> {
         if self.counts_bytes {

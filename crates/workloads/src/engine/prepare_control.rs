@@ -32,7 +32,17 @@ pub struct PrepareControl {
     stalls: Box<dyn Fn(StallEvent) + Send + Sync>,
     prep_threads: PrepThreads,
     limit: Option<Arc<RateLimit>>,
+    laying_out: LayingOut,
     began: MonoNanos,
+}
+
+/// Whether a preparation may write data that the mode needs and does not find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LayingOut {
+    #[default]
+    Allowed,
+    /// The mode works on data that are there.
+    Refused,
 }
 
 impl std::fmt::Debug for PrepareControl {
@@ -55,6 +65,7 @@ impl PrepareControl {
             stalls: Box::new(|_| {}),
             prep_threads: PrepThreads::default(),
             limit: None,
+            laying_out: LayingOut::Allowed,
             began: MonoNanos::now(),
         }
     }
@@ -75,6 +86,19 @@ impl PrepareControl {
     #[must_use]
     pub fn limited_by(self, limit: Option<Arc<RateLimit>>) -> PrepareControl {
         PrepareControl { limit, ..self }
+    }
+
+    #[must_use]
+    pub fn with_laying_out(self, laying_out: LayingOut) -> PrepareControl {
+        PrepareControl { laying_out, ..self }
+    }
+
+    /// To be called before anything is written that the mode needs; `what` is missing, or not whole.
+    pub(crate) fn lays_out(&self, what: impl FnOnce() -> String) -> Result<(), TaskError> {
+        match self.laying_out {
+            LayingOut::Allowed => Ok(()),
+            LayingOut::Refused => Err(TaskError::NotLaidOut { what: what() }),
+        }
     }
 
     /// Waits until so many bytes may be laid out, or the preparation is cancelled.

@@ -117,6 +117,10 @@ pub enum TaskError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "{what} is not there whole, and a phase with `use` lays nothing out: lay the data out by a phase with `keep`"
+    )]
+    NotLaidOut { what: String },
     #[error("this cannot be done: {why}")]
     Unsupported { why: String },
     #[error("worker {worker} died while it was being prepared: {message}")]

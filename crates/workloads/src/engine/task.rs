@@ -14,7 +14,7 @@ mod threads;
 mod usage;
 
 pub use crate::engine::prep_threads::{HangDetector, PrepThreads, WorkingThread};
-pub use crate::engine::prepare_control::{PrepareControl, Progress};
+pub use crate::engine::prepare_control::{LayingOut, PrepareControl, Progress};
 pub use crate::engine::spec::{Cache, CellDir, PeerEnd, Place, TaskError, TaskSpec};
 pub use crate::engine::stall::{OnStall, Stall, StallEvent, TaskPhase};
 

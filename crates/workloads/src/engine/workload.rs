@@ -5,8 +5,8 @@
 use crate::engine::common::{CommonKeys, read_keys};
 pub(crate) use crate::engine::definition::buffers_of;
 pub use crate::engine::definition::{
-    About, Bypass, Definition, FillAim, Footprint, Issue, Load, Needs, Note, Rejoins, Threads,
-    Worker,
+    About, Bypass, DataShape, Definition, FillAim, Footprint, Issue, Load, Needs, Note, Rejoins,
+    Threads, Worker,
 };
 pub use crate::engine::mode::{Data, ModeInfo};
 pub use crate::engine::receiver::{ListenSpec, Received, Receiver};
@@ -37,6 +37,9 @@ pub trait Workload: Sync {
         params: &Params,
         kind: &'static TargetKind,
     ) -> Result<(), ParamError>;
+
+    /// See [`Definition::data_shape`]. `None` also for invalid parameters.
+    fn data_shape(&self, mode: &str, params: &Params) -> Option<DataShape>;
 
     /// The parameters as they are stored with a result.
     fn as_stored(&self, mode: &str, params: &Params) -> Params;
@@ -192,6 +195,10 @@ impl<D: Definition> Workload for Defined<D> {
             Ok(definition) => definition.check_target(kind),
             Err(_) => Ok(()),
         }
+    }
+
+    fn data_shape(&self, mode: &str, params: &Params) -> Option<DataShape> {
+        self.read(mode, params).ok()?.data_shape()
     }
 
     fn as_stored(&self, mode: &str, params: &Params) -> Params {

@@ -92,6 +92,10 @@ impl Definition for FilesOptions {
         buffers_of(self.layout.buffer_bytes(self.added.append))
     }
 
+    fn data_shape(&self) -> Option<DataShape> {
+        Some(self.layout.data_shape())
+    }
+
     fn load(mut self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         self.layout.shape.task = (spec.task_index, spec.tasks);
         check_names(&self.layout.shape).map_err(TaskError::Params)?;

@@ -34,7 +34,7 @@ use crate::engine::author::*;
 use deep::DeepWorker;
 use images::Images;
 use job::Job;
-use keys::{Engine, Fallback, FilePer, IoKeys};
+use keys::{Engine, Fallback, FilePer, IoKeys, Ranges};
 use modes::MODES;
 use ring::{Buffers, Ring};
 use sequence::{Direction, Sequence, Shard};
@@ -97,6 +97,22 @@ impl Definition for Job {
             true => images::check(self),
             false => Ok(()),
         }
+    }
+
+    fn data_shape(&self) -> Option<DataShape> {
+        let mut keys = vec![
+            ("size", self.pattern.region.to_string()),
+            ("offset", self.pattern.offset.to_string()),
+            ("numjobs", self.workers.to_string()),
+            ("file-per", self.file_per.as_str().to_owned()),
+            ("ranges", self.ranges.as_str().to_owned()),
+            ("randseed", self.seed.to_string()),
+        ];
+        keys.extend(self.data.shape());
+        if self.data.verify || self.ranges == Ranges::Strided {
+            keys.push(("bs", self.pattern.sizes.smallest().to_string()));
+        }
+        Some(keys)
     }
 
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {

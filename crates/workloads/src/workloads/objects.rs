@@ -130,6 +130,24 @@ impl Definition for Job {
         in_flight.saturating_add(buffers_of(self.block))
     }
 
+    fn data_shape(&self) -> Option<DataShape> {
+        let objects = self.objects.map(|objects| objects.to_string());
+        let mut keys = vec![
+            ("size", self.object_bytes.to_string()),
+            (
+                "objects",
+                objects.unwrap_or_else(|| String::from("as written")),
+            ),
+            ("numjobs", self.workers.to_string()),
+            ("randseed", self.seed.to_string()),
+        ];
+        keys.extend(self.data.shape());
+        if self.data.verify {
+            keys.push(("bs", self.block.to_string()));
+        }
+        Some(keys)
+    }
+
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         let Some(Place::Pool(place)) = &spec.place else {
             return Err(TaskError::NoPlace {

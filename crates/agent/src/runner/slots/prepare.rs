@@ -1,7 +1,7 @@
 //! Preparing a task, on a thread of its own: the target may be slow, and a preparation can be stopped.
 
 use super::{PendingAction, Preparation, Slot, Slots, State, UNSTARTED, discard};
-use crate::command::{Answer, Prepare, Progress, Refusal, RefusalKind};
+use crate::command::{Answer, DataOwner, Prepare, Progress, Refusal, RefusalKind};
 use crate::policy::Denial;
 use crate::runner::claimed_task::ClaimedTask;
 use crate::runner::reply::{ProgressReporter, ReplyHandle};
@@ -12,7 +12,7 @@ use crate::spool;
 use crate::telemetry::{Row, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
-use benchmesh_workloads::task::{PrepareControl, StallEvent};
+use benchmesh_workloads::task::{LayingOut, PrepareControl, StallEvent};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
@@ -64,7 +64,11 @@ impl Slots {
         });
         let prepare_control = prepare_control
             .telling_stalls(self.on_stalls(&asked, preparation))
-            .limited_by(self.deps.permissions.policy.rate.clone());
+            .limited_by(self.deps.permissions.policy.rate.clone())
+            .with_laying_out(match asked.data {
+                DataOwner::Existing => LayingOut::Refused,
+                DataOwner::Cell | DataOwner::Kept => LayingOut::Allowed,
+            });
         let (permissions, requests) = (self.deps.permissions.clone(), self.requests.clone());
         let space = self.deps.space.clone();
         let spec_of = asked.clone();
@@ -280,7 +284,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{Dating, Estimate, Exchange, Filter};
-    use crate::command::{Outcome, PlaceName};
+    use crate::command::{DataOwner, Outcome, PlaceName};
     use crate::policy::{Policy, PolicyConfig};
     use crate::runner::{
         ClusterWatch, Contact, Permissions, RunnerDeps, SamplerControl, SpaceWatch,
@@ -314,6 +318,7 @@ mod tests {
             mode: "run".to_owned(),
             params: serde_json::from_str(r#"{"ops": 1000000000}"#).unwrap(),
             place: None::<PlaceName>,
+            data: DataOwner::Cell,
             task_index: 0,
             tasks: 1,
             cache: Cache::AsIs,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Phase, Scale, Target, curve, images,
+        Phase, Scale, Target, curve, images, kept,
         keys::PhaseKeys,
         read::{Section, kind},
         settle::settle,
@@ -93,6 +93,7 @@ fn phase(
     let mut section = Section::new(table, at.clone());
     let keys = section.keys::<PhaseKeys>(mistakes)?;
     let steady = steady::steady(&section, &keys, mistakes);
+    let kept = kept::kept(&section, &keys, mistakes);
     let name = keys.name;
     if name.as_ref().is_some_and(|name| name.trim().is_empty()) {
         mistakes.at(
@@ -109,11 +110,13 @@ fn phase(
         stagger: keys.stagger.0,
         steady,
         curve: None,
+        kept: None,
         groups: Vec::new(),
         at,
     };
     let curve = curve::parse(&mut section, mistakes);
     phase.curve = curve.as_ref().map(|(curve, _)| *curve);
+    phase.kept = kept.as_ref().map(|(data, _)| data.clone());
     if table.contains_key("group") {
         phase.groups = group::groups(&mut section, scale, mistakes);
         let names: Vec<&str> = phase
@@ -149,6 +152,9 @@ fn phase(
         curve::check(&phase, &at, mistakes);
     }
     steady::check(&phase, &section, mistakes);
+    if let Some((_, at)) = kept {
+        kept::check(&phase, &at, mistakes);
+    }
     caches::check(&mut phase, &section.place_of("cache"), mistakes);
     Some(phase)
 }

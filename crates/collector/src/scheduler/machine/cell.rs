@@ -170,11 +170,12 @@ impl Run {
         }
     }
 
-    /// Asks each agent of a cell to remove the data of its task. Data that could not be removed go with the run's
-    /// directory.
+    /// Asks each agent of a cell to remove the data of its task, unless they stay. Data that could not be removed go with
+    /// the run's directory.
     pub(super) fn clean_cell(&mut self, index: usize) {
         let steps = Arc::clone(&self.steps);
-        let Some(step) = steps.get(index).filter(|step| !step.path.is_empty()) else {
+        let goes = |step: &&PlannedStep| !step.path.is_empty() && step.kept.is_none();
+        let Some(step) = steps.get(index).filter(goes) else {
             return;
         };
         // Where an operation hangs, all is left to the one short try at the end of the run.

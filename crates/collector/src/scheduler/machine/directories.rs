@@ -169,7 +169,9 @@ impl Run {
             .members()
             .map(|(id, facts)| (facts.name.as_str(), id))
             .collect();
-        for step in self.steps.iter().filter(|step| step.path == path) {
+        // What is there of data that stay needs no space, and was looked at when the run was made.
+        let takes_space = |step: &&PlannedStep| step.path == path && step.kept.is_none();
+        for step in self.steps.iter().filter(takes_space) {
             for share in self.directories.on(path) {
                 let here = step.tasks.iter().filter(|task| {
                     let id = ids.get(task.agent.as_str());

@@ -76,6 +76,9 @@ impl Run {
             StepEnd::Stop { whole: false } => (StepState::Stopped, self.stop.clone(), true),
         };
         self.partial |= partial;
+        if matches!(after, StepEnd::Done) && !partial {
+            self.note_kept_whole();
+        }
         if let Some(facts) = self.facts.get_mut(index) {
             facts.partial = partial;
             facts.reason = reason.clone();

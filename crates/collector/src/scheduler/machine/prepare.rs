@@ -275,6 +275,7 @@ impl Run {
             step.preparing_since = self.now;
             step.half_ready = None;
         }
+        self.note_kept_data();
         for task in self.live() {
             if let Some(prepare) = self.prepare_command(task) {
                 let waiting = Waiting::Prepared { task };
@@ -305,6 +306,7 @@ impl Run {
                 false => String::new(),
             },
             cell: step.directory(planned.load, facts.attempt),
+            kept: step.kept.as_ref().map(|data| (data.name.clone(), data.how)),
             task_index: planned.index,
             tasks: load.tasks,
             cache: step.cache.of_tasks().as_str().to_owned(),

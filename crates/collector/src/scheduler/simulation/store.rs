@@ -225,7 +225,7 @@ impl SimStore {
                 }
             }
             Row::Event(event) => self.events.push(event.clone()),
-            Row::CacheDrops { .. } => {}
+            Row::CacheDrops { .. } | Row::KeptData(_) | Row::KeptDataWhole { .. } => {}
         }
         None
     }

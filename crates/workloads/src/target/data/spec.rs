@@ -51,6 +51,20 @@ impl DataKind {
     }
 }
 
+/// For messages and descriptions of kept data.
+impl fmt::Display for DataKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataKind::Random => write!(f, "random"),
+            DataKind::Zero => write!(f, "zero"),
+            DataKind::Pattern(bytes) => write!(f, "pattern 0x{:016x}", u64::from_be_bytes(*bytes)),
+            DataKind::Reducible { compress, dedupe } => {
+                write!(f, "compress {compress}, dedupe {dedupe}")
+            }
+        }
+    }
+}
+
 /// How much of a sector is random; the rest is zeros.
 pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
     match kind {
@@ -82,6 +96,14 @@ impl DataSpec {
     pub fn of(params: &Params) -> Result<DataSpec, ParamError> {
         let verify = params.get("verify").is_some_and(|verify| *verify == true);
         DataSpec::new(&DataKeys::read(params)?, verify)
+    }
+
+    /// Its part of a [`DataShape`](crate::engine::workload::DataShape).
+    pub(crate) fn shape(&self) -> [(&'static str, String); 2] {
+        [
+            ("data", self.kind.to_string()),
+            ("verify", self.verify.to_string()),
+        ]
     }
 
     /// The same for a workload that checks zeros and patterns by themselves: [`Content`](super::Content) is not made for

@@ -52,6 +52,24 @@ impl Layout {
         text
     }
 
+    /// The same by the names of the keys, for data that stay.
+    pub(super) fn data_shape(&self) -> DataShape {
+        let shape = &self.shape;
+        let mut keys = vec![
+            ("files", shape.files.to_string()),
+            ("size", self.sizes.to_string()),
+            ("numjobs", shape.workers.to_string()),
+            ("dirs", shape.files_per_directory.to_string()),
+            ("directories-per", shape.sharing.as_str().to_owned()),
+            ("seed", self.seed.to_string()),
+        ];
+        keys.extend(self.data.shape());
+        if self.data.verify {
+            keys.push(("bs", self.unit.to_string()));
+        }
+        keys
+    }
+
     pub(super) fn state(&self, dataset: DatasetState) -> DatasetRecord {
         DatasetRecord {
             shape: self.describe(),
@@ -96,6 +114,7 @@ impl Layout {
         if let Some(known) = same.filter(|known| known.satisfies(wanted)) {
             return Ok(known);
         }
+        control.lays_out(|| format!("what `files` needs in {}", task.path().display()))?;
         self.unsettle(task)?;
         if same.is_none() {
             // They are of other parameters.

@@ -1,0 +1,218 @@
+//! `benchmesh data`: the data that plans keep on targets.
+
+use super::confirm::agrees_to_remove;
+use crate::args::{DataAction, DataArguments, ListFormat, RemoveDataArguments};
+use crate::client::{CallError, Client, PartRemoval};
+use crate::failure::Outcome;
+use crate::interrupts::Interrupts;
+use crate::{output, terminal};
+use benchmesh_collector::query::Value;
+use benchmesh_collector::report::{Table, figures};
+use indicatif::ProgressBar;
+
+/// In the order of [`Kept`].
+const KEPT: &str = "SELECT name, target, path, system, workload, bytes, files, tasks, layout, is_whole, agents, made_run_id,
+    made_us, used_us, shape FROM v_kept_data ORDER BY name, path";
+
+/// A data set at a target.
+#[derive(Debug, serde::Serialize)]
+struct Kept {
+    name: String,
+    target: String,
+    path: String,
+    system: String,
+    workload: String,
+    bytes: i64,
+    files: i64,
+    tasks: i64,
+    layout: String,
+    is_whole: bool,
+    agents: Vec<String>,
+    /// 0: the run is not in the database any more.
+    made_run_id: i64,
+    made_us: i64,
+    used_us: i64,
+    shape: serde_json::Value,
+}
+
+impl Kept {
+    /// `None`: the collector's answer has other columns.
+    fn of(row: Vec<Value>) -> Option<Self> {
+        let [
+            name,
+            target,
+            path,
+            system,
+            workload,
+            bytes,
+            files,
+            tasks,
+            layout,
+            is_whole,
+            agents,
+            made_run_id,
+            made_us,
+            used_us,
+            shape,
+        ] = <[Value; 15]>::try_from(row).ok()?;
+        Some(Self {
+            name: text(name),
+            target: text(target),
+            path: text(path),
+            system: text(system),
+            workload: text(workload),
+            bytes: number(&bytes),
+            files: number(&files),
+            tasks: number(&tasks),
+            layout: text(layout),
+            is_whole: number(&is_whole) != 0,
+            agents: text(agents).split_whitespace().map(str::to_owned).collect(),
+            made_run_id: number(&made_run_id),
+            made_us: number(&made_us),
+            used_us: number(&used_us),
+            shape: serde_json::from_str(&text(shape)).unwrap_or_default(),
+        })
+    }
+}
+
+fn text(value: Value) -> String {
+    match value {
+        Value::Text(text) => text,
+        _ => String::new(),
+    }
+}
+
+fn number(value: &Value) -> i64 {
+    match value {
+        Value::Integer(number) => *number,
+        _ => 0,
+    }
+}
+
+pub async fn data(arguments: DataArguments) -> anyhow::Result<Outcome> {
+    let arguments = match arguments.action {
+        Some(DataAction::Remove(arguments)) => return remove(arguments).await,
+        None => arguments.list,
+    };
+    let mut client = Client::connect(&arguments.collector.collector)
+        .await
+        .map_err(CallError::into_error)?;
+    let kept = list(&mut client).await?;
+    match arguments.format {
+        ListFormat::Json => output::document(&serde_json::json!({ "data": kept }))?,
+        ListFormat::Table if kept.is_empty() => output::print_notice(
+            "no data are kept: a phase with keep = \"NAME\" leaves its data on the target",
+        ),
+        ListFormat::Table => output::result(&terminal::plain(&table(&kept)))?,
+    }
+    Ok(Outcome::Done)
+}
+
+async fn list(client: &mut Client) -> anyhow::Result<Vec<Kept>> {
+    let mut rows = client.query(KEPT).await.map_err(CallError::into_error)?;
+    let mut kept = Vec::new();
+    while let Some(part) = rows.next().await.map_err(CallError::into_error)? {
+        kept.extend(part.into_iter().filter_map(Kept::of));
+    }
+    Ok(kept)
+}
+
+fn table(kept: &[Kept]) -> Table {
+    let cells = |cell: fn(&Kept) -> String| kept.iter().map(cell).collect::<Vec<_>>();
+    Table::default()
+        .text("name", cells(|it| it.name.clone()))
+        .text("target", cells(|it| it.target.clone()))
+        .text("at", cells(|it| it.path.clone()))
+        .text("workload", cells(|it| it.workload.clone()))
+        .figures(
+            "size",
+            cells(|it| figures::bytes(u64::try_from(it.bytes).unwrap_or(0))),
+        )
+        .figures("files", cells(|it| count(it.files)))
+        .figures("tasks", cells(|it| it.tasks.to_string()))
+        .figures("layout", cells(|it| it.layout.clone()))
+        .text(
+            "state",
+            cells(|it| if it.is_whole { "whole" } else { "not whole" }.to_owned()),
+        )
+        .text("made", cells(|it| figures::instant(it.made_us)))
+        .figures("by run", cells(|it| count(it.made_run_id)))
+        .text("last used", cells(|it| figures::instant(it.used_us)))
+        .text("agents", cells(|it| it.agents.join(" ")))
+}
+
+fn count(count: i64) -> String {
+    match count {
+        0 => figures::NONE.to_owned(),
+        count => count.to_string(),
+    }
+}
+
+/// `benchmesh data remove`.
+async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
+    let mut client = Client::connect(&arguments.collector.collector)
+        .await
+        .map_err(CallError::into_error)?;
+    if !arguments.yes {
+        let kept = list(&mut client).await?;
+        let is_meant = |it: &&Kept| {
+            let target = arguments.target.as_ref();
+            it.name == arguments.name && target.is_none_or(|path| *path == it.path)
+        };
+        let meant: Vec<String> = kept
+            .iter()
+            .filter(is_meant)
+            .map(|it| {
+                let size = figures::bytes(u64::try_from(it.bytes).unwrap_or(0));
+                format!("{size} at {}", it.path)
+            })
+            .collect();
+        let what = format!("the data `{}` ({})", arguments.name, meant.join(", "));
+        // The collector says what there is where nothing is meant.
+        if !meant.is_empty() && !agrees_to_remove(&what)? {
+            output::print_notice("nothing was removed");
+            return Ok(Outcome::Done);
+        }
+    }
+    let mut interrupts = Interrupts::listen()?;
+    let path = arguments.target.as_deref();
+    let mut removal = client
+        .remove_data(&arguments.name, path, arguments.forget_away)
+        .await
+        .map_err(CallError::into_error)?;
+    let bar = ProgressBar::new_spinner();
+    let mut is_whole = true;
+    loop {
+        let part = tokio::select! {
+            part = removal.next() => part.map_err(CallError::into_error)?,
+            () = interrupts.first() => {
+                bar.finish_and_clear();
+                output::print_notice("stopped; the same command goes on where it was");
+                return Ok(Outcome::Partial);
+            }
+        };
+        let Some(part) = part else { break };
+        if part.is_over {
+            bar.suspend(|| output::print_notice(&said(&part)));
+            is_whole &= part.problem.is_empty();
+        } else {
+            bar.set_message(format!("{}: {} files removed", part.agent, part.files));
+            bar.tick();
+        }
+    }
+    bar.finish_and_clear();
+    Ok(match is_whole {
+        true => Outcome::Done,
+        false => Outcome::Partial,
+    })
+}
+
+fn said(part: &PartRemoval) -> String {
+    match part.problem.as_str() {
+        "" => format!("removed at {} by agent `{}`", part.path, part.agent),
+        problem => format!(
+            "stays at {} on agent `{}`: {problem}",
+            part.path, part.agent
+        ),
+    }
+}

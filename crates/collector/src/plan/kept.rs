@@ -1,0 +1,339 @@
+//! Data that stay: `keep` and `use` of a phase, and what decides whether data of one name are the same data.
+//!
+//! Pure. What is kept where is in the database, and comes as [`KeptFacts`].
+
+use super::{
+    Cell, Group, Phase, PlannedLoad, PlannedStep,
+    keys::PhaseKeys,
+    read::Section,
+    source::{Mistakes, Position},
+};
+use benchmesh_model::kept_data;
+use benchmesh_workloads::{
+    op::Op,
+    params::{KeyValue, ValueType},
+    registry,
+    workload::{Data, DataShape, ModeInfo, Needs},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Keys by which all tasks of a step may share data.
+const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
+
+/// The name of a data set that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataName(pub String);
+
+impl KeyValue for DataName {
+    fn value_type() -> ValueType {
+        ValueType::Other {
+            words: "a name: letters, digits, `-`, `_` and `.`, at most 64",
+            schema: || json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let name = value.as_str().filter(|name| kept_data::is_name(name));
+        name.map(|name| Self(name.to_owned()))
+            .ok_or_else(String::new)
+    }
+}
+
+/// How a phase works on a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptUse {
+    /// It lays the set out where it is missing, and leaves it there.
+    Keep,
+    /// The set has to be there.
+    Use,
+}
+
+impl KeptUse {
+    /// The key of the phase.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Use => "use",
+        }
+    }
+}
+
+/// A set that a phase works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptData {
+    pub name: String,
+    pub how: KeptUse,
+}
+
+/// The keys that decide which data a set has, with their values; also its workload, and the version of its layout.
+pub type Shape = BTreeMap<String, String>;
+
+/// The set that a step works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedData {
+    pub name: String,
+    pub how: KeptUse,
+    pub shape: Shape,
+    /// Its mode makes the data anew, so that they are not whole until it has ended.
+    pub remakes: bool,
+}
+
+/// What is different, in words; `None`: it is the same.
+pub fn difference(there: &Shape, here: &Shape) -> Option<String> {
+    let keys = there
+        .keys()
+        .chain(here.keys().filter(|key| !there.contains_key(*key)));
+    let missing = || String::from("not set");
+    let differences: Vec<String> = keys
+        .filter(|key| there.get(*key) != here.get(*key))
+        .map(|key| {
+            let value = |shape: &Shape| shape.get(key).cloned().unwrap_or_else(missing);
+            format!("`{key}` is {} there and {} here", value(there), value(here))
+        })
+        .collect();
+    (!differences.is_empty()).then(|| differences.join(", "))
+}
+
+/// The keys `keep` and `use`.
+pub(super) fn kept(
+    section: &Section<'_, '_>,
+    keys: &PhaseKeys,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<(KeptData, Position)> {
+    let (name, how) = match (&keys.keep, &keys.uses) {
+        (None, None) => return None,
+        (Some(name), None) => (name, KeptUse::Keep),
+        (None, Some(name)) => (name, KeptUse::Use),
+        (Some(_), Some(_)) => {
+            mistakes.at(
+                &section.place_of("use"),
+                "it stands beside `keep`",
+                "`keep` also works on a set that is there; `use` alone never lays one out",
+            );
+            return None;
+        }
+    };
+    let data = KeptData {
+        name: name.0.clone(),
+        how,
+    };
+    Some((data, section.place_of(how.key())))
+}
+
+/// Refuses a phase whose data cannot stay, or would not be one set.
+pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
+    let Some(data) = &phase.kept else { return };
+    let [group] = phase.groups.as_slice() else {
+        return mistakes.at(
+            at,
+            "a phase with groups has several sets of data",
+            "lay the data out in a phase without groups",
+        );
+    };
+    let workload = group.workload.0;
+    if workload.needs() != Needs::Target {
+        return mistakes.at(
+            at,
+            format!("`{}` has no data", workload.name()),
+            "remove the key",
+        );
+    }
+    let modes = group
+        .modes
+        .iter()
+        .filter_map(|mode| workload.mode(mode).ok());
+    for mode in modes {
+        if let Some(why) = unfit(data.how, mode) {
+            mistakes.at(
+                at,
+                format!("mode `{}` {why}", mode.name),
+                "leave the mode out",
+            );
+        }
+    }
+    check_shapes(group, at, mistakes);
+}
+
+/// Why a mode cannot work on a set.
+fn unfit(how: KeptUse, mode: &ModeInfo) -> Option<&'static str> {
+    match (how, mode.needs, mode.leaves) {
+        _ if mode.ops.contains(&Op::Delete) => Some("removes the data, which are to stay"),
+        (KeptUse::Use, Data::Nothing, _) => {
+            Some("makes the data, and `use` works on those that are there")
+        }
+        _ => None,
+    }
+}
+
+fn check_shapes(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
+    let workload = group.workload.0;
+    let shape = |cell: &Cell, mode: &str| workload.data_shape(mode, &cell.params).map(named);
+    let cells = group.cells.iter().flat_map(|cell| {
+        let modes = group.modes.iter().zip(&cell.footprints);
+        let possible = modes.filter(|(_, footprint)| footprint.is_some());
+        possible
+            .map(|(mode, _)| shape(cell, mode))
+            .collect::<Vec<_>>()
+    });
+    let mut first: Option<Shape> = None;
+    for shape in cells {
+        let Some(shape) = shape else {
+            return mistakes.at(
+                at,
+                format!("the data of `{}` go with their cell", workload.name()),
+                "`io`, `files` and `objects` have data that can stay",
+            );
+        };
+        if let Some(difference) = first.as_ref().and_then(|first| difference(first, &shape)) {
+            let difference = difference
+                .replace(" there and ", " in one cell and ")
+                .replace(" here", " in another");
+            return mistakes.at(
+                at,
+                format!("the phase's cells have different data: {difference}"),
+                "give each a phase with a name of its own for the data",
+            );
+        }
+        first.get_or_insert(shape);
+    }
+}
+
+fn named(shape: DataShape) -> Shape {
+    let keys = shape.into_iter();
+    keys.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// The set of a step; `None`: its data go with its cell.
+pub(super) fn planned(data: Option<&KeptData>, loads: &[PlannedLoad]) -> Option<PlannedData> {
+    let (data, load) = (data?, loads.first()?);
+    let workload = registry::find(&load.workload)?;
+    let mut shape = named(workload.data_shape(&load.mode, &load.params)?);
+    shape.insert(String::from("workload"), load.workload.clone());
+    shape.insert(String::from("layout"), workload.revision().to_string());
+    let is_of_step = |key: &str| shape.get(key).is_some_and(|value| value == "step");
+    if SHARED_BY.into_iter().any(is_of_step) {
+        shape.insert(String::from("tasks"), load.tasks.to_string());
+    }
+    Some(PlannedData {
+        name: data.name.clone(),
+        how: data.how,
+        shape,
+        remakes: workload
+            .mode(&load.mode)
+            .is_ok_and(|mode| mode.needs == Data::Nothing),
+    })
+}
+
+/// A set that is kept somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFacts {
+    pub name: String,
+    /// Of the target.
+    pub path: String,
+    pub shape: Shape,
+    /// How many tasks have data in it.
+    pub tasks: u32,
+    pub is_whole: bool,
+}
+
+/// Refuses steps whose sets are others than those that are there, or are missing. Takes what is there already out of
+/// the space that its steps need.
+pub(super) fn check_steps(
+    steps: &mut [PlannedStep],
+    there: &[KeptFacts],
+    mistakes: &mut Mistakes<'_>,
+) {
+    let mut known: Vec<KeptFacts> = there.to_vec();
+    for step in steps {
+        let Some(data) = &step.kept else { continue };
+        let tasks = u32::try_from(step.tasks.len()).unwrap_or(u32::MAX);
+        let mut sets = known.iter_mut();
+        let set = sets.find(|set| set.name == data.name && set.path == step.path);
+        let refused = match &set {
+            None => missing(data, &step.path, there),
+            Some(set) => unlike(data, set, tasks, &step.path),
+        };
+        if let Some((reason, remedy)) = refused {
+            mistakes.at(&step.at, reason, remedy);
+            return;
+        }
+        let is_there = set
+            .as_ref()
+            .is_some_and(|set| set.is_whole && tasks <= set.tasks);
+        match set {
+            Some(set) => {
+                set.tasks = set.tasks.max(tasks);
+                set.is_whole = true;
+            }
+            None => known.push(KeptFacts {
+                name: data.name.clone(),
+                path: step.path.clone(),
+                shape: data.shape.clone(),
+                tasks,
+                is_whole: true,
+            }),
+        }
+        if is_there {
+            for load in &mut step.loads {
+                (load.footprint.bytes, load.footprint.files) = (0, 0);
+            }
+        }
+    }
+}
+
+type Refused = Option<(String, String)>;
+
+fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Refused {
+    if data.how == KeptUse::Keep {
+        return None;
+    }
+    let names: Vec<&str> = there
+        .iter()
+        .filter(|set| set.path == path)
+        .map(|set| set.name.as_str())
+        .collect();
+    let others = match names.is_empty() {
+        true => String::from("none are"),
+        false => format!("these are: {}", names.join(", ")),
+    };
+    Some((
+        format!("no data are kept as `{}` at {path}; {others}", data.name),
+        format!(
+            "lay them out by a phase before it with keep = \"{}\"",
+            data.name
+        ),
+    ))
+}
+
+fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Refused {
+    let (name, remove) = (&data.name, format!("benchmesh data remove {}", data.name));
+    if let Some(difference) = difference(&set.shape, &data.shape) {
+        return Some((
+            format!("the data kept as `{name}` at {path} are others: {difference}"),
+            format!("say the same, keep yours under another name, or remove them: {remove}"),
+        ));
+    }
+    if data.how == KeptUse::Keep {
+        return None;
+    }
+    if !set.is_whole {
+        return Some((
+            format!(
+                "the data kept as `{name}` at {path} are not whole: the step that made them did not end well"
+            ),
+            format!(
+                "lay them out again by a phase with keep = \"{name}\", or remove them: {remove}"
+            ),
+        ));
+    }
+    (tasks > set.tasks).then(|| {
+        (
+            format!(
+                "the data kept as `{name}` at {path} are of {} tasks, and this step has {tasks}",
+                set.tasks
+            ),
+            String::from("use fewer `clients`, or lay out more by a phase with `keep`"),
+        )
+    })
+}

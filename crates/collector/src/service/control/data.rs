@@ -1,0 +1,167 @@
+//! Removal of data that stay: every agent with a part of a set is asked, one after the other.
+//!
+//! What is removed is forgotten at once, so that the same request goes on where an earlier one ended.
+
+use super::super::audit::{self, Requester};
+use super::super::wire::store_status;
+use super::{ControlService, ResponseStream};
+use crate::model::AgentId;
+use crate::sessions::{
+    Call, Fleet,
+    command::{CallError, Command},
+};
+use crate::store::{KeptSet, Store};
+use benchmesh_model::kept_data;
+use benchmesh_proto::v1;
+use benchmesh_workloads::error_chain;
+use futures::stream;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tonic::{Request, Response, Status};
+
+/// An agent that is away is not waited for longer.
+const LOSS_AFTER: Duration = Duration::from_secs(5);
+/// How often its progress is told.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+/// A caller who does not read is not waited for long.
+const QUEUED_REPLIES: usize = 4;
+
+/// What the caller has gone away from.
+struct CallerGone;
+
+struct Removal {
+    fleet: Fleet,
+    store: Store,
+    /// Parts on agents that are away are forgotten, and stay there.
+    forgets_away: bool,
+    replies: mpsc::Sender<Result<v1::RemoveDataReply, Status>>,
+}
+
+impl ControlService {
+    pub(super) async fn data_removed(
+        &self,
+        request: Request<v1::RemoveDataRequest>,
+    ) -> Result<Response<ResponseStream<v1::RemoveDataReply>>, Status> {
+        let by = Requester::of(&request);
+        let wanted = request.into_inner();
+        let sets = self.sets_to_remove(&wanted).await?;
+        audit::data_removed(&self.store, &self.clock, &wanted.name, &by).await;
+        let (replies, coming) = mpsc::channel(QUEUED_REPLIES);
+        let removal = Removal {
+            fleet: self.fleet.clone(),
+            store: self.store.clone(),
+            forgets_away: wanted.forget_away,
+            replies,
+        };
+        let closing = self.closing.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = closing.cancelled() => {}
+                // What an agent has begun it ends by itself, and the next request finds it done.
+                () = removal.replies.closed() => {}
+                _ = removal.remove(&sets) => {}
+            }
+        });
+        let replies = stream::unfold(coming, |mut coming| async {
+            coming.recv().await.map(|reply| (reply, coming))
+        });
+        Ok(Response::new(Box::pin(replies)))
+    }
+
+    async fn sets_to_remove(&self, wanted: &v1::RemoveDataRequest) -> Result<Vec<KeptSet>, Status> {
+        let status = |error| store_status(&error);
+        let mut sets = self.store.kept_data().await.map_err(status)?;
+        sets.retain(|set| set.facts.name == wanted.name);
+        sets.retain(|set| wanted.path.is_empty() || set.facts.path == wanted.path);
+        if sets.is_empty() {
+            let at = match wanted.path.as_str() {
+                "" => String::new(),
+                path => format!(" at {path}"),
+            };
+            return Err(Status::not_found(format!(
+                "no data are kept as `{}`{at}: `benchmesh data` lists those that are",
+                wanted.name
+            )));
+        }
+        let running = self.store.unfinished_runs().await.map_err(status)?;
+        let user = running.iter().find(|run| {
+            let mut sets = sets.iter();
+            sets.any(|set| set.used_run_uid == run.uid)
+        });
+        match user {
+            None => Ok(sets),
+            Some(run) => Err(Status::failed_precondition(format!(
+                "run {} works on the data `{}`: wait for its end, or stop it with `benchmesh stop {}`",
+                run.id, wanted.name, run.id
+            ))),
+        }
+    }
+}
+
+impl Removal {
+    async fn remove(&self, sets: &[KeptSet]) -> Result<(), CallerGone> {
+        for set in sets {
+            for agent in &set.agents {
+                self.remove_part(set, *agent).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_part(&self, set: &KeptSet, agent: AgentId) -> Result<(), CallerGone> {
+        let name = self
+            .fleet
+            .member(agent)
+            .map(|member| member.hello.name.clone());
+        let mut reply = v1::RemoveDataReply {
+            agent: name.unwrap_or_else(|| format!("agent {agent}")),
+            path: set.facts.path.clone(),
+            ..v1::RemoveDataReply::default()
+        };
+        let command = Command::RemoveRunDirectory {
+            run_uid: kept_data::uid(&set.facts.name),
+            path: set.facts.path.clone(),
+        };
+        let (told, progress) = watch::channel(Default::default());
+        let call = Call::to(agent, command, LOSS_AFTER).with_progress(told);
+        let answer = self.fleet.call(call);
+        tokio::pin!(answer);
+        let answer = loop {
+            tokio::select! {
+                answer = &mut answer => break answer,
+                () = tokio::time::sleep(TOLD_EVERY) => {
+                    reply.files = progress.borrow().done;
+                    self.tell(reply.clone()).await?;
+                }
+            }
+        };
+        reply.files = progress.borrow().done;
+        reply.over = true;
+        let is_forgotten = match &answer {
+            Ok(_) => true,
+            Err(error) => self.forgets_away && error.is_lost(),
+        };
+        if let Err(error) = answer {
+            reply.problem = problem(&error, is_forgotten);
+        }
+        if is_forgotten && let Err(error) = self.store.kept_data_removed(set.id, agent).await {
+            reply.problem = error_chain(&error);
+        }
+        self.tell(reply).await
+    }
+
+    async fn tell(&self, reply: v1::RemoveDataReply) -> Result<(), CallerGone> {
+        let sent = self.replies.send(Ok(reply)).await;
+        sent.map_err(|_| CallerGone)
+    }
+}
+
+fn problem(error: &CallError, is_forgotten: bool) -> String {
+    let error = error_chain(error);
+    match is_forgotten {
+        true => {
+            format!("{error}; its part is forgotten, and `benchmesh agent clean` there finds it")
+        }
+        false => error,
+    }
+}
