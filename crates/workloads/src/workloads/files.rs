@@ -16,7 +16,7 @@ mod worker;
 
 use crate::engine::author::*;
 use attributes::Calls;
-use layout::{DatasetDirs, Layout};
+use layout::{DatasetDirs, KnownData, Layout};
 use modes::{DatasetState, FilesMode, MODES};
 use name::Name;
 use options::{FilesKeys, FilesOptions, check_names};
@@ -25,7 +25,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tree::Directories;
 use walk::Walk;
 use worker::{Action, FilesWorker};
@@ -38,7 +39,7 @@ pub const FILES: &dyn Workload = workload::<FilesOptions>();
 impl Definition for FilesOptions {
     const ABOUT: About = About {
         name: NAME,
-        revision: 4,
+        revision: 5,
         summary: "many files and directories, each made, looked at, changed and removed as a whole",
         modes: MODES,
         rejoins: Rejoins::In(&["list", "list-stat", "stat", "read", "chmod", "getxattr"]),
@@ -99,6 +100,7 @@ impl Definition for FilesOptions {
     fn load(mut self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError> {
         self.layout.shape.task = (spec.task_index, spec.tasks);
         check_names(&self.layout.shape).map_err(TaskError::Params)?;
+        let workers = self.layout.shape.workers;
         let place = spec.cell_dir()?.clone();
         let mut data_layout = self.layout.clone();
         let others = other_task(spec, self.reorder_tasks)?.map(|(task, dir)| {
@@ -116,7 +118,8 @@ impl Definition for FilesOptions {
                 task: spec.dir()?,
                 place,
             },
-            dataset: Mutex::new(DatasetState::empty()),
+            known: Mutex::new(KnownData::whole(DatasetState::empty())),
+            created: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             roots: Mutex::default(),
             whole: WholePasses::default(),
         }))
@@ -132,15 +135,37 @@ struct FilesLoad {
     /// How the data are laid out that it works on.
     data_layout: Layout,
     /// What those are; known once prepared.
-    dataset: Mutex<DatasetState>,
+    known: Mutex<KnownData>,
+    /// Files that each worker has created, from its first one on without a gap.
+    created: Arc<[AtomicU64]>,
     /// Where each worker works, for messages.
     roots: Mutex<BTreeMap<u32, PathBuf>>,
     whole: WholePasses,
 }
 
 impl FilesLoad {
+    fn known(&self) -> MutexGuard<'_, KnownData> {
+        // A panic elsewhere leaves it valid.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn dataset(&self) -> DatasetState {
-        *self.dataset.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known().dataset
+    }
+
+    /// What is left of the files of each worker; `None`: it is not known.
+    fn parts_left(&self, left: DatasetState) -> Option<Vec<u64>> {
+        let layout = &self.options.layout;
+        if self.whole.all(layout.shape.workers) {
+            return Some(match left.content {
+                DatasetContent::Empty => Vec::new(),
+                _ => self.known().parts.clone(),
+            });
+        }
+        // A part that nobody wants is laid out whole by the next mode.
+        let is_part = self.options.mode == FilesMode::Create && layout.only_existing;
+        let created = self.created.iter();
+        is_part.then(|| created.map(|files| files.load(Ordering::Relaxed)).collect())
     }
 
     /// Directories that a worker may keep open: together at most half of the descriptors that the process may have.
@@ -151,7 +176,7 @@ impl FilesLoad {
 
     fn walk(&self, worker: u32) -> Result<Walk, TaskError> {
         let layout = &self.data_layout;
-        let share = layout.shape.share(worker);
+        let share = self.known().share(&layout.shape, worker);
         let home = self.others.as_ref().unwrap_or(&self.home);
         let root = home.root(&layout.shape, worker)?;
         let path = root.path().to_owned();
@@ -228,12 +253,13 @@ impl Load for FilesLoad {
         }
         let wanted = mode.wants(self.options.added.attribute);
         let own = layout.ensure(&self.home, &wanted, control)?;
-        let dataset = match &self.others {
+        let known = match &self.others {
             Some(others) => self.data_layout.of_another(others, &wanted, control)?,
             None => own,
         };
-        *self.dataset.lock().unwrap_or_else(PoisonError::into_inner) = dataset;
-        if mode.leaves(dataset, self.options.added).is_some() {
+        let leaves = mode.leaves(known.dataset, self.options.added);
+        *self.known() = known;
+        if leaves.is_some() {
             layout.unsettle(&self.home.task)?;
         }
         Ok(())
@@ -289,6 +315,7 @@ impl Load for FilesLoad {
             action,
             whole: self.whole.clone(),
             done: 0,
+            created: (Arc::clone(&self.created), index as usize),
             passes: options.passes,
         }))
     }
@@ -315,11 +342,9 @@ impl Load for FilesLoad {
         let Some(left) = left else {
             return Ok(());
         };
-        if self.whole.all(self.options.layout.shape.workers) {
-            self.options
-                .layout
-                .state(left)
-                .write_or_warn(&self.home.task);
+        if let Some(parts) = self.parts_left(left) {
+            let state = self.options.layout.state(left, parts);
+            state.write_or_warn(&self.home.task);
         }
         Ok(())
     }

@@ -24,6 +24,37 @@ pub(super) struct Layout {
     pub data: DataSpec,
     /// Bytes per write.
     pub unit: usize,
+    /// What a `create` has left that was ended is enough.
+    pub only_existing: bool,
+}
+
+/// What is known of a task's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownData {
+    pub dataset: DatasetState,
+    /// How many files each worker has, from its first one on. Empty: all.
+    pub parts: Vec<u64>,
+}
+
+impl KnownData {
+    pub(super) fn whole(dataset: DatasetState) -> Self {
+        Self {
+            dataset,
+            parts: Vec::new(),
+        }
+    }
+
+    /// The files of a worker that are there.
+    pub(super) fn share(&self, shape: &Shape, worker: u32) -> Share {
+        let share = shape.share(worker);
+        let part = usize::try_from(worker)
+            .ok()
+            .and_then(|it| self.parts.get(it));
+        Share {
+            files: part.map_or(share.files, |part| share.files.min(*part)),
+            ..share
+        }
+    }
 }
 
 impl Layout {
@@ -70,12 +101,13 @@ impl Layout {
         keys
     }
 
-    pub(super) fn state(&self, dataset: DatasetState) -> DatasetRecord {
+    /// `parts`: as [`KnownData::parts`].
+    pub(super) fn state(&self, dataset: DatasetState, parts: Vec<u64>) -> DatasetRecord {
         DatasetRecord {
             shape: self.describe(),
             content: dataset.content,
             extras: dataset.extras,
-            parts: Vec::new(),
+            parts,
         }
     }
 
@@ -108,12 +140,16 @@ impl Layout {
         home: &DatasetDirs,
         wanted: &Wanted,
         control: &PrepareControl,
-    ) -> Result<DatasetState, TaskError> {
+    ) -> Result<KnownData, TaskError> {
         let task = &home.task;
         let same = self.known(task)?;
-        if let Some(known) = same.filter(|known| known.satisfies(wanted)) {
-            return Ok(known);
+        if let Some(known) = same
+            .as_ref()
+            .filter(|known| known.dataset.satisfies(wanted))
+        {
+            return Ok(known.clone());
         }
+        let same = same.map(|known| known.dataset);
         control.lays_out(|| format!("what `files` needs in {}", task.path().display()))?;
         self.unsettle(task)?;
         if same.is_none() {
@@ -136,17 +172,24 @@ impl Layout {
             self.mend(&root, &self.shape.share(worker), &orders, done)
         })?;
         task.sync().map_err(TaskError::Sandbox)?;
-        self.state(goal).write(task).map_err(TaskError::Sandbox)?;
-        Ok(goal)
+        let state = self.state(goal, Vec::new());
+        state.write(task).map_err(TaskError::Sandbox)?;
+        Ok(KnownData::whole(goal))
     }
 
-    /// What is known of data of these parameters.
-    fn known(&self, task: &Dir) -> Result<Option<DatasetState>, TaskError> {
+    /// What is known of data of these parameters. A part of them is as good as unknown where all are wanted.
+    fn known(&self, task: &Dir) -> Result<Option<KnownData>, TaskError> {
         let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
         let same = found.filter(|state| state.shape == self.describe());
-        Ok(same.map(|state| DatasetState {
-            content: state.content,
-            extras: state.extras,
+        Ok(same.map(|state| KnownData {
+            dataset: DatasetState {
+                content: match state.parts.is_empty() || self.only_existing {
+                    true => state.content,
+                    false => DatasetContent::Unsettled,
+                },
+                extras: state.extras,
+            },
+            parts: state.parts,
         }))
     }
 
@@ -156,10 +199,10 @@ impl Layout {
         home: &DatasetDirs,
         wanted: &Wanted,
         control: &PrepareControl,
-    ) -> Result<DatasetState, TaskError> {
+    ) -> Result<KnownData, TaskError> {
         await_other(self.shape.task.0, control, || {
             let known = self.known(&home.task)?;
-            Ok(known.filter(|known| known.satisfies(wanted)))
+            Ok(known.filter(|known| known.dataset.satisfies(wanted)))
         })
     }
 

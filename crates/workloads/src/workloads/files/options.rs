@@ -25,6 +25,9 @@ declare_keys! {
         /// Whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks of the
         /// step. Those who share a directory take turns with the names in it, so that all work in it at once.
         "directories-per" directories_per: Sharing = "worker";
+        /// After a `create` that `runtime` has ended, the modes work on the files that it made. Otherwise the rest of `files`
+        /// is laid out before them, unmeasured. For `order = "sequential"`.
+        "only-existing" only_existing: bool = false;
         /// `random`: each file once per pass, in an order that differs from pass to pass and from mode to mode.
         "order" order: Order = "sequential";
         /// Bytes that each file grows by.
@@ -117,6 +120,10 @@ impl FilesOptions {
             task: (0, 1),
         };
         check_names(&shape)?;
+        if keys.only_existing && keys.order == Order::Random {
+            let message = "needs files that were made in order: leave out `order`";
+            return Err(ParamError::of("only-existing", message));
+        }
         let passes = Passes::of(keys.loops, keys.runtime);
         Ok(Self {
             mode,
@@ -128,6 +135,7 @@ impl FilesOptions {
                 seed: keys.seed,
                 data,
                 unit: check_unit("bs", keys.bs)?,
+                only_existing: keys.only_existing,
             },
             durable: match keys.fsync {
                 true => Durable::Fsync,

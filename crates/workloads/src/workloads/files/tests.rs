@@ -352,6 +352,43 @@ fn a_create_that_was_stopped_early_leaves_an_honest_state() {
 }
 
 #[test]
+fn modes_after_a_create_that_was_stopped_early_find_what_it_made() {
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let params = json!({"files": 200_000, "size": "1k", "numjobs": 2, "only-existing": true});
+        let mut timed = params.clone();
+        timed["runtime"] = json!("50ms");
+        let made = cell.run("create", timed).sum(|i| i.ops);
+        timing!(made > 0 && made < 200_000, "{made}");
+        let files = cell.files();
+        cell.run("stat", params.clone()).expect_sums(made, 0, 0);
+        cell.run("read", params.clone())
+            .expect_sums(made, made << 10, 0);
+        cell.run("rename", params.clone()).expect_sums(made, 0, 0);
+        cell.run("rename", params.clone()).expect_sums(made, 0, 0);
+        let listed = cell.run("list", params.clone());
+        assert_eq!(listed.sum(|i| i.errors), 0);
+        assert_eq!(cell.files(), files, "nothing was laid out");
+        cell.run("delete", params).expect_sums(made, 0, 0);
+        assert_eq!(cell.files().len(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_part_of_the_files_is_not_enough_where_all_are_wanted() {
+    measured(|| {
+        let cell = Cell::new(NAME);
+        let timed = json!({"files": 3000, "size": "64k", "only-existing": true, "runtime": "20ms"});
+        let made = cell.run("create", timed).sum(|i| i.ops);
+        timing!(made > 0 && made < 3000, "{made}");
+        let all = json!({"files": 3000, "size": "64k"});
+        cell.run("stat", all).expect_sums(3000, 0, 0);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_warm_pass_reads_what_was_appended_too() {
     let cell = Cell::new(NAME);
     let params = json!({"files": 3, "size": "8k", "append": "8k"});

@@ -9,6 +9,8 @@ use super::walk::{Clock, Job, Walk};
 use crate::engine::author::*;
 use rustix::fs::Mode as Permissions;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a mode does to each file or directory, with what it needs for that.
 pub(super) enum Action {
@@ -37,11 +39,16 @@ pub(super) struct FilesWorker {
     pub whole: WholePasses,
     /// Passes so far.
     pub done: u64,
+    /// Of each worker the files that it has created, and its number.
+    pub created: (Arc<[AtomicU64]>, usize),
     pub passes: Passes,
 }
 
 impl Worker for FilesWorker {
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError> {
+        if self.walk.share.files == 0 {
+            return Ok(());
+        }
         let (mut passes, whole) = (self.passes, self.whole.clone());
         passes.repeat(&whole, || {
             let pass = self.pass(recorder);
@@ -58,6 +65,21 @@ const PERMISSIONS: [Permissions; 2] = [
         .union(Permissions::WUSR)
         .union(Permissions::RGRP),
 ];
+
+/// Files that were created one after the other, until one was not.
+#[derive(Default)]
+struct Created {
+    without_gap: u64,
+    has_gap: bool,
+}
+
+impl Created {
+    #[inline]
+    fn add(&mut self, is_made: bool) {
+        self.has_gap |= !is_made;
+        self.without_gap += u64::from(!self.has_gap);
+    }
+}
 
 /// What an operation came to that has written `data`: to make them was no part of it.
 #[inline]
@@ -95,17 +117,26 @@ impl FilesWorker {
             moves,
         };
         match &mut self.action {
-            Action::Create(data, durable) => walk.files(
-                recorder,
-                &job(Clock::Own),
-                size_of,
-                |mut spot, dir, name, index, bytes| {
-                    let reached = |offset| spot.reached(offset, offset);
-                    let name = name.as_c_str();
-                    let made = calls::create(dir, name, index, bytes, data, *durable, reached);
-                    written(made, data)
-                },
-            ),
+            Action::Create(data, durable) => {
+                let mut created = Created::default();
+                let pass = walk.files(
+                    recorder,
+                    &job(Clock::Own),
+                    size_of,
+                    |mut spot, dir, name, index, bytes| {
+                        let reached = |offset| spot.reached(offset, offset);
+                        let name = name.as_c_str();
+                        let made = calls::create(dir, name, index, bytes, data, *durable, reached);
+                        created.add(made.is_ok());
+                        written(made, data)
+                    },
+                );
+                let (counts, worker) = &self.created;
+                if let Some(count) = counts.get(*worker) {
+                    count.store(created.without_gap, Ordering::Relaxed);
+                }
+                pass
+            }
             Action::Append(data, how, more) => walk.files(
                 recorder,
                 &job(Clock::Own),
