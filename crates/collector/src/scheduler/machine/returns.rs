@@ -14,12 +14,17 @@ use super::{
 };
 use crate::model::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_model::events::LEASE_IS_OVER;
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A client comes back only if this much is left to measure, ...
 const MIN_LEFT: Duration = Duration::from_secs(10);
 /// ... and this many times what its preparation took.
 const PREPARATIONS: u32 = 2;
+/// Sessions are counted from 1.
+const NO_SESSION: u64 = 0;
 /// Parts of one client in one step.
 const MAX_PARTS: u32 = 1000;
 /// The second return follows this long after the loss, each further one twice as long, ...
@@ -120,7 +125,9 @@ impl Run {
     }
 
     pub(super) fn session_of(&self, agent: AgentId) -> u64 {
-        self.members.get(agent).map_or(0, |member| member.session)
+        self.members
+            .get(agent)
+            .map_or(NO_SESSION, |member| member.session)
     }
 
     /// The start of a client that has come back; `None`: it started with the others.
@@ -136,6 +143,19 @@ impl Run {
             if let Some(start) = row.start {
                 step.returns.starts.entry(row.id).or_insert((start, 0));
             }
+        }
+    }
+
+    /// After a start of the collector: clients that were lost before it may come back in any session from now on.
+    pub(super) fn adopt_departures(&mut self) {
+        let Some(step) = &self.step else { return };
+        let lost = step.rows.iter().filter(|row| row.state == TaskState::Lost);
+        let lost: BTreeMap<AgentId, Option<MeshMicros>> =
+            lost.map(|row| (row.agent, row.ended)).collect();
+        for (agent, ended) in lost {
+            let seen = self.members.get(agent).map(|member| member.last_seen);
+            let since = ended.or(seen).unwrap_or(self.now);
+            self.note_departure(agent, since, NO_SESSION, Rejoin::NewSession);
         }
     }
 

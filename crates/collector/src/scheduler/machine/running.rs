@@ -412,6 +412,7 @@ impl Run {
             step.may_start = may_start.map(|row| row.id).collect();
         }
         self.adopt_parts();
+        self.adopt_departures();
     }
 
     /// Looks for an agent that has attached with its task of the step. An agent that attached without it, or did not

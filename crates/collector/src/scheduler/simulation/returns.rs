@@ -164,6 +164,28 @@ fn an_agent_that_crashes_again_and_again_comes_back_ever_later() {
     assert!((3..12).contains(&parts.len()), "{:?}", states(&parts));
 }
 
+/// The collector is started again while the client is away.
+#[test]
+fn a_client_that_was_lost_before_a_start_of_the_collector_goes_on() {
+    let mut world = timed(TIMED, 3, OnLoss::Continue);
+    run_for(&mut world, 10);
+    world.detach(1);
+    run_for(&mut world, 40);
+    assert_eq!(states(&parts(&world, 1)), [(1, TaskState::Lost)]);
+    world.run_event(SimEvent::Crash);
+    world.run_event(SimEvent::StartCollector);
+    for agent in [0, 2] {
+        world.attach(agent);
+    }
+    run_for(&mut world, 10);
+    world.run_event(SimEvent::RestartAgent { agent: 1 });
+    world.run_to_end();
+    world.check_end();
+    ends_done_and_partial(&world);
+    assert_eq!(states(&parts(&world, 1)), CAME_BACK);
+    assert_eq!(kinds(&world, "client-returned").len(), 1);
+}
+
 #[test]
 fn others_stay_out_until_the_next_step() {
     // Too late in the step; and a load that does not end by time.
