@@ -42,6 +42,13 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
     let limit = Duration::from_secs(60);
     let known = "SELECT count(*) FROM facts WHERE system = 'toy' AND name = 'osds_up'";
     mesh.until_stored("the state is known", known);
+    std::fs::write(&state, "health=ok\nosds=3\nosds_up=3\npool.p.size=3\n").unwrap();
+    let marked = mesh.command(&["mark", "the pool got a third copy"]);
+    assert_eq!(marked.code, 0, "{}", marked.all());
+    let third =
+        "SELECT count(*) FROM facts WHERE system = 'toy' AND name = 'pool.p.size' AND value = 3";
+    mesh.until_stored("the state at the mark is known", third);
+    assert_eq!(mesh.db().one::<String>("SELECT state FROM runs"), "running");
     std::fs::write(&state, "health=bad\nosds=3\nosds_up=2\npool.p.size=2\n").unwrap();
     assert!(
         run.exit_within(limit)
@@ -61,7 +68,12 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
         .collect();
     assert_eq!(
         shown,
-        ["health ok bad", "osds 3", "osds_up 3 2", "pool.p.size 2"]
+        [
+            "health ok bad",
+            "osds 3",
+            "osds_up 3 2",
+            "pool.p.size 2 3 2"
+        ]
     );
     for row in &row {
         assert_eq!(row.integer("runs"), row.integer("n"), "{row:?}");

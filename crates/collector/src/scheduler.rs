@@ -175,6 +175,20 @@ impl Scheduler {
         }
     }
 
+    /// Somebody has set a mark on a run: if it is the one under way, all samplers and facts of clusters are read now. Waits for
+    /// nobody.
+    pub fn read_at_mark(&self, run: RunId) {
+        let progress = self.0.progress.run(run);
+        let is_driven =
+            |run: Arc<RunProgress>| run.look(|view| view.driven && !view.state.is_end());
+        if !progress.is_some_and(is_driven) {
+            return;
+        }
+        for mark in driver::agents::marks(&self.0.fleet, &self.0.clock, run, None) {
+            tokio::spawn(mark);
+        }
+    }
+
     async fn request(&self, event: Event) {
         // Without a driver the collector is closing; the next one reads the request from the database.
         let _ = self.0.requests.send(event).await;

@@ -1,6 +1,6 @@
 //! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it reports.
 //!
-//! A source is read when a run begins, when a step has ended, and again and again while it says that it is degraded. Each
+//! A source is read when a run begins, when a step has ended, at marks that people set, and again and again while it says that it is degraded. Each
 //! has a thread of its own, for which the runner never waits. Per run, a fact is reported when it is first known and when
 //! it has changed. The begin and the end of a degraded state are events, and so is the first failure of each command.
 
@@ -28,7 +28,8 @@ const UNDATED_PAUSE: Duration = Duration::from_secs(1);
 enum Signal {
     /// The run that is sampled from now on.
     Run(Option<RunId>),
-    StepEnded,
+    /// A step has ended, or somebody has set a mark.
+    Mark,
 }
 
 /// The sources of the agent's configuration.
@@ -89,8 +90,8 @@ impl ClusterWatch {
         }
     }
 
-    pub fn step_ended(&self) {
-        self.signal(Signal::StepEnded);
+    pub fn mark(&self) {
+        self.signal(Signal::Mark);
     }
 
     /// Never waits.
@@ -156,9 +157,9 @@ impl Schedule {
                 self.is_run_on = false;
                 self.next = self.next.map(|_| now);
             }
-            Signal::StepEnded if !self.is_run_on => {}
-            Signal::StepEnded => {
-                // Short steps share a reading.
+            Signal::Mark if !self.is_run_on => {}
+            Signal::Mark => {
+                // Those soon after each other share a reading.
                 let earliest = self.last.map_or(now, |last| last + self.period).max(now);
                 self.next = Some(self.next.map_or(earliest, |next| next.min(earliest)));
             }
@@ -368,7 +369,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let run = |id| Signal::Run(Some(RunId(id)));
         let mut schedule = Schedule::new(PERIOD);
-        assert_eq!(schedule.on(Signal::StepEnded, start), Change::SameRun);
+        assert_eq!(schedule.on(Signal::Mark, start), Change::SameRun);
         assert_eq!(schedule.next, None, "no run is on");
         assert_eq!(schedule.on(run(5), start), Change::NewRun);
         assert_eq!(schedule.next, Some(start));
@@ -376,19 +377,19 @@ mod tests {
         assert_eq!(schedule.next, None);
         // Steps that end soon after a reading share the next one.
         for second in [4, 5, 6] {
-            schedule.on(Signal::StepEnded, at(second));
+            schedule.on(Signal::Mark, at(second));
             assert_eq!(schedule.next, Some(at(10)));
         }
         schedule.read(true, at(10), at(11));
         assert_eq!(schedule.next, Some(at(20)));
-        schedule.on(Signal::StepEnded, at(13));
+        schedule.on(Signal::Mark, at(13));
         assert_eq!(schedule.next, Some(at(20)));
         // The next run begins without a pause between the two.
         assert_eq!(schedule.on(run(6), at(15)), Change::NewRun);
         assert_eq!(schedule.next, Some(at(15)));
         schedule.read(false, at(15), at(16));
         // The last step's end is read before the run's end is over.
-        schedule.on(Signal::StepEnded, at(17));
+        schedule.on(Signal::Mark, at(17));
         assert_eq!(schedule.next, Some(at(25)));
         schedule.on(Signal::Run(None), at(18));
         assert_eq!(

@@ -239,7 +239,7 @@ impl Slots {
         held.into_iter().map(|task| task.0).collect()
     }
 
-    /// A mark with an instant is the start of a step, one without is a step's end.
+    /// A mark with an instant is the start of a step, one without is a step's end or a person's.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
@@ -248,7 +248,7 @@ impl Slots {
             ));
         }
         if at.is_none() {
-            self.deps.cluster.step_ended();
+            self.deps.cluster.mark();
         }
         let now = MonoNanos::now();
         let mark = match at {

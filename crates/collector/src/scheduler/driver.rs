@@ -5,7 +5,7 @@
 //! delays only what depends on it. When the store fails, everything pending is dropped and a new machine starts from
 //! the rows, as after a start of the collector.
 
-mod agents;
+pub(super) mod agents;
 mod load;
 mod reads;
 mod results;

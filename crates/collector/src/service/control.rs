@@ -27,7 +27,7 @@ use crate::{
     retention::Retainer,
     scheduler::{RunProgress, Scheduler, Seen},
     sessions::{Fleet, ForgetError},
-    store::{Store, rows::RunRow},
+    store::{Store, annotate::Annotation, rows::RunRow},
 };
 use benchmesh_proto::{v1, v1::control_server::Control};
 use benchmesh_workloads::error_chain;
@@ -403,15 +403,16 @@ impl Control for ControlService {
         request: Request<v1::AnnotateRequest>,
     ) -> Result<Response<v1::AnnotateReply>, Status> {
         let request = request.into_inner();
+        let annotation = annotation(request.annotation)?;
+        let is_mark_of_now = matches!(annotation, Annotation::Mark { at: None, .. });
         let annotated = self
             .store
-            .annotate(
-                &request.run,
-                annotation(request.annotation)?,
-                self.clock.now(),
-            )
+            .annotate(&request.run, annotation, self.clock.now())
             .await
             .map_err(|error| annotate_status(&error))?;
+        if is_mark_of_now {
+            self.scheduler.read_at_mark(annotated.run);
+        }
         Ok(Response::new(v1::AnnotateReply {
             run_id: annotated.run.0,
             run: annotated.name,

@@ -90,7 +90,7 @@ async fn silent_since(last: Instant, silence: Option<Duration>) -> Duration {
 }
 
 /// Lets every sampler read at an instant; `None`: now. Agents that sample nothing may read facts of a cluster.
-pub(super) fn marks(
+pub(in crate::scheduler) fn marks(
     fleet: &Fleet,
     clock: &Arc<MeshClock>,
     run: RunId,
