@@ -157,6 +157,7 @@ fn two_clients_on_a_real_ceph() {
     check_facts(&db, run);
     check_reading_of_others(&cluster);
     check_images(&cluster);
+    check_kept_data(&cluster, &mesh);
     // librbd's list of the pool's namespaces, which is empty.
     assert_eq!(cluster.objects(), "\trbd_namespace\n", "left in the pool");
     assert_eq!(cluster.rbd(&["namespace", "ls", "bench"]), "");
@@ -164,6 +165,57 @@ fn two_clients_on_a_real_ceph() {
 }
 
 /// Two tasks of one step read each other's objects: a damaged object is found by the task that does not own it.
+/// Objects and images that one run leaves in the pool, and another finds.
+fn check_kept_data(cluster: &Cluster, mesh: &Mesh) {
+    let plan = |objects: &str, images: &str, owner: &str| {
+        format!(
+            r#"
+            [targets.pool]
+            system = "rados"
+            pool = "bench"
+            [clients]
+            select = "role=client"
+            [[phase]]
+            name = "objects"
+            workload = "objects"
+            size = "16k"
+            objects = 20
+            modes = [{objects}]
+            {owner} = "some-objects"
+            [[phase]]
+            name = "images"
+            workload = "io"
+            size = "1m"
+            bs = "64k"
+            modes = [{images}]
+            {owner} = "some-images"
+            "#
+        )
+    };
+    mesh.run(&plan("\"write\"", "\"write\"", "keep"));
+    let kept = cluster.objects();
+    let of = |set: &str| {
+        kept.lines()
+            .filter(|it| it.contains(&format!("data-{set}")))
+            .count()
+    };
+    // Two clients: a state beside the objects of each; and the set's marker.
+    assert_eq!(of("some-objects"), 43, "{kept}");
+    assert!(of("some-images") > 2, "{kept}");
+    let uses = mesh.run(&plan("\"seq\"", "\"read\"", "use"));
+    let ops: Vec<String> = mesh.db().column(&format!(
+        "SELECT s.mode || ' ' || ops || ' ' || errors FROM step_results JOIN steps AS s ON s.id = step_id
+         WHERE s.run_id = {uses} ORDER BY s.id"
+    ));
+    assert_eq!(ops, ["seq 40 0", "read 32 0"]);
+    for set in ["some-objects", "some-images"] {
+        let removed = mesh.command(&["data", "remove", set, "--yes"]);
+        assert_eq!(removed.code, 0, "{}", removed.all());
+    }
+    let left = cluster.objects();
+    assert!(!left.contains("data-some"), "{left}");
+}
+
 fn check_reading_of_others(cluster: &Cluster) {
     let run = PoolRun {
         spec: PoolSpec::parse(&cluster.pool("bench", "admin")).unwrap(),
