@@ -122,7 +122,8 @@ fn two_clients_on_a_real_ceph() {
         objects = 100
         numjobs = 2
         verify = true
-        modes = ["write", "seq", "rand", "stat", "omap", "delete"]
+        mix = { read = 6, write = 3, stat = 1 }
+        modes = ["write", "seq", "rand", "stat", "omap", "mix", "delete"]
         [[phase]]
         name = "laid"
         workload = "objects"
@@ -369,7 +370,7 @@ fn check_results(db: &Database, run: i64) {
     let results = db.rows(&format!(
         "SELECT phase, mode, op, system, clients, errors, ops_per_s, p99_ms FROM v_results WHERE run_id = {run}"
     ));
-    assert_eq!(results.len(), 13, "{results:?}");
+    assert_eq!(results.len(), 16, "{results:?}");
     for row in &results {
         assert_eq!(row.text("system"), "rados");
         assert_eq!(
@@ -397,6 +398,19 @@ fn check_results(db: &Database, run: i64) {
         ));
         assert_eq!(done, ops, "{mode}");
     }
+    // Weights of 6, 3 and 1 out of 800 operations, within five standard deviations.
+    let of_mix = |op: &str| -> i64 {
+        db.one(&format!(
+            "SELECT r.ops FROM step_results r JOIN steps s ON s.id = r.step_id
+             WHERE s.run_id = {run} AND s.mode = 'mix' AND r.op = '{op}'"
+        ))
+    };
+    let (reads, writes, stats) = (of_mix("read"), of_mix("write"), of_mix("stat"));
+    assert_eq!(reads + writes + stats, 800);
+    assert!(
+        reads.abs_diff(480) < 70 && stats.abs_diff(80) < 43,
+        "{reads} {writes} {stats}"
+    );
     // The same, in images of 128 blocks.
     for mode in ["write", "randread", "randwrite", "read"] {
         let done: i64 = db.one(&format!(

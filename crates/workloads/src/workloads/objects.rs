@@ -6,12 +6,14 @@
 
 mod keys;
 mod layout;
+mod mix;
 mod sequence;
 mod state;
 mod worker;
 
 use crate::engine::author::*;
 use keys::{MODES, ObjectsKeys};
+use mix::{Action, Mix};
 use sequence::{Order, Sequence};
 use state::State;
 use std::sync::Arc;
@@ -30,14 +32,18 @@ enum Kind {
     ReadAtRandom,
     Stat,
     Omap,
+    Mix,
     Delete,
 }
 
 /// The parameters of one mode, read and checked.
 #[derive(Debug, Clone)]
 struct Job {
+    /// The mode's name.
+    mode: &'static str,
     kind: Kind,
-    op: Op,
+    /// What its operations do.
+    mix: Mix,
     object_bytes: u64,
     block: usize,
     /// Of each worker.
@@ -58,7 +64,7 @@ impl Job {
     /// Blocks of one object; one where operations are about the whole.
     fn blocks(&self) -> u64 {
         match self.kind {
-            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom => {
+            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Mix => {
                 self.object_bytes / (self.block as u64).max(1)
             }
             Kind::Stat | Kind::Omap | Kind::Delete => 1,
@@ -66,7 +72,7 @@ impl Job {
     }
 
     fn reads(&self) -> bool {
-        matches!(self.kind, Kind::ReadInOrder | Kind::ReadAtRandom)
+        self.mix.has(Action::Read)
     }
 
     fn content(&self) -> Content {
@@ -86,12 +92,12 @@ impl Job {
 impl Definition for Job {
     const ABOUT: About = About {
         name: "objects",
-        revision: 2,
-        summary: "objects of a RADOS pool through librados, many operations in flight: write, read, stat, omap, delete",
+        revision: 3,
+        summary: "objects of a RADOS pool through librados, many operations in flight: write, read, stat, omap, a mix of them, delete",
         modes: MODES,
         targets: &[&targets::POOL],
         warms: false,
-        rejoins: Rejoins::In(&["seq", "rand", "stat", "omap"]),
+        rejoins: Rejoins::In(&["seq", "rand", "stat", "omap", "mix"]),
         bypass: Bypass::Refused("librados caches nothing on the client"),
         ..About::ON_TARGET
     };
@@ -111,7 +117,7 @@ impl Definition for Job {
             .unwrap_or(0)
             .saturating_mul(self.workers.into());
         let bytes = objects.saturating_mul(self.object_bytes);
-        let moves = self.reads() || self.kind == Kind::Write;
+        let moves = self.reads() || self.mix.has(Action::Write);
         Footprint {
             bytes,
             moved_bytes: if moves {
@@ -202,7 +208,7 @@ impl ObjectsLoad {
             _ => Some(job.objects.map_or(there, |wanted| wanted.min(there))),
         };
         let order = match job.kind {
-            Kind::ReadAtRandom => {
+            Kind::ReadAtRandom | Kind::Mix => {
                 let numbers = [job.seed, self.task_index.into(), worker.into()];
                 Order::Random(Random::of(&numbers))
             }

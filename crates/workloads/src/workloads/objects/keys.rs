@@ -1,6 +1,6 @@
 //! The modes and keys of `objects`.
 
-use super::{Job, Kind};
+use super::{Action, Job, Kind, Mix};
 use crate::engine::author::*;
 
 const LAID: Data = Data::Laid("`objects` objects of `size` bytes per worker");
@@ -52,6 +52,13 @@ pub(super) const MODES: &[ModeInfo] = &[
         LAID,
         &[Op::Omap],
     ),
+    mode(
+        "mix",
+        "operations drawn by their weights (`mix`), each on an object drawn independently; what it writes is what stood there: \
+         rados_aio_read, rados_aio_write_full or rados_aio_write, rados_aio_stat, rados_write_op_omap_set",
+        LAID,
+        &[Op::Read, Op::Write, Op::Stat, Op::Omap],
+    ),
     ModeInfo {
         leaves: Data::Nothing,
         ..mode(
@@ -63,8 +70,9 @@ pub(super) const MODES: &[ModeInfo] = &[
     },
 ];
 
-const BLOCKS: &[&str] = &["write", "seq", "rand"];
+const BLOCKS: &[&str] = &["write", "seq", "rand", "mix"];
 const READING: &[&str] = &["seq", "rand", "stat"];
+const OMAPS: &[&str] = &["omap", "mix"];
 
 declare_keys! {
     #[derive(Debug)]
@@ -80,12 +88,14 @@ declare_keys! {
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Operations that each worker keeps in flight; `rados bench -t`.
         "iodepth" iodepth: u32 = 16, min 1, max 1024;
+        /// How often each operation comes, in proportion to the others.
+        "mix" mix: Option<Mix> = none("{ read = 70, write = 30 }"), in ["mix"];
         /// Keys that one operation sets.
-        "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in ["omap"];
+        "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in OMAPS;
         /// Bytes of the value of each key.
-        "omap-bytes" omap_bytes: Bytes = 64, max "64k", in ["omap"];
+        "omap-bytes" omap_bytes: Bytes = 64, max "64k", in OMAPS;
         #[doc = passes::LOOPS]
-        "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["write", "seq", "rand", "stat", "omap"];
+        "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["write", "seq", "rand", "stat", "omap", "mix"];
         /// How long it runs, over the objects again and again; `write` without `objects` makes new ones for so long.
         "runtime" runtime: Option<Span> = none("one pass over the objects");
         /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for any
@@ -96,7 +106,7 @@ declare_keys! {
         /// Seed of the random order and of the data.
         "randseed" randseed: u64 = 1;
         #[doc = data::VERIFY]
-        "verify" verify: bool = false, in ["seq", "rand"],
+        "verify" verify: bool = false, in ["seq", "rand", "mix"],
             because "nothing reads what it checks before the cell's data are removed";
         include ramp: RampKeys;
         include data: DataKeys;
@@ -104,13 +114,14 @@ declare_keys! {
 }
 
 pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamError> {
-    let (kind, op) = match mode.name {
-        "write" => (Kind::Write, Op::Write),
-        "seq" => (Kind::ReadInOrder, Op::Read),
-        "rand" => (Kind::ReadAtRandom, Op::Read),
-        "stat" => (Kind::Stat, Op::Stat),
-        "omap" => (Kind::Omap, Op::Omap),
-        "delete" => (Kind::Delete, Op::Delete),
+    let (kind, mix) = match mode.name {
+        "write" => (Kind::Write, Mix::only(Action::Write)),
+        "seq" => (Kind::ReadInOrder, Mix::only(Action::Read)),
+        "rand" => (Kind::ReadAtRandom, Mix::only(Action::Read)),
+        "stat" => (Kind::Stat, Mix::only(Action::Stat)),
+        "omap" => (Kind::Omap, Mix::only(Action::Omap)),
+        "mix" => (Kind::Mix, keys.mix.clone().unwrap_or_else(Mix::ordinary)),
+        "delete" => (Kind::Delete, Mix::only(Action::Delete)),
         _ => return Err(mode.unknown()),
     };
     let block = keys.bs.unwrap_or(keys.size);
@@ -124,25 +135,26 @@ pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamErro
     }
     let value_bytes = check_unit("omap-bytes", keys.omap_bytes)?;
     Ok(Job {
+        mode: mode.name,
         kind,
-        op,
         object_bytes: keys.size.0,
         block: check_unit("bs", block)?,
         objects: keys.objects,
         passes: Passes::of(keys.loops, keys.runtime),
         workers: keys.numjobs,
         depth: u16::try_from(keys.iodepth).unwrap_or(u16::MAX),
-        omap: match kind {
-            Kind::Omap => OmapShape {
+        omap: match mix.has(Action::Omap) {
+            true => OmapShape {
                 keys: keys.omap_keys,
                 value_bytes,
             },
-            _ => OmapShape::default(),
+            false => OmapShape::default(),
         },
+        mix,
         op_timeout: keys.op_timeout.0,
         reorder_tasks: match kind {
             Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Stat => keys.reorder_tasks,
-            Kind::Write | Kind::Omap | Kind::Delete => 0,
+            Kind::Write | Kind::Omap | Kind::Mix | Kind::Delete => 0,
         },
         seed: keys.randseed,
         data: DataSpec::new(&keys.data, keys.verify)?,

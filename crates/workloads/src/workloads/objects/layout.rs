@@ -28,7 +28,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     if (0..job.workers).all(|worker| wanted(worker) == 0) {
         let message = format!(
             "says how many objects mode `{}` works on where no `write` of the same phase has left any: give it",
-            load.job.op
+            load.job.mode
         );
         return Err(TaskError::Params(ParamError::of("objects", message)));
     }

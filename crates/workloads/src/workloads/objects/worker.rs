@@ -5,7 +5,7 @@
 //! session's timeout at most; once the load was stopped from outside, only for a moment.
 
 use super::sequence::{Next, Sequence};
-use super::{Kind, ObjectsLoad};
+use super::{Action, Mix, ObjectsLoad};
 use crate::engine::author::*;
 use std::ffi::CStr;
 use std::io::Write as _;
@@ -17,6 +17,9 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a stopped load waits for operations in flight before it lets go of them.
 const PATIENCE_AT_STOP: Duration = Duration::from_secs(3);
+
+/// Sets the draw of actions apart from that of objects.
+const MIX: u64 = 0x006d_6978;
 
 /// Makes the names of a worker's objects without allocating.
 #[derive(Debug)]
@@ -55,21 +58,30 @@ enum Filled {
     Last,
 }
 
+/// An operation that was drawn.
+#[derive(Debug, Clone, Copy)]
+struct Coming {
+    next: Next,
+    action: Action,
+}
+
 pub(super) struct ObjectsWorker {
     issuer: Issuer,
-    kind: Kind,
-    op: Op,
+    mix: Mix,
+    random: Random,
     names: Names,
     prefix: String,
     block: usize,
     data: WriteBuffer,
+    /// Of the values that one `omap` sets.
+    omap_bytes: usize,
     content: Content,
     /// [`ObjectsLoad::content_id`] of object 0.
     first_id: u64,
     sequence: Sequence,
     /// Drawn, and not yet due.
-    waits: Option<Next>,
-    slots: Box<[Next]>,
+    waits: Option<Coming>,
+    slots: Box<[Coming]>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
     /// The number of the first operation that has failed.
@@ -87,25 +99,30 @@ impl ObjectsWorker {
         let opened = Issuer::open(&load.session, job.depth, read_bytes, job.omap);
         let prefix = load.data_place.worker_prefix(index);
         let content = job.content();
-        let written = match job.kind {
-            Kind::Write => job.block,
-            Kind::Omap => job.omap.value_bytes.saturating_mul(job.omap.keys as usize),
-            _ => 0,
+        let omap_bytes = job.omap.value_bytes.saturating_mul(job.omap.keys as usize);
+        let block_bytes = if job.mix.has(Action::Write) {
+            job.block
+        } else {
+            0
         };
-        let idle = Next {
-            number: 0,
-            object: 0,
-            block: 0,
+        let idle = Coming {
+            next: Next {
+                number: 0,
+                object: 0,
+                block: 0,
+            },
+            action: Action::Stat,
         };
         let sequence = load.sequence(index);
         Ok(ObjectsWorker {
             issuer: opened.map_err(|error| TaskError::io("allocate buffers", error))?,
-            kind: job.kind,
-            op: job.op,
+            mix: job.mix.clone(),
+            random: Random::of(&[job.seed, load.task_index.into(), index.into(), MIX]),
             names: Names::new(&prefix),
             prefix,
             block: job.block,
-            data: WriteBuffer::of(content, written),
+            data: WriteBuffer::of(content, block_bytes.max(omap_bytes)),
+            omap_bytes,
             content,
             first_id: ObjectsLoad::content_id(load.data_task, index, 0),
             objects: sequence.objects(),
@@ -121,75 +138,85 @@ impl ObjectsWorker {
     }
 
     /// Bytes that count for an operation.
-    fn bytes(&self) -> u64 {
-        match self.kind {
-            Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom => self.block as u64,
-            Kind::Omap => self.data.len() as u64,
-            Kind::Stat | Kind::Delete => 0,
+    fn bytes(&self, action: Action) -> u64 {
+        match action {
+            Action::Write | Action::Read => self.block as u64,
+            Action::Omap => self.omap_bytes as u64,
+            Action::Stat | Action::Delete => 0,
         }
     }
 
-    fn offset(&self, next: Next) -> u64 {
-        next.block * self.block as u64
+    /// Where in its object an operation begins.
+    fn offset(&self, coming: Coming) -> u64 {
+        match coming.action.moves_a_block() {
+            true => coming.next.block * self.block as u64,
+            false => 0,
+        }
+    }
+
+    #[inline]
+    fn draw(&mut self) -> Option<Coming> {
+        let next = self.sequence.next()?;
+        let action = self.mix.draw(&mut self.random);
+        Some(Coming { next, action })
     }
 
     /// Issues operations into all free slots that are due.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, OpError> {
-        let bytes = self.bytes();
         while let Some(slot) = self.free.last().copied() {
             if recorder.should_stop() {
                 return Ok(Filled::Last);
             }
-            let Some(next) = self.waits.take().or_else(|| self.sequence.next()) else {
+            let Some(coming) = self.waits.take().or_else(|| self.draw()) else {
                 return Ok(Filled::Last);
             };
-            if let Some(due) = recorder.due(bytes) {
+            if let Some(due) = recorder.due(self.bytes(coming.action)) {
                 let is_last = due >= recorder.until();
                 if is_last || due > recorder.now() {
-                    self.waits = Some(next);
+                    self.waits = Some(coming);
                     return Ok(match is_last {
                         true => Filled::Last,
                         false => Filled::Until(due),
                     });
                 }
             }
-            self.issue(recorder, slot, next)?;
+            self.issue(recorder, slot, coming)?;
         }
         Ok(Filled::Full)
     }
 
     #[inline]
-    fn issue(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> Result<(), OpError> {
-        let (bytes, offset) = (self.bytes(), self.offset(next));
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, coming: Coming) -> Result<(), OpError> {
+        let Coming { next, action } = coming;
+        let (bytes, offset) = (self.bytes(action), self.offset(coming));
         let id = self.first_id ^ next.object;
         self.free.pop();
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
-            *entry = next;
+            *entry = coming;
         }
-        let call = match self.kind {
-            Kind::Write => {
+        let call = match action {
+            Action::Write => {
                 let data = self.data.written_as(0, id, offset, self.block);
                 match self.blocks {
                     1 => ObjectCall::WriteFull { data },
                     _ => ObjectCall::Write { data, offset },
                 }
             }
-            Kind::ReadInOrder | Kind::ReadAtRandom => ObjectCall::Read {
+            Action::Read => ObjectCall::Read {
                 bytes: self.block,
                 offset,
             },
-            Kind::Stat => ObjectCall::Stat,
-            Kind::Omap => {
-                let length = self.data.len();
-                let data = self.data.written_as(next.number, id, 0, length);
+            Action::Stat => ObjectCall::Stat,
+            Action::Omap => {
+                let data = self.data.written_as(next.number, id, 0, self.omap_bytes);
                 ObjectCall::Omap { data }
             }
-            Kind::Delete => ObjectCall::Remove,
+            Action::Delete => ObjectCall::Remove,
         };
         let name = self.names.of(next.object);
         let now = recorder.now();
-        recorder.submit(slot, self.op, (next.object, offset), bytes, now);
+        recorder.submit(slot, action.op(), (next.object, offset), bytes, now);
         match self.issuer.issue(slot, name, call) {
             Ok(()) => Ok(()),
             Err(errno) => {
@@ -202,7 +229,8 @@ impl ObjectsWorker {
     #[inline]
     fn ended(&mut self, recorder: &mut Recorder, ended: Ended) -> Result<(), OpError> {
         let Ended { slot, at, result } = ended;
-        let reads = matches!(self.kind, Kind::ReadInOrder | Kind::ReadAtRandom);
+        let action = self.in_slot(slot).map_or(Action::Stat, |it| it.action);
+        let reads = action == Action::Read;
         let Ok(moved) = usize::try_from(result) else {
             return self.failed(recorder, at, slot, -result);
         };
@@ -218,16 +246,20 @@ impl ObjectsWorker {
             }
         }
         self.free.push(slot);
-        recorder.complete(slot, at, self.bytes());
+        recorder.complete(slot, at, self.bytes(action));
         Ok(())
+    }
+
+    fn in_slot(&self, slot: u16) -> Option<Coming> {
+        self.slots.get(usize::from(slot)).copied()
     }
 
     fn verify(&self, slot: u16) -> Mismatches {
         let mut wrong = Mismatches::default();
-        if let Some(next) = self.slots.get(usize::from(slot)) {
+        if let Some(coming) = self.in_slot(slot) {
             let block = self.issuer.buffer(slot, self.block);
-            let id = self.first_id ^ next.object;
-            let offset = self.offset(*next);
+            let id = self.first_id ^ coming.next.object;
+            let offset = self.offset(coming);
             self.content
                 .check(block, id, offset, &mut (0..=0), &mut wrong);
         }
@@ -235,10 +267,7 @@ impl ObjectsWorker {
     }
 
     fn name(&self, slot: u16) -> String {
-        let object = self
-            .slots
-            .get(usize::from(slot))
-            .map_or(0, |next| next.object);
+        let object = self.in_slot(slot).map_or(0, |it| it.next.object);
         format!("{}{object}", self.prefix)
     }
 
@@ -251,8 +280,8 @@ impl ObjectsWorker {
         errno: i32,
     ) -> Result<(), OpError> {
         self.free.push(slot);
-        let next = self.slots.get(usize::from(slot)).copied();
-        let number = next.map_or(0, |next| next.number);
+        let coming = self.in_slot(slot);
+        let number = coming.map_or(0, |it| it.next.number);
         self.first_failed = self.first_failed.min(number);
         if errno == libc::ECANCELED && recorder.is_stopped() {
             recorder.withdraw(slot);
@@ -261,9 +290,9 @@ impl ObjectsWorker {
         let facts = ErrorFacts {
             errno,
             path: &self.name(slot),
-            offset: next
-                .filter(|_| self.bytes() > 0)
-                .map(|next| self.offset(next)),
+            offset: coming
+                .filter(|it| self.bytes(it.action) > 0)
+                .map(|it| self.offset(it)),
         };
         recorder.complete_error(slot, at, &facts)
     }
