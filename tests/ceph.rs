@@ -1,8 +1,9 @@
 //! A real Ceph, three copies over three nodes: objects and RBD images from two clients, and its cost for each OSD.
 
 use crate::needs;
-use crate::support::command::{must, succeeds};
+use crate::support::command::must;
 use crate::support::database::Database;
+use crate::support::lab::Lab;
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
@@ -10,45 +11,17 @@ use benchmesh_workloads::target::place::PoolRun;
 use benchmesh_workloads::target::rados::PoolSpec;
 use benchmesh_workloads::task::{End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use tempfile::TempDir;
 
-/// The cluster that tests/lab/ceph.sh makes; it is taken down with the value.
-struct Cluster {
-    facts: BTreeMap<String, String>,
-    directory: TempDir,
-}
+/// The lab, with what its own tools say of it.
+struct Cluster(Lab);
 
 impl Cluster {
-    fn up() -> Self {
-        // Short, because Unix sockets lie deep below it.
-        let directory = tempfile::Builder::new()
-            .prefix("bmc")
-            .tempdir_in("/tmp")
-            .unwrap();
-        let mut cluster = Self {
-            facts: BTreeMap::new(),
-            directory,
-        };
-        must("bash", &[LAB, "up", cluster.lab().to_str().unwrap()]);
-        let facts = std::fs::read_to_string(cluster.lab().join("lab.env")).unwrap();
-        for (key, value) in facts.lines().filter_map(|line| line.split_once('=')) {
-            cluster.facts.insert(key.to_owned(), value.to_owned());
-        }
-        cluster
-    }
-
-    fn lab(&self) -> PathBuf {
-        self.directory.path().join("c")
-    }
-
     fn fact(&self, key: &str) -> &str {
-        &self.facts[key]
+        self.0.fact(key)
     }
 
     /// What `--allow-pool` is given for the pool and user.
@@ -77,35 +50,21 @@ impl Cluster {
     }
 }
 
-const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/ceph.sh");
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        succeeds("bash", &[LAB, "down", self.lab().to_str().unwrap()]);
-    }
-}
-
 #[test]
 fn two_clients_on_a_real_ceph() {
     needs!("root", "ceph", "netns");
-    let cluster = Cluster::up();
-    // The collector listens on the bridge: storage nodes reach it from their namespaces.
-    let mut mesh = Mesh::listening_on(&format!("{}:0", cluster.fact("host")));
+    let cluster = Cluster(Lab::up("ceph"));
+    let mut mesh = cluster.0.mesh();
     let pool = cluster.pool("bench", "admin");
     for client in ["client1", "client2"] {
         let agent = Agent::named(client).label("role=client");
         mesh.add(agent.argument("--allow-pool").argument(&pool));
     }
-    for node in 1..=3 {
-        let namespace = cluster.fact(&format!("namespace{node}"));
-        let agent = Agent::named(&format!("node{node}"));
-        let mut agent = agent.label("role=storage").inside(namespace);
-        if node == 1 {
-            let facts = format!("ceph --conf {}", cluster.fact("conf"));
-            agent = agent.argument("--facts").argument(&facts);
-        }
-        mesh.add(agent);
-    }
+    let facts = format!("ceph --conf {}", cluster.fact("conf"));
+    cluster.0.add_nodes(&mut mesh, |node, agent| match node {
+        1 => agent.argument("--facts").argument(&facts),
+        _ => agent,
+    });
     let run = mesh.run(
         r#"
         name = "ceph"
@@ -234,7 +193,7 @@ fn check_reading_of_others(cluster: &Cluster) {
     };
     // Neither task has written anything: each lays out its own objects, then waits for the other's.
     assert_eq!(errors_of_two(&run, "seq", 1), [0, 0]);
-    let garbage = cluster.lab().join("garbage");
+    let garbage = cluster.0.path().join("garbage");
     std::fs::write(&garbage, vec![b'x'; 8192]).unwrap();
     rados(&["put", "c1.t1.w1.3", garbage.to_str().unwrap()]);
     assert_eq!(errors_of_two(&run, "seq", 0), [0, 1]);

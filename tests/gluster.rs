@@ -1,80 +1,26 @@
 //! A real GlusterFS, three copies over three nodes: load from two clients, and its cost for each brick.
 
 use crate::needs;
-use crate::support::command::{must, succeeds};
 use crate::support::database::Database;
-use crate::support::mesh::{Agent, Mesh};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-
-/// The cluster that tests/lab/gluster.sh makes; it is taken down with the value.
-struct Cluster {
-    facts: BTreeMap<String, String>,
-    directory: TempDir,
-}
-
-impl Cluster {
-    fn up() -> Self {
-        // Short, because Unix sockets lie deep below it.
-        let directory = tempfile::Builder::new()
-            .prefix("bmg")
-            .tempdir_in("/tmp")
-            .unwrap();
-        let mut cluster = Self {
-            facts: BTreeMap::new(),
-            directory,
-        };
-        lab("up", &cluster.lab());
-        let facts = std::fs::read_to_string(cluster.lab().join("lab.env")).unwrap();
-        for (key, value) in facts.lines().filter_map(|line| line.split_once('=')) {
-            cluster.facts.insert(key.to_owned(), value.to_owned());
-        }
-        cluster
-    }
-
-    fn lab(&self) -> PathBuf {
-        self.directory.path().join("g")
-    }
-
-    fn fact(&self, key: &str) -> &str {
-        &self.facts[key]
-    }
-}
-
-fn lab(verb: &str, directory: &Path) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/gluster.sh");
-    must("bash", &[script, verb, directory.to_str().unwrap()]);
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/gluster.sh");
-        succeeds("bash", &[script, "down", self.lab().to_str().unwrap()]);
-    }
-}
+use crate::support::lab::Lab;
+use crate::support::mesh::Agent;
+use std::path::PathBuf;
 
 #[test]
 fn two_clients_on_a_real_glusterfs() {
     needs!("root", "gluster", "netns", "fuse");
-    let cluster = Cluster::up();
-    let mount = PathBuf::from(cluster.fact("mount"));
-    // The collector listens on the bridge: storage nodes reach it from their namespaces.
-    let mut mesh = Mesh::listening_on(&format!("{}:0", cluster.fact("host")));
+    let lab = Lab::up("gluster");
+    let mount = PathBuf::from(lab.fact("mount"));
+    let mut mesh = lab.mesh();
     for client in ["client1", "client2"] {
         mesh.add(Agent::named(client).label("role=client").allow(&mount));
     }
-    for node in 1..=3 {
-        let namespace = cluster.fact(&format!("namespace{node}"));
-        let agent = Agent::named(&format!("node{node}"));
-        let mut agent = agent.label("role=storage").inside(namespace);
-        if node == 1 {
-            let socket = cluster.lab().join("node1/run/d.sock");
-            let facts = format!("gluster --glusterd-sock={}", socket.display());
-            agent = agent.argument("--facts").argument(&facts);
-        }
-        mesh.add(agent);
-    }
+    let socket = lab.path().join("node1/run/d.sock");
+    let facts = format!("gluster --glusterd-sock={}", socket.display());
+    lab.add_nodes(&mut mesh, |node, agent| match node {
+        1 => agent.argument("--facts").argument(&facts),
+        _ => agent,
+    });
     let run = mesh.run(&format!(
         r#"
         name = "gluster"
@@ -119,7 +65,7 @@ fn two_clients_on_a_real_glusterfs() {
         assert_eq!(found, value, "{name}");
     }
     for node in 1..=3 {
-        check_brick(&db, run, cluster.fact(&format!("brick{node}")));
+        check_brick(&db, run, lab.fact(&format!("brick{node}")));
     }
     assert!(
         std::fs::read_dir(&mount).unwrap().next().is_none(),

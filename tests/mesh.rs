@@ -34,6 +34,7 @@ mod gluster;
 mod hostile_peers;
 mod kept_data;
 mod matrix;
+mod moosefs;
 mod packaging;
 mod page;
 mod policy;

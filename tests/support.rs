@@ -28,6 +28,7 @@ pub mod fake_agent;
 pub mod fuse_fs;
 pub mod gate;
 pub mod intervals;
+pub mod lab;
 pub mod loop_device;
 pub mod loss;
 pub mod mesh;

@@ -12,28 +12,13 @@ set -euo pipefail
 
 verb=${1:?"up, status or down"}
 lab=$(realpath -m "${2:?"a directory for the lab"}")
+name=gluster
 tag=${BM_LAB_TAG:-bg}
 net=${BM_LAB_NET:-10.94.7}
 volume=bench
 mount=$lab/mnt
-mark=$lab/.benchmesh-lab
-
-note() { printf 'gluster lab: %s\n' "$*" >&2; }
-fail() { note "$*"; exit 1; }
-
-# await SECONDS WHAT COMMAND...: until the command succeeds.
-await() {
-    local seconds=$1 what=$2
-    shift 2
-    local deadline=$((SECONDS + seconds))
-    until "$@" &> "$lab/await.log"; do
-        if ((SECONDS >= deadline)); then
-            cat "$lab/await.log" >&2
-            fail "$what: not within $seconds s; logs are in $lab/node*/log"
-        fi
-        sleep 0.2
-    done
-}
+# shellcheck source=tests/lab/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 gluster_cli() {
     gluster --mode=script --glusterd-sock="$lab/node1/run/d.sock" --log-file="$lab/cli.log" "$@"
@@ -50,33 +35,15 @@ both_peers_connected() {
     [ "$(gluster_cli peer status | grep -c '(Connected)$')" -eq 2 ]
 }
 
-# Processes of the lab: whatever lives in its namespaces, and the client that serves its mount.
-lab_pids() {
-    local node client
-    for node in 1 2 3; do
-        ip netns pids "$tag$node" 2> /dev/null || true
-    done
+unmount() { if is_mounted; then umount "$mount" 2> /dev/null || umount -l "$mount"; fi; }
+
+# The client that serves its mount.
+lab_clients() {
+    local client
     client=$(cat "$lab/client.pid" 2> /dev/null || true)
     if [ -n "$client" ] && tr '\0' ' ' < "/proc/$client/cmdline" 2> /dev/null | grep -qF "$lab/client.pid"; then
         echo "$client"
     fi
-}
-
-end_processes() {
-    local signal=$1 pids
-    pids=$(lab_pids)
-    # shellcheck disable=SC2086 # one word per pid
-    [ -z "$pids" ] || kill "-$signal" $pids 2> /dev/null || true
-}
-
-add_node() {
-    local node=$1
-    ip netns add "$tag$node"
-    ip link add "${tag}v$node" type veth peer name eth0 netns "$tag$node"
-    ip link set "${tag}v$node" master "${tag}br" up
-    ip -n "$tag$node" addr add "$net.$node/24" dev eth0
-    ip -n "$tag$node" link set eth0 up
-    ip -n "$tag$node" link set lo up
 }
 
 # glusterd keeps to directories of its own, or three of them would share /var/lib/glusterd and one socket.
@@ -102,23 +69,15 @@ volume management
     option max-port 60999
 end-volume
 END
-    ip netns exec "$tag$node" glusterd -f "$home/glusterd.vol" -l "$home/log/glusterd.log" -p "$home/run/glusterd.pid"
+    on_node "$node" glusterd -f "$home/glusterd.vol" -l "$home/log/glusterd.log" -p "$home/run/glusterd.pid"
 }
 
 up() {
-    local program node bricks=()
-    for program in glusterd gluster glusterfs ip; do
-        command -v "$program" > /dev/null || fail "no $program: install glusterfs-server, glusterfs-client and iproute2"
-    done
-    ((${#lab} < 60)) || fail "$lab is too long for the sockets below it"
-    down
+    local node bricks=()
+    needs "glusterfs-server glusterfs-client" glusterd gluster glusterfs
+    make_nodes
     mkdir -p "$mount"
-    touch "$mark"
-    ip link add "${tag}br" type bridge
-    ip addr add "$net.254/24" dev "${tag}br"
-    ip link set "${tag}br" up
     for node in 1 2 3; do
-        add_node "$node"
         start_glusterd "$node"
         bricks+=("$net.$node:$lab/node$node/brick")
     done
@@ -133,30 +92,8 @@ up() {
         --pid-file="$lab/client.pid" "$mount"
     await 30 "the volume is mounted" is_mounted
     await 30 "the mount answers" stat "$mount/."
-    {
-        echo "mount=$mount"
-        echo "host=$net.254"
-        for node in 1 2 3; do
-            echo "namespace$node=$tag$node"
-            echo "brick$node=$lab/node$node/brick"
-        done
-    } > "$lab/lab.env"
+    write_facts "mount=$mount" "brick1=$lab/node1/brick" "brick2=$lab/node2/brick" "brick3=$lab/node3/brick"
     note "$volume is mounted at $mount"
-}
-
-down() {
-    local node tries=0
-    if is_mounted; then umount "$mount" 2> /dev/null || umount -l "$mount"; fi
-    end_processes TERM
-    while [ -n "$(lab_pids)" ] && ((tries++ < 25)); do sleep 0.2; done
-    end_processes KILL
-    for node in 1 2 3; do
-        ip link del "${tag}v$node" 2> /dev/null || true
-        ip netns del "$tag$node" 2> /dev/null || true
-    done
-    ip link del "${tag}br" 2> /dev/null || true
-    # Only what this script has made.
-    if [ -e "$mark" ]; then rm -rf --one-file-system "$lab"; fi
 }
 
 status() {

@@ -60,6 +60,10 @@ fn attempt(need: &str) -> Result<(), String> {
             "glusterd --version; gluster --version; glusterfs --version",
             need,
         ),
+        "moosefs" => script(
+            "command -v mfsmaster; command -v mfschunkserver; command -v mfsmount",
+            need,
+        ),
         "iperf3" | "sqlite3" => script("$0 --version", need),
         other => panic!("the gate does not know {other:?}"),
     }

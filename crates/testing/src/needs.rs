@@ -33,6 +33,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("tsc", "the kernel's clock goes by the TSC"),
     ("gluster", "GlusterFS is installed"),
     ("ceph", "Ceph is installed"),
+    ("moosefs", "MooseFS is installed"),
     ("fio", "fio runs"),
     ("iperf3", "iperf3 runs"),
     ("iozone", "iozone runs"),

@@ -1,0 +1,107 @@
+# What the labs share: three nodes, each a network namespace on one bridge, and the processes in them. Sourced after `lab` (the
+# lab's directory), `name`, `tag` and `net` are set. A lab has a function `lab_clients` for processes of its own outside of the
+# nodes, and `unmount` where it mounts something.
+# shellcheck shell=bash
+
+mark=$lab/.benchmesh-lab
+
+note() { printf '%s lab: %s\n' "$name" "$*" >&2; }
+fail() { note "$*"; exit 1; }
+
+# await SECONDS WHAT COMMAND...: until the command succeeds.
+await() {
+    local seconds=$1 what=$2
+    shift 2
+    local deadline=$((SECONDS + seconds))
+    until "$@" &> "$lab/await.log"; do
+        if ((SECONDS >= deadline)); then
+            cat "$lab/await.log" >&2
+            fail "$what: not within $seconds s; logs are in $lab"
+        fi
+        sleep 0.2
+    done
+}
+
+# needs PACKAGES PROGRAM...: the programs, and which packages bring them.
+needs() {
+    local packages=$1 program
+    shift
+    for program in "$@" ip; do
+        command -v "$program" > /dev/null || fail "no $program: install $packages and iproute2"
+    done
+    # A Unix socket below it has 108 bytes at most.
+    ((${#lab} < 60)) || fail "$lab is too long for the sockets below it"
+}
+
+lab_clients() { :; }
+unmount() { :; }
+
+lab_pids() {
+    local node
+    for node in 1 2 3; do ip netns pids "$tag$node" 2> /dev/null || true; done
+    lab_clients
+}
+
+end_processes() {
+    local signal=$1 pids
+    pids=$(lab_pids)
+    # shellcheck disable=SC2086 # one word per pid
+    [ -z "$pids" ] || kill "-$signal" $pids 2> /dev/null || true
+}
+
+# The directory and the three nodes, anew. Nodes are NET.1 to NET.3, the host is NET.254.
+make_nodes() {
+    local node
+    down
+    mkdir -p "$lab"
+    touch "$mark"
+    ip link add "${tag}br" type bridge
+    ip addr add "$net.254/24" dev "${tag}br"
+    ip link set "${tag}br" up
+    for node in 1 2 3; do
+        ip netns add "$tag$node"
+        ip link add "${tag}v$node" type veth peer name eth0 netns "$tag$node"
+        ip link set "${tag}v$node" master "${tag}br" up
+        ip -n "$tag$node" addr add "$net.$node/24" dev eth0
+        ip -n "$tag$node" link set eth0 up
+        ip -n "$tag$node" link set lo up
+    done
+}
+
+on_node() {
+    local node=$1
+    shift
+    ip netns exec "$tag$node" "$@"
+}
+
+# The link of a node down, and up again.
+cut() { ip link set "${tag}v$1" down; }
+join() { ip link set "${tag}v$1" up; }
+
+# throttle NODE RATE: what the node is sent, such as 100mbit.
+throttle() { tc qdisc replace dev "${tag}v$1" root tbf rate "$2" burst 256kb latency 50ms; }
+
+# Where things are, for tests: lines KEY=VALUE.
+write_facts() {
+    local node
+    {
+        echo "host=$net.254"
+        for node in 1 2 3; do echo "namespace$node=$tag$node"; done
+        printf '%s\n' "$@"
+    } > "$lab/lab.env"
+}
+
+down() {
+    local node tries=0
+    unmount
+    end_processes TERM
+    while [ -n "$(lab_pids)" ] && ((tries++ < 25)); do sleep 0.2; done
+    end_processes KILL
+    for node in 1 2 3; do
+        ip link del "${tag}v$node" 2> /dev/null || true
+        ip netns del "$tag$node" 2> /dev/null || true
+    done
+    ip link del "${tag}br" 2> /dev/null || true
+    # Only what this script has made.
+    if [ -e "$mark" ]; then rm -rf --one-file-system "$lab"; fi
+}

@@ -1,0 +1,66 @@
+//! Clusters of real daemons that the scripts in tests/lab make, each node in a network namespace.
+
+use super::command::{must, succeeds};
+use super::mesh::{Agent, Mesh};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// One of them; it is taken down with the value.
+#[derive(Debug)]
+pub struct Lab {
+    script: PathBuf,
+    facts: BTreeMap<String, String>,
+    directory: TempDir,
+}
+
+impl Lab {
+    /// By the script `tests/lab/NAME.sh`.
+    pub fn up(name: &str) -> Self {
+        let labs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab");
+        // Short, because Unix sockets lie deep below it.
+        let directory = tempfile::Builder::new().prefix("bm").tempdir_in("/tmp");
+        let mut lab = Self {
+            script: format!("{labs}/{name}.sh").into(),
+            facts: BTreeMap::new(),
+            directory: directory.unwrap(),
+        };
+        let script = lab.script.to_str().unwrap();
+        must("bash", &[script, "up", lab.path().to_str().unwrap()]);
+        let facts = std::fs::read_to_string(lab.path().join("lab.env")).unwrap();
+        for (key, value) in facts.lines().filter_map(|line| line.split_once('=')) {
+            lab.facts.insert(key.to_owned(), value.to_owned());
+        }
+        lab
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("l")
+    }
+
+    /// A line of its lab.env.
+    pub fn fact(&self, key: &str) -> &str {
+        &self.facts[key]
+    }
+
+    /// A collector on the lab's bridge, which its nodes reach from their namespaces.
+    pub fn mesh(&self) -> Mesh {
+        Mesh::listening_on(&format!("{}:0", self.fact("host")))
+    }
+
+    /// An agent on each of the three nodes, as `change` completes them.
+    pub fn add_nodes(&self, mesh: &mut Mesh, change: impl Fn(usize, Agent) -> Agent) {
+        for node in 1..=3 {
+            let namespace = self.fact(&format!("namespace{node}"));
+            let agent = Agent::named(&format!("node{node}"));
+            mesh.add(change(node, agent.label("role=storage").inside(namespace)));
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let script = self.script.to_str().unwrap();
+        succeeds("bash", &[script, "down", self.path().to_str().unwrap()]);
+    }
+}
