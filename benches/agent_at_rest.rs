@@ -1,8 +1,8 @@
-//! What an agent costs its host while nothing runs: 50 daemons sampled at 1 Hz, with pidstat on the same processes beside
-//! it. The bar: below 1 % of one core and 25 MiB resident.
+//! What an agent costs its host while nothing runs: 50 daemons sampled at 1 Hz, with pidstat on the same processes
+//! beside it. The bar: below 1 % of one core and 25 MiB resident.
 //!
-//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in. CPU is the kernel's own count
-//! of the process's threads.
+//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in. CPU is the kernel's own
+//! count of the process's threads.
 
 #![allow(
     clippy::unwrap_used,

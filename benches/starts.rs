@@ -1,12 +1,12 @@
 //! How closely the workers of a step start together, against their true starts.
 //!
-//! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows: `cores`, as many agents as CPUs; `clocks`, the same with
-//! clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents or as many as said,
-//! against as many plain processes that wait for an absolute timer, in turn; `tls`, as many agents as CPUs with TLS and without, in turn, five
-//! meshes of each; `short`, 1000 steps of next to no load on three agents: the wall time of a step beyond its load, and how
-//! many of them started late. All on one machine, so that the true starts are known: every agent
-//! writes the raw readings of its clock to a file. Spread: from the first worker's start to the last one's. Off: how far
-//! the reported skew is from the true one; the bound is its own `skew_error_us`.
+//! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows: `cores`, as many agents as CPUs; `clocks`,
+//! the same with clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents or as
+//! many as said, against as many plain processes that wait for an absolute timer, in turn; `tls`, as many agents as
+//! CPUs with TLS and without, in turn, five meshes of each; `short`, 1000 steps of next to no load on three agents: the
+//! wall time of a step beyond its load, and how many of them started late. All on one machine, so that the true starts
+//! are known: every agent writes the raw readings of its clock to a file. Spread: from the first worker's start to the
+//! last one's. Off: how far the reported skew is from the true one; the bound is its own `skew_error_us`.
 
 #![allow(
     clippy::unwrap_used,

@@ -3,7 +3,8 @@
 //! `cargo bench --bench stops [-- --agents N] [--rounds N]`. 64 agents as processes on this machine, each issuing 20
 //! operations a second, are stopped at once, several times. Command: from before the command was typed to the last read
 //! call of any worker, by the kernel's count, looked at all along and rounded up to the next look. Wish: from the
-//! collector's hearing of it to the begin of the last operation, as the agents say. Bar: no operation begins 500 ms after.
+//! collector's hearing of it to the begin of the last operation, as the agents say. Bar: no operation begins 500 ms
+//! after.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
 //! What a user gets, against what they used before: each figure is taken through collector, agents and database, and
 //! interleaved with its peer on the same machine in the same run.
 //!
-//! `cargo bench --bench through_the_binary [-- ROUNDS] [-- network|io|null]`. Prints the medians, the spread and the ratio.
-//! On one disk and two cores the spread is what says whether a ratio means anything.
+//! `cargo bench --bench through_the_binary [-- ROUNDS] [-- network|io|null]`. Prints the medians, the spread and the
+//! ratio. On one disk and two cores the spread is what says whether a ratio means anything.
 
 #![allow(
     clippy::unwrap_used,

@@ -67,8 +67,8 @@ fn two_clients_on_a_real_moosefs() {
     mesh.assert_no_complaints();
 }
 
-/// The master with its process that writes changes down, three chunkservers and the clients' mount: each found once, and
-/// charged.
+/// The master with its process that writes changes down, three chunkservers and the clients' mount: each found once,
+/// and charged.
 fn check_daemons(db: &Database, run: i64) {
     for (name, count, working) in [
         ("mfsmaster", 2, 1),

@@ -1,4 +1,5 @@
-//! What must hold after a round: each operation is in the database once, or its loss is said, and nothing is left behind.
+//! What must hold after a round: each operation is in the database once, or its loss is said, and nothing is left
+//! behind.
 
 use super::fault::spool_files;
 use super::tally::{self, Tally};
@@ -100,7 +101,8 @@ impl Campaign {
             .collect()
     }
 
-    /// All tasks that began, with what all databases have of them: one that was put back lacks what came after its copy.
+    /// All tasks that began, with what all databases have of them: one that was put back lacks what came after its
+    /// copy.
     fn tasks(&self, db: &Database) -> Vec<Task> {
         let mut tasks: BTreeMap<i64, Task> = BTreeMap::new();
         let mut rows: BTreeMap<(i64, i64, String), Row> = BTreeMap::new();

@@ -37,7 +37,8 @@ enum Kind {
     DatabaseRestored,
     SpoolTruncated,
     SpoolDamaged,
-    /// The agent is started again with monotonic clocks that are hours ahead: its wall clock has gone back against them.
+    /// The agent is started again with monotonic clocks that are hours ahead: its wall clock has gone back against
+    /// them.
     ClockStepped,
     /// One daemon is killed, another one stands still.
     DaemonsStruck,

@@ -56,7 +56,8 @@ pub fn credentials_directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("credentials")
 }
 
-/// Where the real binary is: that of this build, or another one of the same sources, which `BENCHMESH_TEST_BINARY` names.
+/// Where the real binary is: that of this build, or another one of the same sources, which `BENCHMESH_TEST_BINARY`
+/// names.
 pub fn binary() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let named = std::env::var_os("BENCHMESH_TEST_BINARY");

@@ -189,8 +189,8 @@ fn start(send: SyncSender<Sampled>) -> Sampler {
 
 /// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.
 ///
-/// Also how busy the host was meanwhile: neighbours that use the caches and the other thread of the core double the cost
-/// of both sides.
+/// Also how busy the host was meanwhile: neighbours that use the caches and the other thread of the core double the
+/// cost of both sides.
 fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, f64) {
     let asked = MonoNanos::now();
     sampler.set(Sampling {

@@ -1,4 +1,5 @@
-//! Facts of a storage cluster: the read-only commands that the agent's own configuration names, and one reading of them.
+//! Facts of a storage cluster: the read-only commands that the agent's own configuration names, and one reading of
+//! them.
 //!
 //! Neither a plan nor a collector names a command. There is no shell. A command that hangs, floods or fails costs its
 //! facts and nothing else. When to read is `runner::cluster`'s decision.

@@ -1,9 +1,9 @@
 //! Watches a host from one thread of its own: storage daemons, CPU, memory, pressure, disks, interfaces.
 //!
-//! It reads `/proc` and hands over rows; it knows nothing of collectors, spools or mesh time. Ticks are aligned to whole
-//! periods of the monotonic clock, late ones are skipped and counted. Nothing that a process can put into `/proc` makes
-//! it panic: a text that does not parse costs its rows and is logged once. The sink runs in the sampler's thread and must
-//! not block.
+//! It reads `/proc` and hands over rows; it knows nothing of collectors, spools or mesh time. Ticks are aligned to
+//! whole periods of the monotonic clock, late ones are skipped and counted. Nothing that a process can put into `/proc`
+//! makes it panic: a text that does not parse costs its rows and is logged once. The sink runs in the sampler's thread
+//! and must not block.
 
 mod arguments;
 mod carriers;
@@ -201,7 +201,8 @@ impl Sampler {
         });
     }
 
-    /// Ends the thread after the sample in hand. Ends of daemons that were to be told with the next one are handed over.
+    /// Ends the thread after the sample in hand. Ends of daemons that were to be told with the next one are handed
+    /// over.
     pub fn stop(mut self) {
         self.end();
     }

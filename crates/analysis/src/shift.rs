@@ -1,9 +1,9 @@
 //! Where the level of a series within a run moved and stayed, although its values depend on each other.
 //!
-//! [`super::change`] tests values of different runs, which it may exchange; neighbours in one series are alike. Here the
-//! largest cumulated deviation from the mean is held against a Brownian bridge, scaled by the scatter around the two
-//! levels with its autocorrelation at the upper end of its interval. A series that a line describes as well as a step
-//! has no change point: it drifts. What is found is split again (binary segmentation).
+//! [`super::change`] tests values of different runs, which it may exchange; neighbours in one series are alike. Here
+//! the largest cumulated deviation from the mean is held against a Brownian bridge, scaled by the scatter around the
+//! two levels with its autocorrelation at the upper end of its interval. A series that a line describes as well as a
+//! step has no change point: it drifts. What is found is split again (binary segmentation).
 
 use super::slope::inflation;
 use super::{real, start};

@@ -99,8 +99,8 @@ pub fn slope(points: &[Point]) -> Option<Slope> {
     }
 }
 
-/// As [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by the
-/// autocorrelation around the slope. There is no interval. Strata are not told apart.
+/// As [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by
+/// the autocorrelation around the slope. There is no interval. Strata are not told apart.
 pub fn slope_of_few(points: &[Point]) -> Option<Slope> {
     if points.len() < MIN_FEW {
         return None;

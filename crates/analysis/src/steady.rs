@@ -1,13 +1,15 @@
 //! Whether a load is in steady state, judged by the values of the newest window of its time.
 //!
-//! The rules are those of fio (`ss`) and of SNIA's Solid State Storage Performance Test Specification: the values of five
-//! rounds lie within 20 % of their mean, and the best linear fit changes by at most 10 % of the mean over the rounds.
+//! The rules are those of fio (`ss`) and of SNIA's Solid State Storage Performance Test Specification: the values of
+//! five rounds lie within 20 % of their mean, and the best linear fit changes by at most 10 % of the mean over the
+//! rounds.
 
 use super::real;
 
 /// Number of rounds of SNIA's rule.
 pub const ROUNDS: usize = 5;
-/// SNIA's limits, as shares of the mean: the largest value less the smallest, and the change of the fit over the rounds.
+/// SNIA's limits, as shares of the mean: the largest value less the smallest, and the change of the fit over the
+/// rounds.
 pub const ROUNDS_RANGE: f64 = 0.20;
 pub const ROUNDS_CHANGE: f64 = 0.10;
 

@@ -1,4 +1,5 @@
-//! Writes man pages and shell completions into a directory, for packages: `cargo run --example man_and_completions DIR`.
+//! Writes man pages and shell completions into a directory, for packages:
+//! `cargo run --example man_and_completions DIR`.
 
 use clap_complete::Shell;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! What the findings of a soak of 72 hours cost, of 12 hosts with 10 daemons each, sampled every second.
 //!
 //! `cargo bench -p benchmesh-collector --bench findings` makes the database (4 GB, some minutes) or takes the one that
-//! `BENCHMESH_SOAK_DB` names. It prints the median in milliseconds with the fastest and the slowest round, and `over` if
-//! that is longer than two seconds.
+//! `BENCHMESH_SOAK_DB` names. It prints the median in milliseconds with the fastest and the slowest round, and `over`
+//! if that is longer than two seconds.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,10 +1,10 @@
-//! What a report, its HTML file, a comparison, each documented question and each view cost, of one run in a large database
-//! and in one that holds nothing else.
+//! What a report, its HTML file, a comparison, each documented question and each view cost, of one run in a large
+//! database and in one that holds nothing else.
 //!
-//! `cargo bench -p benchmesh-collector --bench report` makes a week of 12 hosts with 10 daemons each (9 GB, some minutes) or
-//! takes the one that `BENCHMESH_WEEK_DB` names. It prints the median in milliseconds with the fastest and the slowest
-//! round, and `over` behind what takes longer than its bar; so it does of the day's soak, a run of 86400 seconds, which the
-//! bars do not name.
+//! `cargo bench -p benchmesh-collector --bench report` makes a week of 12 hosts with 10 daemons each (9 GB, some
+//! minutes) or takes the one that `BENCHMESH_WEEK_DB` names. It prints the median in milliseconds with the fastest and
+//! the slowest round, and `over` behind what takes longer than its bar; so it does of the day's soak, a run of 86400
+//! seconds, which the bars do not name.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

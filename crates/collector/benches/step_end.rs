@@ -1,9 +1,9 @@
 //! What the end of a long step costs: its figures, its daemons' and its traffic, after its rows have come in.
 //!
-//! `cargo bench -p benchmesh-collector --bench step_end` makes a step of 85 hours of 3 clients with 10 daemons each (some
-//! minutes, 3 GB), or takes the one that `BENCHMESH_SOAK_DB` names. The step is put back into its run, the store follows it
-//! as it follows a running step, and then it ends; and once more without what was kept, from all rows. Printed are seconds,
-//! CPU seconds and the peak of memory of each part.
+//! `cargo bench -p benchmesh-collector --bench step_end` makes a step of 85 hours of 3 clients with 10 daemons each
+//! (some minutes, 3 GB), or takes the one that `BENCHMESH_SOAK_DB` names. The step is put back into its run, the store
+//! follows it as it follows a running step, and then it ends; and once more without what was kept, from all rows.
+//! Printed are seconds, CPU seconds and the peak of memory of each part.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

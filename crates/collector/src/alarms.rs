@@ -1,6 +1,6 @@
 //! The alarms and objectives of the run under way: what its plan watches is looked at once a second. An alarm that is
-//! raised, or over, and an objective that is broken is an event, a message to those who watch the run, and a call of the
-//! collector's command; an alarm may mark the time line, stop the run or end it as failed.
+//! raised, or over, and an objective that is broken is an event, a message to those who watch the run, and a call of
+//! the collector's command; an alarm may mark the time line, stop the run or end it as failed.
 
 mod command;
 mod objectives;

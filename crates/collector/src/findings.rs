@@ -1,9 +1,9 @@
 //! Findings: anomalies of a run, judged from its samples and seconds.
 //!
-//! One file per kind or two (`results/findings.rs` has their table): it has `analysis` judge series and writes the result
-//! as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]), the counters of
-//! daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All by
-//! SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
+//! One file per kind or two (`results/findings.rs` has their table): it has `analysis` judge series and writes the
+//! result as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]), the counters
+//! of daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All
+//! by SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
 
 mod balance;
 mod beside;

@@ -2,9 +2,9 @@
 //!
 //! Rows of seconds (`op_intervals`, `step_intervals`, samples) of ended runs are merged into rows of 10 s and of 60 s
 //! as they grow old; of a database that is too large the oldest runs' rows are merged, and at last deleted. Results,
-//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back. Of a run that has
-//! not ended, steps of earlier loops grow old, and of its running step the rows that are summed up and behind everything
-//! that is still awaited; its other rows and samples stay. `store::prune` does the work.
+//! `step_daemons`, events, marks, notes and findings stay. Ages are of mesh time, which never goes back. Of a run that
+//! has not ended, steps of earlier loops grow old, and of its running step the rows that are summed up and behind
+//! everything that is still awaited; its other rows and samples stay. `store::prune` does the work.
 
 use crate::clock::MeshClock;
 use crate::figures;
@@ -241,8 +241,8 @@ impl Retainer {
         }
     }
 
-    /// Runs without findings keep their rows as long as there become fewer of them: after an upgrade and a merge all are
-    /// made anew.
+    /// Runs without findings keep their rows as long as there become fewer of them: after an upgrade and a merge all
+    /// are made anew.
     async fn await_findings(&self, before: &mut usize) {
         let runs = self.0.store.runs_without_findings().await;
         let runs: HashSet<RunId> = runs.unwrap_or_default().into_iter().collect();
@@ -463,8 +463,8 @@ impl Retainer {
         Ok(())
     }
 
-    /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has become
-    /// small enough.
+    /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has
+    /// become small enough.
     async fn shrink_running(
         &self,
         pruner: &mut Pruner,

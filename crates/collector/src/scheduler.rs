@@ -175,8 +175,8 @@ impl Scheduler {
         }
     }
 
-    /// Somebody has set a mark on a run: if it is the one under way, all samplers and facts of clusters are read now. Waits for
-    /// nobody.
+    /// Somebody has set a mark on a run: if it is the one under way, all samplers and facts of clusters are read now.
+    /// Waits for nobody.
     pub fn read_at_mark(&self, run: RunId) {
         let progress = self.0.progress.run(run);
         let is_driven =

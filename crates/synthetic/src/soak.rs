@@ -1,5 +1,5 @@
-//! Soaks with noise like that of real ones: rates and CPU time that depend on their past, bursts, a swing over the day, now
-//! and then a slow second. Each with its own seed, and with disturbances planted at known places. One database has
+//! Soaks with noise like that of real ones: rates and CPU time that depend on their past, bursts, a swing over the day,
+//! now and then a slow second. Each with its own seed, and with disturbances planted at known places. One database has
 //! many such runs, one after the other, on the same hosts; all have one load on one target.
 
 use crate::T0_US;

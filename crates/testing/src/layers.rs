@@ -2,8 +2,8 @@
 //!
 //! Among the modules below one parent, each with all that lies within it, no circle of imports may exist. What passes
 //! between a module and those within it is no circle: they are one unit to their neighbours. An import is a `use` or a
-//! path within the code, also one through a name that another module re-exports. Code of tests (`#[cfg(test)]`) may use the
-//! whole crate and is left out. Calls of methods, and names that macros put together, are not seen.
+//! path within the code, also one through a name that another module re-exports. Code of tests (`#[cfg(test)]`) may use
+//! the whole crate and is left out. Calls of methods, and names that macros put together, are not seen.
 //!
 //! [`Crate::circles`] finds the circles, [`Crate::upward`] what runs against a given order of the crate's top modules.
 
@@ -63,8 +63,8 @@ impl Crate {
         circles::circles(&self.imports)
     }
 
-    /// What is wrong with the order `layers` of the crate's top modules, bottom to top: imports that go up, modules that
-    /// are in no layer, layers that are no module.
+    /// What is wrong with the order `layers` of the crate's top modules, bottom to top: imports that go up, modules
+    /// that are in no layer, layers that are no module.
     #[must_use]
     pub fn upward(&self, layers: &[&str]) -> Vec<String> {
         let height = |module: &str| layers.iter().position(|layer| *layer == module);

@@ -1,8 +1,8 @@
 //! Keys of a plan, each declared once by [`declare_keys!`](crate::declare_keys).
 //!
 //! A declaration makes a struct of typed values and the list of its [`Key`]s. Reading a plan, the messages of
-//! `plan check`, the tables in docs/plan.md and the JSON Schema of a plan all come from it; a default is written once, as
-//! a plan would have it, and read by the same code as a value in a plan.
+//! `plan check`, the tables in docs/plan.md and the JSON Schema of a plan all come from it; a default is written once,
+//! as a plan would have it, and read by the same code as a value in a plan.
 //!
 //! `schemars` was considered. It derives names, types, defaults and descriptions from a serde struct, but not in which
 //! modes a key has an effect, nor under which condition, so a second list of keys would have remained beside it.

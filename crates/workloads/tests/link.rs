@@ -1,4 +1,5 @@
-//! Links between two network namespaces of the test's own, held against what the kernel counted and what tbf lets through.
+//! Links between two network namespaces of the test's own, held against what the kernel counted and what tbf lets
+//! through.
 //!
 //! Needs root; says so when it is skipped, and fails instead when BENCHMESH_REQUIRE has `root`.
 #![allow(

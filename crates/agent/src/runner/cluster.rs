@@ -1,8 +1,10 @@
-//! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it reports.
+//! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it
+//! reports.
 //!
-//! A source is read when a run begins, when a step has ended, at marks that people set, and again and again while it says that it is degraded. Each
-//! has a thread of its own, for which the runner never waits. Per run, a fact is reported when it is first known and when
-//! it has changed. The begin and the end of a degraded state are events, and so is the first failure of each command.
+//! A source is read when a run begins, when a step has ended, at marks that people set, and again and again while it
+//! says that it is degraded. Each has a thread of its own, for which the runner never waits. Per run, a fact is
+//! reported when it is first known and when it has changed. The begin and the end of a degraded state are events, and
+//! so is the first failure of each command.
 
 use crate::clock::Dating;
 use crate::facts::{FactSource, Reading};

@@ -1,9 +1,10 @@
-//! The free space of the targets of tasks: a sample of each target as its first task is prepared, and every [`PERIOD`] for
-//! as long as a task is there.
+//! The free space of the targets of tasks: a sample of each target as its first task is prepared, and every [`PERIOD`]
+//! for as long as a task is there.
 //!
-//! A target may hang, so each reading has a thread of its own; until it is back, its target is left out. Tasks that share
-//! a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks hold the target
-//! open. Letting go of it may hang too: it is never done under the lock, nor on the thread that begins readings.
+//! A target may hang, so each reading has a thread of its own; until it is back, its target is left out. Tasks that
+//! share a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks hold
+//! the target open. Letting go of it may hang too: it is never done under the lock, nor on the thread that begins
+//! readings.
 
 use crate::clock::Dating;
 use crate::spool::Entry;
@@ -142,8 +143,8 @@ impl SpaceWatch {
         }
     }
 
-    /// Samples the free space of a task's target until the guard is dropped. `None`: the target does not say, or nothing
-    /// is sampled.
+    /// Samples the free space of a task's target until the guard is dropped. `None`: the target does not say, or
+    /// nothing is sampled.
     pub fn watch(&self, target: String, place: Place) -> Option<SpaceGuard> {
         if !place.kind().has_free_space {
             return None;

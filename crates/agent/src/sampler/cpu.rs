@@ -1,8 +1,8 @@
 //! CPU time of a process: the total from its CPU clock (nanoseconds), split into user and system by the ticks of
 //! `stat`, which are 10 ms wide and scaled by the kernel.
 //!
-//! The two published counters never go backwards and always add up to the total. Between two readings of `stat` the total
-//! is as exact, and the split carries on the share of the time before; the next reading puts it right, as far as
+//! The two published counters never go backwards and always add up to the total. Between two readings of `stat` the
+//! total is as exact, and the split carries on the share of the time before; the next reading puts it right, as far as
 //! counters that never fall can be: the split is never further off than what was used between two readings.
 
 use std::num::NonZeroU32;
@@ -309,8 +309,8 @@ mod tests {
             }
         }
 
-        /// With readings of the clock alone in between, whatever the process does meanwhile: never further off than by a
-        /// tick and the most that was used between two readings of the ticks.
+        /// With readings of the clock alone in between, whatever the process does meanwhile: never further off than by
+        /// a tick and the most that was used between two readings of the ticks.
         #[test]
         fn never_further_off_than_what_was_used_in_between(
             steps in prop::collection::vec((0u64..3_000_000_000, 0u64..3_000_000_000, prop::bool::weighted(0.3)), 1..60)

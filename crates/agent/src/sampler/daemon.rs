@@ -1,13 +1,13 @@
 //! One watched process: its kept files, its CPU clock, and what was last published of it.
 //!
-//! A reading is of one process or of none. The clock's and the netlink's readings go by pid, so they come first and count
-//! only when a kept file of the process answers after them, `statm` at every reading: a kept descriptor answers ESRCH for
-//! ever once its process is reaped, also when the pid is used again. Files that are opened anew prove nothing: then `stat` is
-//! read last and its start ticks compared. Once the process has ended, a last reading of its counters is taken for as
-//! long as it is not reaped.
+//! A reading is of one process or of none. The clock's and the netlink's readings go by pid, so they come first and
+//! count only when a kept file of the process answers after them, `statm` at every reading: a kept descriptor answers
+//! ESRCH for ever once its process is reaped, also when the pid is used again. Files that are opened anew prove
+//! nothing: then `stat` is read last and its start ticks compared. Once the process has ended, a last reading of its
+//! counters is taken for as long as it is not reaped.
 //!
-//! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of the CPU
-//! time is carried on, and what was not read is -1.
+//! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of
+//! the CPU time is carried on, and what was not read is -1.
 
 mod context;
 mod files;
@@ -36,7 +36,8 @@ use super::rules::Identity;
 use super::sampled::{Change, DaemonSample, DaemonSeen};
 use super::switches::SwitchCounts;
 
-/// Of a daemon that sleeps every so many samples tell whether a signal has stopped it: to read that costs as much as all else.
+/// Of a daemon that sleeps every so many samples tell whether a signal has stopped it: to read that costs as much as
+/// all else.
 const STATE_EVERY: u32 = 5;
 /// And every so many whether its cgroup is frozen; a multiple of the other.
 const FREEZER_EVERY: u32 = 20;
@@ -268,8 +269,8 @@ impl Daemon {
             vsz_bytes: bytes(statm.size_pages),
             ..self.memory_at_mark(buffer)?
         };
-        // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for the
-        // kernel's own, which never had any.
+        // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for
+        // the kernel's own, which never had any.
         let lives = |whole: &DaemonFigures| memory.vsz_bytes > 0 || whole.vsz_bytes == 0;
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
             // Memory is taken from a process that sleeps; nothing else of it changes.
@@ -301,8 +302,8 @@ impl Daemon {
         self.read_whole(memory, switches, context, buffer)
     }
 
-    /// The most memory that was ever resident and what is swapped out, at a mark; unread at other samples, and where they
-    /// cannot be had.
+    /// The most memory that was ever resident and what is swapped out, at a mark; unread at other samples, and where
+    /// they cannot be had.
     fn memory_at_mark(&self, buffer: &mut Buffer) -> Result<DaemonFigures, Failure> {
         let Some(file) = self.status.as_ref().filter(|_| self.depth == Depth::Mark) else {
             return Ok(DaemonFigures::UNREAD);

@@ -1,9 +1,9 @@
-//! Processes that have just begun another program or changed their name, as the kernel tells of them: its proc connector
-//! (netlink), for root in the initial namespaces. Without it daemons are found by the scan alone.
+//! Processes that have just begun another program or changed their name, as the kernel tells of them: its proc
+//! connector (netlink), for root in the initial namespaces. Without it daemons are found by the scan alone.
 //!
-//! A filter in the kernel passes nothing but these two events, and of names only those of whole processes: forks, threads
-//! and exits, most of what a busy host does, never wake the listener. The rest is bounded as well: beyond [`PER_SECOND`] the
-//! listener says so and is to be dropped for a while. It knows nothing of daemons.
+//! A filter in the kernel passes nothing but these two events, and of names only those of whole processes: forks,
+//! threads and exits, most of what a busy host does, never wake the listener. The rest is bounded as well: beyond
+//! [`PER_SECOND`] the listener says so and is to be dropped for a while. It knows nothing of daemons.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,8 +29,8 @@ const PROC_EVENT_NONE: u32 = 0;
 const PROC_EVENT_EXEC: u32 = 2;
 const PROC_EVENT_COMM: u32 = 0x200;
 
-/// Places in a message: a netlink header of 16 bytes, a connector's of 20, and `struct proc_event`, whose data begin after
-/// 16 bytes.
+/// Places in a message: a netlink header of 16 bytes, a connector's of 20, and `struct proc_event`, whose data begin
+/// after 16 bytes.
 const WHAT_AT: usize = 36;
 const PID_AT: usize = 52;
 const TGID_AT: usize = 56;
@@ -58,8 +58,8 @@ impl ExecEvents {
     /// Listens from now on.
     ///
     /// # Errors
-    /// EPERM without the right, ECONNREFUSED and the like in a network namespace of its own. In a PID namespace the kernel
-    /// says nothing, and nothing ever comes.
+    /// EPERM without the right, ECONNREFUSED and the like in a network namespace of its own. In a PID namespace the
+    /// kernel says nothing, and nothing ever comes.
     pub(crate) fn connect() -> Result<ExecEvents, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -115,7 +115,8 @@ impl ExecEvents {
 
     fn send_to_kernel(&self, operation: u32) -> Result<(), Errno> {
         let mut message = Vec::with_capacity(40);
-        // nlmsghdr: length, type, flags, sequence, port; cn_msg: index, value, sequence, ack, length, flags; the operation.
+        // nlmsghdr: length, type, flags, sequence, port; cn_msg: index, value, sequence, ack, length, flags; the
+        // operation.
         message.extend(40u32.to_ne_bytes());
         message.extend(NLMSG_DONE.to_ne_bytes());
         message.extend([0; 10]);

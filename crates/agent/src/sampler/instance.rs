@@ -7,7 +7,8 @@ use benchmesh_model::systems::Naming;
 
 use super::arguments::{Arguments, LongOption};
 
-/// Options with a value of its own word, so that the value is not taken for a mount point. Ceph spells them with `-` or `_`.
+/// Options with a value of its own word, so that the value is not taken for a mount point. Ceph spells them with `-` or
+/// `_`.
 const CEPH_VALUED: [&str; 23] = [
     "-c",
     "--conf",

@@ -107,8 +107,8 @@ impl Others {
         };
     }
 
-    /// What each process has used since the reading before; all of it, of one that has begun since. A clock that went back
-    /// is another process's: the directories in `/proc` get other inodes whenever the kernel forgets them.
+    /// What each process has used since the reading before; all of it, of one that has begun since. A clock that went
+    /// back is another process's: the directories in `/proc` get other inodes whenever the kernel forgets them.
     fn since_before(&self) -> Vec<(i32, u64)> {
         let mut before = self.before.iter().peekable();
         let used = self.now.iter().filter_map(|now| {

@@ -1,7 +1,7 @@
 //! Reads the kernel's texts: numbers and names out of bytes, without allocating and without trusting them.
 //!
-//! It knows the formats of proc(5) and nothing of files. Every text must end with a newline, as the kernel's do, so that
-//! a number that was cut in two is an error and not a smaller number.
+//! It knows the formats of proc(5) and nothing of files. Every text must end with a newline, as the kernel's do, so
+//! that a number that was cut in two is an error and not a smaller number.
 
 use thiserror::Error;
 
@@ -76,8 +76,8 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     })
 }
 
-/// Where the kernel put a program's stack and arguments when it was started: drawn at random then, and the same in every
-/// process that was forked since.
+/// Where the kernel put a program's stack and arguments when it was started: drawn at random then, and the same in
+/// every process that was forked since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) stack: u64,

@@ -1,5 +1,5 @@
-//! What the sampler's thread sleeps on: an absolute timer, its owner's wake-up, the end of processes and the kernel's events
-//! of new programs.
+//! What the sampler's thread sleeps on: an absolute timer, its owner's wake-up, the end of processes and the kernel's
+//! events of new programs.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,8 +59,8 @@ impl Poll {
         let _ = epoll::delete(&self.epoll, events);
     }
 
-    /// Sleeps until the instant, an order, an event, or the end of a process; none is no instant. Pids of ended ones are
-    /// added.
+    /// Sleeps until the instant, an order, an event, or the end of a process; none is no instant. Pids of ended ones
+    /// are added.
     pub(crate) fn wait(&self, until_ns: Option<u64>, ended: &mut Vec<i32>) -> Result<Woken, Errno> {
         // All zero would disarm it; the first nanosecond after boot is past as well.
         let value = until_ns.map_or(timespec(0), |at| timespec(at.max(1)));
@@ -114,8 +114,8 @@ impl ExitNotifier {
 }
 
 impl Drop for ExitNotifier {
-    /// Closing is not enough: a child that was just forked may hold the same pidfd, which would wake the poll for ever, and for
-    /// the next process of that pid.
+    /// Closing is not enough: a child that was just forked may hold the same pidfd, which would wake the poll for ever,
+    /// and for the next process of that pid.
     fn drop(&mut self) {
         let _ = epoll::delete(&self.poll.epoll, &self.pidfd);
     }

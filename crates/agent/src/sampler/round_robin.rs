@@ -1,7 +1,8 @@
-//! Which daemons are read whole at a sample. A brief reading costs a third, so with many daemons awake each is read whole every
-//! few samples: the ones after the last that was, by pid. Pure bookkeeping; it knows nothing of files.
+//! Which daemons are read whole at a sample. A brief reading costs a third, so with many daemons awake each is read
+//! whole every few samples: the ones after the last that was, by pid. Pure bookkeeping; it knows nothing of files.
 //!
-//! Of n daemons each is read whole at least once in n / [`WHOLE_PER_SAMPLE`] samples, rounded up. At a mark all are, in a burst none.
+//! Of n daemons each is read whole at least once in n / [`WHOLE_PER_SAMPLE`] samples, rounded up. At a mark all are, in
+//! a burst none.
 
 use super::ticker::Trigger;
 

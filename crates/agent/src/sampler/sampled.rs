@@ -79,8 +79,8 @@ pub enum Change {
     Parent,
 }
 
-/// Brief samples carry CPU time and memory; other fields are -1. A daemon has them between two turns when many are awake, and
-/// in the dense samples at a step's start. Marks and a daemon's first and last sample are complete.
+/// Brief samples carry CPU time and memory; other fields are -1. A daemon has them between two turns when many are
+/// awake, and in the dense samples at a step's start. Marks and a daemon's first and last sample are complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonSample {
     pub at: MonoNanos,

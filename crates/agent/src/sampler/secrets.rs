@@ -1,7 +1,8 @@
 //! Strikes secrets out of a command line's words and of mount options.
 //!
-//! Where the form of a word leaves open how far a secret reaches, more is struck out rather than less. It knows the names of
-//! secret options, passwords of URLs and this program's join tokens; a secret without such a mark is not recognized.
+//! Where the form of a word leaves open how far a secret reaches, more is struck out rather than less. It knows the
+//! names of secret options, passwords of URLs and this program's join tokens; a secret without such a mark is not
+//! recognized.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -11,7 +12,8 @@ pub(super) const STRUCK: &str = "***";
 /// What join tokens begin with.
 const JOIN_TOKEN: &str = "bmjoin-";
 
-/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck out.
+/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck
+/// out.
 #[must_use]
 pub fn without_secrets(word: &str) -> String {
     let mut secrets = passwords_of_urls(word);

@@ -35,8 +35,8 @@ pub(crate) struct Ticker {
     skipped: u64,
 }
 
-/// Samples after the start of a step, at distances that grow with the step's age: whenever it ends, the counters at its end
-/// lie between two samples that are at most a fixed part of its length apart.
+/// Samples after the start of a step, at distances that grow with the step's age: whenever it ends, the counters at its
+/// end lie between two samples that are at most a fixed part of its length apart.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     start_ns: u64,

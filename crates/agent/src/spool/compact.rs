@@ -2,9 +2,9 @@
 //! reduces a batch to the record of its losses.
 //!
 //! Pure functions. Merging adds counts, bytes, errors and histograms, so no result of an operation is lost. Task ends,
-//! events, facts, samples of targets and earlier losses stay as they are; of a daemon's descriptions the first and the last
-//! stay; other samples arrive here as losses already. Giving up a batch keeps task ends and the descriptions of daemons that still run, and counts
-//! the rest.
+//! events, facts, samples of targets and earlier losses stay as they are; of a daemon's descriptions the first and the
+//! last stay; other samples arrive here as losses already. Giving up a batch keeps task ends and the descriptions of
+//! daemons that still run, and counts the rest.
 
 use crate::sampler::DaemonSeen;
 use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};

@@ -59,8 +59,8 @@ pub async fn channel(address: &str) -> Result<Channel, CallError> {
     Ok(channel)
 }
 
-/// Renews an operator's certificate in passing once two thirds of its time are over. The owner's is the collector's affair.
-/// The command goes on whatever becomes of it: the certificate is still good.
+/// Renews an operator's certificate in passing once two thirds of its time are over. The owner's is the collector's
+/// affair. The command goes on whatever becomes of it: the certificate is still good.
 async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
     /// A command that dials again and again tries once.
     static TRIED: AtomicBool = AtomicBool::new(false);

@@ -1,11 +1,12 @@
-//! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to all, what it costs.
+//! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to all, what it
+//! costs.
 //!
 //! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S] [--runs N]` (500, 20 and
 //! one run; tasks of 0.2 s with one row, or of S seconds with a row per second). Several runs are equal, on one
 //! collector: what one costs must not depend on those before it. The collector is in this
 //! process, the agents in another on the same CPUs. They answer every command at once, so what is measured is the
-//! collector. Started: from the end of the step before (or the run's beginning) to the step's start instant. To all: from
-//! the first agent that heard a command to the last one.
+//! collector. Started: from the end of the step before (or the run's beginning) to the step's start instant. To all:
+//! from the first agent that heard a command to the last one.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,8 +1,9 @@
-//! Time made short: days of telemetry of a mesh through the real ingest and store as fast as they take it, with retention at
-//! work by the instants of the rows.
+//! Time made short: days of telemetry of a mesh through the real ingest and store as fast as they take it, with
+//! retention at work by the instants of the rows.
 //!
-//! One run repeats its step once an hour, or is one single step (`--one-step`); four agents carry load, all sample 1 Hz. A line
-//! per virtual hour says what the file and the process have come to; at the end all that somebody reads of the run is timed.
+//! One run repeats its step once an hour, or is one single step (`--one-step`); four agents carry load, all sample 1
+//! Hz. A line per virtual hour says what the file and the process have come to; at the end all that somebody reads of
+//! the run is timed.
 
 use crate::{Options, usage, writer, writes};
 use benchmesh_collector::findings;

@@ -1,5 +1,5 @@
-//! Pruning beside ingest: how long commits of ingest wait, and how many rows go in, with a history that is pruned in the
-//! same file and without.
+//! Pruning beside ingest: how long commits of ingest wait, and how many rows go in, with a history that is pruned in
+//! the same file and without.
 
 use crate::load::Beats;
 use crate::writer::agent;

@@ -1,8 +1,8 @@
-//! What the store writes to its disk for an hour of `--sessions` agents with `--daemons` each at 1 Hz, by how many seconds are
-//! gathered for one commit. It takes some seconds: the hour is only in the instants.
+//! What the store writes to its disk for an hour of `--sessions` agents with `--daemons` each at 1 Hz, by how many
+//! seconds are gathered for one commit. It takes some seconds: the hour is only in the instants.
 //!
-//! The kernel counts what this process has made dirty (`write_bytes` of /proc/self/io), WAL and checkpoints together. The
-//! directory must not be on a tmpfs, which counts nothing.
+//! The kernel counts what this process has made dirty (`write_bytes` of /proc/self/io), WAL and checkpoints together.
+//! The directory must not be on a tmpfs, which counts nothing.
 
 use crate::{Options, usage, writer};
 use benchmesh_collector::ingest::Batch;

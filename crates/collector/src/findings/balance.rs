@@ -1,5 +1,5 @@
-//! Imbalance by bytes: daemons of one name that serve a target, and disks of one name on different hosts, which moved far
-//! more than their equals.
+//! Imbalance by bytes: daemons of one name that serve a target, and disks of one name on different hosts, which moved
+//! far more than their equals.
 
 use super::daemon::{Daemon, Row};
 use super::mesh::{Disk, Mesh};

@@ -1,5 +1,5 @@
-//! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has those
-//! of a part of the run.
+//! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has
+//! those of a part of the run.
 
 use super::daemon::{Daemon, has_equals};
 use super::mesh::Mesh;

@@ -1,5 +1,5 @@
-//! The daemons, disks and hosts of a run, and what they used over time: counters at some instants, by a seek each, so that
-//! a span of days costs no more than one of minutes.
+//! The daemons, disks and hosts of a run, and what they used over time: counters at some instants, by a seek each, so
+//! that a span of days costs no more than one of minutes.
 
 use super::daemon::{Daemon, Row};
 use super::{FindingsError, reading};
@@ -20,7 +20,8 @@ const MAX_DISKS: i64 = 2000;
 const MAX_APART: i64 = 3;
 /// What is usual is measured over this time before an outage.
 const BEFORE_US: i64 = 60_000_000;
-/// A daemon that usually uses this much of a CPU, in percent, is looked at in an outage; and a disk is busy from here on.
+/// A daemon that usually uses this much of a CPU, in percent, is looked at in an outage; and a disk is busy from here
+/// on.
 const MIN_USUAL_PERCENT: f64 = 2.0;
 const BUSY_PERCENT: f64 = 90.0;
 const AROUND_PAUSE_US: i64 = 15_000_000;
@@ -250,7 +251,8 @@ impl Mesh {
             .collect()
     }
 
-    /// What daemons and disks did in an outage that they did not do in the minute before: `; meanwhile ...`, or nothing.
+    /// What daemons and disks did in an outage that they did not do in the minute before: `; meanwhile ...`, or
+    /// nothing.
     pub async fn meanwhile(
         &self,
         connection: &mut SqliteConnection,
@@ -326,8 +328,8 @@ impl Mesh {
         Ok(format!("; meanwhile {}{more}", told.join(", ")))
     }
 
-    /// The daemon and the disk that worked most in some spans beyond what they did in others of the same length, each in
-    /// at least four of five: its label, and percent of a CPU or of the time more.
+    /// The daemon and the disk that worked most in some spans beyond what they did in others of the same length, each
+    /// in at least four of five: its label, and percent of a CPU or of the time more.
     pub async fn busiest(
         &self,
         connection: &mut SqliteConnection,

@@ -1,5 +1,5 @@
-//! Outliers in a part of the run: daemons by their CPU time, disks by the time that an operation takes, clients by their
-//! rate, each against its equals at the same time, so that a change of load is none.
+//! Outliers in a part of the run: daemons by their CPU time, disks by the time that an operation takes, clients by
+//! their rate, each against its equals at the same time, so that a change of load is none.
 
 use super::daemon::has_equals;
 use super::mesh::Mesh;

@@ -55,7 +55,8 @@ fn of_kind<'f>(found: &'f [Finding], kind: &str) -> Vec<&'f Finding> {
         .collect()
 }
 
-/// Without planted anomalies: no second without an operation, no rate that comes again every 23 s, no daemon that grows.
+/// Without planted anomalies: no second without an operation, no rate that comes again every 23 s, no daemon that
+/// grows.
 const CLEAN: &str = "
     UPDATE daemon_samples SET rss_bytes = 300 * 1048576 + (at_us / 1000000 * 7919 % 1000) * 1000;
     UPDATE step_intervals SET ops = 700 + at_us / 1000000 * 7919 % 50;";

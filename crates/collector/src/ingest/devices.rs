@@ -1,7 +1,7 @@
 //! The rows that samples refer to: tasks, daemons, disks, interfaces, targets, by the names that agents use for them.
 //!
-//! Each is looked up in the cache first and in the table on a miss; targets, of which samples are few, in the table alone.
-//! New daemons, disks, interfaces and targets are added while the agent has room for them.
+//! Each is looked up in the cache first and in the table on a miss; targets, of which samples are few, in the table
+//! alone. New daemons, disks, interfaces and targets are added while the agent has room for them.
 
 use super::batch::{DaemonSeen, Process, TargetSample};
 use super::cache::{Caches, TaskFacts};

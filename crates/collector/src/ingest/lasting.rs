@@ -21,8 +21,8 @@ const MANY_ACCOUNTS: usize = 4096;
 /// Of an agent, since the event before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Descriptions of new daemons and samples of new disks, interfaces and targets, beyond the limit. Left-out devices are not
-    /// stored, so each of their samples counts.
+    /// Descriptions of new daemons and samples of new disks, interfaces and targets, beyond the limit. Left-out devices
+    /// are not stored, so each of their samples counts.
     pub rows: u64,
     /// Samples of daemons that are not in the table.
     pub samples: u64,

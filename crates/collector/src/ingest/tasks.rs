@@ -236,8 +236,8 @@ pub(super) fn arrived(so_far: Arrived, interval: &OpInterval) -> Arrived {
 }
 
 /// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
-/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too. Sums of slices
-/// that the data are of are marked, also of a running step.
+/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too. Sums of
+/// slices that the data are of are marked, also of a running step.
 pub(super) fn mark_results_stale(
     connection: &Connection,
     steps: &BTreeMap<StepId, Arrived>,

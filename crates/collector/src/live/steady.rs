@@ -1,4 +1,5 @@
-//! Whether the load of a running step is in steady state: the seconds of all its tasks together, as their intervals come.
+//! Whether the load of a running step is in steady state: the seconds of all its tasks together, as their intervals
+//! come.
 //!
 //! A second counts as soon as every task has sent what comes after it. A task that sends nothing holds it up until its
 //! agent is lost; what comes late is added to its second.

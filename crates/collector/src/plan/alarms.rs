@@ -1,5 +1,5 @@
-//! What the collector watches while a run goes on: alarms, which are conditions of the moment, and objectives, which are
-//! conditions of the whole run.
+//! What the collector watches while a run goes on: alarms, which are conditions of the moment, and objectives, which
+//! are conditions of the whole run.
 
 use super::AlarmAction;
 use super::keys::{AlarmKeys, ObjectiveKeys, names};

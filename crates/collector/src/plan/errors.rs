@@ -81,8 +81,8 @@ impl PlanError {
     }
 }
 
-/// What is shown of a line, the characters before the fault in that, and those at fault. Of a long line it is the part about
-/// the fault.
+/// What is shown of a line, the characters before the fault in that, and those at fault. Of a long line it is the part
+/// about the fault.
 fn excerpt(place: &Place) -> (String, usize, usize) {
     let before = place.column.saturating_sub(1);
     let skipped = match place.text.chars().count() > MAX_LINE {

@@ -38,7 +38,8 @@ pub struct AgentFacts {
     /// Why it takes no load at this hour; empty: it does.
     #[serde(default)]
     pub closed: String,
-    /// It has been in no run of this mesh, others have, and nobody asked for new ones: only a plan that selects it takes it.
+    /// It has been in no run of this mesh, others have, and nobody asked for new ones: only a plan that selects it
+    /// takes it.
     #[serde(default)]
     pub is_new: bool,
 }

@@ -194,9 +194,9 @@ declare_keys! {
         "preset" preset: Option<PresetName> = none("none");
         /// Several values for any key of the workload, for `clients`, `tasks-per-agent` and `cache`: one cell for each
         /// combination; the first key varies slowest. With groups, by their names: `{ readers = { bs = [...] } }`, and
-        /// `cache` beside them. A combination that cannot be, such as a block larger than the file, is left out with a warning as long as
-        /// others remain, and so is a mode that cannot be in one of them; a phase with groups has to name possible ones
-        /// only.
+        /// `cache` beside them. A combination that cannot be, such as a block larger than the file, is left out with a
+        /// warning as long as others remain, and so is a mode that cannot be in one of them; a phase with groups has to
+        /// name possible ones only.
         "matrix" matrix: Matrix = none("none");
         /// Lists of keys of `matrix` that advance together, instead of each value of one with each of the other: cell 1
         /// has the first value of each, cell 2 the second. All keys of a list have equally many values there. With
@@ -210,8 +210,9 @@ declare_keys! {
         "cache" cache: Cache = "asis";
         /// Only these targets.
         "targets" targets: Option<Names> = none("all");
-        /// The data stay on the target under this name, for other phases, runs and clients. Where they are there already,
-        /// nothing is laid out. `benchmesh data` lists and removes them. For `io` (not on devices), `files` and `objects`.
+        /// The data stay on the target under this name, for other phases, runs and clients. Where they are there
+        /// already, nothing is laid out. `benchmesh data` lists and removes them. For `io` (not on devices), `files`
+        /// and `objects`.
         "keep" keep: Option<DataName> = none("the data go with their cell");
         /// Works on the data that were kept under this name, and lays nothing out: what is missing is an error. Data of
         /// other parameters or more clients are refused before the run, with the difference.
@@ -238,7 +239,8 @@ declare_keys! {
         "ss" ss: Option<Criterion> = none("SNIA's rule");
         /// With `until`: how long the load has to be steady. The window is of the newest so many seconds.
         "ss_dur" ss_dur: Span = "5m", min "3s", max "24h";
-        /// With `until`: seconds before this one, counted from the start, are not judged. Those of `ramp_time` never are.
+        /// With `until`: seconds before this one, counted from the start, are not judged. Those of `ramp_time` never
+        /// are.
         "ss_ramp" ss_ramp: Span = "0s", max "24h";
         /// Different loads at the same time: one table `[[phase.group]]` each. `workload`, `modes`, `clients` and the
         /// workload's keys then stand in the groups.

@@ -25,8 +25,8 @@ pub struct Links {
     pub(crate) to: Option<Selected>,
 }
 
-/// The tasks of each step of a cell's mode, in a phase that is not divided into groups. A task is the sending end of its
-/// link.
+/// The tasks of each step of a cell's mode, in a phase that is not divided into groups. A task is the sending end of
+/// its link.
 pub(super) fn task_sets(
     plan: &Plan,
     phase: &Phase,
@@ -50,8 +50,8 @@ pub(super) fn task_sets(
     steps.into_iter().map(tasks).collect()
 }
 
-/// The tasks of a group: all of its links at once. Both ends of each are among the group's agents, which do nothing else
-/// meanwhile.
+/// The tasks of a group: all of its links at once. Both ends of each are among the group's agents, which do nothing
+/// else meanwhile.
 pub(super) fn tasks_of_group(
     load: usize,
     group: &Group,

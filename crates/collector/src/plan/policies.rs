@@ -1,7 +1,7 @@
 //! Whether the agents' own policies allow what the steps of a plan ask of them.
 //!
-//! Pure. The agents enforce their policies themselves; here a plan learns of it before anything runs. What other runs have
-//! claimed meanwhile is not known.
+//! Pure. The agents enforce their policies themselves; here a plan learns of it before anything runs. What other runs
+//! have claimed meanwhile is not known.
 
 use super::{AgentFacts, AgentPolicy, Expansion, PlannedStep, source::Mistakes};
 use crate::figures::bytes;

@@ -2,7 +2,8 @@
 //! keys and knows none by name but those that shape the schema itself.
 //!
 //! A phase is one of several forms, told apart by the constant of its `workload`, or by its groups. What depends on
-//! several keys (a key that has no effect in a mode, a block larger than the file) is beyond a schema; `plan check` says it.
+//! several keys (a key that has no effect in a mode, a block larger than the file) is beyond a schema; `plan check`
+//! says it.
 
 #![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 

@@ -40,7 +40,8 @@ pub fn shortage(needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     })
 }
 
-/// The same above a floor of the agents' policies, if that is higher. Below it no task is taken, even one that needs nothing.
+/// The same above a floor of the agents' policies, if that is higher. Below it no task is taken, even one that needs
+/// nothing.
 fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     let floor_bytes = floor_bytes(free_bytes).max(policy_bytes);
     let is_short =

@@ -133,7 +133,8 @@ impl PlannedLoad {
         Span::read(ramp).ok().map(|span| span.0)
     }
 
-    /// Whether a client that was away may come back into its running step: time alone ends it, and its data are its own.
+    /// Whether a client that was away may come back into its running step: time alone ends it, and its data are its
+    /// own.
     pub fn may_rejoin(&self) -> bool {
         let rejoins = registry::find(&self.workload).is_some_and(|it| it.rejoins(&self.mode));
         let has = |key: &str| self.params.contains_key(key);

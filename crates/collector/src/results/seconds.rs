@@ -139,8 +139,8 @@ impl SecondsSum {
     }
 }
 
-/// Parts of an operation, and of a byte, per second that rates are rounded to: the sum of the squares of a year's seconds
-/// fits into 127 bits up to 10^9 operations and 10^15 bytes per second.
+/// Parts of an operation, and of a byte, per second that rates are rounded to: the sum of the squares of a year's
+/// seconds fits into 127 bits up to 10^9 operations and 10^15 bytes per second.
 const MICRO: i64 = 1_000_000;
 const WHOLE: i64 = 1;
 

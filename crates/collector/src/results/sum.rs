@@ -3,8 +3,8 @@
 //! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
 //! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
 //!
-//! `add_slice` adds what was summed up before of a slice of time, in place of its intervals. The figures are the same to
-//! the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
+//! `add_slice` adds what was summed up before of a slice of time, in place of its intervals. The figures are the same
+//! to the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
 //! for, have fractions.
 
 mod counts;

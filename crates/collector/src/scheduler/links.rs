@@ -34,8 +34,8 @@ pub(super) fn speed_of_link(
     carries(measured, interfaces)
 }
 
-/// The speed of an unlabelled link: the measured one, limited by its interfaces (0: unknown). A link that carried nothing
-/// was not measured, whatever its agent says.
+/// The speed of an unlabelled link: the measured one, limited by its interfaces (0: unknown). A link that carried
+/// nothing was not measured, whatever its agent says.
 fn carries(measured: Option<i64>, interfaces: i64) -> Option<i64> {
     let measured = measured.filter(|most| *most > 0);
     let measured = measured.map(|most| most.saturating_add(most / ABOVE_MEASURED));

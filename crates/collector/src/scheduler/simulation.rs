@@ -1,10 +1,11 @@
 //! The machine in a simulated mesh: thousands of seeded schedules of faults, in virtual time, with what must hold after
 //! each.
 //!
-//! A schedule is a mesh of one to eight agents, a plan and a policy, and at any moment a chance that the collector is killed
-//! and started, an agent is lost, comes back or is started again, a reply is late or doubled, the disk is full, or someone
-//! stops the run. Everything follows from the seed. `BENCHMESH_SIMULATION_SEED=N` replays one schedule and prints what
-//! happens; `BENCHMESH_SIMULATIONS=N` sets how many there are, and `BENCHMESH_SIMULATIONS_FROM=N` the first seed.
+//! A schedule is a mesh of one to eight agents, a plan and a policy, and at any moment a chance that the collector is
+//! killed and started, an agent is lost, comes back or is started again, a reply is late or doubled, the disk is full,
+//! or someone stops the run. Everything follows from the seed. `BENCHMESH_SIMULATION_SEED=N` replays one schedule and
+//! prints what happens; `BENCHMESH_SIMULATIONS=N` sets how many there are, and `BENCHMESH_SIMULATIONS_FROM=N` the first
+//! seed.
 
 #![allow(
     clippy::unwrap_used,

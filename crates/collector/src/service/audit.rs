@@ -1,5 +1,5 @@
-//! The audit trail: runs that are started, resumed and stopped, rows that are pruned, tokens, certificates, each with its
-//! requester and address. Each is a line of the log and an event.
+//! The audit trail: runs that are started, resumed and stopped, rows that are pruned, tokens, certificates, each with
+//! its requester and address. Each is a line of the log and an event.
 //!
 //! The events of trust are also a second copy of the registry's withdrawals: a registry that is restored from an older
 //! copy learns them from the events at the collector's start.

@@ -1,6 +1,7 @@
 //! The environment of a run as it was when the run began: its agents, and what each of them found at each target.
 //!
-//! Written in the transaction that makes the run's steps, from `agents` and `hosts` as they are then, and never changed.
+//! Written in the transaction that makes the run's steps, from `agents` and `hosts` as they are then, and never
+//! changed.
 
 use super::Store;
 use super::rows::{NewRunAgent, NewRunTarget};

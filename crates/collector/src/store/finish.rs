@@ -37,8 +37,8 @@ const QUIET: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 impl Store {
-    /// Ends a step: computes its intervals and results from everything stored of its tasks, and keeps them. Call it when
-    /// all batches are in (`stored`); what comes later is worked in by itself.
+    /// Ends a step: computes its intervals and results from everything stored of its tasks, and keeps them. Call it
+    /// when all batches are in (`stored`); what comes later is worked in by itself.
     pub async fn finish_step(
         &self,
         step: StepId,

@@ -1,4 +1,5 @@
-//! Data sets that stay on targets: noted before an agent is asked to make one, forgotten when an agent has removed its part.
+//! Data sets that stay on targets: noted before an agent is asked to make one, forgotten when an agent has removed its
+//! part.
 
 use super::rows::NewKeptData;
 use super::{Store, StoreError};

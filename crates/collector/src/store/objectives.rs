@@ -1,6 +1,6 @@
 //! How the seconds of a step are against the objectives of its run's plan, from `step_intervals`: counted once when the
-//! step has ended, and again when late data have changed its intervals. Those of slices whose rows are merged were counted
-//! before.
+//! step has ended, and again when late data have changed its intervals. Those of slices whose rows are merged were
+//! counted before.
 
 use super::writer::Haste;
 use super::{Store, StoreError};

@@ -160,8 +160,9 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     })
 }
 
-/// Frees what is cached. SQLite is built so that all connections share one budget of pages, the sum of their cache sizes,
-/// and without this any of them fills it in the course of hours, also the writer with pages that nobody reads again.
+/// Frees what is cached. SQLite is built so that all connections share one budget of pages, the sum of their cache
+/// sizes, and without this any of them fills it in the course of hours, also the writer with pages that nobody reads
+/// again.
 async fn forget_pages(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     sqlx::query("PRAGMA shrink_memory")
         .execute(connection)

@@ -1,9 +1,9 @@
 //! The only writer: every change of the database goes through its queue and is committed in groups.
 //!
 //! Everything that queued during one commit goes into the next transaction, the scheduler's writes first. Samples and
-//! intervals wait for others of their kind while nobody asks for them (`gather`). Nothing is answered before its commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect
-//! the others; when the disk is full or failing the whole group is rolled back, nothing is answered, and the group is
-//! retried with back-off.
+//! intervals wait for others of their kind while nobody asks for them (`gather`). Nothing is answered before its
+//! commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect the others; when the
+//! disk is full or failing the whole group is rolled back, nothing is answered, and the group is retried with back-off.
 
 mod direct;
 mod gather;

@@ -1,4 +1,5 @@
-//! Rows of `network` on loopback, against iperf3 with as many streams, sockperf's ping-pong, and a plain one of two threads.
+//! Rows of `network` on loopback, against iperf3 with as many streams, sockperf's ping-pong, and a plain one of two
+//! threads.
 
 use crate::ours;
 use crate::table::{Baseline, Row, Unit};

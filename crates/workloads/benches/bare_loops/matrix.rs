@@ -2,8 +2,9 @@
 //!
 //! Both sides make the same system calls at the same offsets in the same order, random ones from a table that the loop
 //! has beforehand, and write the same data: small blocks cut by their offsets from a stretch in which nothing repeats,
-//! each unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time, of which nothing else than the loops is made here: on a machine that others
-//! use, time by the clock compares the others.
+//! each unlike any other by a stamp. The loop runs in a thread, as a worker does. Figures are per second of CPU time,
+//! of which nothing else than the loops is made here: on a machine that others use, time by the clock compares the
+//! others.
 
 #![expect(
     clippy::indexing_slicing,

@@ -2,8 +2,8 @@
 //! system calls.
 //!
 //! Both sides have 20 directories of 1000 files for each worker, all descriptors kept, names of the same length counted
-//! up in place, and the same buffer sizes; `stat` and `read` go over the very same files, because where the kernel's own
-//! memory of them lies makes a difference of a third. Files are removed right before they are created anew, so that
+//! up in place, and the same buffer sizes; `stat` and `read` go over the very same files, because where the kernel's
+//! own memory of them lies makes a difference of a third. Files are removed right before they are created anew, so that
 //! nobody pays for the host's handing out memory, and what that left to be written is written before the clock starts.
 
 use crate::ext4::Ext4;

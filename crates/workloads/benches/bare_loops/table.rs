@@ -52,8 +52,8 @@ pub struct Row {
     pub baselines: Vec<Baseline>,
 }
 
-/// Runs the rows whose names contain one of `wanted` (all, if there are none), each contestant `rounds` times in turns, and
-/// prints the table.
+/// Runs the rows whose names contain one of `wanted` (all, if there are none), each contestant `rounds` times in turns,
+/// and prints the table.
 pub fn run(rows: &[fn() -> Row], wanted: &[String], rounds: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(

@@ -1,7 +1,7 @@
 //! The keys that mean the same in every workload: its pace, and what is done about errors and stalls.
 //!
-//! A workload does not declare them. They are checked with its own keys, and the task gives each worker's recorder what it
-//! needs of them.
+//! A workload does not declare them. They are checked with its own keys, and the task gives each worker's recorder what
+//! it needs of them.
 
 use crate::declare_keys;
 use crate::engine::mode::ModeInfo;
@@ -28,16 +28,16 @@ declare_keys! {
         /// Whether the step goes on after an operation that failed. A full target always ends it, and so does
         /// `errors-limit`. A broken TCP link cannot be restored, so `network` knows `stop` only in its TCP modes.
         "on-error" on_error: OnError = "continue";
-        /// A worker that has had nothing but errors for this long (and at least 10 of them) ends its task: its target is
-        /// gone. The plan's `on-loss` decides what follows, as for a lost agent. Meanwhile, after 100 equal errors in a
-        /// row, it waits between operations, 1 ms at first and at most 100 ms.
+        /// A worker that has had nothing but errors for this long (and at least 10 of them) ends its task: its target
+        /// is gone. The plan's `on-loss` decides what follows, as for a lost agent. Meanwhile, after 100 equal errors
+        /// in a row, it waits between operations, 1 ms at first and at most 100 ms.
         "errors-limit" errors_limit: Span = "30s", min "1s";
         /// An operation that has neither ended nor moved a byte for this long is an event `stall`, which names its
         /// worker, path and offset (of the oldest of several in flight); when it goes on or ends there is an event
-        /// `stall-over`. What happens then is the plan's `on-stall`. An fsync that is part of an operation moves no byte:
-        /// one that takes longer is a stall, so give a large file on a slow target more time than its cached data need.
-        /// The same holds for a system call before or after the load; only bringing laid out data to stable storage
-        /// (fsync, syncfs) is always waited for.
+        /// `stall-over`. What happens then is the plan's `on-stall`. An fsync that is part of an operation moves no
+        /// byte: one that takes longer is a stall, so give a large file on a slow target more time than its cached data
+        /// need. The same holds for a system call before or after the load; only bringing laid out data to stable
+        /// storage (fsync, syncfs) is always waited for.
         "stall-after" stall_after: Span = "30s", min "1s";
     }
 }

@@ -1,9 +1,9 @@
 //! What the author of a workload writes.
 //!
-//! A [`Definition`] is the parameters of one mode, read and checked; it says what a task of them takes and opens one. The
-//! task is a [`Load`], one thread of it a [`Worker`]. The engine does everything else: it finds the mode, reads the keys,
-//! applies `cache`, opens threads, starts them at one instant and collects what they record. `workloads/null.rs` is the
-//! smallest example, docs/workloads.md has the steps.
+//! A [`Definition`] is the parameters of one mode, read and checked; it says what a task of them takes and opens one.
+//! The task is a [`Load`], one thread of it a [`Worker`]. The engine does everything else: it finds the mode, reads the
+//! keys, applies `cache`, opens threads, starts them at one instant and collects what they record. `workloads/null.rs`
+//! is the smallest example, docs/workloads.md has the steps.
 
 use crate::engine::mode::ModeInfo;
 use crate::engine::prepare_control::PrepareControl;
@@ -200,8 +200,8 @@ pub trait Definition: Sized + 'static {
         ORDINARY_BUFFERS
     }
 
-    /// What decides which data it lays out, by the names of its keys: data of equal shapes are the same. `None`: they do
-    /// not outlive their cell.
+    /// What decides which data it lays out, by the names of its keys: data of equal shapes are the same. `None`: they
+    /// do not outlive their cell.
     fn data_shape(&self) -> Option<DataShape> {
         None
     }
@@ -267,7 +267,8 @@ impl Default for Issue {
 
 /// One task of a workload.
 pub trait Load: Send + Sync {
-    /// Opens all that worker `index` needs and touches its buffers. Called in the worker's own thread, before the start.
+    /// Opens all that worker `index` needs and touches its buffers. Called in the worker's own thread, before the
+    /// start.
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError>;
 
     /// Lays out the data that the mode needs and syncs them; never measured. Data that are there are kept.
@@ -294,8 +295,8 @@ pub trait Load: Send + Sync {
         Vec::new()
     }
 
-    /// What the number that a worker gave to [`Recorder::place`] stands for: a file's path, a peer's address. Asked from
-    /// other threads, when an operation does not end.
+    /// What the number that a worker gave to [`Recorder::place`] stands for: a file's path, a peer's address. Asked
+    /// from other threads, when an operation does not end.
     fn path_of(&self, _worker: u32, _file: u64) -> Option<String> {
         None
     }

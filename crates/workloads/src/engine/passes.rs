@@ -1,5 +1,5 @@
-//! How often a worker goes through its data, and what became of it: the key `loops` means the same wherever a mode can be
-//! repeated.
+//! How often a worker goes through its data, and what became of it: the key `loops` means the same wherever a mode can
+//! be repeated.
 //!
 //! Invariant: with a runtime and without `loops` there is no last pass; with both it is what comes first.
 

@@ -77,8 +77,8 @@ const LONGEST_PATH: usize = 4096;
 const CURRENT_DIRECTORY: i32 = libc::AT_FDCWD;
 
 impl Syscall {
-    /// What thread `tid` of this process waits for; `None` when it runs, waits for something else than a file system, or
-    /// the kernel does not tell.
+    /// What thread `tid` of this process waits for; `None` when it runs, waits for something else than a file system,
+    /// or the kernel does not tell.
     pub(super) fn of(tid: i32) -> Option<Syscall> {
         let file = format!("/proc/self/task/{tid}/syscall");
         let text = read_to_string(&file).ok()?;

@@ -402,8 +402,8 @@ impl StopHandle {
         self.gate.stop();
     }
 
-    /// From an instant on the task has another share of its step's rate; of any other rate nothing changes. What was due
-    /// before is done, and the schedule goes on without a burst.
+    /// From an instant on the task has another share of its step's rate; of any other rate nothing changes. What was
+    /// due before is done, and the schedule goes on without a burst.
     pub fn share(&self, task: u32, tasks: u32, from: MonoNanos) {
         self.gate.change(Change {
             task,

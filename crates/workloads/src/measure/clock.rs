@@ -1,8 +1,8 @@
 //! The one clock of the load: CLOCK_MONOTONIC in nanoseconds.
 //!
 //! Everything in this crate that is an instant is a [`MonoNanos`]; mesh time and wall time are not known here. The
-//! start of a task is an instant of this clock, and workers reach it by [`sleep_until`] and then [`spin_until`]. What they
-//! time they read by a [`Reader`] of their own.
+//! start of a task is an instant of this clock, and workers reach it by [`sleep_until`] and then [`spin_until`]. What
+//! they time they read by a [`Reader`] of their own.
 
 mod reader;
 

@@ -11,9 +11,9 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 
 /// How much later on a task's own clock its periods lie than that clock alone would have them, in nanoseconds.
 ///
-/// Two clocks part; a task of days whose periods are to be somebody else's seconds moves them now and then, each time by
-/// much less than a period. A period that grows or shrinks with it is still one: every operation is counted in the one in
-/// which it ended, and what is recorded under the same index on either side of a move is added.
+/// Two clocks part; a task of days whose periods are to be somebody else's seconds moves them now and then, each time
+/// by much less than a period. A period that grows or shrinks with it is still one: every operation is counted in the
+/// one in which it ended, and what is recorded under the same index on either side of a move is added.
 #[derive(Debug, Default)]
 pub struct Shift(AtomicI64);
 

@@ -1,7 +1,7 @@
 //! Mismatches: sectors that were read and do not hold what was written.
 //!
-//! The unit is a sector of 4 KiB: however many bits of it are wrong, it counts once, at the first of them. Invariant: the
-//! count is of all wrong sectors, however few of them are kept.
+//! The unit is a sector of 4 KiB: however many bits of it are wrong, it counts once, at the first of them. Invariant:
+//! the count is of all wrong sectors, however few of them are kept.
 
 use std::fmt;
 

@@ -98,7 +98,8 @@ fn differing_byte(held: &[u8], key: u64, first: u64) -> Option<usize> {
         .position(|(held, expected)| *held != expected)
 }
 
-/// Makes each 4 KiB of a block unlike any other by 8 bytes of it, so that nothing deduplicates: `stamp` goes on with each.
+/// Makes each 4 KiB of a block unlike any other by 8 bytes of it, so that nothing deduplicates: `stamp` goes on with
+/// each.
 #[inline]
 pub fn stamp(block: &mut [u8], stamp: &mut u64) {
     for page in block.chunks_mut(4096) {

@@ -5,11 +5,11 @@
 //! one. Where no clean one is there, the interval widens: a count is never lost and a worker never waits. The other end
 //! is the [`Consumer`], which also sees what is in flight. Nothing is known here of tasks, periods merged, or the wire.
 //!
-//! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success and
-//! [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. One that can outlast a period
-//! calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that keep
-//! several operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of their
-//! own `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
+//! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success
+//! and [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. One that can outlast a
+//! period calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that
+//! keep several operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of
+//! their own `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
 
 mod began;
 mod buffer;
@@ -213,7 +213,8 @@ impl Recorder {
         }
     }
 
-    /// Keeps the worker's real-time priority until its first operation has ended. A paced one has a schedule to keep instead.
+    /// Keeps the worker's real-time priority until its first operation has ended. A paced one has a schedule to keep
+    /// instead.
     pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
         if self.pacer.is_none() && self.own_instants.is_none() {
             self.rt_priority = Some(rt_priority);
@@ -336,8 +337,8 @@ impl Recorder {
         }
     }
 
-    /// Records an operation that succeeded, and read what was not written there: one failed operation like any other, of
-    /// which each wrong sector is an error of its kind.
+    /// Records an operation that succeeded, and read what was not written there: one failed operation like any other,
+    /// of which each wrong sector is an error of its kind.
     #[cold]
     #[inline(never)]
     pub fn mismatch(

@@ -1,10 +1,10 @@
 //! A thread's place in the queue for a CPU, for the moment of the start.
 //!
-//! A host that carries load lets a thread wait for milliseconds after its timer has rung, and a hundred workers on a few
-//! CPUs wait for each other. Around the start, and only there, a worker therefore asks for real-time priority: until its
-//! first operation has ended, at most for a millisecond, which the task watches over with a priority above. Threads that
-//! come of it meanwhile (the kernel's own for io_uring are a worker's children) are ordinary ones. Without the right to
-//! it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
+//! A host that carries load lets a thread wait for milliseconds after its timer has rung, and a hundred workers on a
+//! few CPUs wait for each other. Around the start, and only there, a worker therefore asks for real-time priority:
+//! until its first operation has ended, at most for a millisecond, which the task watches over with a priority above.
+//! Threads that come of it meanwhile (the kernel's own for io_uring are a worker's children) are ordinary ones. Without
+//! the right to it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const WORKER: libc::c_int = 1;
 const WATCH: libc::c_int = 2;
 
-/// Real-time priority of the thread that asked for it, given back when it is dropped or [`RtPriority::handle`] is told to.
+/// Real-time priority of the thread that asked for it, given back when it is dropped or [`RtPriority::handle`] is told
+/// to.
 #[derive(Debug)]
 pub(crate) struct RtPriority(Handle);
 

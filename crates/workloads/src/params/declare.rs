@@ -1,6 +1,7 @@
 //! The two macros that declare keys and words.
 
-/// Declares the keys of a workload, or of a table of a plan: a struct of their values, and [`Keys`](crate::params::Keys).
+/// Declares the keys of a workload, or of a table of a plan: a struct of their values, and
+/// [`Keys`](crate::params::Keys).
 ///
 /// ```
 /// # use benchmesh_workloads::{declare_keys, units::{Bytes, Span}};
@@ -23,9 +24,9 @@
 /// ```
 ///
 /// After the default, in this order and each optional: `min`, `max` (values as a plan writes them); `in` (the modes in
-/// which the key has an effect); `only "words" if |keys, scope| condition` (refused as "has an effect only ..." where it
-/// does not hold); `because` (why the key has no effect elsewhere). `include name: Type;` after the keys takes over the
-/// keys of another declaration.
+/// which the key has an effect); `only "words" if |keys, scope| condition` (refused as "has an effect only ..." where
+/// it does not hold); `because` (why the key has no effect elsewhere). `include name: Type;` after the keys takes over
+/// the keys of another declaration.
 #[macro_export]
 macro_rules! declare_keys {
     (

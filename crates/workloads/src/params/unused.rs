@@ -1,7 +1,7 @@
 //! Keys without an effect: what is given, and matters in no mode of any cell of a phase.
 //!
-//! The modes of a phase share its keys, and a matrix may make a key matter in some of its cells only; so a key is unused
-//! only where it has no effect in all of them.
+//! The modes of a phase share its keys, and a matrix may make a key matter in some of its cells only; so a key is
+//! unused only where it has no effect in all of them.
 
 use super::{Absent, Key, KeySet, ParamError, Params, Scope, listed, literal};
 use serde_json::{Value, json};

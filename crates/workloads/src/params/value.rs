@@ -228,8 +228,8 @@ impl KeyValue for Bytes {
     }
 }
 
-/// A size of data that a plan may give as a multiple of memory. Whoever knows the memory puts the size in its place before
-/// a workload reads it.
+/// A size of data that a plan may give as a multiple of memory. Whoever knows the memory puts the size in its place
+/// before a workload reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSize(pub Bytes);
 

@@ -53,7 +53,8 @@ const CREATE: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
     .union(OFlags::WRONLY)
     .union(OFlags::CLOEXEC);
-/// A pipe that somebody put in the place of a file ends at once instead of waiting for a writer; reading a device harms none.
+/// A pipe that somebody put in the place of a file ends at once instead of waiting for a writer; reading a device harms
+/// none.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -89,8 +90,8 @@ pub(crate) fn open_new_with(
     retry_on_intr(|| openat(dir, name, CREATE | more, FILE_MODE))
 }
 
-/// Opens a file that exists and empties it. Refuses (EPERM) what [`check_regular`] refuses; looked at by its name first, as cp
-/// does, because the open empties it at once.
+/// Opens a file that exists and empties it. Refuses (EPERM) what [`check_regular`] refuses; looked at by its name
+/// first, as cp does, because the open empties it at once.
 #[inline]
 pub(crate) fn open_emptied_with(
     dir: BorrowedFd<'_>,
@@ -120,7 +121,8 @@ pub(crate) fn open_to_read(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, 
     retry_on_intr(|| openat(dir, name, READ, Mode::empty()))
 }
 
-/// Refuses (EPERM) to write to anything but a regular file with one name: a device or a hard link that somebody put there.
+/// Refuses (EPERM) to write to anything but a regular file with one name: a device or a hard link that somebody put
+/// there.
 #[inline]
 pub(crate) fn check_regular(file: BorrowedFd<'_>) -> Result<(), Errno> {
     match foreign_kind(&rustix::fs::fstat(file)?) {
@@ -144,8 +146,8 @@ pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content; `reached` is
-/// called before each write with the offset.
+/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content; `reached`
+/// is called before each write with the offset.
 #[inline]
 pub(crate) fn create(
     dir: BorrowedFd<'_>,

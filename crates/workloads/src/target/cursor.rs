@@ -114,8 +114,8 @@ impl Cursor {
         self.show(&self.path, name);
     }
 
-    /// Goes to the directory with this path from the root: up as far as needed, then down by `step`, which has to end in
-    /// [`Cursor::down`] for each component.
+    /// Goes to the directory with this path from the root: up as far as needed, then down by `step`, which has to end
+    /// in [`Cursor::down`] for each component.
     pub(crate) fn go<E>(
         &mut self,
         directories: &[u8],

@@ -1,9 +1,9 @@
 //! What stands in the blocks that a load writes, and how a block that was read is known to be the right one.
 //!
-//! A [`DataSpec`] is what a plan says; a [`Content`] makes any block of any file from it, and checks it. It knows nothing
-//! of how blocks reach the storage. Invariants: under `verify` the same seed, file, offset and generation are the same
-//! bytes, whoever asks; no two blocks are equal, but for those that are to be, and nothing repeats within what storage
-//! compresses in one piece ([`EntropyPool`]).
+//! A [`DataSpec`] is what a plan says; a [`Content`] makes any block of any file from it, and checks it. It knows
+//! nothing of how blocks reach the storage. Invariants: under `verify` the same seed, file, offset and generation are
+//! the same bytes, whoever asks; no two blocks are equal, but for those that are to be, and nothing repeats within what
+//! storage compresses in one piece ([`EntropyPool`]).
 
 mod content;
 mod entropy_pool;

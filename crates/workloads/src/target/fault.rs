@@ -1,7 +1,7 @@
 //! A failed operation and how it is recorded: the same for every workload.
 //!
-//! Invariant: an operation that failed is one, whatever was wrong with it; each wrong sector that it has read is counted
-//! all the same, also where a call failed after that.
+//! Invariant: an operation that failed is one, whatever was wrong with it; each wrong sector that it has read is
+//! counted all the same, also where a call failed after that.
 
 use super::calls::CallError;
 use crate::measure::op::Op;

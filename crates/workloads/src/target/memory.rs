@@ -73,7 +73,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Where it begins, for parts of it that are shared with the kernel: a reference to the whole would claim those too.
+    /// Where it begins, for parts of it that are shared with the kernel: a reference to the whole would claim those
+    /// too.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }

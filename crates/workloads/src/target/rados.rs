@@ -2,9 +2,9 @@
 //! pools, and librbd is needed for images only.
 //!
 //! A [`Session`] is one client of a cluster, with one pool and one namespace of it. Blocking calls are bounded by the
-//! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has many
-//! in flight and learns of their ends by a callback of the library; those on an [`Image`] through an [`ImageQueue`].
-//! Nothing is known here of runs, tasks or recorders.
+//! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has
+//! many in flight and learns of their ends by a callback of the library; those on an [`Image`] through an
+//! [`ImageQueue`]. Nothing is known here of runs, tasks or recorders.
 
 mod board;
 mod image;

@@ -1,7 +1,7 @@
 //! Reading a file back: piece after piece, each held against what belongs there when it has come.
 //!
-//! It knows nothing of who wrote it; an [`Original`] has the pieces. Every wrong sector is reported. Generating and comparing
-//! the expected data is excluded from the operation's time.
+//! It knows nothing of who wrote it; an [`Original`] has the pieces. Every wrong sector is reported. Generating and
+//! comparing the expected data is excluded from the operation's time.
 
 use super::calls::{self, CallError, read_full};
 use super::fault::Fault;
@@ -150,8 +150,8 @@ impl<O: Original> Pass<'_, O> {
     }
 }
 
-/// A file of blocks that know their place, as [`Data`](super::write_buffer::WriteBuffer) makes them of its length; the buffer that it is
-/// read into has to be as long.
+/// A file of blocks that know their place, as [`Data`](super::write_buffer::WriteBuffer) makes them of its length; the
+/// buffer that it is read into has to be as long.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a> {
     content: &'a Content,

@@ -133,8 +133,8 @@ impl Allowed {
         })
     }
 
-    /// The canonical form of `path`, if it lies at or beneath an allowed one. What does not is refused in the same words
-    /// whether it exists or not, and is not looked at unless a symlink beneath an allowed path leads there.
+    /// The canonical form of `path`, if it lies at or beneath an allowed one. What does not is refused in the same
+    /// words whether it exists or not, and is not looked at unless a symlink beneath an allowed path leads there.
     pub fn permits(&self, path: &Path) -> Result<PathBuf, SandboxError> {
         if !path.is_absolute() {
             return Err(SandboxError::NotAbsolute {

@@ -119,7 +119,8 @@ impl fmt::Display for SizeSpec {
     }
 }
 
-/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal, `{ rows }` says how many of which.
+/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal, `{ rows }` says how many of
+/// which.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {

@@ -1,7 +1,7 @@
 //! A buffer of what is written into files, made for each place as it is asked for.
 //!
-//! It knows nothing of files; [`crate::target::data`] decides what stands where. A stamp is made in an operation's time; the time
-//! for more than that is kept, to be taken out of it.
+//! It knows nothing of files; [`crate::target::data`] decides what stands where. A stamp is made in an operation's
+//! time; the time for more than that is kept, to be taken out of it.
 
 use crate::measure::clock::MonoNanos;
 use crate::target::data::{Content, DataSpec, EntropyPool};

@@ -1,5 +1,5 @@
-//! `copy`: whole files into the target, over what was copied there, and out of it again, as cp does it: one large or many
-//! small; and, between, listed.
+//! `copy`: whole files into the target, over what was copied there, and out of it again, as cp does it: one large or
+//! many small; and, between, listed.
 //!
 //! The other side is a directory of the task's own in the agent's scratch, or, with `from`, files beneath a path that
 //! the agent's configuration allows to be read. A tree is copied as a tree; its directories are there before the start.

@@ -1,8 +1,9 @@
 //! `files`: many files, each created, looked up, read, changed, renamed or deleted as a whole, and their directories.
 //!
 //! A task's files are split over its workers; as a rule each worker has a tree of its own in the task's directory. A
-//! worker goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds them, whatever process runs it. What the
-//! files are is decided by the parameters alone. Nothing is known here of time or of other tasks.
+//! worker goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds
+//! them, whatever process runs it. What the files are is decided by the parameters alone. Nothing is known here of time
+//! or of other tasks.
 
 mod attributes;
 mod found;

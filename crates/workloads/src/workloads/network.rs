@@ -1,4 +1,5 @@
-//! `network`: how much a path between two agents carries, how long a round trip on it takes, and how fast a peer answers.
+//! `network`: how much a path between two agents carries, how long a round trip on it takes, and how fast a peer
+//! answers.
 //!
 //! The sending end is a task like any other, with one worker per stream; it times and records. The receiving end is a
 //! port that its agent opens for the step and closes after it. Nothing is known here of why two agents are a pair.

@@ -1,8 +1,8 @@
 //! `objects`: objects of a RADOS pool, written, read, looked at and removed through librados, many at once.
 //!
-//! An operation is one asynchronous call on one object; no thread waits for it. Each worker has objects of its own, with
-//! numbers from 0 on. Which come is decided by [`sequence`]; what a task has left stands in its state object ([`state`]),
-//! so that the modes after it find it.
+//! An operation is one asynchronous call on one object; no thread waits for it. Each worker has objects of its own,
+//! with numbers from 0 on. Which come is decided by [`sequence`]; what a task has left stands in its state object
+//! ([`state`]), so that the modes after it find it.
 
 mod keys;
 mod layout;

@@ -1,5 +1,5 @@
-//! What is reported, against the counters of the interface. Tolerance: what both ends say to each other beside the load (a
-//! hello, its answer, the count at the end), and ARP.
+//! What is reported, against the counters of the interface. Tolerance: what both ends say to each other beside the load
+//! (a hello, its answer, the count at the end), and ARP.
 
 use super::nodes::{Node, Nodes};
 use serde_json::{Value, json};

@@ -65,8 +65,8 @@ impl Nodes {
             format!("ip -n {a} link add eth0 type veth peer name eth0 netns {b}"),
         ];
         for (name, node) in [(a, Node::A), (b, Node::B)] {
-            // Nothing but the link's own packets goes over it, and none twice because an end had no CPU for a while. A kernel
-            // that knows no such setting has nothing to switch off.
+            // Nothing but the link's own packets goes over it, and none twice because an end had no CPU for a while. A
+            // kernel that knows no such setting has nothing to switch off.
             for setting in ["ipv6.conf.all.disable_ipv6=1", "ipv4.tcp_early_retrans=0"] {
                 commands.push(format!("ip netns exec {name} sysctl -qew net.{setting}"));
             }

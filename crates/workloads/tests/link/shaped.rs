@@ -1,5 +1,5 @@
-//! A link of known speed: shaped by tbf to 100 Mbit/s. Tolerance: 3 % of the payload's share, which is 1448 of 1514 bytes at
-//! an MTU of 1500 (20 bytes IP, 20 TCP, 12 time stamp; 14 Ethernet).
+//! A link of known speed: shaped by tbf to 100 Mbit/s. Tolerance: 3 % of the payload's share, which is 1448 of 1514
+//! bytes at an MTU of 1500 (20 bytes IP, 20 TCP, 12 time stamp; 14 Ethernet).
 
 use super::nodes::{Node, Nodes, Outcome};
 use benchmesh_testing::{measured, timing};
@@ -59,8 +59,8 @@ fn a_response_over_a_shaped_link_takes_as_long_as_its_bytes() {
     });
 }
 
-/// Both directions at once, each shaped. What the acknowledgements of one way take of the other (66 bytes for every other
-/// segment at most) is within the tolerance.
+/// Both directions at once, each shaped. What the acknowledgements of one way take of the other (66 bytes for every
+/// other segment at most) is within the tolerance.
 #[test]
 fn both_ways_at_once_each_way_is_as_fast_as_it_is() {
     measured(|| {

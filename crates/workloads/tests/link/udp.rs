@@ -42,7 +42,8 @@ fn datagrams_that_a_shaper_drops_are_those_that_are_lost() {
             for none in [Op::Duplicate, Op::Late] {
                 assert_eq!(of(none), 0, "{none}");
             }
-            // The kernel keeps one queue per processor behind a veth: a sender that moves to another one can be overtaken.
+            // The kernel keeps one queue per processor behind a veth: a sender that moves to another one can be
+            // overtaken.
             timing!(of(Op::Reordered) <= of(Op::Receive) / 1000, "{outcome:?}");
         }
         Ok(())

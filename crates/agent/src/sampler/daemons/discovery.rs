@@ -1,7 +1,7 @@
 //! How daemons are found: by the scan of all processes, and by the kernel's events of new programs.
 //!
-//! Both lead to the same look at one process: its name, its command line, whether a rule wants it, and whether it is new, a
-//! restart, or the child of one that put it into the background.
+//! Both lead to the same look at one process: its name, its command line, whether a rule wants it, and whether it is
+//! new, a restart, or the child of one that put it into the background.
 
 use std::time::Duration;
 
@@ -318,8 +318,8 @@ impl Daemons {
     }
 }
 
-/// From the time since boot, as the kernel dates the starts of processes, to the monotonic clock, which stands still in a
-/// suspended host.
+/// From the time since boot, as the kernel dates the starts of processes, to the monotonic clock, which stands still in
+/// a suspended host.
 fn birth(since_boot_ns: u64) -> MonoNanos {
     let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let now_ns = u64::try_from(boot.tv_sec)

@@ -1,9 +1,9 @@
-//! Classifies births, restarts, and parents that daemonize: those that only put a daemon into the background. Pure; it knows
-//! no files.
+//! Classifies births, restarts, and parents that daemonize: those that only put a daemon into the background. Pure; it
+//! knows no files.
 //!
-//! A process that forks has a copy of its own memory in its child, so the places of stack and arguments, which the kernel
-//! draws anew for each program it starts, are the same in both: they distinguish a daemon that went into the background from
-//! one that was started again. Where they may not be read, only the order of birth and end does.
+//! A process that forks has a copy of its own memory in its child, so the places of stack and arguments, which the
+//! kernel draws anew for each program it starts, are the same in both: they distinguish a daemon that went into the
+//! background from one that was started again. Where they may not be read, only the order of birth and end does.
 
 use std::collections::VecDeque;
 use std::time::Duration;

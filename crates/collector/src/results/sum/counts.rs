@@ -1,5 +1,5 @@
-//! The counts of a slice's intervals, without their histograms: the sums of its seconds are made of them again where other
-//! tasks turn out to have left the step early than when the slice was summed up.
+//! The counts of a slice's intervals, without their histograms: the sums of its seconds are made of them again where
+//! other tasks turn out to have left the step early than when the slice was summed up.
 
 use super::{SecondsSums, entry};
 use crate::model::TaskId;
@@ -22,8 +22,8 @@ struct TaskCounts {
     ops: BTreeMap<String, Vec<Count>>,
 }
 
-/// After the end of the interval before it (of the first one: its begin), span, operations, bytes. Small numbers that are
-/// mostly the same are packed well.
+/// After the end of the interval before it (of the first one: its begin), span, operations, bytes. Small numbers that
+/// are mostly the same are packed well.
 type Count = [i64; 4];
 
 impl SliceCounts {

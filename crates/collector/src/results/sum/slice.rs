@@ -1,8 +1,8 @@
-//! What a slice of a step's time adds to its sum: kept while the step runs, and taken by [`StepSum::add_slice`] when the
-//! slice is as the step's tasks turned out to be.
+//! What a slice of a step's time adds to its sum: kept while the step runs, and taken by [`StepSum::add_slice`] when
+//! the slice is as the step's tasks turned out to be.
 //!
-//! A slice begins and ends at lines of the grid that no interval crosses. Its seconds leave out the tasks that had left the
-//! step early when it was summed up; its counts are kept beside it, for when these turn out to be others.
+//! A slice begins and ends at lines of the grid that no interval crosses. Its seconds leave out the tasks that had left
+//! the step early when it was summed up; its counts are kept beside it, for when these turn out to be others.
 
 use super::{SliceCounts, StepSum, Totals};
 use crate::model::TaskId;
@@ -137,8 +137,8 @@ impl SliceSum {
         (self.from_us, self.until_us)
     }
 
-    /// Whether its intervals are never looked at again, whatever becomes of the tasks: no edge of any window is in it or
-    /// in the time of its operations.
+    /// Whether its intervals are never looked at again, whatever becomes of the tasks: no edge of any window is in it
+    /// or in the time of its operations.
     pub fn is_clear_of(&self, edges: &TaskEdges) -> bool {
         let begun_us = self.extent.map_or(self.from_us, |extent| extent.begun_us);
         let end_us = self.extent.map_or(self.until_us, |extent| extent.end_us);
@@ -155,9 +155,9 @@ impl StepSum {
         !slice.ends.keys().all(is_left_out)
     }
 
-    /// Adds a slice in place of its intervals. It is left alone, and the answer is `false`, where its intervals have to be
-    /// looked at: an edge of the window is in it, or a task ended in it, or its seconds are of other tasks and there are no
-    /// counts of them.
+    /// Adds a slice in place of its intervals. It is left alone, and the answer is `false`, where its intervals have to
+    /// be looked at: an edge of the window is in it, or a task ended in it, or its seconds are of other tasks and there
+    /// are no counts of them.
     pub fn add_slice(&mut self, slice: &SliceSum, counts: Option<&SliceCounts>) -> bool {
         let in_window = match (self.all_active, slice.extent) {
             (Some(window), Some(extent)) => extent.position(window),

@@ -1,6 +1,6 @@
 //! `cache = "cold"`: every kernel that serves the step drops its caches, and each cache that could not be dropped is
-//! recorded. `cache = "other-client"`: the clients that may drop theirs do, since they still hold what an earlier repeat
-//! read.
+//! recorded. `cache = "other-client"`: the clients that may drop theirs do, since they still hold what an earlier
+//! repeat read.
 //!
 //! Each kernel is asked once, not each agent: agents in several namespaces of one kernel share its page cache. Where
 //! one agent may not drop, another on the same kernel is asked. Caches inside processes (daemons, FUSE clients) cannot

@@ -170,8 +170,8 @@ impl Run {
         }
     }
 
-    /// Asks each agent of a cell to remove the data of its task, unless they stay. Data that could not be removed go with
-    /// the run's directory.
+    /// Asks each agent of a cell to remove the data of its task, unless they stay. Data that could not be removed go
+    /// with the run's directory.
     pub(super) fn clean_cell(&mut self, index: usize) {
         let steps = Arc::clone(&self.steps);
         let goes = |step: &&PlannedStep| !step.path.is_empty() && step.kept.is_none();

@@ -101,8 +101,8 @@ impl Run {
         after(step.preparing_since, limit)
     }
 
-    /// How long an agent takes at most for the data of its tasks: to write what they take, and to read it once. `None`: the
-    /// plan does not say how much that is, as with a share of the target, or with files that the agent has.
+    /// How long an agent takes at most for the data of its tasks: to write what they take, and to read it once. `None`:
+    /// the plan does not say how much that is, as with a share of the target, or with files that the agent has.
     fn slowest_layout(&self, agent: AgentId) -> Option<Duration> {
         let tasks = self.live().into_iter().filter(|task| task.agent == agent);
         let loads: Vec<_> = tasks.filter_map(|task| self.load_of(task)).collect();

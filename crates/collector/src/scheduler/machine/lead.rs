@@ -1,5 +1,5 @@
-//! How far ahead the start instant of a step is chosen: the lead follows the duration of the last confirmations, and the
-//! round trips and clock errors of the step's own agents.
+//! How far ahead the start instant of a step is chosen: the lead follows the duration of the last confirmations, and
+//! the round trips and clock errors of the step's own agents.
 
 use std::{collections::VecDeque, ops::RangeInclusive, time::Duration};
 
@@ -10,8 +10,8 @@ pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// One agent's share of the collector's own work, while all are armed at once.
 const PER_TASK: Duration = Duration::from_millis(1);
 const MIN_GUARD: Duration = Duration::from_millis(5);
-/// Before any confirmation was measured, the answers to `Prepare` tell how long one takes, within these bounds. Half of it
-/// is assumed after one was measured, a quarter after two.
+/// Before any confirmation was measured, the answers to `Prepare` tell how long one takes, within these bounds. Half of
+/// it is assumed after one was measured, a quarter after two.
 const FIRST_DELAY: RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(150);
 /// Upper limit of the delay that is assumed for a confirmation that came too late.

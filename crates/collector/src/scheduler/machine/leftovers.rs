@@ -1,11 +1,11 @@
 //! Agents that attach again: tasks of steps and runs that are over are stopped, and their data removed.
 //!
 //! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
-//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run. The
-//! database says what is over, so that this also works after a start of the collector; an agent that does not answer is
-//! asked again when it attaches the next time.
-//! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is over,
-//! because no other step can be.
+//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run.
+//! The database says what is over, so that this also works after a start of the collector; an agent that does not
+//! answer is asked again when it attaches the next time.
+//! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is
+//! over, because no other step can be.
 
 use super::{
     effect::{Ask, Effect, Lookup, Output, Show, Within},
@@ -124,8 +124,8 @@ impl Leftovers {
         }
     }
 
-    /// Stops every task that an agent has attached with and that is not of the step under way. The answer is not awaited:
-    /// the cleanup stops the task again, and awaits its end.
+    /// Stops every task that an agent has attached with and that is not of the step under way. The answer is not
+    /// awaited: the cleanup stops the task again, and awaits its end.
     pub fn stop_strays(
         &mut self,
         members: &Members,

@@ -1,6 +1,6 @@
-//! What `on-loss` decides about: lost agents, targets that are gone on one agent, and links that broke. A loss is stored
-//! as an event and makes the step partial. What a lost agent still holds, if it is there after all, is stopped and
-//! forgotten; if it is not, that follows when it comes back (`leftovers`).
+//! What `on-loss` decides about: lost agents, targets that are gone on one agent, and links that broke. A loss is
+//! stored as an event and makes the step partial. What a lost agent still holds, if it is there after all, is stopped
+//! and forgotten; if it is not, that follows when it comes back (`leftovers`).
 
 use super::{
     effect::Within,
@@ -83,8 +83,8 @@ impl Run {
         self.record_loss(agent, "agent-lost", why, &decided);
     }
 
-    /// Takes an agent that is there out of the step, because it cannot use the target any more. It is asked again in the
-    /// next step.
+    /// Takes an agent that is there out of the step, because it cannot use the target any more. It is asked again in
+    /// the next step.
     pub(super) fn lose_target(&mut self, agent: AgentId, why: &str) {
         let Some(step) = &mut self.step else { return };
         let lost = step.tasks.lose(agent, why);
@@ -160,8 +160,8 @@ impl Run {
         self.record_event(Some(agent), Severity::Warning, kind, message);
     }
 
-    /// Stops a lost task on its agent. One that seems to be away is asked too: it may have attached a moment ago and been
-    /// given a command since, and an agent that is lost answers at once that it is.
+    /// Stops a lost task on its agent. One that seems to be away is asked too: it may have attached a moment ago and
+    /// been given a command since, and an agent that is lost answers at once that it is.
     pub(super) fn stop_lost(&mut self, task: TaskHandle) {
         let command = Command::StopTask {
             task: task.task,

@@ -1,5 +1,5 @@
-//! The further task of a client that has come back into the running step: it is prepared as the first one was, and has a
-//! start of its own. The others do not wait for it, and it ends with them.
+//! The further task of a client that has come back into the running step: it is prepared as the first one was, and has
+//! a start of its own. The others do not wait for it, and it ends with them.
 
 use super::{
     effect::{Show, Within},

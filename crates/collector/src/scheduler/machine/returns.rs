@@ -1,8 +1,8 @@
 //! Which lost clients come back into the running step: each goes on as a further task of the same client, its next part
 //! (`parts`), for what is left of the step's time.
 //!
-//! A part is made only when the part before it has ended on its agent, and where time alone ends the load and enough of it
-//! is left. Whatever cannot come back takes part in the next step.
+//! A part is made only when the part before it has ended on its agent, and where time alone ends the load and enough of
+//! it is left. Whatever cannot come back takes part in the next step.
 
 use super::{
     departures::{Departure, Rejoin},

@@ -351,7 +351,8 @@ fn a_resumed_run_repeats_only_the_cell_that_was_not_done() {
     assert!(!world.resume(), "it is complete");
 }
 
-/// What an earlier end left is being removed when the run is resumed: a directory that is opened again would lose its data.
+/// What an earlier end left is being removed when the run is resumed: a directory that is opened again would lose its
+/// data.
 #[test]
 fn a_resumed_run_waits_until_its_old_directory_is_removed() {
     let mut world = world(IO, 1, OnLoss::Continue);

@@ -1,4 +1,5 @@
-//! What `on-loss` makes of losses that leave the agent in place: a dead target on one of two clients, and links that break.
+//! What `on-loss` makes of losses that leave the agent in place: a dead target on one of two clients, and links that
+//! break.
 
 use super::{
     agent::Hostile,

@@ -1,7 +1,7 @@
 //! Flags that stored rows raise by themselves: events, losses, samples. Each has a condition, in SQL, on the step `?1`.
 //!
-//! They are judged with the figures of a step, and again with samples that come late. What the sums of a step raise is in
-//! [`crate::results::sum`].
+//! They are judged with the figures of a step, and again with samples that come late. What the sums of a step raise is
+//! in [`crate::results::sum`].
 
 use crate::database::StoreError;
 use crate::model::StepId;

@@ -1,13 +1,13 @@
-//! Sums of slices of a step's time, kept in `step_sums` while the step runs: its end adds them up, and reads only the rows
-//! of the other times.
+//! Sums of slices of a step's time, kept in `step_sums` while the step runs: its end adds them up, and reads only the
+//! rows of the other times.
 //!
-//! A slice is claimed by a row without sums before its rows are read. Ingest marks each row of `step_sums` that it brings
-//! data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such a mark are
-//! made again while the step runs; after its end their rows are read. The writes are apart from others, so that gathered
-//! rows go on waiting.
+//! A slice is claimed by a row without sums before its rows are read. Ingest marks each row of `step_sums` that it
+//! brings data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such
+//! a mark are made again while the step runs; after its end their rows are read. The writes are apart from others, so
+//! that gathered rows go on waiting.
 //!
-//! The rows of a slice may be merged while the step runs (`prune::running`): from then on its sums stay what they are, and no
-//! other slice reaches into it.
+//! The rows of a slice may be merged while the step runs (`prune::running`): from then on its sums stay what they are,
+//! and no other slice reaches into it.
 
 use super::extremes::{self, Extremes};
 use super::{SLICE_US, blocking, load, packed};
@@ -141,8 +141,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Whether it could be: an interval that crosses the end may not be here as a whole yet, or each line is crossed for
-    /// [`LENGTH_US`], as where agents were away for long and widened what they kept.
+    /// Whether it could be: an interval that crosses the end may not be here as a whole yet, or each line is crossed
+    /// for [`LENGTH_US`], as where agents were away for long and widened what they kept.
     async fn sum_slice(
         &self,
         step: StepId,

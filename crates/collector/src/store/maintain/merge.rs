@@ -139,8 +139,8 @@ pub async fn merge(
     drop((beside, other_beside));
     let mut connection = connect(path, other)?;
     refuse(&connection, path, other)?;
-    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A reader
-    // keeps the file in WAL mode, which writes everything twice.
+    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A
+    // reader keeps the file in WAL mode, which writes everything twice.
     journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
     let (merged, strays) = copy_all(&mut connection, progress).map_err(failed(path, doing))?;
     if strays > 0 {
@@ -265,7 +265,8 @@ fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), Main
     Ok(())
 }
 
-/// Adds hosts, agents and what was sampled, and makes the tables `map_*` from the other's ids to those here. Returns the rows.
+/// Adds hosts, agents and what was sampled, and makes the tables `map_*` from the other's ids to those here. Returns
+/// the rows.
 fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
     let mut rows = 0;
     for (table, key, references) in SHARED {

@@ -1,8 +1,8 @@
 //! Slices of running steps whose rows may be merged: from then on, results come from their sums.
 //!
-//! A slice is marked in one transaction, if it is summed up and nothing came since, before the first of its rows is merged; so
-//! rows are never merged that are not summed up. Left alone are slices in which a task began or ended, because their rows
-//! decide about the edges of the step's window.
+//! A slice is marked in one transaction, if it is summed up and nothing came since, before the first of its rows is
+//! merged; so rows are never merged that are not summed up. Left alone are slices in which a task began or ended,
+//! because their rows decide about the edges of the step's window.
 
 use super::Resolution;
 use crate::database::StoreError;
@@ -17,8 +17,8 @@ use crate::store::writer::Haste;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// How long rows are awaited of a client, or samples of a host, of which nothing comes; the lease of its run comes on top, in
-/// which a client goes on without contact.
+/// How long rows are awaited of a client, or samples of a host, of which nothing comes; the lease of its run comes on
+/// top, in which a client goes on without contact.
 const AWAITED_US: i64 = 86_400_000_000;
 /// Behind the newest rows of each client, as the slices are.
 const LAG_US: i64 = 60_000_000;
@@ -84,8 +84,8 @@ impl Store {
         Ok(steps)
     }
 
-    /// The newest instant up to which all clients of a step and all hosts have sent what they have; those of which nothing
-    /// has come since `silent_us` are not awaited.
+    /// The newest instant up to which all clients of a step and all hosts have sent what they have; those of which
+    /// nothing has come since `silent_us` are not awaited.
     async fn newest_of_slowest(
         &self,
         step: StepId,
@@ -108,8 +108,8 @@ impl Store {
         .map_err(StoreError::sql("look for the newest rows of a step"))
     }
 
-    /// The oldest slices of a step under way that are finer than a resolution and can be brought to it, at most so many.
-    /// Each is marked: its rows are to be merged now.
+    /// The oldest slices of a step under way that are finer than a resolution and can be brought to it, at most so
+    /// many. Each is marked: its rows are to be merged now.
     pub(in crate::store) async fn mark_slices(
         &self,
         step: RunningStep,

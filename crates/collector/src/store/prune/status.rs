@@ -171,8 +171,8 @@ impl Store {
     }
 
     /// When runs were under way whose samples stay as they are: those that go on (from their first loop on that has not
-    /// ended before the instant, but for slices whose rows are as coarse) or ended after it, without an end, and those with
-    /// one of the tags.
+    /// ended before the instant, but for slices whose rows are as coarse) or ended after it, without an end, and those
+    /// with one of the tags.
     pub async fn untouched_spans(
         &self,
         before: MeshMicros,
@@ -222,8 +222,9 @@ impl Store {
     }
 
     /// The steps of runs that ended before an instant and have none of the tags, whose rows are finer than that: those
-    /// of the oldest run first, at last those of the run under way that are of an earlier loop and ended before it. One that was begun with a coarser resolution goes on with that. Steps of less than
-    /// `min_rows` rows of that resolution are left out.
+    /// of the oldest run first, at last those of the run under way that are of an earlier loop and ended before it. One
+    /// that was begun with a coarser resolution goes on with that. Steps of less than `min_rows` rows of that
+    /// resolution are left out.
     pub async fn steps_to_prune(
         &self,
         before: MeshMicros,

@@ -13,7 +13,8 @@ use crate::store::rows::{NewAgent, NewRunAgent, Row, StepChange};
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
-/// Host `host-a` of two CPUs, on which a step of four seconds ran, its agent, and a batch with a late sample of the step.
+/// Host `host-a` of two CPUs, on which a step of four seconds ran, its agent, and a batch with a late sample of the
+/// step.
 async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
     let mut serving = new_agent("a");
     serving.labels_json = labels.to_owned();

@@ -1,4 +1,5 @@
-//! Results that grow with their step: the same figures as from all rows at once, and an end that does not read them all.
+//! Results that grow with their step: the same figures as from all rows at once, and an end that does not read them
+//! all.
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
 use crate::ingest::batch::OpInterval;
@@ -181,7 +182,8 @@ async fn computed_from_all_rows(mesh: &Mesh, step: StepId) {
     mesh.store.compute_results(step).await.unwrap();
 }
 
-/// Random orders, late rows and rows that are added to earlier ones; of odd seeds a task fails, whose seconds do not count.
+/// Random orders, late rows and rows that are added to earlier ones; of odd seeds a task fails, whose seconds do not
+/// count.
 #[tokio::test]
 async fn figures_that_grew_are_those_of_all_rows_at_once() {
     for seed in 1..=4 {

@@ -342,8 +342,8 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
     assert_eq!(send(&publisher, after).await, Ok(4));
 }
 
-/// A daemon's description may be gone, in an older copy of the database or beyond the limit before a restart. Its samples are
-/// no reason to refuse the results of a load.
+/// A daemon's description may be gone, in an older copy of the database or beyond the limit before a restart. Its
+/// samples are no reason to refuse the results of a load.
 #[tokio::test]
 async fn samples_of_unknown_daemons_are_left_out_and_counted() {
     let mesh = Mesh::new().await;

@@ -120,7 +120,8 @@ async fn the_links_of_a_run_are_found_by_the_run() {
     assert_eq!(details.iter().find(scans), None);
 }
 
-/// The most counts. What stays within one host tells nothing of the network, and what was held back nothing of the link.
+/// The most counts. What stays within one host tells nothing of the network, and what was held back nothing of the
+/// link.
 #[tokio::test]
 async fn the_throughput_of_a_link_is_kept() {
     let mesh = Mesh::new().await;

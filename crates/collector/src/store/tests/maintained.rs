@@ -188,8 +188,8 @@ fn another_site(path: &Path, name: &str) {
     );
 }
 
-/// Series that both files have wholly, in parts, with holes, with other values, at other times, or that one has alone; the
-/// other file with pages as ours and with others, which only SQLite reads.
+/// Series that both files have wholly, in parts, with holes, with other values, at other times, or that one has alone;
+/// the other file with pages as ours and with others, which only SQLite reads.
 #[tokio::test]
 async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Rows of a step that goes on are merged and its samples thinned, and its end finds what it would have found of all of them.
+//! Rows of a step that goes on are merged and its samples thinned, and its end finds what it would have found of all of
+//! them.
 
 use super::grown::{FIGURES, Seeded, answers, intervals_of};
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};

@@ -556,8 +556,8 @@ const LARGE: &str = "
                10, 9, 0, 0, 0, 1
         FROM steps AS s CROSS JOIN daemons AS d;";
 
-/// Bar: five times the CPU that reading the rows of `step_daemons` takes in the same run, every column read. Computed from
-/// samples, the views took forty times as long as they do from `step_daemons`.
+/// Bar: five times the CPU that reading the rows of `step_daemons` takes in the same run, every column read. Computed
+/// from samples, the views took forty times as long as they do from `step_daemons`.
 #[test]
 fn usage_and_cost_of_a_long_run_are_read_within_the_limit() {
     let runtime = tokio::runtime::Builder::new_current_thread()

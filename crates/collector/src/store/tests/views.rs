@@ -121,8 +121,8 @@ async fn a_step_shorter_than_the_beat_has_its_daemons_use() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
-    // What there is: one sample within, and one beyond the end or before the start. The line between them counts, as far
-    // as it lies within the step.
+    // What there is: one sample within, and one beyond the end or before the start. The line between them counts, as
+    // far as it lies within the step.
     for (ordinal, beats, expected) in [
         (0, vec![(100_000, 10_000), (1_100_000, 110_000)], Some(0.04)),
         (1, vec![(-900_000, 10_000), (100_000, 60_000)], Some(0.005)),
@@ -287,7 +287,8 @@ async fn no_view_scans_what_grows_with_time() {
     }
 }
 
-/// A step of up to eight minutes has a row per sample; a longer one has 480 spans, which add up to the same bytes and time.
+/// A step of up to eight minutes has a row per sample; a longer one has 480 spans, which add up to the same bytes and
+/// time.
 #[test]
 fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
     const HOSTS: i64 = 2;

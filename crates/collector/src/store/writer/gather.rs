@@ -34,8 +34,8 @@ impl Calm {
         self.0 = now;
     }
 
-    /// How long a row that comes now may wait: longer the longer it is calm, so that rows are stored at once at the start
-    /// and the end of a run, and while somebody asks again and again.
+    /// How long a row that comes now may wait: longer the longer it is calm, so that rows are stored at once at the
+    /// start and the end of a run, and while somebody asks again and again.
     pub(super) fn patience(&self, now: Instant) -> Duration {
         let calm = now.saturating_duration_since(self.0);
         calm.saturating_sub(PROMPT).min(LONGEST)

@@ -32,8 +32,8 @@ impl TaskOptions {
         })
     }
 
-    /// When one worker's operations are due, where `shards` of the workers share the rate of one; `None` when the load is
-    /// not paced.
+    /// When one worker's operations are due, where `shards` of the workers share the rate of one; `None` when the load
+    /// is not paced.
     pub(super) fn schedule(&self, worker: u32, workers: u32, shards: u32) -> Option<Schedule> {
         let pace = self.common.pace?;
         if shards > 1 && pace.per == Per::Worker {

@@ -1,13 +1,13 @@
 //! A worker's own readings of CLOCK_MONOTONIC, at half the price of asking for each.
 //!
 //! Where the kernel keeps its clock by the processor's time stamp counter, that is what a [`Reader`] reads: the newest
-//! reading of the clock, at most [`SPAN_NS`] old, and the counter's ticks since then at the rate that both had lately. So it
-//! follows the clock, its slews included, to a few nanoseconds, and what a slew changes within a span is half a
-//! microsecond at the most. Its instants never go back. On any other machine, and as soon as clock and counter disagree,
-//! it asks the clock each time.
+//! reading of the clock, at most [`SPAN_NS`] old, and the counter's ticks since then at the rate that both had lately.
+//! So it follows the clock, its slews included, to a few nanoseconds, and what a slew changes within a span is half a
+//! microsecond at the most. Its instants never go back. On any other machine, and as soon as clock and counter
+//! disagree, it asks the clock each time.
 //!
-//! The counter is read unordered: a reading waits neither for what stands before it nor holds back what comes after. After
-//! a system call that shows in nothing: its median is the same to 5 ns as between ordered readings.
+//! The counter is read unordered: a reading waits neither for what stands before it nor holds back what comes after.
+//! After a system call that shows in nothing: its median is the same to 5 ns as between ordered readings.
 
 use super::{MonoNanos, sleep_until};
 use std::sync::OnceLock;
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// How long a reading of the clock serves as the base of others.
 const SPAN_NS: u64 = 1_000_000;
-/// Distance of the two readings that a rate is computed from: 20 ns of error at either end are less than a millionth of it.
+/// Distance of the two readings that a rate is computed from: 20 ns of error at either end are less than a millionth of
+/// it.
 const ANCHOR_NS: u64 = 100_000_000;
 /// Initial calibration window.
 const CALIBRATION: Duration = Duration::from_millis(10);
@@ -125,8 +126,8 @@ impl Default for Reader {
 }
 
 /// The counter and the clock at one moment, and within how many ticks that is. The clock's own reading waits for all
-/// loads before it; the first one of the counter has to wait for them too, or a load that misses the caches widens every
-/// look until none serves as a base.
+/// loads before it; the first one of the counter has to wait for them too, or a load that misses the caches widens
+/// every look until none serves as a base.
 fn look() -> (Pair, u64) {
     let before = ticks_in_order();
     let now = MonoNanos::now();
@@ -214,8 +215,8 @@ mod tests {
     use super::*;
     use benchmesh_testing::{measured, timing};
 
-    /// Every reading lies between two of the clock, but for what the two may differ by, and `ahead`. An interrupt between
-    /// them makes room, and never takes it.
+    /// Every reading lies between two of the clock, but for what the two may differ by, and `ahead`. An interrupt
+    /// between them makes room, and never takes it.
     fn assert_follows(reader: &mut Reader, for_ms: u64, ahead: u64) {
         let until = MonoNanos::now().saturating_add(Duration::from_millis(for_ms));
         // What lies within a clock reading that serves as a base, and what a rate may be off by within a span.

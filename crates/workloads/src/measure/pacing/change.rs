@@ -1,8 +1,8 @@
 //! A worker's share of a step's rate, changed while it runs: others were lost, and the rate is to stay.
 //!
-//! Published without a lock: one thread writes, and a worker that reads meanwhile goes on with what it had. Invariants: what
-//! was due before the change stays due and is done; from the change on the instants are those of a new common row that
-//! begins there for all, so that no instant is done twice, none is left out, and nobody catches up in a burst.
+//! Published without a lock: one thread writes, and a worker that reads meanwhile goes on with what it had. Invariants:
+//! what was due before the change stays due and is done; from the change on the instants are those of a new common row
+//! that begins there for all, so that no instant is done twice, none is left out, and nobody catches up in a burst.
 
 use crate::measure::clock::MonoNanos;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,8 +1,8 @@
 //! A limit on the bytes per second of all load that shares it, whatever the plan asks for.
 //!
 //! Bytes get places one after the other on one time line, each as long as they may take; who has a place waits for its
-//! beginning. Invariants: over any span no more than the limit and the credit of [`CREDIT`] is let through; taking a place
-//! is one atomic exchange, without a lock.
+//! beginning. Invariants: over any span no more than the limit and the credit of [`CREDIT`] is let through; taking a
+//! place is one atomic exchange, without a lock.
 
 use crate::measure::clock::MonoNanos;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -244,8 +244,8 @@ impl SharedSlot {
 pub struct InFlightOp {
     pub op: Op,
     pub since: MonoNanos,
-    /// As the worker said, by [`Recorder::place`](super::Recorder::place); of an operation that has just begun it may be
-    /// the one's before.
+    /// As the worker said, by [`Recorder::place`](super::Recorder::place); of an operation that has just begun it may
+    /// be the one's before.
     pub file: Option<u64>,
     pub offset: Option<u64>,
 }

@@ -22,7 +22,8 @@ impl Recorder {
         self.series(op).service.record(ns);
     }
 
-    /// Records `count` operations that succeeded in one system call: each has its duration. Together they moved `bytes`.
+    /// Records `count` operations that succeeded in one system call: each has its duration. Together they moved
+    /// `bytes`.
     #[inline]
     pub fn end_batch(&mut self, op: Op, began: Began, count: u64, bytes: u64) {
         if count == 0 {

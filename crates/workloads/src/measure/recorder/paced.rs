@@ -1,7 +1,7 @@
 //! A worker's way through its schedule.
 //!
-//! Invariants: an operation that is late is issued at once and keeps its instant; one whose instant is not before the end
-//! of the runtime is not issued; a worker that waits sees a stop and hands over its intervals ten times a second.
+//! Invariants: an operation that is late is issued at once and keeps its instant; one whose instant is not before the
+//! end of the runtime is not issued; a worker that waits sees a stop and hands over its intervals ten times a second.
 
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
@@ -60,8 +60,8 @@ impl Pacer {
 }
 
 impl Recorder {
-    /// When the next operation may begin, which moves `bytes`, for an engine that keeps several in flight; `None` when it
-    /// need not wait. It may be past.
+    /// When the next operation may begin, which moves `bytes`, for an engine that keeps several in flight; `None` when
+    /// it need not wait. It may be past.
     pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
         let due = self.pacer.as_mut().map(|pacer| pacer.due(bytes));
         let allowed = self.limit.as_ref().map(|limit| limit.next());
@@ -77,8 +77,8 @@ impl Recorder {
         Some(self.pacer.as_mut()?.schedule.take(bytes))
     }
 
-    /// The next operation of a load that knows by itself when each is due: waits for `due`, from which its response time
-    /// runs, and issues one that is late at once. `None` when the load has to end.
+    /// The next operation of a load that knows by itself when each is due: waits for `due`, from which its response
+    /// time runs, and issues one that is late at once. `None` when the load has to end.
     pub fn next_at(&mut self, op: Op, due: MonoNanos, bytes: u64) -> Option<Began> {
         let waiting = self.own_instants.unwrap_or(Waiting::SLEEPING);
         let gap = due.since(self.last);

@@ -99,8 +99,8 @@ fn an_operation_belongs_to_the_period_in_which_it_ended() {
     assert_eq!(consumer.handed_over(), u64::MAX);
 }
 
-/// Periods that move by up to a thousandth of their width each, either way: every operation is counted once, in the period
-/// in which it ended as the periods lie then, and no index is left out.
+/// Periods that move by up to a thousandth of their width each, either way: every operation is counted once, in the
+/// period in which it ended as the periods lie then, and no index is left out.
 #[test]
 fn periods_that_move_lose_nothing_and_count_nothing_twice() {
     for ppm in [1000_i64, -1000, 300] {

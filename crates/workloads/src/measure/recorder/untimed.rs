@@ -1,7 +1,7 @@
 //! Untimed work: what a worker does before an operation, or after its last one, and is part of none.
 //!
-//! It can hang like an operation, so it is shown as in flight while it lasts. Then the earlier state is put back, because
-//! only operations count for when the last one began.
+//! It can hang like an operation, so it is shown as in flight while it lasts. Then the earlier state is put back,
+//! because only operations count for when the last one began.
 
 use super::buffer::SharedSlot;
 use super::{Began, Recorder};

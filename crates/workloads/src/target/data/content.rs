@@ -1,8 +1,8 @@
 //! Any block of any file, made in place.
 //!
 //! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
-//! enough that nothing deduplicates and costs next to nothing; see [`super::EntropyPool`] for what compresses. With it, and
-//! where blocks are to be equal to others, each block is made anew, bit by bit.
+//! enough that nothing deduplicates and costs next to nothing; see [`super::EntropyPool`] for what compresses. With it,
+//! and where blocks are to be equal to others, each block is made anew, bit by bit.
 
 use super::pattern::{Pattern, Written};
 use super::spec::random_bytes;
@@ -74,7 +74,8 @@ impl Content {
         }
     }
 
-    /// Makes a buffer, filled before, the block of `file` at `offset`. `generation` distinguishes one writing of it from another.
+    /// Makes a buffer, filled before, the block of `file` at `offset`. `generation` distinguishes one writing of it
+    /// from another.
     #[inline]
     pub fn place(&self, block: &mut [u8], file: u64, offset: u64, generation: u64) {
         if let Some(pattern) = &self.pattern {
@@ -99,9 +100,9 @@ impl Content {
         }
     }
 
-    /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is not is
-    /// added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation: what is
-    /// allowed of the sectors after these is left in `allowed`.
+    /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is
+    /// not is added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation:
+    /// what is allowed of the sectors after these is left in `allowed`.
     #[inline]
     pub fn check(
         &self,

@@ -1,8 +1,8 @@
 //! Where in a buffer the block for a place lies.
 //!
 //! Random blocks that nobody checks differ from each other by their stamps alone, which is enough that nothing
-//! deduplicates. What compresses looks further, at all that it stores in one piece: small blocks are therefore cut from a
-//! stretch in which nothing repeats, each from where its own offset lies in it, in whatever order they are written.
+//! deduplicates. What compresses looks further, at all that it stores in one piece: small blocks are therefore cut from
+//! a stretch in which nothing repeats, each from where its own offset lies in it, in whatever order they are written.
 
 use super::{Content, SECTOR_BYTES};
 

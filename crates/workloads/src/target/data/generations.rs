@@ -1,8 +1,8 @@
 //! Which writings of a task's files may stand in their blocks.
 //!
-//! Each mode that writes is a generation of its own. Invariants, kept by whoever writes them down: the range holds every
-//! generation that a block may be of, even when a mode ends in its midst; it narrows to one only after every block has
-//! been written without an error.
+//! Each mode that writes is a generation of its own. Invariants, kept by whoever writes them down: the range holds
+//! every generation that a block may be of, even when a mode ends in its midst; it narrows to one only after every
+//! block has been written without an error.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;

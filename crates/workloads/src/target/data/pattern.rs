@@ -1,8 +1,10 @@
-//! Self-describing blocks: each sector encodes file, offset and generation in a header, and its payload follows from that.
+//! Self-describing blocks: each sector encodes file, offset and generation in a header, and its payload follows from
+//! that.
 //!
-//! A block is cut into sectors of 4 KiB from its beginning; what is left at its end and too short for a header belongs to
-//! the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the row
-//! of words that the tag stands for. So every bit of a sector follows from its place, and one that is wrong is found.
+//! A block is cut into sectors of 4 KiB from its beginning; what is left at its end and too short for a header belongs
+//! to the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the
+//! row of words that the tag stands for. So every bit of a sector follows from its place, and one that is wrong is
+//! found.
 
 use super::spec::random_bytes;
 use super::{DataKind, SECTOR_BYTES};
@@ -55,8 +57,8 @@ impl Pattern {
         }
     }
 
-    /// Whether a block is what belongs at this place, in one of these generations and all of it in the same: that of its
-    /// first sector that is right.
+    /// Whether a block is what belongs at this place, in one of these generations and all of it in the same: that of
+    /// its first sector that is right.
     pub(super) fn check(
         &self,
         block: &[u8],

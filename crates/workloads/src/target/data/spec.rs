@@ -12,8 +12,8 @@ declare_keys! {
     pub struct DataKeys {
         /// What is written. `random`: bytes that neither compress (in pieces of up to 256 KiB) nor deduplicate. `zero`:
         /// zeros. `{ pattern = "0x55" }`: these 1, 2, 4 or 8 bytes over and over, from the beginning of each block
-        /// ("0xff": ones, "0x55": zeros and ones in turn). `{ compress = 50, dedupe = 20 }`: so many percent of each block
-        /// can be compressed away, so many percent of the blocks are equal to another.
+        /// ("0xff": ones, "0x55": zeros and ones in turn). `{ compress = 50, dedupe = 20 }`: so many percent of each
+        /// block can be compressed away, so many percent of the blocks are equal to another.
         "data" kind: Option<DataKind> = none("random");
     }
 }
@@ -106,8 +106,8 @@ impl DataSpec {
         ]
     }
 
-    /// The same for a workload that checks zeros and patterns by themselves: [`Content`](super::Content) is not made for
-    /// that.
+    /// The same for a workload that checks zeros and patterns by themselves: [`Content`](super::Content) is not made
+    /// for that.
     pub(crate) fn or_repeated(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
         let kind = data.kind.unwrap_or_default();
         let has_twins = matches!(kind, DataKind::Reducible { dedupe: 1.., .. });

@@ -1,8 +1,8 @@
 //! RBD images of a session's pool and namespace, through librbd.
 //!
 //! librbd has images in namespaces that it keeps a list of; a session's is entered there before its first image is
-//! made. Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's cache
-//! is off: the session says so.
+//! made. Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's
+//! cache is off: the session says so.
 
 use super::library::{ImageHandle, ImageLibrary};
 use super::session::text;

@@ -1,8 +1,8 @@
 //! Many operations in flight on one image from one thread, through the library's asynchronous calls.
 //!
 //! Each slot has a buffer of its own, which the library may use until the slot's operation has ended; behind them is a
-//! pool that blocks are copied from. Invariants: a slot has one operation in flight at most; buffers and board outlive every
-//! operation, since dropping the queue waits for all that are in flight, which the session's timeout bounds.
+//! pool that blocks are copied from. Invariants: a slot has one operation in flight at most; buffers and board outlive
+//! every operation, since dropping the queue waits for all that are in flight, which the session's timeout bounds.
 
 use super::Ended;
 use super::board::{Board, ended};
@@ -149,8 +149,8 @@ impl ImageQueue {
         }
     }
 
-    /// Hands what stands in line to the library, which may end it at any time from now on. What it does not take ends at
-    /// once with its error.
+    /// Hands what stands in line to the library, which may end it at any time from now on. What it does not take ends
+    /// at once with its error.
     #[inline]
     pub(crate) fn submit(&mut self) {
         while let Some((slot, call)) = self.waiting.pop_front() {

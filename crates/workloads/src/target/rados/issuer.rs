@@ -1,8 +1,8 @@
 //! Many operations in flight from one thread, through the library's asynchronous calls.
 //!
-//! The library copies what is written when it is called, and writes what is read into the slot's own buffer. Invariants:
-//! a slot has one operation in flight at most; buffers and board outlive every operation, since dropping the issuer
-//! waits for all that are in flight, which the session's timeout bounds.
+//! The library copies what is written when it is called, and writes what is read into the slot's own buffer.
+//! Invariants: a slot has one operation in flight at most; buffers and board outlive every operation, since dropping
+//! the issuer waits for all that are in flight, which the session's timeout bounds.
 
 use super::board::{Board, ended};
 use super::library::{Completion, Text};

@@ -1,7 +1,7 @@
 //! One client of a cluster: connected, with one pool and one namespace.
 //!
-//! Every call here blocks until the cluster answers, or until one of the timeouts that the session has set: none of them
-//! waits for ever. Invariant: the namespace is chosen when the session is opened and never changes.
+//! Every call here blocks until the cluster answers, or until one of the timeouts that the session has set: none of
+//! them waits for ever. Invariant: the namespace is chosen when the session is opened and never changes.
 
 use super::board::Board;
 use super::library::{Cluster, IoContext, Library, ListContext, Text};

@@ -2,8 +2,8 @@
 //! re-plugging.
 //!
 //! The kernel's own words are taken from sysfs, and udev's from its database where the kernel has none: a WWN, a serial
-//! number, the identifier of a device-mapper or md array, or the file behind a loop device. A device without any is known by
-//! its number only.
+//! number, the identifier of a device-mapper or md array, or the file behind a loop device. A device without any is
+//! known by its number only.
 
 use rustix::fs::{major, minor};
 use std::fmt;

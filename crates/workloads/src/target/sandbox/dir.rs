@@ -141,7 +141,8 @@ impl Dir {
         Ok(names)
     }
 
-    /// Bytes of its file system that an unprivileged user may still take; all there are where it does not say how large it is.
+    /// Bytes of its file system that an unprivileged user may still take; all there are where it does not say how large
+    /// it is.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
         Space::of(&self.fd)
             .map(|space| space.free_bytes)
@@ -232,7 +233,8 @@ fn open_resolved(
     let mut tries = 0;
     loop {
         match rustix::fs::openat2(dir, path, flags, mode, resolve) {
-            // The kernel could not rule out a concurrent rename; it asks to try again. A lease on the file says the same.
+            // The kernel could not rule out a concurrent rename; it asks to try again. A lease on the file says the
+            // same.
             Err(Errno::AGAIN) if tries < MAX_TRIES => tries += 1,
             other => return other,
         }

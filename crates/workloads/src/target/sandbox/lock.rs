@@ -1,7 +1,7 @@
 //! The lock that tells others whether somebody works in a run's directory.
 //!
-//! A task holds a shared lock on the marker of its run's directory for as long as it is there, which network file systems
-//! tell other hosts of; the kernel drops it when the process ends, however it ends.
+//! A task holds a shared lock on the marker of its run's directory for as long as it is there, which network file
+//! systems tell other hosts of; the kernel drops it when the process ends, however it ends.
 
 use super::SandboxError;
 use super::dir::Dir;

@@ -1,4 +1,5 @@
-//! Removal of a tree beneath kept descriptors: no name is ever resolved twice, no symlink followed, nothing above touched.
+//! Removal of a tree beneath kept descriptors: no name is ever resolved twice, no symlink followed, nothing above
+//! touched.
 //!
 //! One directory is read from its beginning until it is empty, so that a file system that loses its place while entries
 //! vanish is no trouble; whatever another process removes meanwhile is no error. A listing that goes on naming what was
@@ -185,8 +186,8 @@ impl Removal<'_> {
     }
 }
 
-/// A subdirectory of the same mount: what someone mounted into the tree is not ours to empty, and neither is a part of the
-/// same file system that is mounted there a second time.
+/// A subdirectory of the same mount: what someone mounted into the tree is not ours to empty, and neither is a part of
+/// the same file system that is mounted there a second time.
 fn open_subdir(dir: &Dir, name: &CString) -> Result<Option<Dir>, SandboxError> {
     dir.dir_not_mounted_on(OsStr::from_bytes(name.to_bytes()))
 }

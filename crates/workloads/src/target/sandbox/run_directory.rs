@@ -265,8 +265,8 @@ fn check_holder(dir: &Dir) -> Result<(), SandboxError> {
     }
 }
 
-/// What a directory is like that was made a moment ago. Servers may give what root makes to another user (root_squash), and
-/// some file systems keep no owners or modes.
+/// What a directory is like that was made a moment ago. Servers may give what root makes to another user (root_squash),
+/// and some file systems keep no owners or modes.
 fn new_directory_in(dir: &Dir) -> Result<Stat, SandboxError> {
     let name = format!("{}.{}", marker::NAME, marker::nonce()?);
     rustix::fs::mkdirat(dir.fd(), &*name, Mode::RWXU)

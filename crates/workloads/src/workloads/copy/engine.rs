@@ -184,8 +184,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Reads on behind the first `count` bytes of the buffer, of which a read has ended within a block though the file does
-    /// not end there: to the end of the block, or of the file. How many bytes that makes.
+    /// Reads on behind the first `count` bytes of the buffer, of which a read has ended within a block though the file
+    /// does not end there: to the end of the block, or of the file. How many bytes that makes.
     #[cold]
     fn complete_block(&mut self, source: BorrowedFd<'_>, count: usize) -> Result<usize, Errno> {
         let until = count.next_multiple_of(DIRECT_BYTES).min(self.buffer.len());

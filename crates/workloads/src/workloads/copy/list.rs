@@ -1,7 +1,8 @@
 //! The measured loop of `list`: the tree on the target, as `ls -lR` goes through it.
 //!
-//! Each directory is listed to its end, and then each name that was copied into it is looked up. Directories are split over
-//! the workers in turn. Invariant: a name that was copied and is not there is an error; nothing is allocated per name.
+//! Each directory is listed to its end, and then each name that was copied into it is looked up. Directories are split
+//! over the workers in turn. Invariant: a name that was copied and is not there is an error; nothing is allocated per
+//! name.
 
 use super::prepared::Prepared;
 use crate::engine::author::*;

@@ -2,8 +2,8 @@
 //!
 //! `in`: the files to copy in are at hand, the target has the empty directories. `overwrite`: they are at hand, and the
 //! target has the files of before, laid out where no step has left them. `out`: the target has the files, laid
-//! out where no `in` has left them; the scratch directory has the empty directories. `list`: the target has the files, and
-//! both sides are the target. Invariant: the scratch directory
+//! out where no `in` has left them; the scratch directory has the empty directories. `list`: the target has the files,
+//! and both sides are the target. Invariant: the scratch directory
 //! goes with it.
 
 mod files;

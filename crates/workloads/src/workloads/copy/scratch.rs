@@ -1,8 +1,9 @@
 //! A directory of one task's own in the agent's scratch, gone when the task is.
 //!
-//! It is marked like a run's directory on a target, so that it is never anything else that is removed, and locked for as
-//! long as its task lives: what a killed agent left is not, and is removed at the next start. Making one and taking stock
-//! of those that are there exclude each other by a lock on the scratch itself, so none is ever seen unlocked while young.
+//! It is marked like a run's directory on a target, so that it is never anything else that is removed, and locked for
+//! as long as its task lives: what a killed agent left is not, and is removed at the next start. Making one and taking
+//! stock of those that are there exclude each other by a lock on the scratch itself, so none is ever seen unlocked
+//! while young.
 
 use crate::engine::author::*;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};

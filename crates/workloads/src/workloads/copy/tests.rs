@@ -452,7 +452,8 @@ fn a_copied_tree_is_listed_and_each_name_looked_up() {
     assert_eq!(outcome.of(Op::Stat), (2502, 0, 1));
 }
 
-/// A tree that is found, with directories within directories and a hidden file; laid out first where nothing has copied it.
+/// A tree that is found, with directories within directories and a hidden file; laid out first where nothing has copied
+/// it.
 #[test]
 fn a_tree_from_elsewhere_is_listed_as_it_was_copied() {
     let (cell, source) = (Cell::new(), tempfile::tempdir().unwrap());

@@ -176,8 +176,8 @@ impl Tree {
         self.directories.len().saturating_add(1)
     }
 
-    /// The files of a directory, where those of the directories before it end at `from`: the files of one directory come
-    /// one after the other, in the order of the directories.
+    /// The files of a directory, where those of the directories before it end at `from`: the files of one directory
+    /// come one after the other, in the order of the directories.
     pub(super) fn files_of(&self, directory: usize, from: usize) -> Range<usize> {
         let rest = self.files.get(from..).unwrap_or_default();
         let own = rest.iter().take_while(|file| file.directory == directory);

@@ -133,7 +133,8 @@ unsafe fn attribute_at(
         size: u32::try_from(bytes).unwrap_or(u32::MAX),
         flags: 0,
     };
-    // SAFETY: the names end in NUL and are only read; `arguments` holds its own size and the caller's address and length.
+    // SAFETY: the names end in NUL and are only read; `arguments` holds its own size and the caller's address and
+    // length.
     unsafe {
         libc::syscall(
             call,

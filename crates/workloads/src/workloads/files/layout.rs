@@ -1,8 +1,9 @@
 //! Bringing a task's part of a cell into the state that a mode starts from, unmeasured.
 //!
 //! Where the state that an earlier mode left is known, nothing is touched. Otherwise every directory is checked
-//! and repaired: what is missing or cut short is written, what was renamed gets its first name back, what does not belong is
-//! removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is `Unsettled`.
+//! and repaired: what is missing or cut short is written, what was renamed gets its first name back, what does not
+//! belong is removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is
+//! `Unsettled`.
 
 use super::attributes::Calls;
 use super::found::{DirectoryListing, NameSet};

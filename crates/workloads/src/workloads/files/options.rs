@@ -14,19 +14,20 @@ declare_keys! {
     pub(super) struct FilesKeys {
         /// Files per task, split over its workers.
         "files" files: u64 = 1000;
-        /// Bytes of each file. `{ min, max }` picks evenly. `{ mean, sigma, min, max }` picks log-normally (`sigma` of the
-        /// natural logarithm, default 1; `max` is 100 times the mean by default). `{ rows = [{ files, min, max }, ...] }`
-        /// picks rows in the proportions of `files`, and evenly in the logarithm within a row.
+        /// Bytes of each file. `{ min, max }` picks evenly. `{ mean, sigma, min, max }` picks log-normally (`sigma` of
+        /// the natural logarithm, default 1; `max` is 100 times the mean by default).
+        /// `{ rows = [{ files, min, max }, ...] }` picks rows in the proportions of `files`, and evenly in the
+        /// logarithm within a row.
         "size" size: SizeSpec = "4k";
         /// Workers per task.
         "numjobs" numjobs: u32 = 1, min 1, max 4096;
         /// Files per directory.
         "dirs" dirs: u64 = 1000, min 1;
-        /// Whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks of the
-        /// step. Those who share a directory take turns with the names in it, so that all work in it at once.
+        /// Whose the directories are: each worker's own, one tree for the workers of a task, or one for all tasks of
+        /// the step. Those who share a directory take turns with the names in it, so that all work in it at once.
         "directories-per" directories_per: Sharing = "worker";
-        /// After a `create` that `runtime` has ended, the modes work on the files that it made. Otherwise the rest of `files`
-        /// is laid out before them, unmeasured. For `order = "sequential"`.
+        /// After a `create` that `runtime` has ended, the modes work on the files that it made. Otherwise the rest of
+        /// `files` is laid out before them, unmeasured. For `order = "sequential"`.
         "only-existing" only_existing: bool = false;
         /// `random`: each file once per pass, in an order that differs from pass to pass and from mode to mode.
         "order" order: Order = "sequential";

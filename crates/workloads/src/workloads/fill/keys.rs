@@ -70,11 +70,11 @@ declare_keys! {
         "ramp_time" ramp_time: Option<Span> = none("none"),
             only "with `runtime`, without which the work may be over before anything counts, or in the mode `hold`"
             if |keys, scope| scope.mode == "hold" || keys.runtime.is_some();
-        /// What was written is compared bit by bit, outside of the operation's time. Every 4 KiB hold their file, offset
-        /// and generation; zeros and patterns have to be just that. An operation that reads anything else counts as failed, and each wrong
-        /// sector of 4 KiB is an error of errno 74, the first three with their place. A file that is missing, shorter or
-        /// longer is an error too. The phase needs the mode `read`, best after `hold`, and with `cache = "cold"` so that
-        /// the storage is read.
+        /// What was written is compared bit by bit, outside of the operation's time. Every 4 KiB hold their file,
+        /// offset and generation; zeros and patterns have to be just that. An operation that reads anything else counts
+        /// as failed, and each wrong sector of 4 KiB is an error of errno 74, the first three with their place. A file
+        /// that is missing, shorter or longer is an error too. The phase needs the mode `read`, best after `hold`, and
+        /// with `cache = "cold"` so that the storage is read.
         "verify" verify: bool = false, in ["read"],
             because "nothing reads what it checks before the cell's data are removed";
         include data: DataKeys;

@@ -1,7 +1,8 @@
 //! How much may still be written before free space has to be asked for again.
 //!
-//! Workers of a task know each other's shares, and nothing of other tasks. Each writer may use half of its share of free space
-//! before asking again, and stops when there is not a block left for everyone, so equally fast writers never overfill.
+//! Workers of a task know each other's shares, and nothing of other tasks. Each writer may use half of its share of
+//! free space before asking again, and stops when there is not a block left for everyone, so equally fast writers never
+//! overfill.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! One worker's io_uring: a registered file, registered buffers, and the kernel's word on whether it may be had.
 //!
-//! A write goes from its slot's own buffer, or from a place in a pool that all slots share, where nothing in flight uses
-//! that place. Invariants: a ring lives in the thread that made it; every slot has at most one entry with the kernel, so
-//! that the queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in flight.
+//! A write goes from its slot's own buffer, or from a place in a pool that all slots share, where nothing in flight
+//! uses that place. Invariants: a ring lives in the thread that made it; every slot has at most one entry with the
+//! kernel, so that the queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in
+//! flight.
 
 use crate::engine::author::*;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
@@ -142,7 +143,8 @@ impl Ring {
         // SAFETY: the pieces lie within `memory`, which lives as long as anything is in flight.
         let register =
             |pieces: &[libc::iovec]| unsafe { ring.submitter().register_buffers(pieces) }.is_ok();
-        // Where not all of it may be locked, blocks are copied from the pool: a place in it can then not be written from.
+        // Where not all of it may be locked, blocks are copied from the pool: a place in it can then not be written
+        // from.
         let (buffers, pool_in_place) = if register(&pieces) {
             (Buffers::Registered, true)
         } else if pool.is_some() && register(pieces.get(..depth.into()).unwrap_or_default()) {
@@ -188,8 +190,8 @@ impl Ring {
         self.memory.split_at_mut(slots)
     }
 
-    /// Gives a slot that has nothing in flight the block at `from` of the pool, unless something in flight uses a part of
-    /// it.
+    /// Gives a slot that has nothing in flight the block at `from` of the pool, unless something in flight uses a part
+    /// of it.
     #[inline]
     pub(super) fn claim(&mut self, slot: u16, from: usize, bytes: usize) -> bool {
         let claim = Claim { from, bytes };
@@ -213,8 +215,8 @@ impl Ring {
         }
         let pool = usize::from(self.depth) * self.slot_bytes;
         let source = self.memory.start().wrapping_add(pool + from);
-        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight, and of
-        // the pool the kernel only reads.
+        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight,
+        // and of the pool the kernel only reads.
         unsafe { std::ptr::copy_nonoverlapping(source, self.own_start(slot), bytes) };
     }
 
@@ -237,9 +239,9 @@ impl Ring {
         if bytes > claimed.unwrap_or(self.slot_bytes) || slot >= self.depth {
             return &mut [];
         }
-        // SAFETY: the block lies within the memory, by the check above or by that of `claim`, and `&mut self` makes this the
-        // only reference to it. The kernel has no entry for this slot, and no other slot has claimed a page of it; to what
-        // the kernel may be reading or writing there is no reference.
+        // SAFETY: the block lies within the memory, by the check above or by that of `claim`, and `&mut self` makes
+        // this the only reference to it. The kernel has no entry for this slot, and no other slot has claimed a page of
+        // it; to what the kernel may be reading or writing there is no reference.
         unsafe { std::slice::from_raw_parts_mut(self.start(slot), bytes) }
     }
 

@@ -71,7 +71,8 @@ impl SharedFile {
         }
     }
 
-    /// Where the part begins that a worker lays out. All parts together are the file; it does not matter who lays out what.
+    /// Where the part begins that a worker lays out. All parts together are the file; it does not matter who lays out
+    /// what.
     pub(super) fn laid_from(&self, worker: u32) -> Option<u64> {
         let rank = self.rank(self.task_index, worker);
         match (self.ranges, rank) {

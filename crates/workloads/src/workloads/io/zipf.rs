@@ -46,7 +46,8 @@ impl KeyValue for Distribution {
 
 /// Ranks from 0 on, rank r with a probability proportional to (r + 1)^-theta, in constant time and memory: rejection
 /// inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
-/// 1996). Of `rand_distr`, another version may draw other blocks from the same seed; here a seed names one sequence for good.
+/// 1996). Of `rand_distr`, another version may draw other blocks from the same seed; here a seed names one sequence for
+/// good.
 #[derive(Debug, Clone)]
 pub(super) struct Zipf {
     theta: f64,

@@ -80,8 +80,8 @@ declare_keys! {
         "streams" streams: Option<u32> = none("1"), min 1, max 256;
         /// The same as `streams`, by the word of the other workloads. Only one of the two.
         "numjobs" numjobs: Option<u32> = none("1"), min 1, max 256;
-        /// `throughput`: bytes per block. `ping`: bytes of the message. `udp-stream`: payload of a datagram, 24 to 65507; what
-        /// is above the path's MTU less 28 (IPv6: 48) is sent in fragments.
+        /// `throughput`: bytes per block. `ping`: bytes of the message. `udp-stream`: payload of a datagram, 24 to
+        /// 65507; what is above the path's MTU less 28 (IPv6: 48) is sent in fragments.
         "bs" bs: Option<Bytes> = none("1m; ping: 64; udp-stream: 1448"), min 1, max "1g", in ["throughput", "ping", "udp-stream"];
         /// Bytes of a request. With UDP 24 to 65507.
         "request-size" request_size: Bytes = 64, min 1, max "1g", in REQUESTS;
@@ -91,14 +91,15 @@ declare_keys! {
         "iodepth" iodepth: u32 = 1, min 1, max 1024, in ["udp-request"];
         /// A request whose response has not come by then is lost.
         "timeout" timeout: Span = "1s", in ["udp-request"];
-        /// Without a rate the kernel gets up to 64 datagrams in one buffer and cuts it (UDP_SEGMENT), where the path takes
-        /// that; otherwise, and with `false`, up to 32 by one sendmmsg. With a rate each datagram is sent by itself.
+        /// Without a rate the kernel gets up to 64 datagrams in one buffer and cuts it (UDP_SEGMENT), where the path
+        /// takes that; otherwise, and with `false`, up to 32 by one sendmmsg. With a rate each datagram is sent by
+        /// itself.
         "gso" gso: bool = true, in ["udp-stream"];
-        /// Bytes of each socket's buffer, as far as the host lets it (net.core.rmem_max for agents that are not root). What
-        /// comes while it is full is lost, and counts as lost. An event says when the receiving end got less.
+        /// Bytes of each socket's buffer, as far as the host lets it (net.core.rmem_max for agents that are not root).
+        /// What comes while it is full is lost, and counts as lost. An event says when the receiving end got less.
         "socket-buffer" socket_buffer: Bytes = "4m", min 4096, max "1g", in UDP;
-        /// How both ends wait for each other. `blocking`: asleep in the kernel. `busy`: polling, with a CPU per stream at
-        /// each end. It is stored with the result (`v_links`).
+        /// How both ends wait for each other. `blocking`: asleep in the kernel. `busy`: polling, with a CPU per stream
+        /// at each end. It is stored with the result (`v_links`).
         "wait" wait: Wait = "blocking", in WAITING;
         /// Bytes that each stream sends. With `runtime`, until whichever comes first.
         "size" size: Option<Bytes> = none("as many as fit into `runtime`"), min 1, in ["throughput", "udp-stream"];

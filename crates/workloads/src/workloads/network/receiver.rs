@@ -2,8 +2,8 @@
 //!
 //! One thread accepts until each stream has been claimed by a connection from the expected address with the right
 //! token, then closes the port; one thread per stream takes data or sends answers. It measures nothing. Invariants:
-//! connections of other hosts or without the token are closed unanswered; when `stop` has returned, no thread and no port
-//! is left.
+//! connections of other hosts or without the token are closed unanswered; when `stop` has returned, no thread and no
+//! port is left.
 
 use super::hello::{self, Verdict};
 use super::keys::Traffic;
@@ -56,7 +56,8 @@ pub(super) struct OpenPort {
 }
 
 impl OpenPort {
-    /// Opens a free port on `address` and, where datagrams come, one for those of each stream; all of them within `ports`.
+    /// Opens a free port on `address` and, where datagrams come, one for those of each stream; all of them within
+    /// `ports`.
     pub(super) fn open(
         address: IpAddr,
         ports: Option<PortRange>,

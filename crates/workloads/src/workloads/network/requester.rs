@@ -1,7 +1,7 @@
 //! A message and its answer, one exchange at a time on a connection, for the runtime or until there were enough.
 //!
-//! A ping is the smallest of them: its answer is as large. It knows nothing of how the connection came to be, and of the
-//! other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
+//! A ping is the smallest of them: its answer is as large. It knows nothing of how the connection came to be, and of
+//! the other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
 
 use super::connection::{Connection, ConnectionError, look_up};
 use super::keys::{Exchange, Wait};

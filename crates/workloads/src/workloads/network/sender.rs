@@ -1,7 +1,7 @@
 //! Blocks one after the other on a connection, for the runtime or until all are sent.
 //!
-//! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has not
-//! acknowledged, and together all that the receiving end has.
+//! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has
+//! not acknowledged, and together all that the receiving end has.
 
 use super::connection::{Connection, ConnectionError};
 use super::socket::{self, is_pause};

@@ -1,7 +1,7 @@
 //! The options that both ends of a link set on their sockets, and what the kernel says of bytes not yet acknowledged.
 //!
-//! It also finds ports to listen on. It knows nothing of tokens, operations or modes. Invariant: no call on a socket set
-//! up here blocks longer than `BLOCK_AT_MOST`, so that a stop is always noticed.
+//! It also finds ports to listen on. It knows nothing of tokens, operations or modes. Invariant: no call on a socket
+//! set up here blocks longer than `BLOCK_AT_MOST`, so that a stop is always noticed.
 
 use crate::engine::author::*;
 use rustix::net::sockopt;
@@ -31,7 +31,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     limit_unsent(stream.as_raw_fd())
 }
 
-/// Opens `needed` sockets on `address` by `bind`: on the first free ports of the range, or on ports of the kernel's choice.
+/// Opens `needed` sockets on `address` by `bind`: on the first free ports of the range, or on ports of the kernel's
+/// choice.
 ///
 /// # Errors
 /// [`TaskError::Ports`] where the range has fewer free ones.

@@ -98,8 +98,8 @@ declare_keys! {
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["write", "seq", "rand", "stat", "omap", "mix"];
         /// How long it runs, over the objects again and again; `write` without `objects` makes new ones for so long.
         "runtime" runtime: Option<Span> = none("one pass over the objects");
-        /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for any
-        /// longer (rados_osd_op_timeout).
+        /// An operation that the cluster has not answered after this is an error of errno 110, and is not waited for
+        /// any longer (rados_osd_op_timeout).
         "op-timeout" op_timeout: Span = "60s", min "1s", max "24h";
         #[doc = others::REORDER_TASKS]
         "reorder-tasks" reorder_tasks: u32 = 0, max 100000, in READING;

@@ -1,7 +1,7 @@
 //! The measured loop: a new operation as soon as a slot is free.
 //!
-//! What is written is made before an operation's clock starts, and what was read is checked after it has ended. Its end is
-//! dated by the library's callback. Operations in flight are waited for, whatever ends the load, for as long as the
+//! What is written is made before an operation's clock starts, and what was read is checked after it has ended. Its end
+//! is dated by the library's callback. Operations in flight are waited for, whatever ends the load, for as long as the
 //! session's timeout at most; once the load was stopped from outside, only for a moment.
 
 use super::sequence::{Next, Sequence};

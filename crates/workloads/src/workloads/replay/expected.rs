@@ -1,8 +1,8 @@
 //! What each read of a list has to find, worked out from the list alone, before the start.
 //!
 //! A file is what was laid out, and over it what the list has written so far: each write is a generation of its own, so
-//! that an older one is not taken for it. Files keep what they hold through other names. Where the list does what cannot
-//! be followed (it renames a directory), nothing is expected of what lies there.
+//! that an older one is not taken for it. Files keep what they hold through other names. Where the list does what
+//! cannot be followed (it renames a directory), nothing is expected of what lies there.
 
 mod file_model;
 

@@ -1,8 +1,8 @@
 //! A list of operations, from text to what a worker does.
 //!
-//! One line is one operation: the time at which it is due in seconds since the start, or `-`; its name; a path; and what
-//! else it needs. Everything that can be known is known here: which files are open when, what has to be there before,
-//! how large a buffer is needed. It knows nothing of clocks, workers or directories that exist.
+//! One line is one operation: the time at which it is due in seconds since the start, or `-`; its name; a path; and
+//! what else it needs. Everything that can be known is known here: which files are open when, what has to be there
+//! before, how large a buffer is needed. It knows nothing of clocks, workers or directories that exist.
 
 mod reading;
 

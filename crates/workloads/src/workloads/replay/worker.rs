@@ -1,7 +1,7 @@
 //! The measured loop: line after line, each when it is due.
 //!
-//! Between two operations it goes to the directory of the next path, and stands in that of a new name; it has names and the
-//! block at hand that is written next, and waits where the line says so. Nothing of that is in an operation's time.
+//! Between two operations it goes to the directory of the next path, and stands in that of a new name; it has names and
+//! the block at hand that is written next, and waits where the line says so. Nothing of that is in an operation's time.
 
 use super::checks::Checks;
 use super::expected::generation;

@@ -16,8 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Of a file, so much is read and decompressed before its clock starts; larger ones are read on between their writes, which is no
-/// part of their time.
+/// Of a file, so much is read and decompressed before its clock starts; larger ones are read on between their writes,
+/// which is no part of their time.
 pub(super) const READ_AHEAD_BYTES: usize = 8 << 20;
 /// An extended header says a path or two.
 const MOST_EXTRA_BYTES: u64 = 1 << 20;

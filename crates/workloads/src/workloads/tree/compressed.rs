@@ -1,7 +1,7 @@
 //! What a compressed file holds, read as a stream: gzip, xz and zstd, told apart by their first bytes.
 //!
-//! It knows nothing of archives. Memory is bounded, whatever window a file asks for. Whoever reads to the end has had every
-//! checksum looked at.
+//! It knows nothing of archives. Memory is bounded, whatever window a file asks for. Whoever reads to the end has had
+//! every checksum looked at.
 
 use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;

@@ -73,8 +73,8 @@ declare_keys! {
         "bs" bs: Bytes = "1m", min 1, max "1g";
         /// Seed of the sizes and the content: the same seed makes the same tree.
         "seed" seed: Option<u64> = none("1");
-        /// `walk`: passes are repeated until then, or until `loops` are done. The other modes end with their one pass, or
-        /// then.
+        /// `walk`: passes are repeated until then, or until `loops` are done. The other modes end with their one pass,
+        /// or then.
         "runtime" runtime: Option<Span> = none("one pass over the tree");
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in ["walk"];
@@ -82,8 +82,8 @@ declare_keys! {
         /// holds, which is decompressed once more beside the reading, so that an error of the unpacking is found too. A
         /// file of a made tree holds its file and offset in every 4 KiB. One that is missing, shorter or longer is an
         /// error; files beyond the archive's, links and permissions are not looked at. None of it is a part of the
-        /// operation's time. A file that differs is a failed read, and each wrong sector of 4 KiB is an error of errno 74,
-        /// the first three with their place.
+        /// operation's time. A file that differs is a failed read, and each wrong sector of 4 KiB is an error of errno
+        /// 74, the first three with their place.
         "verify" verify: bool = false, in ["read"],
             because "nothing reads what it checks before the cell's data are removed";
         include ramp: RampKeys;

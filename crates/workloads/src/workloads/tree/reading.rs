@@ -1,8 +1,8 @@
 //! Reading a tree that is there, file by file, in the order in which its source has them, as tar does it.
 //!
 //! Where it is to be verified, each piece is held against what the source says as it comes: an archive's content, or
-//! self-describing blocks. To decompress the one and to make the other is no part of an operation. Between two operations it
-//! goes to the next file's directory.
+//! self-describing blocks. To decompress the one and to make the other is no part of an operation. Between two
+//! operations it goes to the next file's directory.
 
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};

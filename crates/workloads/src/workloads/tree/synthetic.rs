@@ -15,9 +15,9 @@ const FAN_OUT: u64 = 8;
 const MOST: u64 = 1_000_000_000;
 
 declare_words! {
-    /// Two trees as a study counted them, in an operating system's sources and in its ports. The study counts directories
-    /// as files of 1 to 10 KiB (an ext4 directory has 4 KiB or more). They are left out here, so that files and
-    /// directories add up to its totals.
+    /// Two trees as a study counted them, in an operating system's sources and in its ports. The study counts
+    /// directories as files of 1 to 10 KiB (an ext4 directory has 4 KiB or more). They are left out here, so that files
+    /// and directories add up to its totals.
     #[derive(Default)]
     pub(super) enum Builtin {
         #[default]

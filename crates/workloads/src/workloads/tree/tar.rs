@@ -1,8 +1,9 @@
 //! The headers of a tar archive: ustar, with GNU's long names and the extended headers of pax.
 //!
 //! It knows bytes and nothing of files. What an archive says is never believed: names are checked, numbers are bounded,
-//! and whatever is not a file, a directory or a link within the tree is refused with its name. The crate `tar` reads extended
-//! headers of any length into memory, and an archive decides how long they are; here they are bounded before they are read.
+//! and whatever is not a file, a directory or a link within the tree is refused with its name. The crate `tar` reads
+//! extended headers of any length into memory, and an archive decides how long they are; here they are bounded before
+//! they are read.
 
 use super::source::{Entry, EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError};
 use crate::engine::author::*;

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 
-/// Room for the names on the stack, and for what they are: as much as directories of 50000 names with 20 bytes each need. Only a
-/// tree that has more makes a list wait for memory, once.
+/// Room for the names on the stack, and for what they are: as much as directories of 50000 names with 20 bytes each
+/// need. Only a tree that has more makes a list wait for memory, once.
 const NAMES_BYTES: usize = 1 << 20;
 const ENTRIES: usize = 50_000;
 

@@ -1,7 +1,7 @@
 //! Making a tree, entry by entry, in the order in which they come.
 //!
-//! Between two operations it reads on in the source and goes to the directory of the next entry; where the source has to be
-//! read on within a file, that is no part of the operation's time. A directory that an
+//! Between two operations it reads on in the source and goes to the directory of the next entry; where the source has
+//! to be read on within a file, that is no part of the operation's time. A directory that an
 //! archive has no entry for is made on the way, and recorded like the others.
 
 use super::log::{Flow, Log, each_entry};

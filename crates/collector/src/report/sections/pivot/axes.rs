@@ -46,8 +46,8 @@ pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str>
         .find(|key| !known.contains(*key))
 }
 
-/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines, the outermost first, which
-/// changes least often from step to step.
+/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines, the outermost
+/// first, which changes least often from step to step.
 pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
     let params = lines.iter().flat_map(|line| line.params().keys());
     let candidates: BTreeSet<&str> = params

@@ -1,5 +1,5 @@
-//! Invariant of a start of the collector: a step that was running goes on if any agent comes back in time with a task of
-//! it.
+//! Invariant of a start of the collector: a step that was running goes on if any agent comes back in time with a task
+//! of it.
 
 use super::{TICK, World, micros};
 use crate::{

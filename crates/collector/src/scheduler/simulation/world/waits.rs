@@ -71,8 +71,8 @@ impl World {
         }
     }
 
-    /// How long the end of a task is awaited: the time that its step is bounded to and a tenth more, at least 30 s more,
-    /// from its start. `None`: its step has no bound.
+    /// How long the end of a task is awaited: the time that its step is bounded to and a tenth more, at least 30 s
+    /// more, from its start. `None`: its step has no bound.
     fn longest_load(&self, task: TaskId) -> Option<i64> {
         let step = self.store.step(self.store.task(task).step);
         let expected = micros(self.planned_step(step.ordinal)?.expected?);
@@ -87,8 +87,8 @@ impl World {
         })
     }
 
-    /// When a task that its agent has armed and that does not begin is given up; `None`: it begins, or is not expected to
-    /// have sent rows. All is counted from the last thing that may have delayed its rows.
+    /// When a task that its agent has armed and that does not begin is given up; `None`: it begins, or is not expected
+    /// to have sent rows. All is counted from the last thing that may have delayed its rows.
     fn begun_by(&self, call: &Call, task: TaskId) -> Option<i64> {
         let agent = &self.agents[call.agent];
         let held = agent.tasks.get(&task)?;

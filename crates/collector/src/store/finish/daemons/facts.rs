@@ -1,5 +1,5 @@
-//! What is known of a step's target, hosts and agents when the usage of daemons is computed: which daemons serve the target,
-//! and what each host can use. As it was when the run began, whatever attached since.
+//! What is known of a step's target, hosts and agents when the usage of daemons is computed: which daemons serve the
+//! target, and what each host can use. As it was when the run began, whatever attached since.
 
 use super::Measured;
 use crate::database::StoreError;
@@ -40,8 +40,8 @@ impl Facts {
             .fetch_one(reader)
             .await
             .map_err(doing())?;
-        // As they were when the run began, of agents that had attached before the step's end: samples that come late do not
-        // change what it was served by. An agent that comes back after a reboot serves on another host.
+        // As they were when the run began, of agents that had attached before the step's end: samples that come late do
+        // not change what it was served by. An agent that comes back after a reboot serves on another host.
         let labels: Vec<(i64, String)> = sqlx::query_as(
             "SELECT h.id, coalesce(e.labels, a.labels) ->> ?1
              FROM steps AS s CROSS JOIN agents AS a

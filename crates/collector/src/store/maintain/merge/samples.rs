@@ -1,5 +1,5 @@
-//! Copies the samples that this database lacks, series by series: those of one daemon, disk, interface, target or host, in the
-//! order of their instants, which is the order of the table.
+//! Copies the samples that this database lacks, series by series: those of one daemon, disk, interface, target or host,
+//! in the order of their instants, which is the order of the table.
 
 use rusqlite::{Connection, params};
 
@@ -12,8 +12,8 @@ const TABLES: [(&str, &str, &str); 5] = [
     ("target_samples", "target_id", "targets"),
 ];
 
-/// To be called when `map_*` has the ids of everything that was sampled. Returns the rows. `progress` gets the series that
-/// are done, and all.
+/// To be called when `map_*` has the ids of everything that was sampled. Returns the rows. `progress` gets the series
+/// that are done, and all.
 pub(super) fn copy(
     connection: &Connection,
     progress: &mut dyn FnMut(u64, u64),

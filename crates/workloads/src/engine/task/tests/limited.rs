@@ -1,4 +1,5 @@
-//! Loads that share a limit on their bytes per second. Only lower bounds of times are looked at: a busy machine is slower.
+//! Loads that share a limit on their bytes per second. Only lower bounds of times are looked at: a busy machine is
+//! slower.
 
 use crate::engine::task::{PrepareControl, TaskSpec};
 use crate::measure::clock::MonoNanos;
@@ -20,7 +21,8 @@ fn limited(cell: &Cell, mode: &str, params: Value) -> TaskSpec {
     }
 }
 
-/// However the operations are issued: one after the other, several in flight, by a schedule of the plan's that is faster.
+/// However the operations are issued: one after the other, several in flight, by a schedule of the plan's that is
+/// faster.
 #[test]
 fn a_load_takes_at_least_the_time_that_its_bytes_take_at_the_limit() {
     let in_flight = json!({"size": "512k", "bs": "64k", "numjobs": 2, "iodepth": 4, "ioengine": "io_uring", "ioengine-fallback": "psync"});

@@ -169,8 +169,8 @@ impl Stream {
         rustix::fs::fsync(&self.file).map_err(|errno| CallError::at(errno, self.position))
     }
 
-    /// Reads up to a whole buffer, takes each byte to `read`, puts one of `new` in its place, and writes them where they
-    /// were. Both have the same length.
+    /// Reads up to a whole buffer, takes each byte to `read`, puts one of `new` in its place, and writes them where
+    /// they were. Both have the same length.
     pub(super) fn rewrite(&mut self, new: &[u8], read: &mut [u8]) -> Result<(), CallError> {
         let place = self.position;
         self.fill_with(read.len())?;

@@ -116,8 +116,8 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
             let (end, intervals, held) = server.ask(&json!({"wait": wait, "runtime": "1s"}));
             let service = merged(&intervals, |one| &one.service);
             assert_eq!(service.count(), held.len() as u64);
-            // The quickest: who polls has used up its time slice when something else wants the CPU, and waits for its next
-            // one. A histogram's step is 1 %; the way there and back on loopback is the rest.
+            // The quickest: who polls has used up its time slice when something else wants the CPU, and waits for its
+            // next one. A histogram's step is 1 %; the way there and back on loopback is the rest.
             let (was, reported) = (held.iter().copied().min().unwrap(), service.min_ns());
             timing!(
                 reported as f64 >= was as f64 * 0.99 && reported as f64 <= was as f64 * 1.05,

@@ -1,8 +1,8 @@
 //! What the two ends say to each other over the connection beside the datagrams.
 //!
 //! Sending end: the key; then the datagrams; at the end how many there were, and nothing more. Receiving end: its port
-//! and the size of its socket's buffer; one byte once a probe has come; reports; the last one is marked. It knows nothing
-//! of the datagrams themselves.
+//! and the size of its socket's buffer; one byte once a probe has come; reports; the last one is marked. It knows
+//! nothing of the datagrams themselves.
 
 use super::super::datagram::Key;
 use super::super::socket::is_pause;

@@ -1,7 +1,7 @@
 //! Requests that wait for their responses: which ones, since when, and which have waited too long.
 //!
-//! A pure table of fixed size. The number of a request names its slot, so that a response finds it at once, and a response
-//! to a request that was given up finds nothing.
+//! A pure table of fixed size. The number of a request names its slot, so that a response finds it at once, and a
+//! response to a request that was given up finds nothing.
 
 use crate::engine::author::*;
 use std::time::Duration;
