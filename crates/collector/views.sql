@@ -56,8 +56,8 @@ SELECT k.name,
        k.tasks,
        k.shape ->> 'layout' AS layout,
        k.is_whole,
-       (SELECT group_concat(a.name, ' ' ORDER BY a.name) FROM kept_data_agents AS p JOIN agents AS a ON a.id = p.agent_id
-        WHERE p.kept_data_id = k.id) AS agents,
+       (SELECT group_concat(n.name, ' ') FROM (SELECT a.name FROM kept_data_agents AS p JOIN agents AS a ON a.id = p.agent_id
+            WHERE p.kept_data_id = k.id ORDER BY a.name) AS n) AS agents,
        (SELECT r.id FROM runs AS r WHERE r.uid = k.made_run_uid) AS made_run_id,
        strftime('%Y-%m-%dT%H:%M:%fZ', k.made_us / 1e6, 'unixepoch') AS made_at,
        k.made_us,
