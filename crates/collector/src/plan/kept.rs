@@ -1,99 +1,22 @@
-//! Data that stay: `keep` and `use` of a phase, and what decides whether data of one name are the same data.
+//! `keep` and `use` of a phase, held against what can stay and what is there.
 //!
 //! Pure. What is kept where is in the database, and comes as [`KeptFacts`].
 
 use super::{
     Cell, Group, Phase, PlannedLoad, PlannedStep,
+    data_set::{KeptData, KeptFacts, KeptUse, PlannedData, Shape, difference},
     keys::PhaseKeys,
     read::Section,
     source::{Mistakes, Position},
 };
-use benchmesh_model::kept_data;
 use benchmesh_workloads::{
     op::Op,
-    params::{KeyValue, ValueType},
     registry,
     workload::{Data, DataShape, ModeInfo, Needs},
 };
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// Keys by which all tasks of a step may share data.
 const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
-
-/// The name of a data set that stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataName(pub String);
-
-impl KeyValue for DataName {
-    fn value_type() -> ValueType {
-        ValueType::Other {
-            words: "a name: letters, digits, `-`, `_` and `.`, at most 64",
-            schema: || json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
-        }
-    }
-
-    fn read(value: &Value) -> Result<Self, String> {
-        let name = value.as_str().filter(|name| kept_data::is_name(name));
-        name.map(|name| Self(name.to_owned()))
-            .ok_or_else(String::new)
-    }
-}
-
-/// How a phase works on a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptUse {
-    /// It lays the set out where it is missing, and leaves it there.
-    Keep,
-    /// The set has to be there.
-    Use,
-}
-
-impl KeptUse {
-    /// The key of the phase.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Use => "use",
-        }
-    }
-}
-
-/// A set that a phase works on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptData {
-    pub name: String,
-    pub how: KeptUse,
-}
-
-/// The keys that decide which data a set has, with their values; also its workload, and the version of its layout.
-pub type Shape = BTreeMap<String, String>;
-
-/// The set that a step works on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedData {
-    pub name: String,
-    pub how: KeptUse,
-    pub shape: Shape,
-    /// Its mode makes the data anew, so that they are not whole until it has ended.
-    pub remakes: bool,
-}
-
-/// What is different, in words; `None`: it is the same.
-pub fn difference(there: &Shape, here: &Shape) -> Option<String> {
-    let keys = there
-        .keys()
-        .chain(here.keys().filter(|key| !there.contains_key(*key)));
-    let missing = || String::from("not set");
-    let differences: Vec<String> = keys
-        .filter(|key| there.get(*key) != here.get(*key))
-        .map(|key| {
-            let value = |shape: &Shape| shape.get(key).cloned().unwrap_or_else(missing);
-            format!("`{key}` is {} there and {} here", value(there), value(here))
-        })
-        .collect();
-    (!differences.is_empty()).then(|| differences.join(", "))
-}
 
 /// The keys `keep` and `use`.
 pub(super) fn kept(
@@ -223,18 +146,6 @@ pub(super) fn planned(data: Option<&KeptData>, loads: &[PlannedLoad]) -> Option<
             .mode(&load.mode)
             .is_ok_and(|mode| mode.needs == Data::Nothing),
     })
-}
-
-/// A set that is kept somewhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptFacts {
-    pub name: String,
-    /// Of the target.
-    pub path: String,
-    pub shape: Shape,
-    /// How many tasks have data in it.
-    pub tasks: u32,
-    pub is_whole: bool,
 }
 
 /// Refuses steps whose sets are others than those that are there, or are missing. Takes what is there already out of

@@ -214,13 +214,13 @@ impl Scheduler {
         let until = Instant::now() + RETURN_WITHIN;
         let mut changes = self.0.fleet.changes();
         loop {
+            let kept = self.0.store.kept_data().await.map_err(store)?;
+            let kept = kept.into_iter().map(|set| set.facts).collect();
             let agents = self.survey(&plan, new_agents).await?;
             let facts = agents.facts();
             let room = Arc::clone(&self.0.expansions).acquire_owned().await;
             let room = room.ok().map(Arc::new);
             let members: Vec<MemberFacts> = self.attached().collect();
-            let kept = self.0.store.kept_data().await.map_err(store)?;
-            let kept = kept.into_iter().map(|set| set.facts).collect();
             let source = match planned(plan.clone(), facts, kept, members).await {
                 Ok((plan, expansion)) => return Ok((plan, agents, expansion, room)),
                 Err(StartError::Plan(errors)) => errors,

@@ -1,0 +1,94 @@
+//! Data sets that stay, as values: how a phase names one, what decides which data it is, what is kept somewhere.
+//!
+//! Pure, and without a look at plans: [`kept`](super::kept) holds these against each other.
+
+use benchmesh_model::kept_data;
+use benchmesh_workloads::params::{KeyValue, ValueType};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The name of a data set that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataName(pub String);
+
+impl KeyValue for DataName {
+    fn value_type() -> ValueType {
+        ValueType::Other {
+            words: "a name: letters, digits, `-`, `_` and `.`, at most 64",
+            schema: || json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let name = value.as_str().filter(|name| kept_data::is_name(name));
+        name.map(|name| Self(name.to_owned()))
+            .ok_or_else(String::new)
+    }
+}
+
+/// How a phase works on a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptUse {
+    /// It lays the set out where it is missing, and leaves it there.
+    Keep,
+    /// The set has to be there.
+    Use,
+}
+
+impl KeptUse {
+    /// The key of the phase.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Use => "use",
+        }
+    }
+}
+
+/// A set that a phase works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptData {
+    pub name: String,
+    pub how: KeptUse,
+}
+
+/// The keys that decide which data a set has, with their values; also its workload, and the version of its layout.
+pub type Shape = BTreeMap<String, String>;
+
+/// The set that a step works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedData {
+    pub name: String,
+    pub how: KeptUse,
+    pub shape: Shape,
+    /// Its mode makes the data anew, so that they are not whole until it has ended.
+    pub remakes: bool,
+}
+
+/// What is different, in words; `None`: it is the same.
+pub fn difference(there: &Shape, here: &Shape) -> Option<String> {
+    let keys = there
+        .keys()
+        .chain(here.keys().filter(|key| !there.contains_key(*key)));
+    let missing = || String::from("not set");
+    let differences: Vec<String> = keys
+        .filter(|key| there.get(*key) != here.get(*key))
+        .map(|key| {
+            let value = |shape: &Shape| shape.get(key).cloned().unwrap_or_else(missing);
+            format!("`{key}` is {} there and {} here", value(there), value(here))
+        })
+        .collect();
+    (!differences.is_empty()).then(|| differences.join(", "))
+}
+
+/// A set that is kept somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFacts {
+    pub name: String,
+    /// Of the target.
+    pub path: String,
+    pub shape: Shape,
+    /// How many tasks have data in it.
+    pub tasks: u32,
+    pub is_whole: bool,
+}
