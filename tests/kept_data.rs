@@ -85,6 +85,14 @@ fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
         "SELECT op || ' ' || ops FROM step_results JOIN steps AS s ON s.id = step_id WHERE s.phase = 'read' ORDER BY s.id",
     );
     assert_eq!(measured, ["stat 80", "read 80"]);
+    let sampled: Vec<String> = mesh
+        .db()
+        .column("SELECT DISTINCT run_id || '' FROM targets ORDER BY run_id");
+    assert_eq!(
+        sampled,
+        ["1", "2"],
+        "each run has its own samples of free space"
+    );
 
     let other = run(&mesh, target, &READ.replace("size", "seed = 7\nsize"));
     assert_eq!(other.code, 2, "{}", other.all());

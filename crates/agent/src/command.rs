@@ -134,20 +134,30 @@ pub struct Prepare {
 }
 
 /// Whose the data are that a task works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataOwner {
     /// They go with the cell.
     Cell,
-    /// A set that stays, made where it is missing.
-    Kept,
-    /// A set that has to be there.
-    Existing,
+    /// The kept set of this name, made where it is missing.
+    Kept(String),
+    /// The kept set of this name, which has to be there.
+    Existing(String),
+}
+
+impl DataOwner {
+    /// The name of the kept set.
+    #[must_use]
+    pub fn kept_set(&self) -> Option<&str> {
+        match self {
+            Self::Cell => None,
+            Self::Kept(set) | Self::Existing(set) => Some(set),
+        }
+    }
 }
 
 /// The place of a task's work, by names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceName {
-    /// Of the run, or of a data set that stays.
     pub run_uid: String,
     pub target: Locator,
     pub cell: String,

@@ -116,7 +116,7 @@ impl Permissions {
         let place = match prepare.place {
             None => None,
             Some(name) => {
-                let place = self.place(mesh, &name, prepare.data, prepare.task_index)?;
+                let place = self.place(mesh, &name, &prepare.data, prepare.task_index)?;
                 Some(place)
             }
         };
@@ -192,52 +192,78 @@ impl Permissions {
         self.policy.budget.claim(demand, patience)
     }
 
+    /// The nonce of the run's directory on a target. `None`: it is not there.
+    #[must_use]
+    pub fn run_nonce(&self, mesh: &str, place: &PlaceName) -> Option<String> {
+        let run = RunName {
+            mesh,
+            uid: &place.run_uid,
+        };
+        let opened = self.open_run(run, &place.target, Make::Never).ok()?;
+        opened.found.then_some(opened.nonce)
+    }
+
     /// The place that a task works on.
     fn place(
         &self,
         mesh: &str,
         name: &PlaceName,
-        data: DataOwner,
+        data: &DataOwner,
         task_index: u32,
     ) -> Result<Place, Refusal> {
+        if let Some(set) = data.kept_set() {
+            return self.kept_place(mesh, &name.target, data, set, task_index);
+        }
         let run = RunName {
             mesh,
             uid: &name.run_uid,
         };
         let target = self.target(&name.target)?;
-        if data == DataOwner::Kept {
-            let opened = target.open_run(run, Make::IfMissing);
-            opened.map_err(|error| sandbox(&error))?;
-        }
         let place = target
             .place(run, &name.cell, task_index)
             .map_err(|error| sandbox(&error))?;
-        if data != DataOwner::Cell && matches!(place, Some(Place::Device(_))) {
-            return Err(Refusal::new(
-                RefusalKind::Unsupported,
-                format!(
-                    "no data can be kept on {}: a device does not tell what is on it",
-                    name.target
-                ),
-            ));
-        }
-        place.ok_or_else(|| match kept_data::name_of(&name.run_uid) {
-            Some(set) => Refusal::new(
-                RefusalKind::Unsupported,
-                format!(
-                    "the kept data `{set}` are not at {}: lay them out by a phase with `keep`, and see `benchmesh data`",
-                    name.target
-                ),
-            ),
-            // It was opened before anything was prepared.
-            None => Refusal::new(
+        // It was opened before anything was prepared.
+        place.ok_or_else(|| {
+            Refusal::new(
                 RefusalKind::TargetLost,
                 format!(
                     "the directory of run {} is not at {}: has it been removed, or is the target not mounted?",
                     name.run_uid, name.target
                 ),
-            ),
+            )
         })
+    }
+
+    /// The place of a task that works on a kept set.
+    fn kept_place(
+        &self,
+        mesh: &str,
+        target: &Locator,
+        data: &DataOwner,
+        set: &str,
+        task_index: u32,
+    ) -> Result<Place, Refusal> {
+        let unsupported = |why: String| Refusal::new(RefusalKind::Unsupported, why);
+        let uid = kept_data::uid(set);
+        let run = RunName { mesh, uid: &uid };
+        let opened = self.target(target)?;
+        if matches!(data, DataOwner::Kept(_)) {
+            let made = opened.open_run(run, Make::IfMissing);
+            made.map_err(|error| sandbox(&error))?;
+        }
+        let place = opened
+            .place(run, kept_data::CELL, task_index)
+            .map_err(|error| sandbox(&error))?;
+        match place {
+            Some(Place::Device(_)) => Err(unsupported(format!(
+                "no data can be kept on {target}: a device does not tell what is on it"
+            ))),
+            Some(place) => Ok(place),
+            None => Err(unsupported(format!(
+                "the kept data `{set}` are not at {target}: lay them out by a phase with `keep`, and see \
+                 `benchmesh data`"
+            ))),
+        }
     }
 }
 
@@ -403,7 +429,7 @@ mod tests {
             assert!(refused.message.contains("`free-space`"), "{refused:?}");
         }
         let name = asked(target.path(), "fill", "full").place.unwrap();
-        let Place::Directory(cell) = permissions.place(MESH, &name, DataOwner::Cell, 0).unwrap()
+        let Place::Directory(cell) = permissions.place(MESH, &name, &DataOwner::Cell, 0).unwrap()
         else {
             panic!("a directory");
         };

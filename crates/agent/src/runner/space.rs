@@ -143,13 +143,12 @@ impl SpaceWatch {
         }
     }
 
-    /// Samples the free space of a task's target until the guard is dropped. `None`: the target does not say, or
-    /// nothing is sampled.
-    pub fn watch(&self, target: String, place: Place) -> Option<SpaceGuard> {
+    /// Samples the free space of a task's target until the guard is dropped; `nonce` is that of the run's directory.
+    /// `None`: the target does not say, or nothing is sampled.
+    pub fn watch(&self, target: String, nonce: String, place: Place) -> Option<SpaceGuard> {
         if !place.kind().has_free_space {
             return None;
         }
-        let nonce = place.nonce()?.to_owned();
         let subject = Subject {
             id: TargetId { target, nonce },
             read: Arc::new(move || {

@@ -9,7 +9,6 @@ use crate::command::{
 };
 use crate::sampler::DaemonRule;
 use crate::telemetry::{MeshMicros, RunId, TaskId};
-use benchmesh_model::kept_data;
 use benchmesh_model::targets::Locator;
 use benchmesh_proto::v1;
 use benchmesh_workloads::clock::MonoNanos;
@@ -259,23 +258,18 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
 }
 
 fn prepare(wire: v1::Prepare) -> Result<Prepare, WireError> {
-    let data = match (wire.kept_data.is_empty(), wire.lays_nothing_out) {
-        (true, _) => DataOwner::Cell,
-        (false, false) => DataOwner::Kept,
-        (false, true) => DataOwner::Existing,
-    };
-    let place = match (wire.path.is_empty(), data) {
-        (true, _) => None,
-        (false, DataOwner::Cell) => Some(PlaceName {
+    let place = match wire.path.is_empty() {
+        true => None,
+        false => Some(PlaceName {
             run_uid: name("prepare.run_uid", wire.run_uid.clone())?,
             target: target("prepare.path", wire.path)?,
             cell: name("prepare.cell", wire.cell)?,
         }),
-        (false, DataOwner::Kept | DataOwner::Existing) => Some(PlaceName {
-            run_uid: kept_data::uid(&name("prepare.kept_data", wire.kept_data)?),
-            target: target("prepare.path", wire.path)?,
-            cell: kept_data::CELL.to_owned(),
-        }),
+    };
+    let data = match (wire.kept_data.is_empty(), wire.needs_existing_data) {
+        (true, _) => DataOwner::Cell,
+        (false, false) => DataOwner::Kept(name("prepare.kept_data", wire.kept_data)?),
+        (false, true) => DataOwner::Existing(name("prepare.kept_data", wire.kept_data)?),
     };
     if wire.tasks == 0 || wire.tasks > MAX_TASKS || wire.task_index >= wire.tasks {
         return bad(

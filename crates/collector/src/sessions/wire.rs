@@ -482,7 +482,7 @@ impl From<Command> for v1::command::Body {
                 run_id: prepare.run.0,
                 step_id: prepare.step.0,
                 on_stall: prepare.on_stall.as_str().to_owned(),
-                lays_nothing_out: matches!(prepare.kept, Some((_, KeptUse::Use))),
+                needs_existing_data: matches!(prepare.kept, Some((_, KeptUse::Use))),
                 kept_data: prepare.kept.map(|(name, _)| name).unwrap_or_default(),
             }),
             Command::DropCaches { step } => Self::DropCaches(v1::DropCaches { step_id: step.0 }),

@@ -12,7 +12,7 @@ use crate::spool;
 use crate::telemetry::{Row, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
-use benchmesh_workloads::task::{LayingOut, PrepareControl, StallEvent};
+use benchmesh_workloads::task::{LayingOut, Place, PrepareControl, StallEvent};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
@@ -66,8 +66,8 @@ impl Slots {
             .telling_stalls(self.on_stalls(&asked, preparation))
             .limited_by(self.deps.permissions.policy.rate.clone())
             .with_laying_out(match asked.data {
-                DataOwner::Existing => LayingOut::Refused,
-                DataOwner::Cell | DataOwner::Kept => LayingOut::Allowed,
+                DataOwner::Existing(_) => LayingOut::Refused,
+                DataOwner::Cell | DataOwner::Kept(_) => LayingOut::Allowed,
             });
         let (permissions, requests) = (self.deps.permissions.clone(), self.requests.clone());
         let space = self.deps.space.clone();
@@ -78,10 +78,16 @@ impl Slots {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
                     let target = spec_of.place.as_ref().map(|place| place.target.to_string());
+                    // A kept set outlives the run, and so does its nonce; samples of free space are the run's.
+                    let kept = spec_of.data.kept_set().and(spec_of.place.clone());
                     let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
+                    let nonce = |place: &Place| match &kept {
+                        Some(name) => permissions.run_nonce(&mesh, name),
+                        None => place.nonce().map(str::to_owned),
+                    };
                     let space_guard = target
                         .zip(spec.place.clone())
-                        .and_then(|(target, place)| space.watch(target, place));
+                        .and_then(|(target, place)| space.watch(target, nonce(&place)?, place));
                     let breached = on_breach(requests.clone(), id);
                     let floor_watch = permissions.watch_floors(&spec, breached)?;
                     let task = registry::prepare_here(&spec, &prepare_control)
