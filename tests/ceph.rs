@@ -4,7 +4,7 @@ use crate::needs;
 use crate::support::command::must;
 use crate::support::database::Database;
 use crate::support::lab::Lab;
-use crate::support::mesh::{Agent, Mesh};
+use crate::support::mesh::Mesh;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
 use benchmesh_workloads::target::place::PoolRun;
@@ -56,10 +56,9 @@ fn two_clients_on_a_real_ceph() {
     let cluster = Cluster(Lab::up("ceph"));
     let mut mesh = cluster.0.mesh();
     let pool = cluster.pool("bench", "admin");
-    for client in ["client1", "client2"] {
-        let agent = Agent::named(client).label("role=client");
-        mesh.add(agent.argument("--allow-pool").argument(&pool));
-    }
+    cluster.0.add_clients(&mut mesh, |agent| {
+        agent.argument("--allow-pool").argument(&pool)
+    });
     let facts = format!("ceph --conf {}", cluster.fact("conf"));
     cluster.0.add_nodes(&mut mesh, |node, agent| match node {
         1 => agent.argument("--facts").argument(&facts),

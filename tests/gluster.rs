@@ -3,7 +3,6 @@
 use crate::needs;
 use crate::support::database::Database;
 use crate::support::lab::Lab;
-use crate::support::mesh::Agent;
 use std::path::PathBuf;
 
 #[test]
@@ -12,9 +11,7 @@ fn two_clients_on_a_real_glusterfs() {
     let lab = Lab::up("gluster");
     let mount = PathBuf::from(lab.fact("mount"));
     let mut mesh = lab.mesh();
-    for client in ["client1", "client2"] {
-        mesh.add(Agent::named(client).label("role=client").allow(&mount));
-    }
+    lab.add_clients(&mut mesh, |agent| agent.allow(&mount));
     let socket = lab.path().join("node1/run/d.sock");
     let facts = format!("gluster --glusterd-sock={}", socket.display());
     lab.add_nodes(&mut mesh, |node, agent| match node {

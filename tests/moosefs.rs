@@ -3,7 +3,6 @@
 use crate::needs;
 use crate::support::database::Database;
 use crate::support::lab::Lab;
-use crate::support::mesh::Agent;
 use std::path::PathBuf;
 
 /// Some 25 s.
@@ -13,9 +12,7 @@ fn two_clients_on_a_real_moosefs() {
     let lab = Lab::up("moosefs");
     let mount = PathBuf::from(lab.fact("mount"));
     let mut mesh = lab.mesh();
-    for client in ["client1", "client2"] {
-        mesh.add(Agent::named(client).label("role=client").allow(&mount));
-    }
+    lab.add_clients(&mut mesh, |agent| agent.allow(&mount));
     lab.add_nodes(&mut mesh, |_, agent| agent);
     let run = mesh.run(&format!(
         r#"

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# A real Ceph for the tests: a monitor, a manager and three BlueStore OSDs, each OSD in a network namespace of its own, and
-# a pool with three copies. Nothing of the machine's own Ceph is touched.
+# A real Ceph for the tests: a monitor, a manager and three BlueStore OSDs, each OSD in a network namespace of its own,
+# and a pool with three copies. Nothing of the machine's own Ceph is touched.
 #
 #   ceph.sh up DIR          makes it (again, if half of one is there); writes what is where to DIR/lab.env
 #   ceph.sh kill DIR OSD    ends an OSD at once (0, 1 or 2)
 #   ceph.sh start DIR OSD   starts it again
+#   ceph.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), as common.sh has it
 #   ceph.sh down DIR        ends its daemons, removes namespaces, links and DIR
 #
 # Needs root, and the Debian packages ceph-mon, ceph-mgr, ceph-osd, ceph-common, iproute2. BM_LAB_TAG and BM_LAB_NET
 # (default bc and 10.94.8) keep two labs apart. DIR must be short: a Unix socket below it has 108 bytes at most.
 set -euo pipefail
 
-verb=${1:?"up, kill, start, cut, join or down"}
+verb=${1:?"up, kill, start, cut, join, throttle or down"}
 lab=$(realpath -m "${2:?"a directory for the lab"}")
 osd=${3:-}
 name=ceph
@@ -120,6 +121,7 @@ case $verb in
     up) up ;;
     kill) kill -9 "$(cat "$lab/run/osd.${osd:?"the number of an OSD"}.pid")" ;;
     start) start_osd "${osd:?"the number of an OSD"}" ;;
+    cut | join | throttle) "$verb" "${@:3}" ;;
     down) down ;;
-    *) fail "$verb: not one of up, kill, start, down" ;;
+    *) fail "$verb: not one of up, kill, start, cut, join, throttle, down" ;;
 esac

@@ -1,6 +1,10 @@
-# What the labs share: three nodes, each a network namespace on one bridge, and the processes in them. Sourced after `lab` (the
-# lab's directory), `name`, `tag` and `net` are set. A lab has a function `lab_clients` for processes of its own outside of the
-# nodes, and `unmount` where it mounts something.
+# What the labs share: three nodes, each a network namespace on one bridge, and the processes in them. Sourced after
+# `lab` (the lab's directory), `name`, `tag` and `net` are set. A lab has a function `lab_clients` for processes of its
+# own outside of the nodes, and `unmount` where it mounts something. Its verbs for links are the functions below:
+#
+#   cut DIR NODE            takes the link of a node down (1, 2 or 3)
+#   join DIR NODE           and up again
+#   throttle DIR NODE RATE  what the node is sent, such as 100mbit
 # shellcheck shell=bash
 
 mark=$lab/.benchmesh-lab
@@ -74,12 +78,13 @@ on_node() {
     ip netns exec "$tag$node" "$@"
 }
 
-# The link of a node down, and up again.
-cut() { ip link set "${tag}v$1" down; }
-join() { ip link set "${tag}v$1" up; }
-
-# throttle NODE RATE: what the node is sent, such as 100mbit.
-throttle() { tc qdisc replace dev "${tag}v$1" root tbf rate "$2" burst 256kb latency 50ms; }
+# cut NODE, join NODE, throttle NODE RATE
+cut() { ip link set "$(link_of "$@")" down; }
+join() { ip link set "$(link_of "$@")" up; }
+throttle() {
+    tc qdisc replace dev "$(link_of "$@")" root tbf rate "${2:?"a rate, such as 100mbit"}" burst 256kb latency 50ms
+}
+link_of() { echo "${tag}v${1:?"the number of a node"}"; }
 
 # Where things are, for tests: lines KEY=VALUE.
 write_facts() {

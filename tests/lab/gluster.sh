@@ -4,13 +4,14 @@
 #
 #   gluster.sh up DIR        makes it (again, if half of one is there); writes what is where to DIR/lab.env
 #   gluster.sh status DIR    exit 0 when mounted and all three bricks run
+#   gluster.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), as common.sh has it
 #   gluster.sh down DIR      ends its daemons, removes mount, namespaces, links and DIR
 #
-# Needs root, and the Debian packages glusterfs-server, glusterfs-client, iproute2. BM_LAB_TAG and BM_LAB_NET (default bg
-# and 10.94.7) keep two labs apart. DIR must be short: a Unix socket below it has 108 bytes at most.
+# Needs root, and the Debian packages glusterfs-server, glusterfs-client, iproute2. BM_LAB_TAG and BM_LAB_NET (default
+# bg and 10.94.7) keep two labs apart. DIR must be short: a Unix socket below it has 108 bytes at most.
 set -euo pipefail
 
-verb=${1:?"up, status or down"}
+verb=${1:?"up, status, cut, join, throttle or down"}
 lab=$(realpath -m "${2:?"a directory for the lab"}")
 name=gluster
 tag=${BM_LAB_TAG:-bg}
@@ -105,6 +106,7 @@ status() {
 case $verb in
     up) up ;;
     status) status ;;
+    cut | join | throttle) "$verb" "${@:3}" ;;
     down) down ;;
-    *) fail "$verb: not one of up, status, down" ;;
+    *) fail "$verb: not one of up, status, cut, join, throttle, down" ;;
 esac

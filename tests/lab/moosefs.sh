@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# A real MooseFS for the tests: a master and three chunkservers, one in each of three network namespaces, three copies of
-# everything, mounted from the host's namespace. Nothing of the machine's own MooseFS is touched.
+# A real MooseFS for the tests: a master and three chunkservers, one in each of three network namespaces, three copies
+# of everything, mounted from the host's namespace. Nothing of the machine's own MooseFS is touched.
 #
-#   moosefs.sh up DIR               makes it (again, if half of one is there); writes what is where to DIR/lab.env
-#   moosefs.sh kill DIR NODE        ends the chunkserver of a node at once (1, 2 or 3)
-#   moosefs.sh start DIR NODE       starts it again
-#   moosefs.sh cut DIR NODE         takes the node's link down
-#   moosefs.sh join DIR NODE        and up again
-#   moosefs.sh throttle DIR NODE RATE   what the node is sent, such as 100mbit
-#   moosefs.sh down DIR             ends its daemons, removes mount, namespaces, links and DIR
+#   moosefs.sh up DIR          makes it (again, if half of one is there); writes what is where to DIR/lab.env
+#   moosefs.sh kill DIR NODE   ends the chunkserver of a node at once (1, 2 or 3)
+#   moosefs.sh start DIR NODE  starts it again
+#   moosefs.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, as common.sh has it
+#   moosefs.sh down DIR        ends its daemons, removes mount, namespaces, links and DIR
 #
-# Needs root, FUSE, and the Debian packages moosefs-master, moosefs-chunkserver, moosefs-client, iproute2. BM_LAB_TAG and
-# BM_LAB_NET (default bm and 10.94.9) keep two labs apart. A write is acknowledged from the chunkservers' page caches.
+# Needs root, FUSE, and the Debian packages moosefs-master, moosefs-chunkserver, moosefs-client, iproute2. BM_LAB_TAG
+# and BM_LAB_NET (default bm and 10.94.9) keep two labs apart. A write is acknowledged from the chunkservers' page
+# caches.
 set -euo pipefail
 
 verb=${1:?"up, kill, start, cut, join, throttle or down"}
@@ -112,8 +111,7 @@ case $verb in
     up) up ;;
     kill) kill_chunkserver "$node" ;;
     start) start_chunkserver "$node" ;;
-    cut | join) "$verb" "$node" ;;
-    throttle) throttle "$node" "${4:?"a rate, such as 100mbit"}" ;;
+    cut | join | throttle) "$verb" "${@:3}" ;;
     down) down ;;
     *) fail "$verb: not one of up, kill, start, cut, join, throttle, down" ;;
 esac

@@ -48,6 +48,13 @@ impl Lab {
         Mesh::listening_on(&format!("{}:0", self.fact("host")))
     }
 
+    /// Two clients, as `change` completes them.
+    pub fn add_clients(&self, mesh: &mut Mesh, change: impl Fn(Agent) -> Agent) {
+        for client in ["client1", "client2"] {
+            mesh.add(change(Agent::named(client).label("role=client")));
+        }
+    }
+
     /// An agent on each of the three nodes, as `change` completes them.
     pub fn add_nodes(&self, mesh: &mut Mesh, change: impl Fn(usize, Agent) -> Agent) {
         for node in 1..=3 {
