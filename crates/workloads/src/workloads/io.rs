@@ -52,7 +52,7 @@ pub const IO: &dyn Workload = workload::<Job>();
 impl Definition for Job {
     const ABOUT: About = About {
         name: "io",
-        revision: 5,
+        revision: 6,
         summary: "blocks of a file per worker, of a shared one or of RBD images, sequential or random, one after the \
                   other, many at once or through stdio's buffer",
         modes: MODES,
