@@ -11,8 +11,9 @@ use benchmesh_collector::report::{Table, figures};
 use indicatif::ProgressBar;
 
 /// In the order of [`Kept`].
-const KEPT: &str = "SELECT name, target, path, system, workload, bytes, files, tasks, layout, is_whole, agents, made_run_id,
-    made_us, used_us, shape FROM v_kept_data ORDER BY name, path";
+const KEPT: &str =
+    "SELECT name, target, path, system, workload, bytes, files, tasks, layout, is_whole, agents,
+    made_run_id, made_us, used_us, shape FROM v_kept_data ORDER BY name, path";
 
 /// A data set at a target.
 #[derive(Debug, serde::Serialize)]

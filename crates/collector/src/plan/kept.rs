@@ -4,7 +4,7 @@
 
 use super::{
     Cell, Group, Phase, PlannedLoad, PlannedStep,
-    data_set::{KeptData, KeptFacts, KeptUse, PlannedData, Shape, difference},
+    kept_data::{KeptData, KeptFacts, KeptUse, PlannedData, Shape, difference},
     keys::PhaseKeys,
     read::Section,
     source::{Mistakes, Position},
@@ -108,17 +108,15 @@ fn check_shapes(group: &Group, at: &Position, mistakes: &mut Mistakes<'_>) {
                 "`io`, `files` and `objects` have data that can stay",
             );
         };
-        if let Some(difference) = first.as_ref().and_then(|first| difference(first, &shape)) {
-            let difference = difference
-                .replace(" there and ", " in one cell and ")
-                .replace(" here", " in another");
+        let in_cells = ["in one cell", "in another"];
+        let first = first.get_or_insert_with(|| shape.clone());
+        if let Some(difference) = difference(first, &shape, in_cells) {
             return mistakes.at(
                 at,
                 format!("the phase's cells have different data: {difference}"),
                 "give each a phase with a name of its own for the data",
             );
         }
-        first.get_or_insert(shape);
     }
 }
 
@@ -165,7 +163,7 @@ pub(super) fn check_steps(
             None => missing(data, &step.path, there),
             Some(set) => unlike(data, set, tasks, &step.path),
         };
-        if let Some((reason, remedy)) = refused {
+        if let Some(Refusal { reason, remedy }) = refused {
             mistakes.at(&step.at, reason, remedy);
             return;
         }
@@ -193,9 +191,13 @@ pub(super) fn check_steps(
     }
 }
 
-type Refused = Option<(String, String)>;
+/// Why a step is refused, and what to do.
+struct Refusal {
+    reason: String,
+    remedy: String,
+}
 
-fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Refused {
+fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Option<Refusal> {
     if data.how == KeptUse::Keep {
         return None;
     }
@@ -208,43 +210,43 @@ fn missing(data: &PlannedData, path: &str, there: &[KeptFacts]) -> Refused {
         true => String::from("none are"),
         false => format!("these are: {}", names.join(", ")),
     };
-    Some((
-        format!("no data are kept as `{}` at {path}; {others}", data.name),
-        format!(
+    Some(Refusal {
+        reason: format!("no data are kept as `{}` at {path}; {others}", data.name),
+        remedy: format!(
             "lay them out by a phase before it with keep = \"{}\"",
             data.name
         ),
-    ))
+    })
 }
 
-fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Refused {
+fn unlike(data: &PlannedData, set: &KeptFacts, tasks: u32, path: &str) -> Option<Refusal> {
     let (name, remove) = (&data.name, format!("benchmesh data remove {}", data.name));
-    if let Some(difference) = difference(&set.shape, &data.shape) {
-        return Some((
-            format!("the data kept as `{name}` at {path} are others: {difference}"),
-            format!("say the same, keep yours under another name, or remove them: {remove}"),
-        ));
+    if let Some(difference) = difference(&set.shape, &data.shape, ["there", "here"]) {
+        return Some(Refusal {
+            reason: format!("the data kept as `{name}` at {path} are others: {difference}"),
+            remedy: format!(
+                "say the same, keep yours under another name, or remove them: {remove}"
+            ),
+        });
     }
     if data.how == KeptUse::Keep {
         return None;
     }
     if !set.is_whole {
-        return Some((
-            format!(
+        return Some(Refusal {
+            reason: format!(
                 "the data kept as `{name}` at {path} are not whole: the step that made them did not end well"
             ),
-            format!(
+            remedy: format!(
                 "lay them out again by a phase with keep = \"{name}\", or remove them: {remove}"
             ),
-        ));
+        });
     }
-    (tasks > set.tasks).then(|| {
-        (
-            format!(
-                "the data kept as `{name}` at {path} are of {} tasks, and this step has {tasks}",
-                set.tasks
-            ),
-            String::from("use fewer `clients`, or lay out more by a phase with `keep`"),
-        )
+    (tasks > set.tasks).then(|| Refusal {
+        reason: format!(
+            "the data kept as `{name}` at {path} are of {} tasks, and this step has {tasks}",
+            set.tasks
+        ),
+        remedy: String::from("use fewer `clients`, or lay out more by a phase with `keep`"),
     })
 }

@@ -1,7 +1,7 @@
 //! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema,
 //! come from here. A workload declares its own.
 
-use super::data_set::DataName;
+use super::kept_data::DataName;
 use super::presets::PresetName;
 use super::steady::{Criterion, Until};
 use super::{AlarmAction, Cache, OnStall, Pairs, Scale};

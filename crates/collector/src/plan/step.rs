@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, Settle, Steady, data_set::PlannedData, source::Position};
+use super::{Cache, Settle, Steady, kept_data::PlannedData, source::Position};
 use benchmesh_workloads::{
     params::{KeyValue, units::Span},
     registry,

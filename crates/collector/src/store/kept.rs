@@ -95,15 +95,16 @@ pub(super) async fn note(
     let failed = || StoreError::sql("note data that are kept");
     let shape = serde_json::to_string(&data.shape).unwrap_or_default();
     let set: i64 = sqlx::query_scalar(
-        "INSERT INTO kept_data (name, path, target, system, workload, shape, tasks, bytes, files, is_whole, made_run_uid,
-             made_us, used_run_uid, used_us)
+        "INSERT INTO kept_data (name, path, target, system, workload, shape, tasks, bytes, files, is_whole,
+             made_run_uid, made_us, used_run_uid, used_us)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?10, ?11)
          ON CONFLICT (name, path) DO UPDATE SET target = excluded.target, system = excluded.system,
              bytes = iif(excluded.tasks > tasks, excluded.bytes, bytes),
              files = iif(excluded.tasks > tasks, excluded.files, files),
              is_whole = is_whole AND NOT ?12 AND excluded.tasks <= tasks,
              tasks = max(tasks, excluded.tasks),
-             made_run_uid = iif(?12, excluded.made_run_uid, made_run_uid), made_us = iif(?12, excluded.made_us, made_us),
+             made_run_uid = iif(?12, excluded.made_run_uid, made_run_uid),
+             made_us = iif(?12, excluded.made_us, made_us),
              used_run_uid = excluded.used_run_uid, used_us = excluded.used_us
          RETURNING id",
     )

@@ -30,9 +30,12 @@ impl Done<'_> {
         self.control.wait_for_limit(bytes);
     }
 
-    /// See [`PrepareControl::lays_out`].
-    pub(crate) fn lays_out(&self, what: impl FnOnce() -> String) -> Result<(), TaskError> {
-        self.control.lays_out(what)
+    /// See [`PrepareControl::check_layout_allowed`].
+    pub(crate) fn check_layout_allowed(
+        &self,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), TaskError> {
+        self.control.check_layout_allowed(what)
     }
 
     /// Adds finished work; an error when there is no point in going on.

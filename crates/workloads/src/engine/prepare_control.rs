@@ -94,7 +94,10 @@ impl PrepareControl {
     }
 
     /// To be called before anything is written that the mode needs; `what` is missing, or not whole.
-    pub(crate) fn lays_out(&self, what: impl FnOnce() -> String) -> Result<(), TaskError> {
+    pub(crate) fn check_layout_allowed(
+        &self,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), TaskError> {
         match self.laying_out {
             LayingOut::Allowed => Ok(()),
             LayingOut::Refused => Err(TaskError::NotLaidOut { what: what() }),

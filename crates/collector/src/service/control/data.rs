@@ -26,7 +26,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 /// A caller who does not read is not waited for long.
 const QUEUED_REPLIES: usize = 4;
 
-/// What the caller has gone away from.
+/// The caller does not listen any more.
 struct CallerGone;
 
 struct Removal {

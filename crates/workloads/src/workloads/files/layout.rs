@@ -151,7 +151,8 @@ impl Layout {
             return Ok(known.clone());
         }
         let same = same.map(|known| known.dataset);
-        control.lays_out(|| format!("what `files` needs in {}", task.path().display()))?;
+        control
+            .check_layout_allowed(|| format!("what `files` needs in {}", task.path().display()))?;
         self.unsettle(task)?;
         if same.is_none() {
             // They are of other parameters.

@@ -84,7 +84,8 @@ impl Layout<'_> {
         if offset == bytes {
             return Ok(());
         }
-        self.done.lays_out(|| path.display().to_string())?;
+        self.done
+            .check_layout_allowed(|| path.display().to_string())?;
         let (content, file_id) = (self.load.content(), self.load.own_file_id(worker));
         content.fill(piece);
         let opened = store.open_to(worker, ImageAccess::Write)?;

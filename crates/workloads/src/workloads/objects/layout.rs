@@ -36,7 +36,8 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     let total = (0..job.workers).map(bytes).sum();
     let is_missing = (0..job.workers).any(|worker| found(worker) < wanted(worker));
     if is_missing {
-        control.lays_out(|| format!("what `objects` needs at {}", load.place.name()))?;
+        control
+            .check_layout_allowed(|| format!("what `objects` needs at {}", load.place.name()))?;
     }
     in_parallel(job.workers, (total, "bytes"), control, |worker, done| {
         let kept = found(worker).min(wanted(worker));

@@ -60,7 +60,7 @@ enum Filled {
 
 /// An operation that was drawn.
 #[derive(Debug, Clone, Copy)]
-struct Coming {
+struct DrawnOp {
     next: Next,
     action: Action,
 }
@@ -80,8 +80,8 @@ pub(super) struct ObjectsWorker {
     first_id: u64,
     sequence: Sequence,
     /// Drawn, and not yet due.
-    waits: Option<Coming>,
-    slots: Box<[Coming]>,
+    waits: Option<DrawnOp>,
+    slots: Box<[DrawnOp]>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
     /// The number of the first operation that has failed.
@@ -105,7 +105,7 @@ impl ObjectsWorker {
         } else {
             0
         };
-        let idle = Coming {
+        let idle = DrawnOp {
             next: Next {
                 number: 0,
                 object: 0,
@@ -147,18 +147,18 @@ impl ObjectsWorker {
     }
 
     /// Where in its object an operation begins.
-    fn offset(&self, coming: Coming) -> u64 {
-        match coming.action.moves_a_block() {
-            true => coming.next.block * self.block as u64,
+    fn offset(&self, drawn: DrawnOp) -> u64 {
+        match drawn.action.moves_a_block() {
+            true => drawn.next.block * self.block as u64,
             false => 0,
         }
     }
 
     #[inline]
-    fn draw(&mut self) -> Option<Coming> {
+    fn draw(&mut self) -> Option<DrawnOp> {
         let next = self.sequence.next()?;
         let action = self.mix.draw(&mut self.random);
-        Some(Coming { next, action })
+        Some(DrawnOp { next, action })
     }
 
     /// Issues operations into all free slots that are due.
@@ -168,32 +168,32 @@ impl ObjectsWorker {
             if recorder.should_stop() {
                 return Ok(Filled::Last);
             }
-            let Some(coming) = self.waits.take().or_else(|| self.draw()) else {
+            let Some(drawn) = self.waits.take().or_else(|| self.draw()) else {
                 return Ok(Filled::Last);
             };
-            if let Some(due) = recorder.due(self.bytes(coming.action)) {
+            if let Some(due) = recorder.due(self.bytes(drawn.action)) {
                 let is_last = due >= recorder.until();
                 if is_last || due > recorder.now() {
-                    self.waits = Some(coming);
+                    self.waits = Some(drawn);
                     return Ok(match is_last {
                         true => Filled::Last,
                         false => Filled::Until(due),
                     });
                 }
             }
-            self.issue(recorder, slot, coming)?;
+            self.issue(recorder, slot, drawn)?;
         }
         Ok(Filled::Full)
     }
 
     #[inline]
-    fn issue(&mut self, recorder: &mut Recorder, slot: u16, coming: Coming) -> Result<(), OpError> {
-        let Coming { next, action } = coming;
-        let (bytes, offset) = (self.bytes(action), self.offset(coming));
+    fn issue(&mut self, recorder: &mut Recorder, slot: u16, drawn: DrawnOp) -> Result<(), OpError> {
+        let DrawnOp { next, action } = drawn;
+        let (bytes, offset) = (self.bytes(action), self.offset(drawn));
         let id = self.first_id ^ next.object;
         self.free.pop();
         if let Some(entry) = self.slots.get_mut(usize::from(slot)) {
-            *entry = coming;
+            *entry = drawn;
         }
         let call = match action {
             Action::Write => {
@@ -250,16 +250,16 @@ impl ObjectsWorker {
         Ok(())
     }
 
-    fn in_slot(&self, slot: u16) -> Option<Coming> {
+    fn in_slot(&self, slot: u16) -> Option<DrawnOp> {
         self.slots.get(usize::from(slot)).copied()
     }
 
     fn verify(&self, slot: u16) -> Mismatches {
         let mut wrong = Mismatches::default();
-        if let Some(coming) = self.in_slot(slot) {
+        if let Some(drawn) = self.in_slot(slot) {
             let block = self.issuer.buffer(slot, self.block);
-            let id = self.first_id ^ coming.next.object;
-            let offset = self.offset(coming);
+            let id = self.first_id ^ drawn.next.object;
+            let offset = self.offset(drawn);
             self.content
                 .check(block, id, offset, &mut (0..=0), &mut wrong);
         }
@@ -280,8 +280,8 @@ impl ObjectsWorker {
         errno: i32,
     ) -> Result<(), OpError> {
         self.free.push(slot);
-        let coming = self.in_slot(slot);
-        let number = coming.map_or(0, |it| it.next.number);
+        let drawn = self.in_slot(slot);
+        let number = drawn.map_or(0, |it| it.next.number);
         self.first_failed = self.first_failed.min(number);
         if errno == libc::ECANCELED && recorder.is_stopped() {
             recorder.withdraw(slot);
@@ -290,7 +290,7 @@ impl ObjectsWorker {
         let facts = ErrorFacts {
             errno,
             path: &self.name(slot),
-            offset: coming
+            offset: drawn
                 .filter(|it| self.bytes(it.action) > 0)
                 .map(|it| self.offset(it)),
         };

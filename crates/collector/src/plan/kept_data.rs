@@ -1,6 +1,6 @@
 //! Data sets that stay, as values: how a phase names one, what decides which data it is, what is kept somewhere.
 //!
-//! Pure, and without a look at plans: [`kept`](super::kept) holds these against each other.
+//! Pure values; [`kept`](super::kept) compares them.
 
 use benchmesh_model::kept_data;
 use benchmesh_workloads::params::{KeyValue, ValueType};
@@ -65,17 +65,15 @@ pub struct PlannedData {
     pub remakes: bool,
 }
 
-/// What is different, in words; `None`: it is the same.
-pub fn difference(there: &Shape, here: &Shape) -> Option<String> {
-    let keys = there
-        .keys()
-        .chain(here.keys().filter(|key| !there.contains_key(*key)));
-    let missing = || String::from("not set");
+/// What is different, in words such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None`: it is
+/// the same.
+pub fn difference(a: &Shape, b: &Shape, [in_a, in_b]: [&str; 2]) -> Option<String> {
+    let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
     let differences: Vec<String> = keys
-        .filter(|key| there.get(*key) != here.get(*key))
+        .filter(|key| a.get(*key) != b.get(*key))
         .map(|key| {
-            let value = |shape: &Shape| shape.get(key).cloned().unwrap_or_else(missing);
-            format!("`{key}` is {} there and {} here", value(there), value(here))
+            let value = |shape: &Shape| shape.get(key).map_or("not set", String::as_str).to_owned();
+            format!("`{key}` is {} {in_a} and {} {in_b}", value(a), value(b))
         })
         .collect();
     (!differences.is_empty()).then(|| differences.join(", "))
