@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::spawn_blocking;
 
 /// Targets that are looked at, those that agents share counted once.
-const MAX_TARGETS: usize = 2000;
 /// A sample is valid for two sampling periods.
 const SAMPLE_LASTS_US: i64 = 20_000_000;
 /// Minimum number of loops for comparing a load with itself in other loops.
@@ -260,8 +259,7 @@ async fn load(
         .await
         .map_err(reading("targets"))?;
     let groups = shared(rows.into_iter().map(AgentTarget::from));
-    let targets = groups.iter().filter_map(|one| Target::of(one));
-    Ok(targets.take(MAX_TARGETS).collect())
+    Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
 }
 
 /// The run without steps that fill a target on purpose, from the end of the step before to the begin of the step after:

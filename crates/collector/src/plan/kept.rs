@@ -143,6 +143,7 @@ pub(super) fn planned(data: Option<&KeptData>, loads: &[PlannedLoad]) -> Option<
         remakes: workload
             .mode(&load.mode)
             .is_ok_and(|mode| mode.needs == Data::Nothing),
+        is_partly_there: false,
     })
 }
 
@@ -155,7 +156,7 @@ pub(super) fn check_steps(
 ) {
     let mut known: Vec<KeptFacts> = there.to_vec();
     for step in steps {
-        let Some(data) = &step.kept else { continue };
+        let Some(data) = &mut step.kept else { continue };
         let tasks = u32::try_from(step.tasks.len()).unwrap_or(u32::MAX);
         let mut sets = known.iter_mut();
         let set = sets.find(|set| set.name == data.name && set.path == step.path);
@@ -170,6 +171,7 @@ pub(super) fn check_steps(
         let is_there = set
             .as_ref()
             .is_some_and(|set| set.is_whole && tasks <= set.tasks);
+        data.is_partly_there = set.is_some() && !is_there;
         match set {
             Some(set) => {
                 set.tasks = set.tasks.max(tasks);

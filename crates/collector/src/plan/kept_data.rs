@@ -63,6 +63,8 @@ pub struct PlannedData {
     pub shape: Shape,
     /// Its mode makes the data anew, so that they are not whole until it has ended.
     pub remakes: bool,
+    /// Parts of it are at the target already, and take space there.
+    pub is_partly_there: bool,
 }
 
 /// What is different, in words such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None`: it is

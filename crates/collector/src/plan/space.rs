@@ -169,6 +169,17 @@ fn file_system(agent: &AgentFacts, facts: &PathFacts) -> (String, String) {
     }
 }
 
+/// What of a kept set takes space, and how to remove it.
+fn partly_there(step: &PlannedStep) -> String {
+    match step.kept.as_ref().filter(|data| data.is_partly_there) {
+        Some(data) => format!(
+            ", such as what is there of the kept data: benchmesh data remove {}",
+            data.name
+        ),
+        None => String::new(),
+    }
+}
+
 fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
     let clients = match sum.agents.len() {
         1 => String::from("1 task"),
@@ -189,8 +200,9 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
                 step.path,
             ),
             format!(
-                "make it at most {} per task, or free some space; {} must stay free (the agents' `free-space`)",
+                "make it at most {} per task, or free some space{}; {} must stay free (the agents' `free-space`)",
                 bytes(room),
+                partly_there(step),
                 bytes(short.floor_bytes),
             ),
         );

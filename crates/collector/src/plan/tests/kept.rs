@@ -121,6 +121,11 @@ fn use_takes_what_an_earlier_phase_or_run_keeps() {
         .map(|step| step.loads[0].footprint.files)
         .collect();
     assert_eq!(needed, [100, 0], "what is there takes no space");
+    let mut half = kept_by(&phase(KEEP), 2);
+    half.is_whole = false;
+    let steps = checked(&phase(KEEP), 2, &[half]).unwrap().steps;
+    assert!(steps[0].kept.as_ref().unwrap().is_partly_there);
+    assert_eq!(steps[0].loads[0].footprint.files, 100);
 
     let there = kept_by(&phase(KEEP), 2);
     let by = |agents: usize, change: fn(&mut KeptFacts)| {

@@ -395,4 +395,22 @@ fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
     for (_, length, last) in rows {
         assert_eq!(last, length);
     }
+    file.execute_batch(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 284)
+         INSERT INTO steps (run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us,
+             last_done_us, ended_us)
+         SELECT run_id, 100 + n, repeat, phase, cell, workload, mode, clients, cache, state, start_us, last_done_us,
+             ended_us
+         FROM steps CROSS JOIN n WHERE ordinal = 93",
+    )
+    .unwrap();
+    let of_hundreds: i64 = file
+        .query_row(
+            "SELECT count(*) FROM v_host_timeline AS v JOIN steps AS t ON t.id = v.step_id
+             WHERE t.ordinal = 93 AND host = (SELECT min(name) FROM hosts) AND kind = 'cpu'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(of_hundreds, 10, "2880 / 288 steps");
 }
