@@ -123,6 +123,21 @@ fn two_clients_on_a_real_ceph() {
     mesh.assert_no_complaints();
 }
 
+/// The CPU time of tasks is that of their agents' processes, most of it in the libraries' threads.
+fn check_client_cpu(db: &Database, run: i64) {
+    let measured = db.rows(&format!(
+        "SELECT s.mode, (SELECT sum(t.cpu_user_us + t.cpu_system_us) / 1e6 FROM tasks t WHERE t.step_id = s.id) AS tasks_s,
+             (SELECT sum(u.cpu_s) FROM v_daemon_usage u WHERE u.step_id = s.id AND u.name = 'benchmesh'
+                  AND u.instance LIKE '%client%') AS agents_s
+         FROM steps s WHERE s.run_id = {run} AND s.phase = 'timed'"
+    ));
+    assert_eq!(measured.len(), 2, "{measured:?}");
+    for step in &measured {
+        let (tasks, agents) = (step.number("tasks_s"), step.number("agents_s"));
+        assert!(tasks > 0.5 * agents && tasks < 1.1 * agents, "{step:?}");
+    }
+}
+
 /// Two tasks of one step read each other's objects: a damaged object is found by the task that does not own it.
 /// Objects and images that one run leaves in the pool, and another finds.
 fn check_kept_data(cluster: &Cluster, mesh: &Mesh) {
@@ -384,6 +399,7 @@ fn check_results(db: &Database, run: i64) {
         ));
         assert!(cpu > 0.0, "osd.{osd}: {cpu} s");
     }
+    check_client_cpu(db, run);
     let named: i64 = db.one(&format!(
         "SELECT count(*) FROM run_targets WHERE run_id = {run} AND mount_source LIKE '%:bench'
          AND mount_options LIKE '%,librbd=%'"

@@ -12,4 +12,5 @@ pub mod random;
 pub mod recorder;
 pub(crate) mod rt_priority;
 pub(crate) mod shuffle;
+pub mod thread_cpu;
 pub mod timing;

@@ -19,6 +19,7 @@ pub(crate) use crate::measure::op::Op;
 pub(crate) use crate::measure::random::{Random, stamp};
 pub(crate) use crate::measure::recorder::{Began, ErrorFacts, Marker, OpError, Recorder};
 pub(crate) use crate::measure::shuffle::Shuffle;
+pub(crate) use crate::measure::thread_cpu::CpuTime;
 pub(crate) use crate::params::units::{Bytes, Span};
 pub(crate) use crate::params::{Cidr, DataSize, KeyValue, Keys, ParamError, PortRange, ValueType};
 pub(crate) use crate::target::block_io::{read_at, write_at};

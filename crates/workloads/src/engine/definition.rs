@@ -10,6 +10,7 @@ use crate::engine::prepare_control::PrepareControl;
 use crate::engine::receiver::{ListenSpec, Receiver};
 use crate::engine::spec::{TaskError, TaskSpec};
 use crate::measure::recorder::{OpError, Recorder};
+use crate::measure::thread_cpu::CpuTime;
 use crate::measure::timing::{RampKeys, Timing};
 use crate::params::units::Span;
 use crate::params::{Keys, ParamError, Params};
@@ -288,6 +289,11 @@ pub trait Load: Send + Sync {
 
     fn issue(&self) -> Issue {
         Issue::default()
+    }
+
+    /// CPU time so far of threads that a library has for the task, beside its workers; `None`: not known.
+    fn library_cpu(&self) -> Option<CpuTime> {
+        Some(CpuTime::default())
     }
 
     /// How the task differs from what was asked for. Asked once all workers are opened.

@@ -24,6 +24,7 @@ use crate::measure::interval::{Interval, PERIOD, Shift};
 use crate::measure::op::Op;
 use crate::measure::pacing::Change;
 use crate::measure::recorder::{self, Consumer, ErrorCount, InFlightOp};
+use crate::measure::thread_cpu::CpuTime;
 use finish::{Unfinished, finish};
 use gate::Gate;
 use merge::Merge;
@@ -86,7 +87,7 @@ pub struct TaskEnd {
     pub ended: MonoNanos,
     /// When the last operation of any worker began; `None`: none did.
     pub last_begun: Option<MonoNanos>,
-    /// CPU time of its workers; `None` where one of them was left behind.
+    /// CPU time of its workers and of the threads that a library has for them; `None` where a worker was left behind.
     pub cpu_user: Option<Duration>,
     /// With that of the kernel's threads that work for their rings; `None` also where those cannot be told apart.
     pub cpu_system: Option<Duration>,
@@ -257,6 +258,7 @@ impl Task {
             let ending = Ending {
                 workers: size.workers,
                 io_threads: Some(Duration::ZERO),
+                library: Some(CpuTime::default()),
                 given_up: None,
                 finished: finish(&load, stall_after, on_stall, emit),
             };
@@ -266,6 +268,7 @@ impl Task {
         let consumers = threads.consumers();
         let io_threads = threads.io_threads();
         gate.watch_start(threads.workers(), start);
+        let library_before = load.library_cpu();
         let mut stalls = StallDetector::new(stall_after);
         let mut given_up: Option<GivenUp> = None;
         let all_ended = loop {
@@ -290,6 +293,7 @@ impl Task {
             true => threads.join(),
             false => threads.leave(start),
         };
+        let library = load.library_cpu().zip(library_before);
         let until = match all_ended {
             true => ends.iter().map(|end| end.ended).max().unwrap_or(start),
             false => MonoNanos::now(),
@@ -303,6 +307,7 @@ impl Task {
         let ending = Ending {
             workers: size.workers,
             io_threads: io_threads.map_or(Some(Duration::ZERO), |it| it.on_cpu()),
+            library: library.map(|(after, before)| after.since(before)),
             given_up: given_up.map(|it| it.why),
             finished: finish(&load, after, on_stall, emit),
         };
@@ -333,6 +338,8 @@ struct Ending {
     workers: u32,
     /// CPU time of the kernel's threads that worked for its rings, if known.
     io_threads: Option<Duration>,
+    /// CPU time of the threads that a library has for it, if known.
+    library: Option<CpuTime>,
     /// Why its workers were not waited for.
     given_up: Option<String>,
     finished: Result<(), Unfinished>,
@@ -349,6 +356,7 @@ fn task_end(
     let Ending {
         workers,
         io_threads,
+        library,
         given_up,
         finished,
     } = ending;
@@ -366,7 +374,12 @@ fn task_end(
     let total = |pick: fn(&Usage) -> Option<Duration>| -> Option<Duration> {
         ends.iter().map(|end| pick(end.usage.as_ref()?)).sum()
     };
-    let cpu_system = total(|usage| Some(usage.system));
+    let workers_cpu = total(|usage| Some(usage.user))
+        .zip(total(|usage| Some(usage.system)))
+        .map(|(user, system)| CpuTime { user, system });
+    let cpu = workers_cpu
+        .zip(library)
+        .map(|(workers, library)| workers.plus(library));
     TaskEnd {
         state,
         workers,
@@ -376,10 +389,10 @@ fn task_end(
         first_done_shift_ns: first_done.map_or(0, |end| end.shift_ns),
         ended: instants(|end| end.ended).max().unwrap_or(start),
         last_begun: consumers.iter().filter_map(Consumer::last_begun).max(),
-        cpu_user: total(|usage| Some(usage.user)),
-        cpu_system: cpu_system
+        cpu_user: cpu.map(|cpu| cpu.user),
+        cpu_system: cpu
             .zip(io_threads)
-            .map(|(workers, threads)| workers + threads),
+            .map(|(cpu, threads)| cpu.system + threads),
         wait_cpu: total(|usage| usage.wait),
         harness_ns_per_op: recorder::harness_ns_per_op(),
         starts: ends.iter().map(|end| end.started).collect(),

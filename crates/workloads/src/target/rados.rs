@@ -13,6 +13,7 @@ mod issuer;
 mod library;
 mod pool_spec;
 mod session;
+mod threads;
 
 pub use image::image_library_version;
 pub(crate) use image::{DIRECTORY, Image, ImageAccess, describes_image, has_image_data, images_of};

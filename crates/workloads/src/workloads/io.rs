@@ -380,6 +380,10 @@ impl Load for IoLoad {
         }
     }
 
+    fn library_cpu(&self) -> Option<CpuTime> {
+        self.data().library_cpu()
+    }
+
     fn notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         match &self.way {

@@ -247,6 +247,10 @@ impl Load for ObjectsLoad {
         }
     }
 
+    fn library_cpu(&self) -> Option<CpuTime> {
+        self.session.library_cpu()
+    }
+
     fn prepare(&self, control: &PrepareControl) -> Result<(), TaskError> {
         layout::prepare(self, control)
     }

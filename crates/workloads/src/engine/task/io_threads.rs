@@ -6,8 +6,8 @@
 //! end, none of their work is missed. The name has the thread's id in the first PID namespace: in another one, where
 //! such threads cannot be told apart, their CPU time is not known.
 
-use super::usage::Schedstat;
 use crate::measure::clock::MonoNanos;
+use crate::measure::thread_cpu::Schedstat;
 use rustix::thread::gettid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

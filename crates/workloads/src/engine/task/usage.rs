@@ -1,5 +1,6 @@
 //! What a thread has used of the CPUs, and how long it waited for one.
 
+use crate::measure::thread_cpu::Schedstat;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::gettid;
@@ -62,26 +63,6 @@ impl UsageMeter {
     }
 }
 
-/// The scheduler's figures of one thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Schedstat {
-    pub on_cpu: Duration,
-    /// On a run queue.
-    pub waited: Duration,
-}
-
-impl Schedstat {
-    /// The text of `/proc/PID/task/TID/schedstat`; `None` where the kernel keeps no such statistics, and writes zeros.
-    pub(super) fn parse(text: &str) -> Option<Schedstat> {
-        let mut fields = text.split_ascii_whitespace().map(str::parse);
-        let (on_cpu, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
-        (on_cpu > 0).then_some(Schedstat {
-            on_cpu: Duration::from_nanos(on_cpu),
-            waited: Duration::from_nanos(waited),
-        })
-    }
-}
-
 fn cpu_times() -> (Duration, Duration) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a rusage of our own, which all zeros are a valid value of, and the call only writes it.
@@ -105,22 +86,6 @@ mod tests {
 
     #[test]
     fn a_wait_that_the_kernel_does_not_keep_is_not_zero() {
-        let both = |on_cpu, waited| {
-            Some(Schedstat {
-                on_cpu: Duration::from_nanos(on_cpu),
-                waited: Duration::from_nanos(waited),
-            })
-        };
-        for (text, expected) in [
-            ("122326 3849962 2\n", both(122_326, 3_849_962)),
-            ("122326 0 2\n", both(122_326, 0)),
-            ("0 0 0\n", None),
-            ("122326", None),
-            ("x y z", None),
-            ("", None),
-        ] {
-            assert_eq!(Schedstat::parse(text), expected, "{text:?}");
-        }
         let unknown = UsageMeter { schedstat: None };
         let before = unknown.read();
         assert_eq!(unknown.read().since(before).wait, None);

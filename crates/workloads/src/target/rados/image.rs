@@ -172,7 +172,8 @@ impl Image {
             ImageAccess::Write => library.rbd_open,
         };
         // SAFETY: the context is open, the text ends with a zero byte, and no snapshot is asked for.
-        let code = unsafe { open(session.io, named.as_ptr(), &mut handle, ptr::null()) };
+        let open = || unsafe { open(session.io, named.as_ptr(), &mut handle, ptr::null()) };
+        let code = session.threads.started_by(open);
         session.image_done(code, &format!("open image `{name}`"))?;
         Ok(Image {
             session: Arc::clone(session),

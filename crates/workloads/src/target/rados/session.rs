@@ -5,7 +5,9 @@
 
 use super::board::Board;
 use super::library::{Cluster, IoContext, Library, ListContext, Text};
+use super::threads::LibraryThreads;
 use super::{PoolSpec, RadosError};
+use crate::measure::thread_cpu::CpuTime;
 use libc::{c_char, c_int};
 use serde::Deserialize;
 use std::ffi::{CStr, CString};
@@ -74,6 +76,7 @@ pub struct Session {
     namespace: String,
     /// Callbacks may still look at them until the cluster is shut down.
     boards: Mutex<Vec<Arc<Board>>>,
+    pub(super) threads: LibraryThreads,
 }
 
 // SAFETY: librados says that its handles may be used by several threads at once, and by others than made them.
@@ -95,6 +98,14 @@ impl Drop for Session {
 impl Session {
     /// Connects, and opens the pool in a namespace.
     pub fn open(spec: &PoolSpec, namespace: &str, limits: Limits) -> Result<Session, RadosError> {
+        let threads = LibraryThreads::default();
+        let opened = threads.started_by(|| Self::opened(spec, namespace, limits));
+        let mut session = opened?;
+        session.threads = threads;
+        Ok(session)
+    }
+
+    fn opened(spec: &PoolSpec, namespace: &str, limits: Limits) -> Result<Session, RadosError> {
         let library = Library::opened()?;
         let user = text(&spec.user);
         let mut cluster = ptr::null_mut();
@@ -108,6 +119,7 @@ impl Session {
                 spec: spec.clone(),
                 namespace: namespace.to_owned(),
                 boards: Mutex::default(),
+                threads: LibraryThreads::default(),
             },
             _ => {
                 return Err(RadosError::Connect {
@@ -121,6 +133,11 @@ impl Session {
         session.connect()?;
         session.open_pool()?;
         Ok(session)
+    }
+
+    /// CPU time so far of the threads that the libraries have for it; `None`: not known.
+    pub(crate) fn library_cpu(&self) -> Option<CpuTime> {
+        self.threads.on_cpu()
     }
 
     pub(super) fn namespace(&self) -> &str {

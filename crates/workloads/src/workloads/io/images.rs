@@ -74,6 +74,10 @@ impl Images {
         }
     }
 
+    pub(super) fn library_cpu(&self) -> Option<CpuTime> {
+        self.session.library_cpu()
+    }
+
     pub(super) fn name(&self, worker: u32) -> String {
         self.place.image_name(worker)
     }

@@ -56,6 +56,13 @@ impl Store {
         }
     }
 
+    pub(super) fn library_cpu(&self) -> Option<CpuTime> {
+        match self {
+            Store::Files(_) | Store::Shared(_) | Store::Device(..) => Some(CpuTime::default()),
+            Store::Images(images) => images.library_cpu(),
+        }
+    }
+
     /// Data are laid out in pieces of this size; in an image, of one object, which is waited for as long as for a part.
     pub(super) fn piece_bytes(&self) -> usize {
         match self {
