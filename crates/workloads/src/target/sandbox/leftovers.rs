@@ -149,8 +149,8 @@ pub fn remove_leftover(
         (Lock::Unknown, Proof::Lock) => {
             refused("locks on its file system do not tell whether an agent works in it")
         }
-        // Held until everything is gone.
-        (_held, _) => directory.remove(progress),
+        // Held until everything in it is gone.
+        (held, _) => directory.locked_by(held).remove(progress),
     }
 }
 

@@ -25,8 +25,8 @@ pub struct RunDirectory {
     dir: Dir,
     name: String,
     marker: Marker,
-    /// Tells others that somebody works here: see `lock`.
-    _lock: Lock,
+    /// Tells others that somebody works here, or that it is being removed: see `lock`.
+    lock: Lock,
 }
 
 /// What the names of runs' directories begin with.
@@ -69,7 +69,7 @@ impl RunDirectory {
             dir,
             name,
             marker,
-            _lock: lock,
+            lock,
         };
         Ok(Some((run, made)))
     }
@@ -94,8 +94,14 @@ impl RunDirectory {
             dir,
             name,
             marker,
-            _lock: Lock::Unknown,
+            lock: Lock::Unknown,
         }))
+    }
+
+    /// With a lock that was taken after it was opened, to be let go of when the directory is removed.
+    pub(super) fn locked_by(mut self, lock: Lock) -> RunDirectory {
+        self.lock = lock;
+        self
     }
 
     /// Equal on two agents exactly when they see the same directory.
@@ -139,7 +145,7 @@ impl RunDirectory {
 
     /// Removes the directory and all that is in it; the marker goes last, so that what an interruption leaves can
     /// still be recognised. A directory that has vanished is no error.
-    pub fn remove(self, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
+    pub fn remove(mut self, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
         match Marker::read(&self.dir)? {
             Some(marker) if marker == self.marker => {}
             Some(_) => return Err(self.not_ours("its marker has changed")),
@@ -148,7 +154,7 @@ impl RunDirectory {
         }
         check_holder(&self.dir)?;
         super::remove::remove_contents(&self.dir, marker::NAME, progress)?;
-        self.dir.remove_file(marker::NAME)?;
+        self.unmark()?;
         if self.has_vanished()? {
             return Ok(());
         }
@@ -156,6 +162,14 @@ impl RunDirectory {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.parent.error("remove", &self.name, errno)),
         }
+    }
+
+    /// Removes the marker and then lets go of its lock: over NFS a removed file stays in its directory, under another
+    /// name, for as long as it is open on this host.
+    fn unmark(&mut self) -> Result<(), SandboxError> {
+        self.dir.remove_file(marker::NAME)?;
+        self.lock = Lock::Unknown;
+        Ok(())
     }
 
     /// Whether the name does not lead to this directory any more.
@@ -299,4 +313,30 @@ fn check_marker(dir: &Dir, mesh_uid: &str, run_uid: &str) -> Result<Marker, Sand
         return Err(not_ours(format!("it belongs to run {}", marker.run)));
     }
     Ok(marker)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Over NFS the directory is not empty before.
+    #[test]
+    fn no_file_is_open_when_the_directory_itself_is_removed() {
+        let target = tempfile::tempdir().unwrap();
+        let path = target.path().canonicalize().unwrap();
+        let allowed = Allowed::new(vec![path.clone()]).unwrap();
+        let open = RunDirectory::open_or_make(&allowed, &path, "mesh", "r", Make::IfMissing);
+        let (mut run, _) = open.unwrap().unwrap();
+        let open_files = || {
+            let links = std::fs::read_dir("/proc/self/fd").unwrap();
+            let links = links.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+            links
+                .filter(|file| file.parent() == Some(&path.join("benchmesh-r")))
+                .count()
+        };
+        assert_eq!(open_files(), 1);
+        run.unmark().unwrap();
+        assert_eq!(open_files(), 0);
+    }
 }
