@@ -248,6 +248,14 @@ pub const PROCESSES: &[Recorded] = &[
     // Kernel threads.
     running(970, "nfsd", "", "nfsd", ""),
     running(971, "o2hb-0C4F2B8A9D3E4F6A", "", "o2hb", "0C4F2B8A9D3E4F6A"),
+    running(972, "dlm-0C4F2B8A9D3E4F6A", "", "dlm", "0C4F2B8A9D3E4F6A"),
+    running(
+        973,
+        "dlm_reco-0C4F2B8A9D3E4F6A",
+        "",
+        "dlm_reco",
+        "0C4F2B8A9D3E4F6A",
+    ),
     running(
         980,
         "benchmesh",

@@ -152,6 +152,9 @@ pub(super) const DAEMONS: &[Daemon] = &[
     alias("o2hb-*", "o2hb", Naming::AfterDash),
     alias("ocfs2dc-*", "ocfs2dc", Naming::AfterDash),
     alias("ocfs2cmt-*", "ocfs2cmt", Naming::AfterDash),
+    // OCFS2's own lock manager, which is not the one of dlm_controld.
+    alias("dlm-*", "dlm", Naming::AfterDash),
+    alias("dlm_reco-*", "dlm_reco", Naming::AfterDash),
     known("smbd", Naming::None),
     known("ctdbd", Naming::None),
     known("beegfs-meta", Naming::None),

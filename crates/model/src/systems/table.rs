@@ -134,6 +134,8 @@ pub(super) const SYSTEMS: &[System] = &[
             "o2hb",
             "ocfs2dc",
             "ocfs2cmt",
+            "dlm",
+            "dlm_reco",
             "o2hbmonitor",
             "ocfs2_controld",
             "dlm_controld",
