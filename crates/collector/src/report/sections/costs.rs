@@ -201,7 +201,8 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
                 sum.until_idle_ops += real(cost.ops);
             }
         }
-        if let Some(percent) = cost.busiest_percent.filter(|_| cost.daemons > 1)
+        let is_told = |percent: &f64| cost.daemons > 1 && *percent > 0.0;
+        if let Some(percent) = cost.busiest_percent.filter(is_told)
             && sum.busiest.as_ref().is_none_or(|(most, _)| percent > *most)
         {
             sum.busiest = Some((percent, cost.busiest.clone()));
@@ -266,9 +267,9 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
         .collect();
     let mut tables = packed("Daemons by mode", &labels, bands, width);
     let busiest = sums
-        .values()
-        .filter_map(|sum| sum.busiest.as_ref())
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+        .iter()
+        .filter_map(|((_, name), sum)| Some((name, sum.busiest.as_ref()?)))
+        .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     if let Some(last) = tables.last_mut() {
         last.notes.push(
             "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a \
@@ -276,9 +277,9 @@ pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<T
                 .to_owned(),
         );
         last.notes.push(idle(report, &names));
-        last.notes.extend(busiest.map(|(percent, who)| {
+        last.notes.extend(busiest.map(|(name, (percent, who))| {
             format!(
-                "Busiest single daemon: {who}, {} %.",
+                "Busiest single daemon: {name} on {who}, {} %.",
                 figures::rate(*percent)
             )
         }));
