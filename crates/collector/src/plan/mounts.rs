@@ -52,7 +52,7 @@ pub fn mounted_otherwise<'a>(
             more => format!(" and {more} more"),
         };
         format!(
-            "target `{target}` is said to be {system}, but a {mounted} is mounted there on {named}{more}: is {system} \
+            "target `{target}` is said to be {system}, but {mounted} is mounted there on {named}{more}: is {system} \
              mounted?"
         )
     };

@@ -128,7 +128,7 @@ fn a_target_where_something_else_is_mounted_is_a_warning() {
     check(
         &[on("n1", "tmpfs"), on("n2", "ceph"), on("n3", "tmpfs")],
         &[
-            "target `a` is said to be cephfs, but a tmpfs is mounted there on n1, n3: is cephfs mounted?",
+            "target `a` is said to be cephfs, but tmpfs is mounted there on n1, n3: is cephfs mounted?",
         ],
     );
 }
