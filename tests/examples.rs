@@ -105,6 +105,17 @@ const EXAMPLES: &[Example] = &[
         steps: 4,
     },
     Example {
+        name: "search",
+        smaller: &[
+            ("runtime  = \"10s\"", "runtime  = \"500ms\""),
+            ("size     = \"16m\"", "size     = \"1m\""),
+            ("settle   = \"2s\"", ""),
+            // The first probe keeps it.
+            ("p99 < 10ms", "p99 < 30s"),
+        ],
+        steps: 1,
+    },
+    Example {
         name: "staggered",
         smaller: &[("runtime         = \"8s\"", "runtime         = \"3s\"")],
         steps: 1,

@@ -41,6 +41,7 @@ mod policy;
 mod quickstart;
 mod resume;
 mod retention;
+mod search;
 mod services;
 mod steady;
 mod stop;

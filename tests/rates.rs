@@ -28,5 +28,6 @@ mod truth {
     mod pace;
     mod progress;
     mod ramp;
+    mod search;
     mod shapes;
 }

@@ -28,9 +28,11 @@ mod parse;
 mod policies;
 mod policy;
 mod presets;
+mod probes;
 mod read;
 mod scale;
 mod schema;
+pub(crate) mod search;
 mod select;
 mod set;
 mod settle;
@@ -55,6 +57,7 @@ pub(crate) use mounts::mounted_otherwise;
 pub use order::Order;
 pub use pairs::Pairs;
 pub use presets::{PRESETS, Preset, find as find_preset};
+pub use probes::{last_probes, step_of_ordinal, with_probes};
 pub use scale::Scale;
 pub use schema::schema;
 pub use select::Selector;
@@ -68,9 +71,10 @@ use alarms::{Alarm, Objective};
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::declare_words;
 use benchmesh_workloads::workload::{Needs, Workload};
+use search::Search;
 use select::Selected;
 use source::{Mistakes, Position, Source};
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 /// Cells of one phase that are left out and named in a warning; others are counted.
 const MAX_SKIPPED_SHOWN: usize = 5;
@@ -159,6 +163,8 @@ pub struct Phase {
     pub steady: Option<Steady>,
     /// By which its rate is walked up; `None`: it stays as it is.
     pub curve: Option<Curve>,
+    /// What its steps search for; `None`: nothing.
+    pub search: Option<Arc<Search>>,
     /// The set that its data are; `None`: they go with their cell.
     pub kept: Option<KeptData>,
     pub(crate) at: Position,

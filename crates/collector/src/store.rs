@@ -19,6 +19,7 @@ pub mod maintain;
 pub mod objectives;
 pub(crate) mod older;
 pub(crate) mod open;
+mod probes;
 pub mod prune;
 mod publisher;
 mod read;

@@ -119,6 +119,7 @@ fn blocks() -> Vec<(String, String)> {
             table(&[keys::GroupKeys::all(), keys::LoadKeys::all()].concat()),
         ),
         (String::from("curve"), table_of::<keys::CurveKeys>()),
+        (String::from("search"), table_of::<keys::SearchKeys>()),
         (String::from("peers"), table_of::<keys::LinkKeys>()),
         (String::from("every"), table_of::<CommonKeys>()),
         (

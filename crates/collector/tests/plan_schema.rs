@@ -68,6 +68,9 @@ fn broken_plans_do_not_fit_the_schema() {
         format!(
             "{null}matrix = {{ numjobs = [1, 1], ops = [1, 2] }}\nzip = [[\"numjobs\", \"ops\"]]\n"
         ),
+        format!(
+            "{null}runtime = \"9s\"\nsearch = {{ rate = \"max\", while = \"p99 < 9ms\", within = \"3%\" }}\n"
+        ),
         format!("on-loss = {{ at-least = 1 }}\n{null}settle = {{ limit = \"1m\" }}\n"),
     ] {
         plan::parse(&good, "p.toml").unwrap_or_else(|errors| panic!("{errors}"));
@@ -99,6 +102,7 @@ fn broken_plans_do_not_fit_the_schema() {
         ),
         format!("{null}matrix = {{ numjobs = [1, 2] }}\nzip = [[\"numjobs\"]]\n"),
         format!("{null}settle = \"soon\"\n"),
+        format!("{null}runtime = \"9s\"\nsearch = {{ rate = \"max\" }}\n"),
         format!("{null}from = \"role=client\"\n"),
         format!("{io}bs = \"4q\"\n"),
         format!("{io}ioengine = \"libaio\"\n"),

@@ -49,6 +49,8 @@ pub const OF_COLLECTOR: &[&str] = &[
     "run-resumed",
     "run-stopped",
     "sampler-changed",
+    "search-found",
+    "search-not-found",
     "settle-blind",
     "settle-limit",
     "size-limit",

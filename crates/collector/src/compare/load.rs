@@ -8,6 +8,7 @@ mod cells;
 mod clusters;
 mod findings;
 mod runs;
+mod searches;
 mod seconds;
 
 use super::cell::Cell;
@@ -108,6 +109,8 @@ struct Beside {
     new: Vec<Finding>,
     /// How the clusters differ.
     clusters: Option<String>,
+    /// The highest rates that both found.
+    searches: Vec<String>,
 }
 
 /// The data of a request, read and not yet judged.
@@ -133,11 +136,12 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     Ok(answer.await?)
 }
 
-/// Says first how the clusters differ, then what was not found before.
+/// Says first how the clusters differ, then what searches and findings of both sides say of each other.
 fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
     for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
         one.new_findings = beside.new;
-        let first = beside.clusters.into_iter().chain(sentences::of_new(one));
+        let first = beside.clusters.into_iter().chain(beside.searches);
+        let first = first.chain(sentences::of_new(one));
         let first: Vec<String> = first.collect();
         one.sentences.splice(0..0, first);
     }
@@ -188,6 +192,7 @@ async fn load(
         beside.push(Beside {
             new: findings::new_ones(&mut transaction, a, b).await?,
             clusters: clusters::difference(&mut transaction, a, b).await?,
+            searches: searches::sentences(&mut transaction, a, b).await?,
         });
     }
     let loaded = with_cells(&mut transaction, sides).await?;

@@ -57,7 +57,7 @@ pub fn grids(report: &Report) -> Vec<Grid> {
     let all = report.phases.iter().flat_map(|phase| {
         let steps = report.steps.iter();
         let steps: Vec<&StepReport> = steps.filter(|step| step.phase == phase.phase).collect();
-        let has_curve = report.curves.iter().any(|one| one.phase == phase.phase);
+        let has_curve = report.has_walked_rates(&phase.phase);
         let grids = phase.tables.iter();
         grids
             .filter_map(|table| grid(phase, table, &steps, has_curve))

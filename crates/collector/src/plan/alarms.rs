@@ -298,7 +298,11 @@ fn objective(text: &str) -> Result<Objective, String> {
 }
 
 /// A figure of the step, and its limit in its unit.
-fn step_limit(figure: &str, side: &str, limit: &str) -> Result<(StepFigure, Side, f64), String> {
+pub(super) fn step_limit(
+    figure: &str,
+    side: &str,
+    limit: &str,
+) -> Result<(StepFigure, Side, f64), String> {
     let figure = StepFigure::parse(figure).ok_or_else(|| unknown_figure(figure))?;
     let side = side_of(side)?;
     let limit = match figure {

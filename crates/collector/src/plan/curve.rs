@@ -49,14 +49,18 @@ impl Curve {
 }
 
 /// A part of a rate, to three digits: nobody asks for 1291.55 per second.
+#[expect(clippy::cast_precision_loss, reason = "of three digits")]
+fn scaled(rate: u64, part: f64) -> u64 {
+    three_digits(rate as f64 * part)
+}
+
+/// A rate rounded to three digits, 1 at least.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "positive, of three digits, and saturating where it is beyond every rate"
 )]
-fn scaled(rate: u64, part: f64) -> u64 {
-    let exact = rate as f64 * part;
+pub(super) fn three_digits(exact: f64) -> u64 {
     let digit = 10_f64.powf((exact.max(1.0).log10().floor() - 2.0).max(0.0));
     (((exact / digit).round() * digit) as u64).max(1)
 }

@@ -8,6 +8,8 @@ use super::{
     curve, kept,
     mounts::mounted_otherwise,
     policy,
+    probes::cell_name,
+    search::Probe,
     source::Mistakes,
     steady,
     task_set::{TaskSet, task_sets},
@@ -103,8 +105,13 @@ pub(super) fn expand(
                 );
                 for (name, rates) in cells_of(phase, cell_index, name) {
                     // Links make steps of their own, so only now is their number known; and they are not made in vain.
-                    let coming = phase.steps() * rates.len() * task_sets.len();
-                    if expansion.steps.len() + coming > MAX_STEPS {
+                    let coming = phase.steps() * rates.len() * task_sets.len() * probes_of(phase);
+                    let taken = next_ordinal(&expansion.steps) - 1;
+                    if usize::try_from(taken)
+                        .unwrap_or(usize::MAX)
+                        .saturating_add(coming)
+                        > MAX_STEPS
+                    {
                         refuse_size(&format!("more than {MAX_STEPS}"), mistakes);
                         return expansion;
                     }
@@ -115,7 +122,11 @@ pub(super) fn expand(
                         index: cell_index,
                         name,
                     };
-                    cell_number += 1;
+                    cell_number += if has_own_cells(phase) {
+                        probes_of(phase)
+                    } else {
+                        1
+                    };
                     add_steps(
                         &mut expansion.steps,
                         &mut shared,
@@ -129,9 +140,7 @@ pub(super) fn expand(
             }
         }
     }
-    let before = u32::try_from(expansion.steps.len())
-        .unwrap_or(u32::MAX)
-        .saturating_mul(number.saturating_sub(1));
+    let before = (next_ordinal(&expansion.steps) - 1).saturating_mul(number.saturating_sub(1));
     for step in &mut expansion.steps {
         step.ordinal = step.ordinal.saturating_add(before);
     }
@@ -177,9 +186,29 @@ struct CellPlace {
 type Rate = Option<(&'static str, u64)>;
 
 fn loads_at_most(phase: &Phase) -> usize {
-    phase.curve.map_or(1, |curve| {
+    let loads = phase.curve.map_or(1, |curve| {
         usize::try_from(curve.steps).unwrap_or(usize::MAX)
+    });
+    loads.saturating_mul(probes_of(phase))
+}
+
+/// How many steps each of a phase's may become: the probes of a search are added as they are decided.
+fn probes_of(phase: &Phase) -> usize {
+    phase.search.as_ref().map_or(1, |search| {
+        usize::try_from(search.steps).unwrap_or(usize::MAX)
     })
+}
+
+/// Whether each probe of a search makes its own data.
+fn has_own_cells(phase: &Phase) -> bool {
+    phase.search.is_some() && !curve::keeps_data(phase)
+}
+
+/// The ordinal of the step after these. Those of possible probes stay free.
+fn next_ordinal(steps: &[PlannedStep]) -> u32 {
+    steps
+        .last()
+        .map_or(1, |last| last.ordinal.saturating_add(last.ordinals()))
 }
 
 /// The cells that a cell of the matrix makes, with their names and the rates of each: one, or one for each load of a
@@ -189,6 +218,9 @@ fn cells_of(phase: &Phase, index: usize, name: String) -> Vec<(String, Vec<Rate>
         .groups
         .first()
         .and_then(|group| group.cells.get(index));
+    if has_own_cells(phase) {
+        return vec![(cell_name(&name, 1), vec![None])];
+    }
     let (Some(curve), Some(cell)) = (phase.curve, cell) else {
         return vec![(name, vec![None])];
     };
@@ -259,7 +291,7 @@ fn add_steps(
                 continue;
             }
             steps.push(PlannedStep {
-                ordinal: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
+                ordinal: next_ordinal(steps),
                 loop_number: place.loop_number,
                 repeat: place.repeat,
                 phase: phase.name.clone(),
@@ -278,6 +310,11 @@ fn add_steps(
                     loads.iter().filter_map(PlannedLoad::ramp_time),
                     last_start(phase.stagger, tasks.len()),
                 ),
+                probe: phase.search.as_ref().map(|search| Probe {
+                    search: Arc::clone(search),
+                    number: 1,
+                    has_own_cell: has_own_cells(phase),
+                }),
                 params: params(&loads, shared),
                 kept: kept::planned(phase.kept.as_ref(), &loads),
                 tasks: Arc::clone(tasks),

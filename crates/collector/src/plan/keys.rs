@@ -227,6 +227,10 @@ declare_keys! {
         /// Raises the phase's rate step by step, from `start` (0.1) of it in `steps` (10) equal ratios, or by `factor`.
         /// The report says where response time leaves its floor.
         "load-curve" load_curve: LoadCurve = none("none");
+        /// Finds the highest rate of all clients together at which a bound on latency holds: `{ rate = "max", while =
+        /// "p99 < 10ms" }`. Each probe is a step that lasts for the phase's `runtime`; the first has no rate, and each
+        /// of the others one that the results so far lead to. Instead of a rate, `load-curve` and `until`.
+        "search" search: SearchValue = none("none");
         /// `steady`: a step ends as soon as its load is in steady state, which the collector judges by all clients
         /// together; `runtime` is the longest that it may take. By `ss`; without it by SNIA's rule: over five rounds,
         /// each a fifth of `ss_dur`, operations per second lie within 20 % of their mean, and their best linear fit
@@ -303,6 +307,30 @@ declare_keys! {
         "steps" steps: u32 = 10, min 2, max 1000;
         /// Each load is this many times the one before it.
         "factor" factor: Option<Fraction> = none("so that the last load is the phase's rate");
+    }
+}
+
+declare_words! {
+    /// What a search is for.
+    pub enum SearchedRate {
+        Max = "max",
+    }
+}
+
+declare_keys! {
+    /// In `search`.
+    #[derive(Debug)]
+    pub struct SearchKeys {
+        /// The rate that is searched for, in operations per second of all clients together: the highest.
+        "rate" rate: SearchedRate = required;
+        /// The bound, as in `[[alarm]]`: `FIGURE < LIMIT` with `p50`, `p99` or `max`, of the operation where it is
+        /// largest. It is the response time, which runs from the instant when an operation was due; without a rate, the
+        /// service time.
+        "while" holds: String = required;
+        /// How many probes one search has at most.
+        "steps" steps: u32 = 12, min 2, max 100;
+        /// The search ends when the lowest rate that fails is at most this much above the highest that passes.
+        "within" within: Percent = "5%";
     }
 }
 
@@ -404,6 +432,7 @@ nested_values! {
         {"type": "boolean"},
         table_schema(CurveKeys::all().iter().copied()),
     ]});
+    SearchValue: "{ rate, while, steps, within }", table_schema(SearchKeys::all().iter().copied());
     Labels: "a label expression", labels_schema();
     Names: "a list of names", names_schema();
     LabelsOrNames: "a label expression or a list of names", json!({"anyOf": [labels_schema(), names_schema()]});

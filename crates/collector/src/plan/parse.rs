@@ -6,6 +6,7 @@ mod load;
 mod params;
 mod phase;
 mod preset;
+mod search;
 mod steady;
 mod targets;
 mod zip;

@@ -1,6 +1,6 @@
 //! What a plan expands to: steps and their tasks.
 
-use super::{Cache, Settle, Steady, kept_data::PlannedData, source::Position};
+use super::{Cache, Settle, Steady, kept_data::PlannedData, search::Probe, source::Position};
 use benchmesh_workloads::{
     params::{KeyValue, units::Span},
     registry,
@@ -50,6 +50,8 @@ pub struct PlannedStep {
     pub stagger: Duration,
     /// When its load is in steady state, which ends it; seconds of ramps are left out.
     pub steady: Option<Steady>,
+    /// Its place in a search; `None`: it is no probe.
+    pub probe: Option<Probe>,
     /// Of several groups: theirs, by the group's name. Equal ones are shared by all steps of a plan.
     pub params: Arc<Map<String, Value>>,
     /// What is done at the same time; one, if the phase has no groups.

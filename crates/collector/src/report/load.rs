@@ -38,13 +38,15 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
     let compared = LoadedTargets::load(&mut transaction, id)
         .await
         .map_err(ReportError::Compare)?;
+    let queried = queried::load(&mut transaction, id).await?;
+    let probes = queried::probes(&queried);
     let mut report = Report {
         format: REPORT_FORMAT,
         findings: findings::findings(&mut transaction, &run).await?,
         validity: Vec::new(),
         comparisons: Vec::new(),
         phases: Vec::new(),
-        curves: curves::curves(&steps),
+        curves: curves::curves(&steps, &probes),
         agents: rows(&mut transaction, agents::AGENTS, id).await?,
         facts: rows(&mut transaction, cluster::FACTS, id).await?,
         daemons,
@@ -60,7 +62,7 @@ async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Re
         },
         losses: rows(&mut transaction, losses::LOSSES, id).await?,
         busy_others: hosts::busy_others(&mut transaction, id, &steps).await?,
-        queried: queried::load(&mut transaction, id).await?,
+        queried,
         run,
         steps,
     };

@@ -111,6 +111,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether rates of this phase were walked up or searched, which have tables and pictures of their own.
+    pub fn has_walked_rates(&self, phase: &str) -> bool {
+        let searched = |row: &Value| row.get("phase").is_some_and(|of| of == phase);
+        self.curves.iter().any(|one| one.phase == phase)
+            || self.rows("searches").iter().any(searched)
+    }
+
     /// The rows of a section of [`queried`].
     pub(super) fn rows(&self, key: &str) -> &[Value] {
         let rows = self.queried.get(key).and_then(Value::as_array);

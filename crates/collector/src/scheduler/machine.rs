@@ -34,6 +34,7 @@ mod resume;
 mod returns;
 mod run;
 mod running;
+mod search;
 mod settle;
 mod shares;
 mod stage;
@@ -465,6 +466,9 @@ impl Run {
             (Waiting::Daemons, Completion::Daemons(daemons)) => self.on_daemons(daemons),
             (Waiting::Clocks, Completion::Clocks(clocks)) => self.on_clocks(&clocks),
             (Waiting::LoopPlanned, Completion::Loop(planned)) => self.on_loop_planned(planned),
+            (Waiting::ProbesRead { last }, Completion::Probes(measured)) => {
+                self.on_probes_read(last, &measured);
+            }
             (Waiting::EndStored { task, end }, Completion::Rows(missing)) => {
                 self.on_end_stored(task, end, missing);
             }

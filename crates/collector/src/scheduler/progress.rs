@@ -184,12 +184,18 @@ impl RunProgress {
 
     /// How many steps a loop has, before the first begins.
     pub(super) fn set_size(&self, steps: usize, loops: Loops) {
-        self.change(|view| view.set_loop(1, loops, steps));
+        self.change(|view| view.set_loop(1, loops, 0, steps));
     }
 
-    /// The loop under way, and its steps.
-    pub(super) fn set_loop(&self, number: u32, loops: Loops, steps: Arc<[PlannedStep]>) {
-        self.change(|view| view.set_loop(number, loops, steps.len()));
+    /// The loop under way, how many steps the loops before it had, and its own.
+    pub(super) fn set_loop(
+        &self,
+        number: u32,
+        loops: Loops,
+        before: usize,
+        steps: Arc<[PlannedStep]>,
+    ) {
+        self.change(|view| view.set_loop(number, loops, before, steps.len()));
         self.estimates().set_plan(steps);
     }
 

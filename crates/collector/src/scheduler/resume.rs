@@ -3,15 +3,19 @@
 
 mod targets;
 
-use super::{Scheduler, admission, agents::RunAgents, machine::event::Event};
+use super::{
+    Scheduler, admission,
+    agents::RunAgents,
+    machine::event::{EndedSteps, Event},
+};
 use crate::{
     model::{AgentId, RunId, RunState, Severity, StepState},
     off_runtime,
-    plan::{Expansion, Plan},
+    plan::{Expansion, Plan, last_probes, with_probes},
     sessions::MemberFacts,
     store::{
         StoreError,
-        rows::{NewEvent, RunRow},
+        rows::{NewEvent, RunRow, StepRow},
     },
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -109,8 +113,15 @@ impl Scheduler {
         }
         let loop_number = self.0.store.newest_loop(run).await.map_err(store)?;
         let loop_number = loop_number.unwrap_or(1);
-        let (plan, agents, expansion) = planned(&row, loop_number).await?;
-        self.check_steps(&row, loop_number, &plan, &expansion)
+        let (plan, agents, mut expansion) = planned(&row, loop_number).await?;
+        let known = self.0.store.steps_of_loop(run, loop_number).await;
+        let known = known.map_err(store)?;
+        let made = known.iter();
+        let made = made.map(|row| (row.ordinal, row.params_json.as_str()));
+        if let Some(steps) = with_probes(&expansion.steps, made) {
+            expansion.steps = steps;
+        }
+        self.check_steps(&row, loop_number, &plan, &expansion, &known)
             .await?;
         self.check_attached(run, &agents, &expansion).await?;
         let changes = self.changed_targets(run, &plan).await?;
@@ -139,8 +150,16 @@ impl Scheduler {
                 state: row.state,
             });
         }
+        let before = self.0.store.steps_before_loop(run, loop_number).await;
+        let (done, flawed) = before.map_err(store)?;
+        let earlier = EndedSteps::of_rows(done, &flawed);
         let progress = self.0.progress.open(&row);
-        progress.set_loop(loop_number, plan.loops, expansion.steps.into());
+        progress.set_loop(
+            loop_number,
+            plan.loops,
+            earlier.count(),
+            expansion.steps.into(),
+        );
         self.show_what_it_waits_for(&row).await.map_err(store)?;
         self.request(Event::Resumed { run }).await;
         let (steps_done, steps) = self.0.store.step_counts(run).await.map_err(store)?;
@@ -158,11 +177,12 @@ impl Scheduler {
         loop_number: u32,
         plan: &Plan,
         expansion: &Expansion,
+        known: &[StepRow],
     ) -> Result<(), ResumeError> {
         let run = row.id;
-        let (known, left_out) = tokio::try_join!(
-            self.0.store.steps_of_loop(run, loop_number),
-            self.0.store.steps_left_out(run)
+        let (left_out, searched) = tokio::try_join!(
+            self.0.store.steps_left_out(run),
+            self.0.store.steps_searched(run)
         )
         .map_err(store)?;
         let made = expansion.steps.len();
@@ -180,7 +200,10 @@ impl Scheduler {
             .iter()
             .filter(|step| step.state == StepState::Done || left_out.contains(&step.id));
         let elapsed = row.ran_for(row.ended.unwrap_or_else(|| self.0.clock.now()));
-        if finished.count() < made || plan.loops.go_on(loop_number, elapsed) {
+        let last_probes = last_probes(&expansion.steps);
+        let mut last_probes = last_probes.filter_map(|index| known.get(index));
+        let searches = last_probes.any(|row| !searched.contains(&row.id));
+        if finished.count() < made || searches || plan.loops.go_on(loop_number, elapsed) {
             return Ok(());
         }
         let (_, steps) = self.0.store.step_counts(run).await.map_err(store)?;

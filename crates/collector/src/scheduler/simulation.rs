@@ -19,6 +19,7 @@ mod checks;
 mod losses;
 mod plans;
 mod returns;
+mod searches;
 mod store;
 mod world;
 

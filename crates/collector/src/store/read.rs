@@ -226,6 +226,19 @@ impl Store {
         .map_err(StoreError::sql("look for steps that were left out"))
     }
 
+    /// The last probes of those of its searches that have ended.
+    pub async fn steps_searched(&self, run: RunId) -> Result<BTreeSet<StepId>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT step_id FROM events
+             WHERE run_id = ? AND kind IN ('search-found', 'search-not-found') AND step_id IS NOT NULL",
+        )
+        .bind(run.0)
+        .fetch_all(self.reader())
+        .await
+        .map(|ids: Vec<i64>| ids.into_iter().map(StepId).collect())
+        .map_err(StoreError::sql("look for searches that have ended"))
+    }
+
     /// The tool whose output a run was imported from; `None`: it was measured here.
     pub async fn imported_from(&self, run: RunId) -> Result<Option<String>, StoreError> {
         sqlx::query_scalar("SELECT imported_from FROM runs WHERE id = ?")

@@ -65,6 +65,11 @@ pub(super) async fn cells_of(
          FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
               LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = o.group_name
          WHERE s.run_id = ?1
+             -- A search chooses the rates of its probes: what is compared is the rate that it found.
+             AND s.ordinal NOT IN (
+                 SELECT p.value ->> 'ordinal' FROM events AS e JOIN json_each(e.detail, '$.probes') AS p
+                 WHERE e.run_id = ?1 AND e.kind IN ('search-found', 'search-not-found')
+                     AND p.value ->> 'rate_per_s' IS NOT NULL)
              AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
          ORDER BY s.ordinal, o.group_name, o.op",
     )

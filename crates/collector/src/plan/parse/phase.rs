@@ -11,11 +11,12 @@ use super::{
     caches, group,
     load::{load, workload_of},
     params::matrix,
-    preset, steady,
+    preset, search, steady,
     targets::check_kinds,
     zip,
 };
 use benchmesh_workloads::{params::nearest, workload::Needs};
+use std::sync::Arc;
 use toml::de::DeTable;
 
 pub(super) fn phases(
@@ -110,12 +111,15 @@ fn phase(
         stagger: keys.stagger.0,
         steady,
         curve: None,
+        search: None,
         kept: None,
         groups: Vec::new(),
         at,
     };
     let curve = curve::parse(&mut section, mistakes);
     phase.curve = curve.as_ref().map(|(curve, _)| *curve);
+    let searched = search::search(&mut section, mistakes);
+    phase.search = searched.as_ref().map(|(search, _)| Arc::clone(search));
     phase.kept = kept.as_ref().map(|(data, _)| data.clone());
     if table.contains_key("group") {
         phase.groups = group::groups(&mut section, scale, mistakes);
@@ -150,6 +154,9 @@ fn phase(
     }
     if let Some((_, at)) = curve {
         curve::check(&phase, &at, mistakes);
+    }
+    if let Some((_, at)) = searched {
+        search::check(&phase, &at, mistakes);
     }
     steady::check(&phase, &section, mistakes);
     if let Some((_, at)) = kept {

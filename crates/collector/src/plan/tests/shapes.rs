@@ -1,4 +1,4 @@
-//! Load curves and staggered starts.
+//! Load curves, searches and staggered starts.
 
 use super::{TARGETS, agent, refused};
 use crate::plan::*;
@@ -51,6 +51,170 @@ fn a_curve_walks_its_rate_up_on_one_cell_where_the_data_stay() {
         steps("modes = [\"read\"]\nrate_iops = 1000\nload-curve = true").len(),
         10
     );
+}
+
+/// The first probe of each search, and further ones at a rate of 70.
+fn probes(keys: &str) -> Vec<String> {
+    let plan = parse(&phase(keys), "p").unwrap();
+    let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let steps = expand(&plan, &agents).unwrap().steps;
+    let rows = |ordinal: u32| (ordinal, "{\"rate_iops\": 70, \"rate-per\": \"step\"}");
+    // Of the second search there is no further probe yet.
+    let steps = with_probes(&steps, [1, 2, 3, 5].map(rows).into_iter()).unwrap();
+    let summary = |step: &PlannedStep| {
+        assert_eq!(step.params, step.loads[0].params);
+        let rate = step.params.get("rate_iops");
+        assert_eq!(step.probe_rate(), rate.and_then(serde_json::Value::as_u64));
+        assert_eq!(step.params.get("rate-per").is_some(), rate.is_some());
+        format!(
+            "{} {} {} {} {}",
+            step.ordinal,
+            step.cell,
+            step.directory(0, 1),
+            step.mode,
+            rate.map_or_else(String::new, ToString::to_string)
+        )
+    };
+    steps.iter().map(summary).collect()
+}
+
+const SEARCH: &str = "search = { rate = \"max\", while = \"p99 < 10ms\", steps = 4 }";
+
+#[test]
+fn probes_share_a_cell_where_the_data_stay() {
+    assert_eq!(
+        probes(&format!("modes = [\"read\", \"randread\"]\n{SEARCH}")),
+        [
+            "1 0 r1-p1-c1-t1 read ",
+            "2 0 r1-p1-c1-t1 read 70",
+            "3 0 r1-p1-c1-t1 read 70",
+            "5 0 r1-p1-c1-t1 randread ",
+        ]
+    );
+    assert_eq!(
+        probes(&format!(
+            "modes = [\"write\"]\nmatrix = {{ bs = [\"4k\", \"8k\"] }}\n{SEARCH}"
+        )),
+        [
+            "1 0 r1-p1-c1-t1-s1 write ",
+            "2 1 r1-p1-c1-t1-s2 write 70",
+            "3 2 r1-p1-c1-t1-s3 write 70",
+            "5 4 r1-p1-c2-t1-s1 write ",
+        ]
+    );
+}
+
+/// Each loop has as many ordinals as probes are possible.
+#[test]
+fn ordinals_of_possible_probes_stay_free() {
+    let text = phase(&format!("modes = [\"read\"]\n{SEARCH}"));
+    let plan = parse(&format!("repeat = 2\n{text}"), "p").unwrap();
+    let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
+    let ordinals = |number| -> Vec<u32> {
+        let steps = expand_loop(&plan, &agents, number).unwrap().steps;
+        steps.iter().map(|step| step.ordinal).collect()
+    };
+    assert_eq!((ordinals(1), ordinals(2)), (vec![1, 5], vec![9, 13]));
+    let steps = expand(&plan, &agents).unwrap().steps;
+    let of = |ordinal| step_of_ordinal(&steps, ordinal).map(|step| (step.ordinal, step.repeat));
+    assert_eq!(
+        [of(1), of(4), of(6), of(9)],
+        [Some((1, 1)), Some((4, 1)), Some((6, 2)), None]
+    );
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_with_its_line() {
+    let read = |keys: &str| phase(&format!("modes = [\"read\"]\n{keys}"));
+    let search = |keys: &str| read(&format!("search = {{ {keys} }}"));
+    let cases = [
+        (read("search = true"), "phase.1.search", "expected a table"),
+        (
+            search("rate = \"max\""),
+            "phase.1.search",
+            "there is no `while`",
+        ),
+        (
+            search("while = \"p99 < 1ms\""),
+            "phase.1.search",
+            "there is no `rate`",
+        ),
+        (
+            search("rate = \"max\", while = \"p99 > 1ms\""),
+            "phase.1.search.while",
+            "bounded from above",
+        ),
+        (
+            search("rate = 5, while = \"p99 < 1ms\""),
+            "phase.1.search.rate",
+            "max",
+        ),
+        (
+            search("rate = \"max\", while = \"p99 < 1ms\", steps = 1"),
+            "phase.1.search.steps",
+            "2 to 100",
+        ),
+        (
+            search("rate = \"max\", while = \"p99 < 1ms\", within = 5"),
+            "phase.1.search.within",
+            "share",
+        ),
+        (
+            search("rate = \"max\", while = \"p99 < 1ms\", until = 5"),
+            "phase.1.search.until",
+            "unknown key",
+        ),
+        (
+            read(&format!("{SEARCH}\nrate_iops = 5")),
+            "phase.1.search",
+            "the phase has a rate (`rate_iops`), which the search chooses",
+        ),
+        (
+            read(&format!("{SEARCH}\nload-curve = true\nrate_iops = 5")),
+            "phase.1.search",
+            "it stands beside `load-curve`",
+        ),
+        (
+            read(&format!(
+                "{SEARCH}\nuntil = \"steady\"\nss_dur = \"3s\"\nss = \"iops:5%\""
+            )),
+            "phase.1.search",
+            "it stands beside `until`",
+        ),
+        (
+            phase(&format!("modes = [\"write\", \"read\"]\n{SEARCH}")),
+            "phase.1.search",
+            "each probe has data of its own, for one mode",
+        ),
+        (
+            phase(&format!("modes = [\"write\"]\nkeep = \"k\"\n{SEARCH}")),
+            "phase.1.search",
+            "the phase keeps one set",
+        ),
+        (
+            phase(&format!("modes = [\"read\"]\n{SEARCH}")).replace("runtime = \"4s\"\n", ""),
+            "phase.1.search",
+            "there is no `runtime`",
+        ),
+        (
+            format!(
+                "{TARGETS}[[phase]]\n{SEARCH}\n[[phase.group]]\nname = \"g\"\nworkload = \"null\"\nruntime = \"1s\"\n\
+                 [[phase.group]]\nname = \"h\"\nworkload = \"null\"\nruntime = \"1s\"\n"
+            ),
+            "phase.1.search",
+            "a phase with groups has no search",
+        ),
+    ];
+    for (text, key, reason) in cases {
+        let errors = parse(&text, "p.toml").unwrap_err().errors;
+        let found = errors.iter().find(|error| error.reason.contains(reason));
+        let found = found.unwrap_or_else(|| panic!("{text}: {errors:?}"));
+        assert_eq!(found.key, key, "{text}");
+        assert!(found.place.is_some(), "{text}");
+    }
+    // Poisson's arrivals need a rate, and the search has its own.
+    let poisson = read(&format!("{SEARCH}\nrate_process = \"poisson\""));
+    assert!(parse(&poisson, "p.toml").is_err());
 }
 
 #[test]

@@ -67,11 +67,13 @@ impl CurveReport {
     }
 }
 
-/// The curves of a run's steps, in the order of their first steps.
-pub(in crate::report) fn curves(steps: &[StepReport]) -> Vec<CurveReport> {
+/// The curves of a run's steps, in the order of their first steps. `probes`: ordinals of steps whose rates a search
+/// chose; they have tables of their own.
+pub(in crate::report) fn curves(steps: &[StepReport], probes: &BTreeSet<i64>) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
     let caches: BTreeSet<&str> = steps.iter().map(|step| step.cache.as_str()).collect();
-    for line in steps.iter().flat_map(StepReport::lines) {
+    let walked = steps.iter().filter(|step| !probes.contains(&step.ordinal));
+    for line in walked.flat_map(StepReport::lines) {
         let Some((mut curve, load)) = one(&line) else {
             continue;
         };
@@ -227,7 +229,7 @@ mod tests {
         let mut steps: Vec<StepReport> = (1..).zip(response).map(of_load).collect();
         // In whatever order they ran.
         steps.reverse();
-        curves(&steps)
+        curves(&steps, &BTreeSet::new())
     }
 
     fn check(response: &[f64], expected: Option<usize>) {
@@ -268,7 +270,7 @@ mod tests {
         steps[5].ops[0].headline = "none".to_owned();
         steps[5].flags = vec!["no-overlap".to_owned()];
         steps[3].flags = vec!["tool-bound".to_owned()];
-        let curve = &curves(&steps)[0];
+        let curve = &curves(&steps, &BTreeSet::new())[0];
         let rates: Vec<i64> = curve.loads.iter().map(|load| load.rate).collect();
         assert_eq!(rates, [1, 2, 3, 4, 5]);
         assert_eq!(curve.loads[3].flags, ["tool-bound"]);
@@ -285,6 +287,6 @@ mod tests {
             one.ops[0].response_p99_ms = Some(1.0);
             steps.push(one);
         }
-        assert!(curves(&steps).is_empty());
+        assert!(curves(&steps, &BTreeSet::new()).is_empty());
     }
 }

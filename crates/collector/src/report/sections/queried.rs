@@ -11,6 +11,7 @@ use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::table::{Align, Table};
 use serde_json::{Map, Value};
 use sqlx::SqliteConnection;
+use std::collections::BTreeSet;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -100,6 +101,78 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         note: Some("Where it is not steady, the window is the last that was judged."),
     },
     Section {
+        key: "searches",
+        title: "Highest rate",
+        in_summary: true,
+        statement: Statement {
+            what: "events",
+            sql: "SELECT s.phase, s.target, s.mode, s.loop, s.repeat, e.detail ->> 'while' AS bound,
+                         iif(e.kind = 'search-found', 'found', 'not found') AS verdict,
+                         e.detail ->> 'highest_per_s' AS highest_per_s, e.detail ->> 'latency_ms' AS latency_ms,
+                         e.detail ->> 'ordinal' AS ordinal, e.detail ->> 'beyond_per_s' AS beyond_per_s,
+                         e.detail ->> 'beyond_latency_ms' AS beyond_latency_ms,
+                         json_array_length(e.detail, '$.probes') AS probes, e.detail ->> 'words' AS words
+                  FROM events AS e JOIN steps AS s ON s.id = e.step_id
+                  WHERE e.run_id = ? AND e.kind IN ('search-found', 'search-not-found')
+                        AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                         WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                  ORDER BY s.ordinal, e.id",
+        },
+        columns: &[
+            column("phase", "phase", Format::Text),
+            column("target", "target", Format::Text),
+            column("mode", "mode", Format::Text),
+            column("loop", "loop", Format::Count),
+            column("repeat", "repeat", Format::Count),
+            column("bound", "while", Format::Text),
+            column("verdict", "verdict", Format::Text),
+            column("highest_per_s", "highest rate/s", Format::Rate),
+            column("latency_ms", "there ms", Format::Millis),
+            column("ordinal", "step", Format::Count),
+            column("beyond_per_s", "beyond/s", Format::Rate),
+            column("beyond_latency_ms", "beyond ms", Format::Millis),
+            column("probes", "probes", Format::Count),
+            column("words", "in words", Format::Text),
+        ],
+        spare: &["in words", "loop", "repeat", "step", "mode"],
+        note: Some(
+            "The knee lies between the highest rate, over all clients together, and the lowest that did not pass; where that \
+             has no rate, it is the load without one.",
+        ),
+    },
+    Section {
+        key: "search_probes",
+        title: "Highest rate: the probes",
+        in_summary: true,
+        statement: Statement {
+            what: "events",
+            sql: "SELECT s.phase, s.target, s.mode, s.repeat, p.value ->> 'ordinal' AS ordinal,
+                         p.value ->> 'rate_per_s' AS rate_per_s, p.value ->> 'ops_per_s' AS ops_per_s,
+                         p.value ->> 'latency_ms' AS latency_ms, p.value ->> 'errors' AS errors,
+                         p.value ->> 'verdict' AS verdict, e.detail ->> 'figure' AS figure
+                  FROM events AS e JOIN steps AS s ON s.id = e.step_id JOIN json_each(e.detail, '$.probes') AS p
+                  WHERE e.run_id = ? AND e.kind IN ('search-found', 'search-not-found')
+                        AND s.attempt = (SELECT max(n.attempt) FROM steps AS n
+                                         WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
+                  ORDER BY s.ordinal, e.id, p.key",
+        },
+        columns: &[
+            column("phase", "phase", Format::Text),
+            column("target", "target", Format::Text),
+            column("mode", "mode", Format::Text),
+            column("repeat", "repeat", Format::Count),
+            column("ordinal", "step", Format::Count),
+            column("rate_per_s", "rate/s", Format::Rate),
+            column("ops_per_s", "ops/s", Format::Rate),
+            column("figure", "figure", Format::Text),
+            column("latency_ms", "ms", Format::Millis),
+            column("errors", "errors", Format::Count),
+            column("verdict", "verdict", Format::Text),
+        ],
+        spare: &["repeat", "errors", "mode", "phase"],
+        note: Some("The first probe of a search has no rate. What is paced is judged by its response time."),
+    },
+    Section {
         key: "failed_operations",
         title: "Failed operations",
         in_summary: true,
@@ -171,6 +244,7 @@ pub(in crate::report) enum Format {
     Text,
     Count,
     Rate,
+    Millis,
     /// Bytes, shown in GiB.
     Gib,
     /// A JSON object, package -> version.
@@ -181,7 +255,7 @@ impl Format {
     fn align(self) -> Align {
         match self {
             Self::Text | Self::Versions => Align::Left,
-            Self::Count | Self::Rate | Self::Gib => Align::Right,
+            Self::Count | Self::Rate | Self::Millis | Self::Gib => Align::Right,
         }
     }
 
@@ -193,6 +267,7 @@ impl Format {
                 .as_i64()
                 .map_or_else(|| NONE.to_owned(), figures::count),
             Self::Rate => figures::maybe_rate(value.as_f64()),
+            Self::Millis => figures::maybe_millis(value.as_f64()),
             Self::Gib => figures::maybe_rate(value.as_f64().map(|bytes| bytes / GIB)),
             Self::Versions => versions(value.as_object()),
         }
@@ -258,6 +333,14 @@ pub(in crate::report) async fn load(
         read.insert(section.key.to_owned(), rows);
     }
     Ok(read)
+}
+
+/// The ordinals of the steps that are probes of a search.
+pub(in crate::report) fn probes(read: &Map<String, Value>) -> BTreeSet<i64> {
+    let rows = read.get("search_probes").and_then(Value::as_array);
+    let rows = rows.into_iter().flatten();
+    rows.filter_map(|row| row.get("ordinal")?.as_i64())
+        .collect()
 }
 
 #[cfg(test)]

@@ -38,16 +38,15 @@ pub(super) async fn load(
     };
     inner.progress.driven(row.id);
     let loop_number = inner.store.newest_loop(row.id).await?.unwrap_or(1);
-    let plan = match given_up {
+    let mut plan = match given_up {
         Some((run, reason)) if *run == row.id => Err(reason.clone()),
         _ => plan(row.clone(), loop_number).await,
     };
     let steps = inner.store.steps_of_loop(row.id, loop_number).await?;
     let (done, flawed) = inner.store.steps_before_loop(row.id, loop_number).await?;
-    let mut earlier = EndedSteps::default();
-    earlier.add_done(done);
-    for step in &flawed {
-        earlier.add_flawed(step);
+    let earlier = EndedSteps::of_rows(done, &flawed);
+    if let Ok(plan) = &mut plan {
+        plan.add_probes(&steps);
     }
     let open = steps
         .iter()
@@ -58,8 +57,9 @@ pub(super) async fn load(
     };
     let directories = inner.store.run_directories(row.id).await?;
     let left_out = inner.store.steps_left_out(row.id).await?;
+    let searched = inner.store.steps_searched(row.id).await?;
     if let (Ok(plan), Some(progress)) = (&plan, inner.progress.run(row.id)) {
-        progress.set_loop(loop_number, plan.loops, plan.steps.clone());
+        progress.set_loop(loop_number, plan.loops, earlier.count(), plan.steps.clone());
     }
     Ok(Some(Box::new(LoadedRun {
         row,
@@ -70,6 +70,7 @@ pub(super) async fn load(
         tasks,
         directories,
         left_out,
+        searched,
     })))
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     model::{AgentId, RunId, TaskId},
     off_runtime,
-    plan::PlannedStep,
+    plan::{PlannedStep, step_of_ordinal},
     scheduler::{
         Inner, admission, environment,
         machine::{
@@ -40,6 +40,7 @@ pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, 
             let plan = super::load::plan(row, number).await;
             Completion::Loop(plan.map(|plan| plan.steps))
         }
+        Lookup::Probes(steps) => Completion::Probes(store.probes(&steps).await?),
         Lookup::Clocks(agents) => Completion::Clocks(clocks(inner, &agents)),
         Lookup::LinkSpeeds(agents) => {
             let mut speeds = BTreeMap::new();
@@ -262,9 +263,7 @@ fn cell_data(
     step: &StepRow,
     task: &TaskRow,
 ) -> Option<CellData> {
-    let planned = steps
-        .iter()
-        .find(|planned| planned.ordinal == step.ordinal)?;
+    let planned = step_of_ordinal(steps, step.ordinal)?;
     let place = planned
         .tasks
         .get(usize::try_from(task.client_index).ok()?)?;

@@ -150,14 +150,7 @@ impl Run {
         attempt: u32,
         ids: &[StepId],
     ) {
-        let facts = |id: &StepId| StepFacts {
-            id: *id,
-            attempt,
-            state: StepState::Planned,
-            start: None,
-            partial: false,
-            reason: None,
-        };
+        let facts = |id: &StepId| StepFacts::planned(*id, attempt);
         if only.is_empty() {
             self.facts = ids.iter().map(facts).collect();
             debug_assert_eq!(self.facts.len(), range.len(), "a row for each step");

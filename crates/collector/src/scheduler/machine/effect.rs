@@ -157,6 +157,8 @@ pub(in crate::scheduler) enum Lookup {
         run: RunId,
         number: u32,
     },
+    /// What steps of a search have measured.
+    Probes(Vec<StepId>),
     Clocks(Vec<AgentId>),
     LinkSpeeds(Vec<AgentId>),
     Secrets(usize),
@@ -197,9 +199,11 @@ pub(in crate::scheduler) enum Show {
         paused_us: i64,
         steps_done: usize,
     },
-    /// A loop after the first begins.
+    /// A loop after the first begins, or a step was added to the one under way.
     Loop {
         number: u32,
+        /// Steps of the loops before it.
+        before: usize,
         steps: Arc<[PlannedStep]>,
     },
     /// A step is under way: its place in the plan, and its tasks.

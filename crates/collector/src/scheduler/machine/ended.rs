@@ -30,8 +30,23 @@ struct Failures {
 }
 
 impl EndedSteps {
+    /// From the number of those that are done, and the rows of those that failed or are partial.
+    pub fn of_rows(done: usize, flawed: &[StepRow]) -> Self {
+        let mut ended = Self::default();
+        ended.add_done(done);
+        for step in flawed {
+            ended.add_flawed(step);
+        }
+        ended
+    }
+
     pub fn add_done(&mut self, steps: usize) {
         self.done += steps;
+    }
+
+    /// All of them.
+    pub fn count(&self) -> usize {
+        self.done + self.failed_by_loss.count + self.failed_otherwise.count
     }
 
     /// A step that failed or is partial; those that are done are counted by `add_done`.

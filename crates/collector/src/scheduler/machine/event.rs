@@ -9,7 +9,7 @@ use super::members::Presence;
 use crate::{
     live::Steadiness,
     model::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId},
-    plan::{Loops, OnLoss, OnStall, PlannedStep},
+    plan::{Loops, OnLoss, OnStall, PlannedStep, search::ProbeOp, with_probes},
     scheduler::agents::RunAgents,
     sessions::command::{Answer, CallError, Progress},
     store::{
@@ -87,6 +87,8 @@ pub(in crate::scheduler) enum Completion {
     /// The steps of a loop; the error is why the plan makes none any more.
     Loop(Result<Arc<[PlannedStep]>, String>),
     StepsMade(Vec<StepId>),
+    /// What each of the steps measured.
+    Probes(Vec<Vec<ProbeOp>>),
     TasksMade(Vec<TaskId>),
     Clocks(Vec<ClockQuality>),
     /// The most that was ever sent to each agent in a second; `None`: not known.
@@ -176,6 +178,8 @@ pub(in crate::scheduler) struct LoadedRun {
     pub directories: Vec<RunDirectoryRow>,
     /// Steps of a run that was resumed whose mode cannot be done there.
     pub left_out: BTreeSet<StepId>,
+    /// The last probes of searches that have ended.
+    pub searched: BTreeSet<StepId>,
 }
 
 /// The expansion of a run's plan in one loop.
@@ -191,6 +195,15 @@ pub(in crate::scheduler) struct RunPlan {
 }
 
 impl RunPlan {
+    /// Adds the probes that were made, by the rows of its loop.
+    pub fn add_probes(&mut self, rows: &[StepRow]) {
+        let rows = rows.iter();
+        let rows = rows.map(|row| (row.ordinal, row.params_json.as_str()));
+        if let Some(steps) = with_probes(&self.steps, rows) {
+            self.steps = steps.into();
+        }
+    }
+
     /// For a run whose plan cannot be read.
     pub fn none() -> Self {
         Self {

@@ -98,6 +98,7 @@ impl Run {
         });
         self.show(Show::Loop {
             number: self.loop_number,
+            before: self.earlier.count(),
             steps: Arc::clone(&steps),
         });
         self.steps = steps;

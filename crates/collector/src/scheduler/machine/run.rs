@@ -71,7 +71,7 @@ pub(super) struct Run {
     left_out: Vec<String>,
     pub facts: Vec<StepFacts>,
     /// Steps before this one have ended.
-    first_open: usize,
+    pub first_open: usize,
     pub directories: Directories,
     pub partial: bool,
     /// Why the policy ends the run.
@@ -98,6 +98,8 @@ pub(super) struct Run {
     /// How often the current cell was repeated since the collector started.
     pub attempts: u32,
     pub removing: u32,
+    /// The last probes of searches that have ended.
+    pub searched: BTreeSet<StepId>,
 }
 
 impl Run {
@@ -143,6 +145,7 @@ impl Run {
             step: None,
             attempts: 0,
             removing: 0,
+            searched: loaded.searched,
             steps: plan.steps,
             left_out: plan.left_out,
             row,
@@ -273,7 +276,7 @@ impl Run {
                 self.next_step();
                 None
             }
-            Stage::PlanningLoop => {
+            Stage::PlanningLoop | Stage::Searching => {
                 self.next_step();
                 None
             }
@@ -351,8 +354,12 @@ impl Run {
         let open = |facts: &StepFacts| !facts.state.is_end();
         let from = self.facts.get(self.first_open..).unwrap_or_default();
         let next = from.iter().position(open).map(|at| at + self.first_open);
+        let goes_on = self.aborted.is_none() && self.stop.is_none();
+        if goes_on && self.decide_search(next.unwrap_or(self.facts.len())) {
+            return;
+        }
         match next {
-            Some(index) if self.aborted.is_none() && self.stop.is_none() => {
+            Some(index) if goes_on => {
                 let new_cell = self.cell(index).start == index;
                 if new_cell && self.first_open != index {
                     self.attempts = 0;
@@ -360,7 +367,7 @@ impl Run {
                 self.first_open = index;
                 self.begin_step(index);
             }
-            None if self.aborted.is_none() && self.stop.is_none() && self.begin_next_loop() => {}
+            None if goes_on && self.begin_next_loop() => {}
             _ => self.remove_directories(None),
         }
     }

@@ -21,6 +21,8 @@ pub(super) enum Stage {
     PausingLoops,
     /// The steps of the next loop are being planned, then made.
     PlanningLoop,
+    /// What the probes of a search measured is being read, then the next one is made.
+    Searching,
     /// The speeds of its agents' links are being read.
     LinkSpeeds,
     MakingTasks,

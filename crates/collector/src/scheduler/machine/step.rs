@@ -34,6 +34,18 @@ impl StepFacts {
         }
     }
 
+    /// Of a step that has not begun.
+    pub fn planned(id: StepId, attempt: u32) -> Self {
+        Self {
+            id,
+            attempt,
+            state: StepState::Planned,
+            start: None,
+            partial: false,
+            reason: None,
+        }
+    }
+
     /// Whether something of the step is under way.
     pub fn is_open(&self) -> bool {
         !self.state.is_end() && self.state != StepState::Planned

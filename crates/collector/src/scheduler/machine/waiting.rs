@@ -39,6 +39,10 @@ pub(super) enum Waiting {
     },
     LoopPause,
     LoopPlanned,
+    /// What the probes of a search measured, to this step.
+    ProbesRead {
+        last: usize,
+    },
     LinkSpeeds,
     /// An agent's answer to `OpenRunDirectory`.
     Opened {

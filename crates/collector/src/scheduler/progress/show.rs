@@ -22,9 +22,13 @@ impl RunProgress {
                 view.paused_us = paused_us;
                 view.steps_done = steps_done;
             }),
-            Show::Loop { number, steps } => {
+            Show::Loop {
+                number,
+                before,
+                steps,
+            } => {
                 let loops = self.look(|view| view.loops);
-                self.set_loop(number, loops, steps);
+                self.set_loop(number, loops, before, steps);
             }
             Show::Step { index, id, tasks } => self.show_step(index, id, &tasks, now),
             Show::State { step, state, start } => self.change_step(step, |view| {

@@ -26,7 +26,7 @@ pub struct RunView {
     pub loops: Loops,
     /// The loop under way, from 1.
     pub loop_number: u32,
-    /// Of all loops; where a time ends them, of those so far.
+    /// Of all loops; where a time ends them, of those so far. Of a search, the probes so far.
     pub steps_total: usize,
     /// Those in state `done`.
     pub steps_done: usize,
@@ -195,14 +195,12 @@ impl RunView {
         }
     }
 
-    pub(super) fn set_loop(&mut self, number: u32, loops: Loops, steps: usize) {
+    pub(super) fn set_loop(&mut self, number: u32, loops: Loops, before: usize, steps: usize) {
         self.loops = loops;
         self.loop_number = number;
-        let known = match loops {
-            Loops::Times(times) => times.max(number),
-            Loops::For(_) => number,
-        };
-        self.steps_total = steps.saturating_mul(usize::try_from(known).unwrap_or(usize::MAX));
+        let known = usize::try_from(self.loops_after()).unwrap_or(usize::MAX);
+        let known = steps.saturating_mul(known.saturating_add(1));
+        self.steps_total = before.saturating_add(known);
     }
 
     /// How many loops are known to follow.

@@ -257,6 +257,7 @@ impl World {
         let run = &self.store.run;
         let newest = self.store.newest_steps();
         self.check_loops(&newest);
+        self.check_searches(&newest);
         for step in &self.store.steps {
             let is_newest = newest.iter().any(|newest| newest.id == step.id);
             let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();
@@ -297,10 +298,44 @@ impl World {
         }
     }
 
+    /// Each search of a run that is done has ended, and found the rate if all of its probes are done.
+    fn check_searches(&self, newest: &[StepRow]) {
+        if self.store.run.state != RunState::Done {
+            return;
+        }
+        let searched = self.store.searched();
+        let rest = &mut newest.iter().peekable();
+        while let Some(first) = rest.next() {
+            let planned = self.planned_step(first.ordinal).unwrap();
+            if planned.probe.is_none() {
+                continue;
+            }
+            let mut probes = vec![first];
+            let after = first.ordinal + planned.ordinals();
+            while let Some(probe) = rest.next_if(|step| step.ordinal < after) {
+                probes.push(probe);
+            }
+            let last = probes[probes.len() - 1];
+            assert!(
+                searched.contains(&last.id),
+                "the search of step {} has no end",
+                first.ordinal
+            );
+            let mut events = self.store.events.iter();
+            let found = events.any(|it| it.step == Some(last.id) && it.kind == "search-found");
+            let all_done = probes.iter().all(|probe| probe.state == StepState::Done);
+            assert_eq!(found, all_done, "step {}", first.ordinal);
+            assert!(!found || probes.len() == 6, "{} probes", probes.len());
+        }
+    }
+
     /// Each loop that began has all of its steps, and as many began as the plan wants.
     fn check_loops(&self, newest: &[StepRow]) {
         let run = &self.store.run;
-        let of_a_loop = self.planned.steps.len();
+        let (ordinals, of_a_loop) = (self.planned.ordinals(), self.planned.steps.len());
+        let planned: Vec<u32> = self.planned.steps.iter().map(|step| step.ordinal).collect();
+        let is_planned = |step: &&StepRow| planned.contains(&((step.ordinal - 1) % ordinals + 1));
+        let newest: Vec<&StepRow> = newest.iter().filter(is_planned).collect();
         let loops = newest.len() / of_a_loop;
         assert!(
             newest.len().is_multiple_of(of_a_loop),
@@ -309,7 +344,7 @@ impl World {
         );
         for (place, step) in newest.iter().enumerate() {
             let number = u32::try_from(place / of_a_loop).unwrap() + 1;
-            let ordinal = u32::try_from(place).unwrap() + 1;
+            let ordinal = planned[place % of_a_loop] + (number - 1) * ordinals;
             assert_eq!((step.loop_number, step.ordinal), (number, ordinal));
         }
         let was_cut_short = run.state == RunState::Stopped || run.halted.is_some();

@@ -13,6 +13,7 @@ const TARGETS: &str = "[targets.a]\nsystem = \"sa\"\npath = \"/mnt/a\"\n[targets
 const IO: &str =
     "[[phase]]\nname = \"NAME\"\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\", \"read\"]\n";
 
+const SEARCH: &str = "runtime = \"5s\"\nsearch = { rate = \"max\", while = \"p99 < 10ms\" }\n";
 const STEADY: &str = "until = \"steady\"\nss = \"iops:5%\"\nss_dur = \"3s\"\n";
 
 /// Plans that are drawn, for each number of agents.
@@ -32,6 +33,11 @@ pub(super) struct Planned {
 impl Planned {
     pub fn loops(&self) -> Loops {
         self.plan.loops
+    }
+
+    /// How many ordinals a loop takes.
+    pub fn ordinals(&self) -> u32 {
+        self.steps.iter().map(PlannedStep::ordinals).sum()
     }
 
     /// The steps of a loop.
@@ -78,6 +84,17 @@ fn on_agents(count: usize) -> Vec<Planned> {
         vec![idle, timed.to_owned()],
         vec![rated.to_owned(), null.to_owned()],
         vec![format!("{timed}{STEADY}"), null.to_owned()],
+        vec![format!("{null}{SEARCH}"), null.to_owned()],
+        // Probes on the same data, in two modes.
+        vec![
+            null.to_owned(),
+            format!("{}{SEARCH}", IO.replace("write", "randread")),
+        ],
+        // Each probe with data of its own.
+        vec![
+            format!("{}{SEARCH}", IO.replace(", \"read\"", "")),
+            timed.to_owned(),
+        ],
     ];
     if (2..=4).contains(&count) {
         texts.push(vec![links.to_owned()]);
@@ -163,6 +180,12 @@ fn drawn(random: &mut Random, count: usize) -> String {
                 "matrix = { tasks-per-agent = [1, 3] }",
             ]);
             match keys.random.below(5) {
+                0 if keys.random.below(2) == 0 => {
+                    let mode = ["write", "read"][usize::try_from(keys.random.below(2)).unwrap()];
+                    keys.text.push_str(&format!(
+                        "workload = \"io\"\nsize = \"1m\"\nmodes = [\"{mode}\"]\n{SEARCH}"
+                    ));
+                }
                 0 => keys.text.push_str("workload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\nruntime = \"3s\"\nrate_iops = 100\nload-curve = { steps = 3 }\n"),
                 _ => keys.load(),
             }

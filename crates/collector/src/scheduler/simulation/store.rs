@@ -77,6 +77,21 @@ impl SimStore {
         left_out.filter_map(|event| event.step).collect()
     }
 
+    /// The last probes of searches that have ended. Each ends once.
+    pub fn searched(&self) -> BTreeSet<StepId> {
+        let ended =
+            |event: &&NewEvent| matches!(event.kind.as_str(), "search-found" | "search-not-found");
+        let ended: Vec<StepId> = self
+            .events
+            .iter()
+            .filter(ended)
+            .filter_map(|it| it.step)
+            .collect();
+        let once: BTreeSet<StepId> = ended.iter().copied().collect();
+        assert_eq!(once.len(), ended.len(), "a search has ended twice");
+        once
+    }
+
     /// Applies one transaction. Returns the new ids.
     pub fn apply(&mut self, rows: &[Row]) -> Vec<Vec<i64>> {
         rows.iter().filter_map(|row| self.apply_one(row)).collect()
@@ -254,7 +269,7 @@ impl SimStore {
             system: step.system.clone(),
             workload: step.workload.clone(),
             mode: step.mode.clone(),
-            params_json: String::new(),
+            params_json: step.params_json.clone(),
             clients: step.clients,
             cache: step.cache.clone(),
             state: StepState::Planned,

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     live::Steadiness,
     model::{AgentId, MeshMicros, RunId, RunState, TaskId, TaskState},
-    plan::{OnLoss, OnStall, PlannedStep},
+    plan::{self, OnLoss, OnStall, PlannedStep},
     scheduler::machine::{
         Machine,
         effect::Output,
@@ -288,10 +288,10 @@ impl World {
 
     /// In whichever loop.
     pub fn planned_step(&self, ordinal: u32) -> Option<PlannedStep> {
-        let of_a_loop = u32::try_from(self.planned.steps.len()).unwrap();
-        let steps = self.planned.steps_of((ordinal - 1) / of_a_loop + 1);
-        let step = steps.iter().find(|step| step.ordinal == ordinal);
-        step.cloned()
+        let steps = self
+            .planned
+            .steps_of((ordinal - 1) / self.planned.ordinals() + 1);
+        plan::step_of_ordinal(&steps, ordinal)
     }
 
     pub fn mesh_now(&self) -> MeshMicros {

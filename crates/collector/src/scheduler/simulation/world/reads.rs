@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     model::{RunId, StepId, StepState, TaskId},
+    plan::search::{Latencies, ProbeOp},
     scheduler::machine::{
         effect::Lookup,
         event::{
@@ -19,6 +20,10 @@ use crate::{
     store::rows::{FinishedStep, steps_done},
 };
 use std::time::Duration;
+
+/// What the storage does of a search, and up to which rate it answers in time.
+const MOST_PER_S: f64 = 1000.0;
+pub(super) const KNEE_PER_S: f64 = 600.0;
 
 impl World {
     pub(super) fn rows_may_be_there_later(&mut self) {
@@ -99,6 +104,9 @@ impl World {
         match lookup {
             Lookup::Environment { .. } => Completion::Environment(Vec::new()),
             Lookup::Loop { number, .. } => Completion::Loop(Ok(self.planned.steps_of(*number))),
+            Lookup::Probes(steps) => {
+                Completion::Probes(steps.iter().map(|step| self.probe_ops(*step)).collect())
+            }
             Lookup::Clocks(agents) => {
                 let clock = ClockQuality {
                     round_trip: Duration::from_micros(self.random.below(3000)),
@@ -214,6 +222,32 @@ impl World {
         self.handle(Event::Completed { token, completion });
     }
 
+    /// What a probe measured: the storage does [`MOST_PER_S`] operations and answers in time up to [`KNEE_PER_S`].
+    fn probe_ops(&self, step: StepId) -> Vec<ProbeOp> {
+        let row = self.store.step(step);
+        if row.state != StepState::Done {
+            return Vec::new();
+        }
+        let params: serde_json::Value = serde_json::from_str(&row.params_json).unwrap();
+        let rate = params.get("rate_iops").and_then(serde_json::Value::as_f64);
+        let latency_ms = match rate.is_some_and(|rate| rate <= KNEE_PER_S) {
+            true => 1.0,
+            false => 100.0,
+        };
+        let latencies = Latencies {
+            p50_ms: latency_ms,
+            p99_ms: latency_ms,
+            max_ms: latency_ms,
+        };
+        vec![ProbeOp {
+            op: String::from("read"),
+            ops_per_s: Some(rate.unwrap_or(MOST_PER_S).min(MOST_PER_S)),
+            errors: 0,
+            service: latencies,
+            response: rate.map(|_| latencies),
+        }]
+    }
+
     /// The run as its rows are now; `None`: it has ended.
     pub(super) fn read_run(&self) -> Option<Box<LoadedRun>> {
         let row = self.store.run.clone();
@@ -233,21 +267,24 @@ impl World {
                 .find(|step| !step.state.is_end() && step.state != StepState::Planned);
             let tasks = open.map(|step| self.store.tasks_of(step.id));
             let tasks = tasks.unwrap_or_default();
+            let mut plan = RunPlan {
+                policy: self.policy,
+                agents: self.planned.agents.clone(),
+                loops: self.planned.loops(),
+                steps: self.planned.steps_of(loop_number),
+                left_out: Vec::new(),
+            };
+            plan.add_probes(&steps);
             Box::new(LoadedRun {
                 row,
-                plan: Ok(RunPlan {
-                    policy: self.policy,
-                    agents: self.planned.agents.clone(),
-                    loops: self.planned.loops(),
-                    steps: self.planned.steps_of(loop_number),
-                    left_out: Vec::new(),
-                }),
+                plan: Ok(plan),
                 loop_number,
                 earlier,
                 steps,
                 tasks,
                 directories: self.store.directories.clone(),
                 left_out: self.store.left_out(),
+                searched: self.store.searched(),
             })
         })
     }
