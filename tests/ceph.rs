@@ -3,7 +3,7 @@
 use crate::needs;
 use crate::support::command::must;
 use crate::support::database::Database;
-use crate::support::lab::Lab;
+use crate::support::lab::{Lab, check_versions};
 use crate::support::mesh::Mesh;
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::registry;
@@ -114,6 +114,7 @@ fn two_clients_on_a_real_ceph() {
     db.assert_sound();
     check_results(&db, run);
     check_facts(&db, run);
+    check_versions(&db, &["ceph-osd", "ceph-mon"], "ceph-osd");
     check_reading_of_others(&cluster);
     check_images(&cluster);
     check_kept_data(&cluster, &mesh);

@@ -53,7 +53,7 @@ fn check(kind: &str, fs: &Mounted) {
         size = "6k"
         numjobs = 2
         dirs = 50
-        modes = ["create", "list", "stat", "read", "rename", "delete"]
+        modes = ["create", "list", "mix", "stat", "read", "rename", "delete"]
         [[phase]]
         name = "records"
         workload = "io"
@@ -68,7 +68,17 @@ fn check(kind: &str, fs: &Mounted) {
     let results = db.rows(&format!(
         "SELECT * FROM v_results WHERE run_id = {run} ORDER BY ordinal"
     ));
+    let (mixed, results): (Vec<_>, Vec<_>) = results
+        .into_iter()
+        .partition(|row| row.text("mode") == "mix");
     assert_eq!(results.len(), 12, "{results:?}");
+    let ops: Vec<String> = mixed.iter().map(|row| row.text("op")).collect();
+    assert_eq!(ops, ["read", "write"]);
+    assert_eq!(mixed.iter().map(|row| row.integer("ops")).sum::<i64>(), 600);
+    for row in &mixed {
+        assert_eq!(row.integer("bytes"), row.integer("ops") * 6144, "{row:?}");
+        assert_believable(row);
+    }
     for row in &results {
         let (ops, bytes) = match (row.text("workload").as_str(), row.text("mode").as_str()) {
             // Two agents, each with 300 files in directories of at most 50 for each of two workers.

@@ -2,7 +2,7 @@
 
 use crate::needs;
 use crate::support::database::Database;
-use crate::support::lab::Lab;
+use crate::support::lab::{Lab, check_versions};
 use std::path::PathBuf;
 
 #[test]
@@ -61,6 +61,8 @@ fn two_clients_on_a_real_glusterfs() {
         ));
         assert_eq!(found, value, "{name}");
     }
+    let daemons = ["glusterfsd", "glusterd", "glusterfs"];
+    check_versions(&db, &daemons, "glusterfs-server");
     for node in 1..=3 {
         check_brick(&db, run, lab.fact(&format!("brick{node}")));
     }

@@ -2,7 +2,7 @@
 
 use crate::needs;
 use crate::support::database::Database;
-use crate::support::lab::Lab;
+use crate::support::lab::{Lab, check_versions};
 use std::path::PathBuf;
 
 /// Some 25 s.
@@ -59,6 +59,8 @@ fn two_clients_on_a_real_moosefs() {
     ));
     assert_eq!(files, 600);
     check_daemons(&db, run);
+    let daemons = ["mfsmaster", "mfschunkserver", "mfsmount"];
+    check_versions(&db, &daemons, "moosefs-master");
     let left: Vec<_> = std::fs::read_dir(&mount).unwrap().collect();
     assert!(left.is_empty(), "left on the mount: {left:?}");
     mesh.assert_no_complaints();

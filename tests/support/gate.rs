@@ -64,6 +64,7 @@ fn attempt(need: &str) -> Result<(), String> {
             "command -v mfsmaster; command -v mfschunkserver; command -v mfsmount",
             need,
         ),
+        "ganesha" => script("command -v ganesha.nfsd; command -v nfs-cat", need),
         "iperf3" | "sqlite3" => script("$0 --version", need),
         other => panic!("the gate does not know {other:?}"),
     }

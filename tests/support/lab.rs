@@ -1,6 +1,7 @@
 //! Clusters of real daemons that the scripts in tests/lab make, each node in a network namespace.
 
 use super::command::{must, succeeds};
+use super::database::Database;
 use super::mesh::{Agent, Mesh};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -61,6 +62,25 @@ impl Lab {
             let namespace = self.fact(&format!("namespace{node}"));
             let agent = Agent::named(&format!("node{node}"));
             mesh.add(change(node, agent.label("role=storage").inside(namespace)));
+        }
+    }
+}
+
+/// Each running daemon of these names has the version of the installed package, as dpkg knows it.
+pub fn check_versions(db: &Database, daemons: &[&str], package: &str) {
+    let installed = must("dpkg-query", &["-W", "-f", "${Version}", package]);
+    for name in daemons {
+        let found = db.rows(&format!(
+            "SELECT version, is_replaced FROM daemons WHERE name = '{name}' AND ended_us IS NULL AND is_parent = 0"
+        ));
+        assert!(!found.is_empty(), "no {name}");
+        for daemon in &found {
+            let version = daemon.text("version");
+            assert!(
+                !version.is_empty() && installed.starts_with(&version),
+                "{name}: {daemon:?} against {installed}"
+            );
+            assert_eq!(daemon.integer("is_replaced"), 0, "{name}");
         }
     }
 }

@@ -4,13 +4,12 @@
 //! Neither a plan nor a collector names a command. There is no shell. A command that hangs, floods or fails costs its
 //! facts and nothing else. When to read is `runner::cluster`'s decision.
 
-mod execute;
-
+use crate::execute::{self, ExecuteError, Limits};
 use benchmesh_model::systems::fact_sets;
 use benchmesh_model::systems::facts::{EACH, FactSet, Facts, parse_own};
-use execute::{ExecuteError, Limits};
 use std::fmt;
 use std::path::Path;
+use std::process::Command;
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -173,7 +172,7 @@ impl FactSource {
         let mut reading = Reading::default();
         match &self.commands {
             Commands::Own { program, arguments } => {
-                let output = execute::output(program, arguments, stop, limits);
+                let output = standard_output(program, arguments, stop, limits);
                 reading.add(program.clone(), output, parse_own);
             }
             Commands::BuiltIn { set, arguments } => {
@@ -190,7 +189,7 @@ impl FactSource {
                         let own: Vec<String> = own.collect();
                         let shown = format!("{} {}", set.program, own.join(" "));
                         let all: Vec<String> = arguments.iter().cloned().chain(own).collect();
-                        let output = execute::output(set.program, &all, stop, limits);
+                        let output = standard_output(set.program, &all, stop, limits);
                         let parse =
                             |output: &str, facts: &mut Facts| (command.parse)(output, name, facts);
                         if reading.add(shown, output, parse) == Next::Skip {
@@ -203,6 +202,17 @@ impl FactSource {
         }
         reading
     }
+}
+
+fn standard_output(
+    program: &str,
+    arguments: &[String],
+    stop: &AtomicBool,
+    limits: Limits,
+) -> Result<String, ExecuteError> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    execute::output(command, stop, limits).map(|output| output.stdout)
 }
 
 impl Reading {

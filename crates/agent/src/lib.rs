@@ -11,6 +11,7 @@ mod command;
 pub mod config;
 pub mod doctor;
 mod envelope;
+mod execute;
 pub mod facts;
 mod finding;
 mod host;

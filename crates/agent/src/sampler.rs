@@ -6,6 +6,7 @@
 //! and must not block.
 
 mod arguments;
+mod binary;
 mod carriers;
 mod clock;
 mod counter;
@@ -34,6 +35,7 @@ mod stacked;
 mod switches;
 mod thread;
 mod ticker;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

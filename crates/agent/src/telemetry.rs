@@ -116,7 +116,8 @@ impl Row {
             Self::Loss(row) => FRAME + 4 * FIELD + row.what.as_str().len(),
             Self::ClockOffset(_) => FRAME + 4 * FIELD,
             Self::Daemon(At { row, .. }) => {
-                FRAME + 7 * FIELD + row.name.len() + row.instance.len() + row.cmdline.len()
+                let texts = [&row.name, &row.instance, &row.cmdline, &row.version];
+                FRAME + 9 * FIELD + texts.iter().map(|text| text.len()).sum::<usize>()
             }
             Self::DaemonSample(_) => (3 + DaemonFigures::ALL.len()) * FIELD,
             Self::HostSample(At { row, .. }) => {

@@ -5,6 +5,7 @@ use benchmesh_testing::layers::{assert_no_circle, assert_order};
 /// Bottom to top.
 const LAYERS: &[&str] = &[
     "envelope",
+    "execute",
     "finding",
     "host",
     "identity",

@@ -12,7 +12,7 @@ mod daemons;
 pub mod facts;
 mod table;
 
-pub use daemons::{Children, Daemon, Naming, OWN, daemons};
+pub use daemons::{Children, Daemon, Naming, OWN, VersionQuery, daemons};
 
 /// The kernel's file systems that need no daemon.
 const LOCAL: &[&str] = &[
@@ -125,6 +125,13 @@ fn is_known(daemon: &str) -> bool {
 
 fn is_local(name: &str) -> bool {
     LOCAL.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// How the program of a daemon of this name is asked for its version.
+#[must_use]
+pub fn version_query(daemon: &str) -> Option<VersionQuery> {
+    let known = DAEMONS.iter().find(|known| known.name == daemon)?;
+    known.version
 }
 
 /// The systems that can be asked for their state, each once.

@@ -356,6 +356,7 @@ fn what_is_spooled() {
             ended: true,
             born_us: AT - 1,
             is_parent: true,
+            ..v1::DaemonSeen::default()
         }],
         daemon_samples: Some(v1::DaemonSamples {
             pid: vec![1],

@@ -34,6 +34,7 @@ pub const NEEDS: &[(&str, &str)] = &[
     ("gluster", "GlusterFS is installed"),
     ("ceph", "Ceph is installed"),
     ("moosefs", "MooseFS is installed"),
+    ("ganesha", "NFS-Ganesha and libnfs are installed"),
     ("fio", "fio runs"),
     ("iperf3", "iperf3 runs"),
     ("iozone", "iozone runs"),

@@ -5,6 +5,7 @@
 pub(crate) mod author;
 pub mod common;
 mod definition;
+pub(crate) mod mix;
 mod mode;
 pub(crate) mod others;
 pub(crate) mod parallel;

@@ -24,6 +24,7 @@ use files::{Failure, is_over, open_error, optional, read, read_stat};
 pub(crate) use context::{ReadContext, SwitchSource, Tree};
 pub(crate) use files::OpenError;
 
+use super::binary::Binary;
 use super::counter::Counter;
 use super::cpu::{CpuClock, CpuReading, CpuSplit, TickLength};
 use super::freezer::Freezer;
@@ -51,6 +52,10 @@ pub(crate) struct Daemon {
     pub(crate) start_ticks: u64,
     pub(crate) life: Life,
     pub(crate) cmdline: String,
+    /// What it runs, where that can be seen.
+    pub(crate) binary: Option<Binary>,
+    /// Empty: not known.
+    pub(crate) version: String,
     /// Becomes readable when it has ended.
     _end: Option<ExitNotifier>,
     stat: ProcFile,
@@ -176,6 +181,8 @@ impl Daemon {
             start_ticks: first.start_ticks,
             life,
             cmdline: String::new(),
+            binary: None,
+            version: String::new(),
             _end: end,
             stat,
             statm,
@@ -209,6 +216,8 @@ impl Daemon {
             name: self.life.identity.name.clone(),
             instance: self.life.identity.instance.clone(),
             cmdline: self.cmdline.clone(),
+            version: self.version.clone(),
+            is_replaced: self.binary.as_ref().is_some_and(|file| file.is_replaced),
             ended,
             age_us: age_us(self.start_ticks, at),
             change: if ended { Change::Ended } else { Change::None },

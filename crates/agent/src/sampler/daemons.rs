@@ -5,6 +5,7 @@
 
 mod discovery;
 mod lineage;
+mod programs;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use super::sampled::{BusyOthers, DaemonSample, DaemonSeen};
 use super::scan::{Candidate, Scanner};
 use super::switches::{AT_ONCE, SwitchCounts, Switches};
 use super::ticker::Trigger;
+use super::versions::Versions;
 use super::{SamplerConfig, SamplerError};
 
 use lineage::Lineage;
@@ -51,6 +53,7 @@ pub(crate) struct Daemons {
     scanned_at: Option<MonoNanos>,
     lineage: Lineage,
     others: Others,
+    versions: Versions,
     own_pid: i32,
     /// Processes of this mesh; `None`: every benchmesh is watched.
     mesh_pids: Option<BTreeSet<i32>>,
@@ -113,6 +116,7 @@ impl Daemons {
             scanned_at: None,
             lineage,
             others: Others::default(),
+            versions: Versions::default(),
             own_pid,
             mesh_pids: config.mesh_pids.clone(),
             keep_most: keep_most(),
@@ -189,6 +193,7 @@ impl Daemons {
 
     pub(crate) fn sample(&mut self, trigger: Trigger, buffer: &mut Buffer, rows: &mut Rows) {
         rows.samples.reserve(self.watched.len());
+        self.take_versions(rows);
         let mut any_ended = false;
         let last = self.round_robin.begin(trigger);
         let begin = self.watched.partition_point(|daemon| daemon.pid <= last);

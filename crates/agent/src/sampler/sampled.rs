@@ -51,6 +51,10 @@ pub struct DaemonSeen {
     /// `osd.3`, a brick's path, a port; empty where the command line names none.
     pub instance: String,
     pub cmdline: String,
+    /// By its program's own words; empty: not known.
+    pub version: String,
+    /// The file that it runs was removed or replaced since it began.
+    pub is_replaced: bool,
     pub ended: bool,
     /// How long it had run at `at`.
     pub age_us: i64,

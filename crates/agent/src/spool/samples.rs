@@ -426,6 +426,8 @@ mod tests {
             name: "ceph-osd".to_owned(),
             instance: format!("osd.{second}"),
             cmdline: String::new(),
+            version: String::new(),
+            is_replaced: false,
             ended: false,
             age_us: 0,
             change: Change::None,

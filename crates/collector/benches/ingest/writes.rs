@@ -92,6 +92,8 @@ pub fn batch(second: u64, daemons: usize, devices: i64) -> Batch {
         name: "ceph-osd".to_owned(),
         instance: format!("osd.{daemon}"),
         cmdline: format!("/usr/bin/ceph-osd -f --cluster ceph --id {daemon}"),
+        version: String::new(),
+        is_replaced: false,
         at,
         ended: false,
         born: None,

@@ -102,6 +102,10 @@ pub struct DaemonSeen {
     pub name: String,
     pub instance: String,
     pub cmdline: String,
+    /// By its program's own words; empty: not known.
+    pub version: String,
+    /// The file that it runs was removed or replaced since it began.
+    pub is_replaced: bool,
     pub at: MeshMicros,
     pub ended: bool,
     /// `None` if the agent does not know it.

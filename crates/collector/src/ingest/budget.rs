@@ -67,7 +67,10 @@ static LIMITS: [Limit; 12] = [
         bytes: 32 << 20,
         cost: |batch| {
             let daemons = batch.daemons.iter();
-            cost(daemons.map(|one| one.name.len() + one.instance.len() + one.cmdline.len()))
+            cost(daemons.map(|one| {
+                let texts = [&one.name, &one.instance, &one.cmdline, &one.version];
+                texts.iter().map(|text| text.len()).sum()
+            }))
         },
     },
     Limit {

@@ -221,8 +221,8 @@ pub(super) fn describe_daemon(
         connection,
         "store a daemon",
         "INSERT INTO daemons (host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, ended_us,
-                              born_us, is_parent)
-         VALUES (?1, ?2, nullif(?3, ''), ?4, ?5, nullif(?6, ''), ?7, ?7, ?8, ?9, ?10)
+                              born_us, is_parent, version, is_replaced)
+         VALUES (?1, ?2, nullif(?3, ''), ?4, ?5, nullif(?6, ''), ?7, ?7, ?8, ?9, ?10, nullif(?11, ''), ?12)
          ON CONFLICT (host_id, pid, start_ticks) DO UPDATE SET name = excluded.name,
              instance = coalesce(excluded.instance, instance),
              cmdline = coalesce(excluded.cmdline, cmdline),
@@ -230,7 +230,9 @@ pub(super) fn describe_daemon(
              last_seen_us = max(last_seen_us, excluded.last_seen_us),
              ended_us = coalesce(ended_us, excluded.ended_us),
              born_us = coalesce(born_us, excluded.born_us),
-             is_parent = max(is_parent, excluded.is_parent)
+             is_parent = max(is_parent, excluded.is_parent),
+             version = coalesce(excluded.version, version),
+             is_replaced = max(is_replaced, excluded.is_replaced)
          RETURNING id, last_seen_us",
         (
             host.0,
@@ -243,6 +245,8 @@ pub(super) fn describe_daemon(
             seen.ended.then_some(seen.at.0),
             seen.born.map(|at| at.0),
             seen.is_parent,
+            &seen.version,
+            seen.is_replaced,
         ),
         |row| Ok((DaemonId(row.get(0)?), row.get(1)?)),
     )?;

@@ -77,6 +77,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "kept_data",
         include_str!("../../migrations/0013_kept_data.sql"),
     ),
+    (
+        14,
+        "daemon_versions",
+        include_str!("../../migrations/0014_daemon_versions.sql"),
+    ),
 ];
 
 fn migrator() -> Migrator {

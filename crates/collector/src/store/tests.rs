@@ -242,6 +242,8 @@ pub(super) fn seen(pid: i32, name: &str, at: i64) -> DaemonSeen {
         name: name.to_owned(),
         instance: format!("{name}.{pid}"),
         cmdline: format!("/usr/bin/{name} -i {pid}"),
+        version: String::new(),
+        is_replaced: false,
         at: MeshMicros(at),
         ended: false,
         born: None,

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use std::collections::BTreeSet;
 
@@ -123,4 +125,47 @@ fn another_mount_than_the_plan_says_is_found() {
             "{system} {mount:?}"
         );
     }
+}
+
+#[test]
+fn versions_are_read_from_what_programs_print() {
+    for (daemon, output, expected) in [
+        (
+            "ceph-osd",
+            "ceph version 16.2.15 (618f440892089921c3e944a991122ddc44e60516) pacific (stable)\n",
+            Some("16.2.15"),
+        ),
+        (
+            "glusterfsd",
+            "glusterfs 10.3\nRepository revision: git://git.gluster.org/glusterfs.git\n",
+            Some("10.3"),
+        ),
+        (
+            "mfschunkserver",
+            "version: 3.0.117-1 ; build: 1341\n",
+            Some("3.0.117-1"),
+        ),
+        (
+            "mfsmount",
+            "fusermount3 version: 3.14.0\nMFS version: 3.0.117-1 ; build: 1341\n",
+            Some("3.0.117-1"),
+        ),
+        ("ganesha.nfsd", "NFS-Ganesha Release = V4.3\n", Some("4.3")),
+        (
+            "corosync",
+            "Corosync Cluster Engine, version '3.1.7'\n",
+            Some("3.1.7"),
+        ),
+        ("ceph-mgr", "Python 3.11.2\n", None),
+        ("ceph-mgr", "ceph version \n", None),
+        ("ceph-mgr", "ceph version unknown (?)\n", None),
+        ("ceph-mgr", "", None),
+    ] {
+        let query = version_query(daemon).unwrap();
+        assert_eq!(query.parse(output), expected, "{daemon}: {output}");
+    }
+    let long = format!("glusterfs {}", "1".repeat(1000));
+    let query = version_query("glusterd").unwrap();
+    assert_eq!(query.parse(&long).map(str::len), Some(64));
+    assert_eq!(version_query(OWN), None);
 }

@@ -2,6 +2,7 @@
 //!
 //! What a task is and does, what its measured loop needs, what it works on, how its keys are declared.
 
+pub(crate) use crate::engine::mix::{Mixed, Weighted};
 pub(crate) use crate::engine::others::{self, await_other, data_task, other_task};
 pub(crate) use crate::engine::parallel::{Done, in_parallel};
 pub(crate) use crate::engine::passes::{self, Pass, Passes, WholePasses};

@@ -64,6 +64,10 @@ const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
+const WRITE_OVER: OFlags = OFlags::WRONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 const EMPTIED: OFlags = OFlags::WRONLY
     .union(OFlags::TRUNC)
     .union(OFlags::NOFOLLOW)
@@ -168,6 +172,34 @@ pub(crate) fn create(
             data.stamped(index, written, wanted),
             &mut written,
         )?;
+    }
+    if durable == Durable::Fsync {
+        rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
+    }
+    close(fd).map_err(|errno| CallError::at(errno, written))?;
+    Ok(written)
+}
+
+/// Open, write `bytes` over what stands there in units of the data's capacity, fsync where asked, close. The file keeps
+/// its length where it has as many. Refuses (EPERM) what [`check_regular`] refuses.
+#[inline]
+pub(crate) fn write_over(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    index: u64,
+    bytes: u64,
+    data: &mut WriteBuffer,
+    durable: Durable,
+    mut reached: impl FnMut(u64),
+) -> Result<u64, CallError> {
+    let fd = retry_on_intr(|| openat(dir, name, WRITE_OVER, Mode::empty()))?;
+    check_regular(fd.as_fd())?;
+    let mut written = 0;
+    while written < bytes {
+        reached(written);
+        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
+        let block = data.stamped(index, written, wanted);
+        write_all(fd.as_fd(), block, &mut written)?;
     }
     if durable == Durable::Fsync {
         rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;

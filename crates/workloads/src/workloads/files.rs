@@ -8,6 +8,7 @@
 mod attributes;
 mod found;
 mod layout;
+mod mixed;
 mod modes;
 mod name;
 mod options;
@@ -18,6 +19,7 @@ mod worker;
 use crate::engine::author::*;
 use attributes::Calls;
 use layout::{DatasetDirs, KnownData, Layout};
+use mixed::MixedOp;
 use modes::{DatasetState, FilesMode, MODES};
 use name::Name;
 use options::{FilesKeys, FilesOptions, check_names};
@@ -30,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tree::Directories;
 use walk::Walk;
-use worker::{Action, FilesWorker};
+use worker::{Action, FilesWorker, MixTools};
 
 const NAME: &str = "files";
 
@@ -40,10 +42,18 @@ pub const FILES: &dyn Workload = workload::<FilesOptions>();
 impl Definition for FilesOptions {
     const ABOUT: About = About {
         name: NAME,
-        revision: 5,
+        revision: 6,
         summary: "many files and directories, each made, looked at, changed and removed as a whole",
         modes: MODES,
-        rejoins: Rejoins::In(&["list", "list-stat", "stat", "read", "chmod", "getxattr"]),
+        rejoins: Rejoins::In(&[
+            "list",
+            "list-stat",
+            "stat",
+            "read",
+            "chmod",
+            "mix",
+            "getxattr",
+        ]),
         bypass: Bypass::Refused(
             "small files are not read and written with O_DIRECT; use cache = \"cold\", or workload `io`",
         ),
@@ -79,7 +89,9 @@ impl Definition for FilesOptions {
             },
             moved_bytes: match self.mode {
                 FilesMode::Create => self.bytes(1),
-                FilesMode::Read => self.bytes(1).saturating_mul(self.passes.count()),
+                FilesMode::Read | FilesMode::Mix => {
+                    self.bytes(1).saturating_mul(self.passes.count())
+                }
                 FilesMode::Append => files.saturating_mul(more),
                 FilesMode::SetXattr | FilesMode::GetXattr => files
                     .saturating_mul(u64::from(self.added.attribute))
@@ -241,6 +253,13 @@ impl FilesLoad {
         Err(TaskError::Unsupported { why })
     }
 
+    /// What a worker of `mix` draws from.
+    fn random(&self, worker: u32) -> Random {
+        let layout = &self.options.layout;
+        let op = u64::try_from(MixedOp::Write.op().ordinal()).unwrap_or(0);
+        Random::of(&[layout.seed, layout.shape.task.0.into(), worker.into(), op])
+    }
+
     fn attribute(&self) -> Vec<u8> {
         vec![b'x'; usize::try_from(self.options.added.attribute).unwrap_or(0)]
     }
@@ -303,6 +322,20 @@ impl Load for FilesLoad {
             FilesMode::SetXattr => Action::SetXattr(Calls::known(), self.attribute()),
             FilesMode::GetXattr => Action::GetXattr(Calls::known(), self.attribute()),
             FilesMode::Chmod => Action::Chmod(Calls::known()),
+            FilesMode::Mix => {
+                let content = self.data_layout.content();
+                let appended = self.dataset().extras.appended;
+                Action::Mix(MixTools {
+                    mix: options.mix.clone(),
+                    random: self.random(index),
+                    calls: Calls::known(),
+                    durable: options.durable,
+                    data: options.layout.data(),
+                    buffer: vec![1; options.layout.buffer_bytes(appended)],
+                    content: content.verifies().then_some(content),
+                    append: options.added.append,
+                })
+            }
             FilesMode::Stat => Action::Stat,
             FilesMode::Rename => Action::Rename,
             FilesMode::Symlink => Action::Symlink,

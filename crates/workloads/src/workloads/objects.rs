@@ -4,16 +4,16 @@
 //! with numbers from 0 on. Which come is decided by [`sequence`]; what a task has left stands in its state object
 //! ([`state`]), so that the modes after it find it.
 
+mod action;
 mod keys;
 mod layout;
-mod mix;
 mod sequence;
 mod state;
 mod worker;
 
 use crate::engine::author::*;
+use action::Action;
 use keys::{MODES, ObjectsKeys};
-use mix::{Action, Mix};
 use sequence::{Order, Sequence};
 use state::State;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Job {
     mode: &'static str,
     kind: Kind,
     /// What its operations do.
-    mix: Mix,
+    mix: Weighted<Action>,
     object_bytes: u64,
     block: usize,
     /// Of each worker.

@@ -94,7 +94,10 @@ impl Daemons {
                     self.name_again(place, buffer, rows);
                     return;
                 }
-                _ => return,
+                _ => {
+                    self.look_again(place, rows);
+                    return;
+                }
             }
         }
         self.take_in(pid, Found::Scan, buffer, rows);
@@ -112,6 +115,7 @@ impl Daemons {
             return;
         };
         daemon.cmdline = cmdline;
+        self.look_at_program(&mut daemon);
         let mut seen = daemon.seen(MonoNanos::now(), false);
         if let Some(begun) = self.begun_while_watching(daemon.life.born, found) {
             // Its counters began at zero then, and what it used since is this daemon's.
@@ -185,6 +189,7 @@ impl Daemons {
             daemon.cmdline = cmdline;
             rows.seen.push(daemon.seen(MonoNanos::now(), false));
         }
+        self.look_again(place, rows);
     }
 
     /// What the process is called and its command line, if it is a daemon.

@@ -186,6 +186,8 @@ mod tests {
             name: "ceph-osd".to_owned(),
             instance: String::new(),
             cmdline: String::new(),
+            version: String::new(),
+            is_replaced: false,
             ended: true,
             age_us: 0,
             change: Change::Ended,

@@ -19,6 +19,8 @@ pub(super) fn daemon_seen(At { at, row }: &At<DaemonSeen>) -> v1::DaemonSeen {
         ended: row.ended,
         born_us: at.0.saturating_sub(row.age_us),
         is_parent: row.change == Change::Parent,
+        version: row.version.clone(),
+        is_replaced: row.is_replaced,
     }
 }
 
@@ -34,6 +36,8 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
                 name: row.name,
                 instance: row.instance,
                 cmdline: row.cmdline,
+                version: row.version,
+                is_replaced: row.is_replaced,
                 ended: row.ended,
                 age_us: row.at_us.saturating_sub(row.born_us),
                 // Its event travels on its own.

@@ -1,4 +1,5 @@
-//! How the clusters of two sides differ, as they described themselves when their runs began.
+//! How the clusters of two sides differ: as they described themselves when their runs began, and by the versions of the
+//! daemons that served them.
 
 use super::{CompareError, reading};
 use crate::compare::Side;
@@ -42,13 +43,39 @@ async fn conditions(
         "SELECT system, name, CAST(value AS TEXT) FROM facts WHERE run_id = ? ORDER BY at_us DESC, id DESC",
     )
     .bind(run.0)
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await
     .map_err(reading("facts"))?;
     let known = rows.into_iter().filter(|(_, name, _)| is_condition(name));
-    Ok(known
+    let mut conditions: Conditions = known
         .map(|(system, name, value)| ((system, name), value))
-        .collect())
+        .collect();
+    for (daemon, version) in versions(connection, run).await? {
+        let versions = conditions
+            .entry((daemon, String::from("version")))
+            .or_default();
+        if !versions.is_empty() {
+            versions.push_str(" and ");
+        }
+        versions.push_str(&version);
+    }
+    Ok(conditions)
+}
+
+/// The versions of the daemons that served the run's targets, by their names.
+async fn versions(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<(String, String)>, CompareError> {
+    sqlx::query_as(
+        "SELECT DISTINCT d.name, d.version
+         FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id CROSS JOIN daemons AS d ON d.id = u.daemon_id
+         WHERE s.run_id = ? AND u.serves_target IS NOT 0 AND d.version IS NOT NULL ORDER BY 1, 2",
+    )
+    .bind(run.0)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(reading("daemons"))
 }
 
 fn sentence(a: &Conditions, b: &Conditions, label_a: &str, label_b: &str) -> Option<String> {

@@ -51,6 +51,8 @@ fn sound() -> proto::Batch {
             ended: false,
             born_us: 0,
             is_parent: false,
+            version: "16.2.15".to_owned(),
+            is_replaced: true,
         }],
         daemon_samples: Some(proto::DaemonSamples {
             pid: vec![1],
@@ -132,6 +134,8 @@ fn a_valid_batch_is_converted_whole() {
         (-1, -1, 6)
     );
     assert_eq!(batch.daemons[0].cmdline, "ceph-osd --id 3");
+    assert_eq!(batch.daemons[0].version, "16.2.15");
+    assert!(batch.daemons[0].is_replaced);
     assert_eq!(batch.host_samples[0].figures.cpu_some_us, -1);
     let end = &batch.task_ends[0];
     assert_eq!(

@@ -195,6 +195,8 @@ fn daemon_seen(wire: proto::DaemonSeen) -> Result<DaemonSeen, BatchError> {
         name: name("daemons.name", wire.name)?,
         instance: cut_to(NAME_BYTES, wire.instance),
         cmdline: text(wire.cmdline),
+        version: cut_to(NAME_BYTES, wire.version),
+        is_replaced: wire.is_replaced,
         at: instant("daemons.at_us", wire.at_us)?,
         ended: wire.ended,
         born: known_instant("daemons.born_us", wire.born_us)?,

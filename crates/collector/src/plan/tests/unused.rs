@@ -18,13 +18,13 @@ fn a_key_without_effect_is_reported_with_its_line() {
         (
             "files",
             "modes = [\"create\", \"stat\"]\nverify = true\n",
-            "p.toml:10:10: phase.1.verify: has an effect only in the mode `read`, and the phase has `create` and `stat`: \
-             nothing reads what it checks before the cell's data are removed; add that mode, or remove the key",
+            "p.toml:10:10: phase.1.verify: has an effect only in the modes `read` and `mix`, and the phase has `create` and `stat`: \
+             nothing reads what it checks before the cell's data are removed; add one of these modes, or remove the key",
         ),
         (
             "files",
             "modes = [\"read\", \"stat\"]\nfsync = true\n",
-            "p.toml:10:9: phase.1.fsync: has an effect only in the modes `create` and `append`",
+            "p.toml:10:9: phase.1.fsync: has an effect only in the modes `create`, `append` and `mix`",
         ),
         (
             "io",

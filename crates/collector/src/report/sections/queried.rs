@@ -44,6 +44,33 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
         note: None,
     },
     Section {
+        key: "daemon_versions",
+        title: "Versions of daemons",
+        in_summary: true,
+        statement: Statement {
+            what: "daemons",
+            sql: "WITH serving AS (
+                      SELECT DISTINCT u.daemon_id FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id
+                      WHERE s.run_id = ? AND u.serves_target IS NOT 0)
+                  SELECT d.name, d.version, count(*) AS daemons, count(DISTINCT d.host_id) AS hosts,
+                         nullif(sum(d.is_replaced), 0) AS replaced
+                  FROM serving CROSS JOIN daemons AS d ON d.id = serving.daemon_id
+                  WHERE d.version IS NOT NULL OR d.is_replaced = 1 GROUP BY d.name, d.version ORDER BY 1, 2",
+        },
+        columns: &[
+            column("name", "daemon", Format::Text),
+            column("version", "version", Format::Text),
+            column("daemons", "daemons", Format::Count),
+            column("hosts", "hosts", Format::Count),
+            column("replaced", "replaced", Format::Count),
+        ],
+        spare: &["hosts"],
+        note: Some(
+            "What runs, by the programs' own words; installed packages may be newer. Replaced: their files were removed or \
+             replaced since they began, and they run on with the old ones until they are restarted.",
+        ),
+    },
+    Section {
         key: "objectives",
         title: "Objectives",
         in_summary: true,

@@ -44,11 +44,27 @@ fn row(system: &System) -> String {
     )
 }
 
+/// The daemons that have a version, each with how its program is asked.
+fn asked() -> String {
+    let mut asked: Vec<String> = (daemons().iter())
+        .filter_map(|daemon| {
+            let arguments = daemon.version?.arguments.join(" ");
+            Some(format!("`{} {arguments}`", daemon.name))
+        })
+        .collect();
+    asked.dedup();
+    format!(
+        "Versions of running daemons are had by {}.",
+        asked.join(", ")
+    )
+}
+
 #[test]
 fn docs_say_what_the_table_says() {
     let head = "| `system` has | mounted as | daemons, and how instances are named | its state |\n\
                 | --- | --- | --- | --- |";
     let lines = std::iter::once(head.to_owned()).chain(systems().iter().map(row));
+    let lines = lines.chain([String::new(), asked()]);
     let lines: Vec<String> = lines.collect();
     held("systems.md", |text| between(text, BEGIN, END, &lines));
 }

@@ -190,7 +190,7 @@ async fn samples_land_in_their_columns() {
         (
             "daemons",
             format!(
-                "name=ceph-osd instance=ceph-osd.1 pid=1 start_ticks=1001 cmdline=/usr/bin/ceph-osd -i 1 first_seen_us={T0} last_seen_us={T0} ended_us=- born_us=- is_parent=0"
+                "name=ceph-osd instance=ceph-osd.1 pid=1 start_ticks=1001 cmdline=/usr/bin/ceph-osd -i 1 first_seen_us={T0} last_seen_us={T0} ended_us=- born_us=- is_parent=0 version=- is_replaced=0"
             ),
         ),
         (

@@ -268,7 +268,7 @@ prop_compose! {
             op_intervals,
             daemons: daemons.into_iter().map(|(pid, name, at_us)| proto::DaemonSeen {
                 pid, start_ticks: pid.unsigned_abs().into(), instance: name.clone(), cmdline: name.clone(), name,
-                at_us, ended: false, born_us: 0, is_parent: false,
+                at_us, ended: false, born_us: 0, is_parent: false, version: String::new(), is_replaced: false,
             }).collect(),
             daemon_samples,
             host_samples: Vec::new(),

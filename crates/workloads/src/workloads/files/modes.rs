@@ -17,6 +17,7 @@ pub(super) enum FilesMode {
     Read,
     Append,
     Chmod,
+    Mix,
     SetXattr,
     GetXattr,
     Rename,
@@ -54,7 +55,7 @@ pub(super) struct Wanted {
 }
 
 impl FilesMode {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Create,
         Self::List,
         Self::ListStat,
@@ -62,6 +63,7 @@ impl FilesMode {
         Self::Read,
         Self::Append,
         Self::Chmod,
+        Self::Mix,
         Self::SetXattr,
         Self::GetXattr,
         Self::Rename,
@@ -71,14 +73,14 @@ impl FilesMode {
         Self::Delete,
     ];
 
-    /// The operation that its workers record.
+    /// The operation that its workers record; `mix` draws others too.
     pub(super) const fn op(self) -> Op {
         match self {
             Self::Create => Op::Create,
             Self::List => Op::List,
             Self::ListStat => Op::ListStat,
             Self::Stat => Op::Stat,
-            Self::Read => Op::Read,
+            Self::Read | Self::Mix => Op::Read,
             Self::Append => Op::Append,
             Self::Chmod => Op::Chmod,
             Self::SetXattr => Op::SetXattr,
@@ -91,16 +93,25 @@ impl FilesMode {
         }
     }
 
-    /// Its mode is called as its operation.
+    /// Its mode is called as its operation, where it has one.
     pub(super) fn as_str(self) -> &'static str {
-        self.op().as_str()
+        match self {
+            Self::Mix => "mix",
+            one => one.op().as_str(),
+        }
     }
 
     /// Whether a pass leaves the data as they were, so that another can follow.
     pub(super) fn repeats(self) -> bool {
         matches!(
             self,
-            Self::List | Self::ListStat | Self::Stat | Self::Read | Self::Chmod | Self::GetXattr
+            Self::List
+                | Self::ListStat
+                | Self::Stat
+                | Self::Read
+                | Self::Chmod
+                | Self::Mix
+                | Self::GetXattr
         )
     }
 
@@ -134,6 +145,7 @@ impl FilesMode {
             | Self::Stat
             | Self::Read
             | Self::Chmod
+            | Self::Mix
             | Self::GetXattr => return None,
             Self::Create => (DatasetContent::Created, extras),
             Self::Rename if content == DatasetContent::Renamed => (DatasetContent::Created, extras),
@@ -319,6 +331,15 @@ pub(super) const MODES: &[ModeInfo] = &[
         needs: ALL_FILES,
         leaves: ALL_FILES,
         ops: &[Op::Chmod],
+    },
+    ModeInfo {
+        name: "mix",
+        meaning: "operations drawn by their weights (`mix`), each on a file drawn independently: `read`, `stat` and \
+                  `chmod` as in the modes, `write` writes over a file as it was created: open, fstat, write, fsync \
+                  where asked, close",
+        needs: ALL_FILES,
+        leaves: ALL_FILES,
+        ops: &[Op::Read, Op::Write, Op::Stat, Op::Chmod],
     },
     ModeInfo {
         name: "setxattr",

@@ -4,6 +4,7 @@
 
 use super::calls::Durable;
 use super::layout::Layout;
+use super::mixed::MixedOp;
 use super::modes::{FilesMode, Sizes};
 use super::name::MOST_FILES;
 use super::tree::{Shape, Sharing};
@@ -36,7 +37,7 @@ declare_keys! {
         /// Bytes of the attribute. Linux takes no more than 64k.
         "xattr-size" xattr_size: Bytes = 64, min 1, max "64k", in ["setxattr", "getxattr"];
         /// Fsync each file before it is closed.
-        "fsync" fsync: bool = false, in ["create", "append"];
+        "fsync" fsync: bool = false, in ["create", "append", "mix"];
         /// Bytes per write or read call. A smaller file takes one call.
         "bs" bs: Bytes = "1m", min 1, max "1g";
         #[doc = others::REORDER_TASKS]
@@ -46,10 +47,13 @@ declare_keys! {
         /// Passes are repeated until then, or until `loops` are done. Modes that cannot be repeated end with their one
         /// pass, or then.
         "runtime" runtime: Option<Span> = none("one pass over the files");
+        /// How often each operation comes, in proportion to the others. One pass draws as many operations as there are
+        /// files.
+        "mix" mix: Option<Weighted<MixedOp>> = none("{ read = 70, write = 30 }"), in ["mix"];
         #[doc = passes::LOOPS]
         "loops" loops: Option<u64> = none("1, or no limit with `runtime`"), min 1, in REPEATED;
         #[doc = data::VERIFY]
-        "verify" verify: bool = false, in ["read"],
+        "verify" verify: bool = false, in ["read", "mix"],
             because "nothing reads what it checks before the cell's data are removed";
         include ramp: RampKeys;
         include data: DataKeys;
@@ -57,7 +61,15 @@ declare_keys! {
 }
 
 /// The modes whose passes leave the data as they were: [`FilesMode::repeats`].
-const REPEATED: &[&str] = &["list", "list-stat", "stat", "read", "chmod", "getxattr"];
+const REPEATED: &[&str] = &[
+    "list",
+    "list-stat",
+    "stat",
+    "read",
+    "chmod",
+    "mix",
+    "getxattr",
+];
 
 /// The modes that change nothing at all.
 const READ_ONLY: &[&str] = &["list", "list-stat", "stat", "read", "getxattr"];
@@ -76,6 +88,7 @@ pub(super) struct FilesOptions {
     pub mode: FilesMode,
     pub layout: Layout,
     pub order: Order,
+    pub mix: Weighted<MixedOp>,
     pub added: Sizes,
     pub durable: Durable,
     pub timing: Timing,
@@ -129,6 +142,7 @@ impl FilesOptions {
         Ok(Self {
             mode,
             order: keys.order,
+            mix: keys.mix.unwrap_or_else(MixedOp::ordinary),
             added,
             layout: Layout {
                 shape,

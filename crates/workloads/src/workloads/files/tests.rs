@@ -305,7 +305,7 @@ fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
         let passes = if mode.repeats() { 3 } else { 1 };
         let moved = footprint(&params).unwrap().moved_bytes;
         assert_eq!(moved, once.moved_bytes * passes, "{mode:?}");
-        if mode == FilesMode::GetXattr {
+        if matches!(mode, FilesMode::GetXattr | FilesMode::Mix) {
             continue;
         }
         let each = match mode {
@@ -326,6 +326,53 @@ fn passes_are_counted_or_ended_by_time_whichever_comes_first() {
         (outcome.end.state, outcome.sum(|i| i.errors)),
         (End::Done, 0)
     );
+}
+
+#[test]
+fn a_mix_comes_by_its_weights_and_leaves_the_files_as_they_were() {
+    let cell = Cell::new(NAME);
+    let mut params = json!({
+        "files": 40, "numjobs": 2, "dirs": 7, "size": {"min": 1, "max": "20k"}, "bs": "4k",
+        "verify": true, "append": 300,
+    });
+    cell.run("create", params.clone());
+    cell.run("append", params.clone());
+    cell.run("rename", params.clone());
+    let before = cell.files();
+    params["mix"] = json!({"read": 40, "write": 30, "stat": 20, "chmod": 10});
+    params["loops"] = json!(100);
+    let outcome = cell.run("mix", params.clone());
+    assert_eq!(outcome.sum(|i| i.errors), 0, "{:?}", outcome.end.errors);
+    assert_eq!(outcome.sum(|i| i.ops), 4000);
+    for (op, share) in [
+        (Op::Read, 40),
+        (Op::Write, 30),
+        (Op::Stat, 20),
+        (Op::Chmod, 10),
+    ] {
+        let ops = outcome.of(op).0;
+        assert!(ops.abs_diff(share * 40) < 160, "{op:?}: {ops}");
+    }
+    assert_eq!(cell.files(), before);
+    // What was written over is what was created, and the appended bytes are there.
+    params["loops"] = json!(1);
+    let bytes: u64 = before.values().sum();
+    cell.run("read", params.clone()).expect_sums(40, bytes, 0);
+    params["mix"] = json!({"write": 1});
+    let outcome = cell.run("mix", params.clone());
+    assert_eq!(outcome.of(Op::Write).0, 40);
+    // A file that others may have put there is not written to.
+    let name = before.keys().next().unwrap();
+    let path = cell.task_dir().join(name);
+    fs::hard_link(&path, cell.task_dir().join("another-name")).unwrap();
+    params["loops"] = json!(20);
+    let outcome = cell.run("mix", params);
+    let refused = &outcome.end.errors;
+    assert!(
+        refused.iter().all(|error| error.errno == libc::EPERM),
+        "{refused:?}"
+    );
+    assert!(!refused.is_empty());
 }
 
 /// The refusal of keys without an effect goes by it.

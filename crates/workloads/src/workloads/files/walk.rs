@@ -3,6 +3,7 @@
 //! Between two operations it computes the next file's size and name, in place, and now and then enters the next
 //! directory; nothing else. The caller decides what is done to a file.
 
+use super::mixed::MixedOp;
 use super::modes::{DatasetState, FilesMode};
 use super::name::Name;
 use super::options::Order;
@@ -158,45 +159,105 @@ impl Walk {
         mut act: impl FnMut(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
     ) -> Result<Pass, OpError> {
         let mut pass = Pass::Whole;
-        let op = job.op;
         let share = self.share;
         let shuffle = self.shuffle(share.files, job);
         for position in 0..share.files {
             let file = shuffle
                 .as_ref()
                 .map_or(position, |it| it.place_of(position));
-            let name = Name::new(job.letter, share.number(file));
-            let number = share.directory_of(file);
-            let index = share.first + file;
-            let bytes = size_of(index);
-            recorder.place(file);
-            let dir = match self.directories.is_at(number) {
-                true => self.directories.enter(number),
-                false if recorder.should_stop() => return Ok(Pass::Stopped),
-                false => recorder.untimed(op, || self.directories.enter(number)),
+            let bytes = size_of(share.first + file);
+            match self.one(recorder, job, (file, bytes), &mut act)? {
+                Pass::Stopped => return Ok(Pass::Stopped),
+                done => pass = pass.and(done),
+            }
+        }
+        Ok(pass)
+    }
+
+    /// One operation on a file of so many bytes.
+    #[inline]
+    fn one<M: Into<Moved>>(
+        &mut self,
+        recorder: &mut Recorder,
+        job: &Job,
+        (file, bytes): (u64, u64),
+        act: impl FnOnce(Position<'_>, BorrowedFd<'_>, &Name, u64, u64) -> Result<M, Fault>,
+    ) -> Result<Pass, OpError> {
+        let op = job.op;
+        let name = Name::new(job.letter, self.share.number(file));
+        let number = self.share.directory_of(file);
+        let index = self.share.first + file;
+        recorder.place(file);
+        let dir = match self.directories.is_at(number) {
+            true => self.directories.enter(number),
+            false if recorder.should_stop() => return Ok(Pass::Stopped),
+            false => recorder.untimed(op, || self.directories.enter(number)),
+        };
+        let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
+            return Ok(Pass::Stopped);
+        };
+        let position = Position {
+            recorder,
+            op,
+            began,
+            file,
+        };
+        let done = dir
+            .map_err(Fault::from)
+            .and_then(|dir| act(position, dir, &name, index, bytes));
+        match done {
+            Ok(moved) => {
+                let moved = moved.into();
+                recorder.end(op, moved.shorten(began), moved.bytes);
+                Ok(Pass::Whole)
+            }
+            Err(failed) => {
+                let path = path_of((&self.path, number), Some(&name));
+                failed.record(recorder, op, began, &path)?;
+                Ok(Pass::WithErrors)
+            }
+        }
+    }
+
+    /// Operations as they are drawn, each on a file drawn independently; as many as there are files. `size_of` is asked
+    /// before the clock starts.
+    pub(super) fn drawn(
+        &mut self,
+        recorder: &mut Recorder,
+        letter: u8,
+        (mix, random): (&Weighted<MixedOp>, &mut Random),
+        size_of: impl Fn(MixedOp, u64) -> u64,
+        mut act: impl FnMut(
+            MixedOp,
+            Position<'_>,
+            BorrowedFd<'_>,
+            &Name,
+            u64,
+            u64,
+        ) -> Result<Moved, Fault>,
+    ) -> Result<Pass, OpError> {
+        let mut pass = Pass::Whole;
+        for _ in 0..self.share.files {
+            let drawn = mix.draw(random);
+            let file = random.below(self.share.files);
+            let index = self.share.first + file;
+            let job = Job {
+                op: drawn.op(),
+                clock: Clock::Own,
+                letter,
+                pass: 0,
+                moves: None,
             };
-            let Some(began) = recorder.next(op, job.moves.unwrap_or(bytes)) else {
-                return Ok(Pass::Stopped);
-            };
-            let position = Position {
+            let bytes = size_of(drawn, index);
+            let done = self.one(
                 recorder,
-                op,
-                began,
-                file,
-            };
-            let done = dir
-                .map_err(Fault::from)
-                .and_then(|dir| act(position, dir, &name, index, bytes));
+                &job,
+                (file, bytes),
+                |spot, dir, name, index, bytes| act(drawn, spot, dir, name, index, bytes),
+            )?;
             match done {
-                Ok(moved) => {
-                    let moved = moved.into();
-                    recorder.end(op, moved.shorten(began), moved.bytes);
-                }
-                Err(failed) => {
-                    let path = path_of((&self.path, number), Some(&name));
-                    failed.record(recorder, op, began, &path)?;
-                    pass = Pass::WithErrors;
-                }
+                Pass::Stopped => return Ok(Pass::Stopped),
+                done => pass = pass.and(done),
             }
         }
         Ok(pass)
@@ -299,7 +360,7 @@ impl Walk {
                 };
                 match mode {
                     FilesMode::Create | FilesMode::List => {}
-                    FilesMode::Read => {
+                    FilesMode::Read | FilesMode::Mix => {
                         let bytes = self.sizes.of(self.seed, self.share.first + file);
                         let bytes = bytes.saturating_add(self.dataset.extras.appended);
                         calls::read(dir, name.as_c_str(), bytes, buffer, |_| ())

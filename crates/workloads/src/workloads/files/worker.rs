@@ -3,6 +3,7 @@
 //! [`Walk`] chooses the next file; this module issues a mode's calls on it.
 
 use super::attributes::Calls;
+use super::mixed::MixedOp;
 use super::modes::FilesMode;
 use super::name::Name;
 use super::walk::{Clock, Job, Walk};
@@ -24,12 +25,26 @@ pub(super) enum Action {
     SetXattr(Calls, Vec<u8>),
     GetXattr(Calls, Vec<u8>),
     Chmod(Calls),
+    Mix(MixTools),
     Stat,
     Rename,
     Symlink,
     Mkdir,
     Rmdir,
     Delete,
+}
+
+/// What the operations of a mix need.
+pub(super) struct MixTools {
+    pub mix: Weighted<MixedOp>,
+    pub random: Random,
+    pub calls: Calls,
+    pub durable: Durable,
+    pub data: WriteBuffer,
+    pub buffer: Vec<u8>,
+    /// What reads are compared with, and of how many bytes appends were.
+    pub content: Option<Content>,
+    pub append: u64,
 }
 
 pub(super) struct FilesWorker {
@@ -186,6 +201,60 @@ impl FilesWorker {
                     calls.chmod(dir, name.as_c_str(), permissions)?;
                     Ok(0)
                 })
+            }
+            Action::Mix(tools) => {
+                let MixTools {
+                    mix,
+                    random,
+                    calls,
+                    durable,
+                    data,
+                    buffer,
+                    content,
+                    append,
+                } = tools;
+                let [first, second] = PERMISSIONS;
+                let mut permissions = (first, second);
+                let size = |drawn, index| match drawn {
+                    MixedOp::Read => size_now(index),
+                    MixedOp::Write => size_of(index),
+                    MixedOp::Stat | MixedOp::Chmod => 0,
+                };
+                walk.drawn(
+                    recorder,
+                    letter,
+                    (&*mix, random),
+                    size,
+                    |drawn, mut spot, dir, name, index, bytes| {
+                        let reached = |offset| spot.reached(offset, offset);
+                        let name = name.as_c_str();
+                        match (drawn, content.as_ref()) {
+                            (MixedOp::Read, None) => {
+                                Ok(calls::read(dir, name, bytes, buffer, reached)?.into())
+                            }
+                            (MixedOp::Read, Some(content)) => {
+                                let blocks = Blocks::new(content, index, bytes);
+                                let mut blocks = blocks.appended(appended, *append);
+                                read_back(dir, name, buffer, &mut blocks, reached)
+                            }
+                            (MixedOp::Write, _) => {
+                                let how = *durable;
+                                let made =
+                                    calls::write_over(dir, name, index, bytes, data, how, reached);
+                                written(made, data)
+                            }
+                            (MixedOp::Stat, _) => {
+                                calls::stat(dir, name)?;
+                                Ok(0.into())
+                            }
+                            (MixedOp::Chmod, _) => {
+                                permissions = (permissions.1, permissions.0);
+                                calls.chmod(dir, name, permissions.0)?;
+                                Ok(0.into())
+                            }
+                        }
+                    },
+                )
             }
             Action::Rename => {
                 let mut new_name = Name::file(names.other(), 0);

@@ -1,6 +1,6 @@
 //! The modes and keys of `objects`.
 
-use super::{Action, Job, Kind, Mix};
+use super::{Action, Job, Kind};
 use crate::engine::author::*;
 
 const LAID: Data = Data::Laid("`objects` objects of `size` bytes per worker");
@@ -89,7 +89,7 @@ declare_keys! {
         /// Operations that each worker keeps in flight; `rados bench -t`.
         "iodepth" iodepth: u32 = 16, min 1, max 1024;
         /// How often each operation comes, in proportion to the others.
-        "mix" mix: Option<Mix> = none("{ read = 70, write = 30 }"), in ["mix"];
+        "mix" mix: Option<Weighted<Action>> = none("{ read = 70, write = 30 }"), in ["mix"];
         /// Keys that one operation sets.
         "omap-keys" omap_keys: u32 = 16, min 1, max 1024, in OMAPS;
         /// Bytes of the value of each key.
@@ -113,15 +113,20 @@ declare_keys! {
     }
 }
 
+/// Where a plan does not say it.
+fn ordinary() -> Weighted<Action> {
+    Weighted::of(&[(Action::Read, 70), (Action::Write, 30)])
+}
+
 pub(super) fn read(mode: &ModeInfo, keys: &ObjectsKeys) -> Result<Job, ParamError> {
     let (kind, mix) = match mode.name {
-        "write" => (Kind::Write, Mix::only(Action::Write)),
-        "seq" => (Kind::ReadInOrder, Mix::only(Action::Read)),
-        "rand" => (Kind::ReadAtRandom, Mix::only(Action::Read)),
-        "stat" => (Kind::Stat, Mix::only(Action::Stat)),
-        "omap" => (Kind::Omap, Mix::only(Action::Omap)),
-        "mix" => (Kind::Mix, keys.mix.clone().unwrap_or_else(Mix::ordinary)),
-        "delete" => (Kind::Delete, Mix::only(Action::Delete)),
+        "write" => (Kind::Write, Weighted::only(Action::Write)),
+        "seq" => (Kind::ReadInOrder, Weighted::only(Action::Read)),
+        "rand" => (Kind::ReadAtRandom, Weighted::only(Action::Read)),
+        "stat" => (Kind::Stat, Weighted::only(Action::Stat)),
+        "omap" => (Kind::Omap, Weighted::only(Action::Omap)),
+        "mix" => (Kind::Mix, keys.mix.clone().unwrap_or_else(ordinary)),
+        "delete" => (Kind::Delete, Weighted::only(Action::Delete)),
         _ => return Err(mode.unknown()),
     };
     let block = keys.bs.unwrap_or(keys.size);

@@ -5,7 +5,7 @@
 //! session's timeout at most; once the load was stopped from outside, only for a moment.
 
 use super::sequence::{Next, Sequence};
-use super::{Action, Mix, ObjectsLoad};
+use super::{Action, ObjectsLoad};
 use crate::engine::author::*;
 use std::ffi::CStr;
 use std::io::Write as _;
@@ -67,7 +67,7 @@ struct DrawnOp {
 
 pub(super) struct ObjectsWorker {
     issuer: Issuer,
-    mix: Mix,
+    mix: Weighted<Action>,
     random: Random,
     names: Names,
     prefix: String,

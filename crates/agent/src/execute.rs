@@ -1,4 +1,4 @@
-//! Runs one command and takes its standard output, within limits of time and size.
+//! Runs one command and takes its output, within limits of time and size.
 //!
 //! The command is the leader of a process group that is killed at the end, whatever happened. It has a low
 //! priority, no standard input, and none of the agent's own variables.
@@ -64,19 +64,24 @@ fn pid(child: &Child) -> Option<Pid> {
     Pid::from_raw(i32::try_from(child.id()).ok()?)
 }
 
-/// The standard output of a command that succeeded. Blocks.
+/// What a command that succeeded has written.
+#[derive(Debug)]
+pub struct Output {
+    pub stdout: String,
+    /// Its beginning.
+    pub stderr: String,
+}
+
+/// The output of a command that succeeded. Blocks.
 ///
 /// # Errors
 /// If it cannot be started, fails or exceeds a limit.
 pub fn output(
-    program: &str,
-    arguments: &[String],
+    mut command: Command,
     stop: &AtomicBool,
     limits: Limits,
-) -> Result<String, ExecuteError> {
-    let mut command = Command::new(program);
+) -> Result<Output, ExecuteError> {
     command
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -121,7 +126,11 @@ pub fn output(
         }
     };
     if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout.read).into_owned());
+        let text = |pipe: &Pipe| String::from_utf8_lossy(&pipe.read).into_owned();
+        return Ok(Output {
+            stdout: text(&stdout),
+            stderr: text(&stderr),
+        });
     }
     let ended = match (status.code(), status.signal()) {
         (Some(code), _) => format!("it failed with code {code}"),
@@ -205,9 +214,15 @@ mod tests {
     };
 
     fn run(script: &str) -> Result<String, String> {
-        let arguments = ["-c".to_owned(), script.to_owned()];
-        output("/bin/sh", &arguments, &AtomicBool::new(false), SHORT)
+        output(shell(script), &AtomicBool::new(false), SHORT)
+            .map(|output| output.stdout)
             .map_err(|error| error.to_string())
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
     }
 
     #[test]
@@ -241,8 +256,7 @@ mod tests {
 
     #[test]
     fn a_stop_ends_it() {
-        let arguments = ["-c".to_owned(), "sleep 9".to_owned()];
-        let stopped = output("/bin/sh", &arguments, &AtomicBool::new(true), SHORT);
+        let stopped = output(shell("sleep 9"), &AtomicBool::new(true), SHORT);
         assert!(matches!(stopped, Err(ExecuteError::Stopped)), "{stopped:?}");
     }
 }

@@ -1,0 +1,80 @@
+//! Which program each daemon runs: its version, and whether its file was replaced since.
+
+use std::path::Path;
+
+use benchmesh_model::systems::version_query;
+use benchmesh_workloads::clock::MonoNanos;
+
+use super::{Daemons, Rows};
+use crate::sampler::binary::Binary;
+use crate::sampler::daemon::{Daemon, Tree};
+use crate::sampler::versions::Versions;
+
+/// What a look at a daemon's program has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    AsBefore,
+    Changed,
+}
+
+impl Daemons {
+    /// Looks at the program of a daemon that is not watched yet. A recorded tree has no programs.
+    pub(super) fn look_at_program(&mut self, daemon: &mut Daemon) {
+        if self.context.tree == Tree::Live {
+            look(daemon, &self.proc_root, &mut self.versions);
+        }
+    }
+
+    /// Looks at the program of a watched daemon again, and reports what has changed.
+    pub(super) fn look_again(&mut self, place: usize, rows: &mut Rows) {
+        if self.context.tree == Tree::Foreign {
+            return;
+        }
+        let Some(daemon) = self.watched.get_mut(place) else {
+            return;
+        };
+        if look(daemon, &self.proc_root, &mut self.versions) == Look::Changed {
+            rows.seen.push(daemon.seen(MonoNanos::now(), false));
+        }
+    }
+
+    /// Reports the versions that have become known since the last call.
+    pub(super) fn take_versions(&mut self, rows: &mut Rows) {
+        if !self.versions.has_new() {
+            return;
+        }
+        for daemon in &mut self.watched {
+            if ask(daemon, &self.proc_root, &mut self.versions) == Look::Changed {
+                rows.seen.push(daemon.seen(MonoNanos::now(), false));
+            }
+        }
+    }
+}
+
+fn look(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look {
+    let Some(binary) = Binary::of(&proc_root.join(daemon.pid.to_string())) else {
+        return Look::AsBefore;
+    };
+    let before = daemon.binary.replace(binary);
+    let is_another = before.is_some() && before != daemon.binary;
+    match (ask(daemon, proc_root, versions), is_another) {
+        (Look::AsBefore, false) => Look::AsBefore,
+        _ => Look::Changed,
+    }
+}
+
+/// Takes the version of a daemon's program if it is known by now.
+fn ask(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look {
+    let name = &daemon.life.identity.name;
+    let (Some(binary), Some(query)) = (&daemon.binary, version_query(name)) else {
+        return Look::AsBefore;
+    };
+    let directory = proc_root.join(daemon.pid.to_string());
+    match versions.of(&directory, binary, name, query) {
+        Some(version) if version != daemon.version => {
+            daemon.version = version;
+            Look::Changed
+        }
+        _ => Look::AsBefore,
+    }
+}
