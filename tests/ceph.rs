@@ -124,6 +124,9 @@ fn two_clients_on_a_real_ceph() {
     mesh.assert_no_complaints();
 }
 
+/// What the agents' processes do beside their tasks in a step of 2 s.
+const BESIDE_S: f64 = 0.05;
+
 /// The CPU time of tasks is that of their agents' processes, most of it in the libraries' threads.
 fn check_client_cpu(db: &Database, run: i64) {
     let measured = db.rows(&format!(
@@ -135,7 +138,10 @@ fn check_client_cpu(db: &Database, run: i64) {
     assert_eq!(measured.len(), 2, "{measured:?}");
     for step in &measured {
         let (tasks, agents) = (step.number("tasks_s"), step.number("agents_s"));
-        assert!(tasks > 0.5 * agents && tasks < 1.1 * agents, "{step:?}");
+        assert!(
+            tasks > 0.5 * agents - BESIDE_S && tasks < 1.1 * agents + BESIDE_S,
+            "{step:?}"
+        );
     }
 }
 

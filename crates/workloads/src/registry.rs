@@ -118,6 +118,7 @@ mod tests {
             "files stat",
             "files read",
             "files chmod",
+            "files mix",
             "files rename",
             "io rewrite",
             "io read",
