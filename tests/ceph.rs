@@ -114,7 +114,7 @@ fn two_clients_on_a_real_ceph() {
     db.assert_sound();
     check_results(&db, run);
     check_facts(&db, run);
-    check_versions(&db, &["ceph-osd", "ceph-mon"], "ceph-osd");
+    check_versions(&mesh, &["ceph-osd", "ceph-mon"], "ceph-osd");
     check_reading_of_others(&cluster);
     check_images(&cluster);
     check_kept_data(&cluster, &mesh);

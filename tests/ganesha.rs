@@ -73,7 +73,7 @@ fn a_server_of_ganesha_is_charged_as_the_kernel_counts() {
     assert!(status.unwrap().success(), "{}", run.log());
     let db = mesh.db();
     db.assert_sound();
-    check_versions(&db, &["ganesha.nfsd"], "nfs-ganesha");
+    check_versions(&mesh, &["ganesha.nfsd"], "nfs-ganesha");
     let found = db.rows(&format!(
         "SELECT d.instance, u.cpu_s FROM v_daemon_usage u JOIN daemons d ON d.id = u.daemon_id
          WHERE d.name = 'ganesha.nfsd' AND d.pid = {pid}"

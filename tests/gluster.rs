@@ -62,7 +62,7 @@ fn two_clients_on_a_real_glusterfs() {
         assert_eq!(found, value, "{name}");
     }
     let daemons = ["glusterfsd", "glusterd", "glusterfs"];
-    check_versions(&db, &daemons, "glusterfs-server");
+    check_versions(&mesh, &daemons, "glusterfs-server");
     for node in 1..=3 {
         check_brick(&db, run, lab.fact(&format!("brick{node}")));
     }

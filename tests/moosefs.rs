@@ -60,7 +60,7 @@ fn two_clients_on_a_real_moosefs() {
     assert_eq!(files, 600);
     check_daemons(&db, run);
     let daemons = ["mfsmaster", "mfschunkserver", "mfsmount"];
-    check_versions(&db, &daemons, "moosefs-master");
+    check_versions(&mesh, &daemons, "moosefs-master");
     let left: Vec<_> = std::fs::read_dir(&mount).unwrap().collect();
     assert!(left.is_empty(), "left on the mount: {left:?}");
     mesh.assert_no_complaints();

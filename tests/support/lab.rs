@@ -1,7 +1,6 @@
 //! Clusters of real daemons that the scripts in tests/lab make, each node in a network namespace.
 
 use super::command::{must, succeeds};
-use super::database::Database;
 use super::mesh::{Agent, Mesh};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -67,12 +66,18 @@ impl Lab {
 }
 
 /// Each running daemon of these names has the version of the installed package, as dpkg knows it.
-pub fn check_versions(db: &Database, daemons: &[&str], package: &str) {
+pub fn check_versions(mesh: &Mesh, daemons: &[&str], package: &str) {
     let installed = must("dpkg-query", &["-W", "-f", "${Version}", package]);
     for name in daemons {
-        let found = db.rows(&format!(
-            "SELECT version, is_replaced FROM daemons WHERE name = '{name}' AND ended_us IS NULL AND is_parent = 0"
-        ));
+        let running =
+            format!("FROM daemons WHERE name = '{name}' AND ended_us IS NULL AND is_parent = 0");
+        mesh.until_stored(
+            "the versions are known",
+            &format!("SELECT NOT EXISTS (SELECT 1 {running} AND version IS NULL)"),
+        );
+        let found = mesh
+            .db()
+            .rows(&format!("SELECT version, is_replaced {running}"));
         assert!(!found.is_empty(), "no {name}");
         for daemon in &found {
             let version = daemon.text("version");

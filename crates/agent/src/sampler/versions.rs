@@ -26,7 +26,7 @@ use crate::privileges::{self, PrivilegesError};
 
 const LIMITS: Limits = Limits {
     // A large program that is linked while all CPUs and disks are busy.
-    time: Duration::from_secs(5),
+    time: Duration::from_secs(30),
     bytes: 64 << 10,
 };
 /// Files that are asked; daemons of more have no version.
