@@ -160,24 +160,10 @@ pub(crate) fn create(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    mut reached: impl FnMut(u64),
+    reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = open_new(dir, name)?;
-    let mut written = 0;
-    while written < bytes {
-        reached(written);
-        let wanted = usize::try_from(bytes - written).unwrap_or(usize::MAX);
-        write_all(
-            fd.as_fd(),
-            data.stamped(index, written, wanted),
-            &mut written,
-        )?;
-    }
-    if durable == Durable::Fsync {
-        rustix::fs::fsync(&fd).map_err(|errno| CallError::at(errno, written))?;
-    }
-    close(fd).map_err(|errno| CallError::at(errno, written))?;
-    Ok(written)
+    write_and_close(fd, index, bytes, data, durable, reached)
 }
 
 /// Open, write `bytes` over what stands there in units of the data's capacity, fsync where asked, close. The file keeps
@@ -190,10 +176,22 @@ pub(crate) fn write_over(
     bytes: u64,
     data: &mut WriteBuffer,
     durable: Durable,
-    mut reached: impl FnMut(u64),
+    reached: impl FnMut(u64),
 ) -> Result<u64, CallError> {
     let fd = retry_on_intr(|| openat(dir, name, WRITE_OVER, Mode::empty()))?;
     check_regular(fd.as_fd())?;
+    write_and_close(fd, index, bytes, data, durable, reached)
+}
+
+#[inline]
+fn write_and_close(
+    fd: OwnedFd,
+    index: u64,
+    bytes: u64,
+    data: &mut WriteBuffer,
+    durable: Durable,
+    mut reached: impl FnMut(u64),
+) -> Result<u64, CallError> {
     let mut written = 0;
     while written < bytes {
         reached(written);
