@@ -444,9 +444,10 @@ FROM steps AS s
 CROSS JOIN step_traffic AS t ON t.step_id = s.id
 CROSS JOIN hosts AS h ON h.id = t.host_id;
 
--- A step of up to eight minutes has a row for each sample. The longer ones of a run share 480 parts by their lengths, and
--- the last sample of a part is found by a seek, so that days cost no more than eight minutes: counters are cumulative.
--- Each has 24 parts at least, 4 where the run has hundreds of them. The parts are the innermost loop, so that a host's facts are found once per step.
+-- A step of up to eight minutes has a row for each sample. The longer ones of a run share 480 parts by their lengths,
+-- and the last sample of a part is found by a seek, so that days cost no more than eight minutes: counters are
+-- cumulative. Each step has 24 parts at least, 4 where the run has hundreds of them. The parts are the innermost loop, so
+-- that a host's facts are found once per step.
 CREATE VIEW v_host_timeline AS
 WITH RECURSIVE
 part (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM part WHERE n < 480),

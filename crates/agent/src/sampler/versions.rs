@@ -157,7 +157,7 @@ fn answer_all(questions: &Receiver<Question>, answers: &Answers) {
     }
 }
 
-/// Why a program has not told its version.
+/// Why the version of a program is not known.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("it is not executed")]
@@ -318,7 +318,7 @@ mod tests {
         let mut versions = Versions::default();
         let said = version(&mut versions, &running, &binary).unwrap();
         assert!(said.starts_with(|c: char| c.is_ascii_digit()), "{said}");
-        // Known from now on, whoever runs it.
+        // Another process of the same file is answered from memory.
         let again = versions.of(Path::new("/proc/0"), &binary, "cat", CAT);
         assert_eq!(again, Some(said));
         assert!(!versions.has_new());

@@ -19,7 +19,6 @@ use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::spawn_blocking;
 
-/// Targets that are looked at, those that agents share counted once.
 /// A sample is valid for two sampling periods.
 const SAMPLE_LASTS_US: i64 = 20_000_000;
 /// Minimum number of loops for comparing a load with itself in other loops.

@@ -67,7 +67,7 @@ pub struct PlannedData {
     pub is_partly_there: bool,
 }
 
-/// What is different, in words such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None`: it is
+/// The differences, in words such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None`: it is
 /// the same.
 pub fn difference(a: &Shape, b: &Shape, [in_a, in_b]: [&str; 2]) -> Option<String> {
     let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));

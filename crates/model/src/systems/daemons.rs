@@ -21,7 +21,7 @@ pub struct Daemon {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionQuery {
     pub arguments: &'static [&'static str],
-    /// Stands right before the version in the output. Another program that runs under the daemon's name, such as an
+    /// The text right before the version in the output. Another program that runs under the daemon's name, such as an
     /// interpreter, does not write it.
     pub before: &'static str,
 }

@@ -65,7 +65,7 @@ pub(super) async fn cells_of(
          FROM steps AS s JOIN step_results AS o ON o.step_id = s.id
               LEFT JOIN step_groups AS g ON g.step_id = s.id AND g.name = o.group_name
          WHERE s.run_id = ?1
-             -- A search chooses the rates of its probes: what is compared is the rate that it found.
+             -- A search chooses the rates of its probes; `searches` compares the rate that it found.
              AND s.ordinal NOT IN (
                  SELECT p.value ->> 'ordinal' FROM events AS e JOIN json_each(e.detail, '$.probes') AS p
                  WHERE e.run_id = ?1 AND e.kind IN ('search-found', 'search-not-found')

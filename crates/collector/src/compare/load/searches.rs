@@ -5,7 +5,7 @@ use crate::{compare::Side, figures, results::real};
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// What is searched.
+/// What both sides must agree in for their searches to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Searched {
     phase: String,

@@ -16,7 +16,7 @@ use toml::de::DeValue;
 
 const FORMS: &str = "write while = \"p99 < 10ms\"";
 
-/// The key of a phase, and where it stands.
+/// The key `search` of a phase, with its position in the plan.
 pub(super) fn search(
     phase: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
@@ -122,7 +122,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
 
 /// Why a cell cannot be probed, and what to do.
 fn unfit(group: &Group, cell: &Cell) -> Option<(String, String)> {
-    // What is wrong with a rate has been told.
+    // Mistakes in a rate are reported where it is read.
     let common = Common::of(&cell.params).ok()?;
     if let Some(pace) = common.pace {
         return Some((
