@@ -9,7 +9,8 @@
 #   ceph.sh down DIR        ends its daemons, removes namespaces, links and DIR
 #
 # Needs root, and the Debian packages ceph-mon, ceph-mgr, ceph-osd, ceph-common, iproute2. BM_LAB_TAG and BM_LAB_NET
-# (default bc and 10.94.8) keep two labs apart. DIR must be short: a Unix socket below it has 108 bytes at most.
+# (default bc and 10.94.8) keep two labs apart; BM_LAB_OSD_GIB (default 3) is the size of each OSD, a sparse file. DIR
+# must be short: a Unix socket below it has 108 bytes at most.
 set -euo pipefail
 
 verb=${1:?"up, kill, start, cut, join, throttle or down"}
@@ -57,7 +58,7 @@ mgr initial modules =
 [osd]
 osd data = $lab/osd.\$id
 osd objectstore = bluestore
-bluestore block size = $((3 << 30))
+bluestore block size = $((${BM_LAB_OSD_GIB:-3} << 30))
 bluestore block create = true
 bluestore block path =
 bluestore block wal path =

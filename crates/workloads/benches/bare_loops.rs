@@ -5,7 +5,7 @@
 //! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
 //! work in the target directory, memory rows in /dev/shm, ext4 rows on a loop device in /dev/shm (which needs root),
-//! network rows on loopback.
+//! network rows on loopback, rows of a pool on the cluster that `BENCHMESH_BENCH_POOL` names.
 
 #[path = "bare_loops/copies.rs"]
 mod copies;
@@ -23,6 +23,8 @@ mod matrix;
 mod ours;
 #[path = "bare_loops/peers.rs"]
 mod peers;
+#[path = "bare_loops/pool.rs"]
+mod pool;
 #[path = "bare_loops/rows.rs"]
 mod rows;
 #[path = "bare_loops/small_files.rs"]
@@ -33,7 +35,7 @@ mod table;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Rows, in the order of the table; those of small files come after them.
+/// Rows, in the order of the table; those of small files and of pools come after them.
 const ROWS: &[fn() -> table::Row] = &[
     rows::null,
     rows::tmpfs_rewrite,
@@ -122,7 +124,7 @@ fn main() -> ExitCode {
         rounds = given;
     }
     arguments.retain(|argument| !argument.starts_with("--"));
-    let rows = [ROWS, small_files::ALL].concat();
+    let rows = [ROWS, small_files::ALL, pool::ALL].concat();
     match table::run(&rows, &arguments, rounds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
