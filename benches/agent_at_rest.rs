@@ -1,8 +1,9 @@
-//! What an agent costs its host while nothing runs: 50 daemons sampled at 1 Hz, with pidstat on the same processes
-//! beside it. The bar: below 1 % of one core and 25 MiB resident.
+//! What an agent costs its host: 50 daemons sampled at 1 Hz, with pidstat on the same processes beside it, and what it
+//! takes from a load that needs every core. The bars: below 1 % of one core, 25 MiB resident, and 1 % of the load.
 //!
-//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in. CPU is the kernel's own
-//! count of the process's threads.
+//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in; the load runs for four times
+//! as long. CPU is the kernel's own count of the process's threads. For the load, the agent runs in every other window
+//! and is stopped (SIGSTOP) in the others; what its collector needs on this host counts too.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,13 +17,22 @@ mod shared {
     pub mod support;
 }
 
+use benchmesh_workloads::random::Random;
+use rustix::process::Signal;
 use shared::support::mesh::{Agent, Mesh};
 use shared::support::process::Process;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const DAEMONS: usize = 50;
 const SETTLE: Duration = Duration::from_secs(10);
+/// What the load reads.
+const FILE_BYTES: usize = 64 << 20;
+/// How long the load runs with the agent, and without it. The agent's lease is longer.
+const WINDOW: Duration = Duration::from_secs(4);
 
 fn main() {
     let seconds = std::env::args()
@@ -94,7 +104,93 @@ fn main() {
             "MISSED"
         }
     );
+    effect(agent, span * 4);
     drop(run);
+}
+
+/// What a load of one thread per core does in windows with the agent and without it.
+fn effect(agent: u32, span: Duration) {
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    std::fs::write(&file, vec![1; FILE_BYTES]).unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let (ops, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for seed in 1..=cores {
+            let (ops, over, file) = (&ops, &over, &file);
+            scope.spawn(move || read_at_random(file.as_file(), seed as u64, ops, over));
+        }
+        let rate = |signal| {
+            let signalled = rustix::process::kill_process(pid(agent), signal);
+            signalled.unwrap();
+            wait(WINDOW / 4);
+            let before = (ops.load(Ordering::Relaxed), Instant::now());
+            wait(WINDOW);
+            (ops.load(Ordering::Relaxed) - before.0) as f64 / before.1.elapsed().as_secs_f64()
+        };
+        let pairs = (span.as_secs_f64() / (2.5 * WINDOW.as_secs_f64())).ceil() as usize;
+        let mut ratios: Vec<f64> = (0..pairs)
+            .map(|pair| {
+                // Who comes first changes, so that a drift of the machine disturbs both.
+                let with_first = pair % 2 == 0;
+                let first = rate(if with_first {
+                    Signal::CONT
+                } else {
+                    Signal::STOP
+                });
+                let second = rate(if with_first {
+                    Signal::STOP
+                } else {
+                    Signal::CONT
+                });
+                if with_first {
+                    first / second
+                } else {
+                    second / first
+                }
+            })
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        rustix::process::kill_process(pid(agent), Signal::CONT).unwrap();
+        ratios.sort_by(f64::total_cmp);
+        // Order statistics around the median that hold it with 95 %.
+        let reach = 0.98 * (pairs as f64).sqrt();
+        let at = |place: f64| ratios[(place.max(0.0) as usize).min(pairs - 1)];
+        let middle = pairs as f64 / 2.0;
+        let lost = |ratio: f64| (1.0 - ratio) * 100.0;
+        println!(
+            "a load on {cores} cores loses {:.3} % to the agent (95 %: {:.3} to {:.3}; {pairs} pairs of {} s)",
+            lost(at(middle)),
+            lost(at(middle + reach)),
+            lost(at(middle - reach)),
+            WINDOW.as_secs()
+        );
+        println!(
+            "bar: below 1 %: {}",
+            if lost(at(middle)) < 1.0 {
+                "met"
+            } else {
+                "MISSED"
+            }
+        );
+    });
+}
+
+fn pid(of: u32) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(i32::try_from(of).unwrap()).unwrap()
+}
+
+/// Blocks of 4 KiB from memory, one after the other, until it is over.
+fn read_at_random(file: &File, seed: u64, ops: &AtomicU64, over: &AtomicBool) {
+    let mut random = Random::new(seed);
+    let mut block = [0; 4096];
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..64 {
+            let number = random.below((FILE_BYTES / block.len()) as u64);
+            let read = file.read_at(&mut block, number * block.len() as u64);
+            assert_eq!(read.unwrap(), block.len());
+        }
+        ops.fetch_add(64, Ordering::Relaxed);
+    }
 }
 
 fn wait(span: Duration) {
