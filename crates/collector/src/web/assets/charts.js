@@ -37,15 +37,24 @@ const Charts = (() => {
     if (value === null || value === undefined || !Number.isFinite(value)) return '-';
     const size = Math.abs(value);
     if (size === 0) return '0';
-    if (size >= 99.95) return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ',');
-    const decimals = size >= 9.995 ? 1 : size >= 0.9995 ? 2 : size >= 0.09995 ? 3 : size >= 0.009995 ? 4 : size >= 0.0009995 ? 5 : 6;
+    if (size >= 99.95)
+      return Math.round(value)
+        .toString()
+        .replace(/\B(?=(\d{3})+$)/g, ',');
+    const decimals =
+      size >= 9.995 ? 1 : size >= 0.9995 ? 2 : size >= 0.09995 ? 3 : size >= 0.009995 ? 4 : size >= 0.0009995 ? 5 : 6;
     return value.toFixed(decimals);
   }
 
   // For axes: 12k, 3.5M.
   function brief(value) {
     const size = Math.abs(value);
-    for (const [unit, letter] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
+    for (const [unit, letter] of [
+      [1e12, 'T'],
+      [1e9, 'G'],
+      [1e6, 'M'],
+      [1e3, 'k'],
+    ]) {
       if (size >= unit) return trimmed(value / unit) + letter;
     }
     return trimmed(value);
@@ -89,12 +98,14 @@ const Charts = (() => {
     const power = Math.pow(10, Math.floor(Math.log10(rough)));
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
     const found = [];
-    for (let at = Math.ceil(from / step - 1e-9) * step; at <= until + step * 1e-9; at += step) found.push(Number(at.toPrecision(12)));
+    for (let at = Math.ceil(from / step - 1e-9) * step; at <= until + step * 1e-9; at += step)
+      found.push(Number(at.toPrecision(12)));
     return found;
   }
 
   function logTicks(from, until) {
-    const low = Math.floor(Math.log10(from)), high = Math.ceil(Math.log10(until));
+    const low = Math.floor(Math.log10(from)),
+      high = Math.ceil(Math.log10(until));
     const found = [];
     const factors = high - low <= 2 ? [1, 2, 5] : [1];
     const stride = Math.max(1, Math.ceil((high - low) / 7));
@@ -107,7 +118,9 @@ const Charts = (() => {
     return found;
   }
 
-  const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+  const TIME_STEPS = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+  ];
 
   function timeTicks(from, until, most, offset) {
     const rough = (until - from) / Math.max(1, most);
@@ -121,8 +134,10 @@ const Charts = (() => {
     const sign = seconds < 0 ? '-' : '';
     const whole = Math.round(Math.abs(seconds));
     const two = (number) => String(number).padStart(2, '0');
-    const days = Math.floor(whole / 86400), hours = Math.floor((whole % 86400) / 3600);
-    const minutes = Math.floor((whole % 3600) / 60), rest = whole % 60;
+    const days = Math.floor(whole / 86400),
+      hours = Math.floor((whole % 86400) / 3600);
+    const minutes = Math.floor((whole % 3600) / 60),
+      rest = whole % 60;
     if (step >= 86400) return sign + days + 'd';
     if (days > 0) return sign + days + 'd ' + two(hours) + ':' + two(minutes);
     if (hours > 0 || step >= 3600) return sign + hours + ':' + two(minutes) + (step < 60 ? ':' + two(rest) : '');
@@ -142,7 +157,13 @@ const Charts = (() => {
       if (!mark.name || x < free) continue;
       const name = mark.name.length > 28 ? mark.name.slice(0, 27) + '\u2026' : mark.name;
       const toLeft = x + 6.2 * name.length > px(until);
-      svg.append(s('text', { class: 'mark-name', x: x + (toLeft ? -4 : 4), y: edge.top + 9, 'text-anchor': toLeft ? 'end' : 'start' }, name));
+      svg.append(
+        s(
+          'text',
+          { class: 'mark-name', x: x + (toLeft ? -4 : 4), y: edge.top + 9, 'text-anchor': toLeft ? 'end' : 'start' },
+          name,
+        ),
+      );
       free = x + 6.2 * name.length;
     }
   }
@@ -168,7 +189,11 @@ const Charts = (() => {
       this.plot = h('div', { class: 'plot', tabindex: '0', role: 'img' });
       this.tip = h('div', { class: 'tip', hidden: true });
       this.legend = h('div', { class: 'legend', role: 'group', 'aria-label': 'Series of: ' + options.label });
-      this.reset = h('button', { type: 'button', class: 'reset quiet', hidden: true, onclick: () => this.zoom(null) }, 'Show all');
+      this.reset = h(
+        'button',
+        { type: 'button', class: 'reset quiet', hidden: true, onclick: () => this.zoom(null) },
+        'Show all',
+      );
       this.box.classList.add('chart');
       this.box.append(h('div', { class: 'plot-frame' }, this.plot, this.tip, this.reset), this.legend);
       this.group = options.group || null;
@@ -177,7 +202,10 @@ const Charts = (() => {
       this.plot.addEventListener('pointerleave', () => this.point(null));
       this.plot.addEventListener('pointerdown', (event) => this.pressed(event));
       this.plot.addEventListener('pointerup', (event) => this.released(event));
-      this.plot.addEventListener('pointercancel', () => { this.drag = null; this.draw(); });
+      this.plot.addEventListener('pointercancel', () => {
+        this.drag = null;
+        this.draw();
+      });
       this.plot.addEventListener('dblclick', () => this.zoom(null));
       this.plot.addEventListener('keydown', (event) => this.key(event));
       this.plot.addEventListener('blur', () => this.point(null));
@@ -213,11 +241,22 @@ const Charts = (() => {
       if (key === this.legendKey) return;
       this.legendKey = key;
       const names = this.options.series;
-      this.legend.replaceChildren(...names.map((series) => h('button', {
-        type: 'button', class: 'series', 'aria-pressed': String(!this.hidden.has(series.name)),
-        title: 'Click: show or hide. Shift and click: only this one.',
-        onclick: (event) => this.toggle(series.name, event.shiftKey),
-      }, h('span', { class: 'swatch s' + this.colour(series) + (series.dashed ? ' dashed' : '') }), h('span', {}, series.name))));
+      this.legend.replaceChildren(
+        ...names.map((series) =>
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'series',
+              'aria-pressed': String(!this.hidden.has(series.name)),
+              title: 'Click: show or hide. Shift and click: only this one.',
+              onclick: (event) => this.toggle(series.name, event.shiftKey),
+            },
+            h('span', { class: 'swatch s' + this.colour(series) + (series.dashed ? ' dashed' : '') }),
+            h('span', {}, series.name),
+          ),
+        ),
+      );
     }
 
     toggle(name, alone) {
@@ -225,7 +264,9 @@ const Charts = (() => {
       if (alone) this.hidden = new Set(names.filter((one) => one !== name));
       else if (this.hidden.has(name)) this.hidden.delete(name);
       else this.hidden.add(name);
-      [...this.legend.children].forEach((button, at) => button.setAttribute('aria-pressed', String(!this.hidden.has(names[at]))));
+      [...this.legend.children].forEach((button, at) =>
+        button.setAttribute('aria-pressed', String(!this.hidden.has(names[at]))),
+      );
       this.draw();
     }
 
@@ -237,7 +278,8 @@ const Charts = (() => {
 
     extent() {
       if (this.options.extent) return this.options.extent;
-      let from = Infinity, until = -Infinity;
+      let from = Infinity,
+        until = -Infinity;
       for (const series of this.options.series) {
         for (const at of series.x) {
           if (at < from) from = at;
@@ -263,8 +305,9 @@ const Charts = (() => {
       const inner = { width: width - edge.left - edge.right, height: height - edge.top - edge.bottom };
       const [from, until] = this.domain || this.extent();
       const toLog = this.x === 'log';
-      const place = (value) => toLog ? Math.log(value) : value;
-      const px = (value) => edge.left + (place(value) - place(from)) / ((place(until) - place(from)) || 1) * inner.width;
+      const place = (value) => (toLog ? Math.log(value) : value);
+      const px = (value) =>
+        edge.left + ((place(value) - place(from)) / (place(until) - place(from) || 1)) * inner.width;
       this.unpx = (at) => {
         const share = Math.min(1, Math.max(0, (at - edge.left) / inner.width));
         const value = place(from) + share * (place(until) - place(from));
@@ -273,7 +316,8 @@ const Charts = (() => {
       this.edge = edge;
       this.inner = inner;
       const bucket = this.options.bucket || 0;
-      let low = Infinity, high = -Infinity;
+      let low = Infinity,
+        high = -Infinity;
       for (const series of this.shown) {
         for (let at = 0; at < series.x.length; at += 1) {
           if (series.x[at] < from - bucket || series.x[at] > until) continue;
@@ -309,9 +353,17 @@ const Charts = (() => {
       }
       this.drawBands(svg, px, from, until);
       this.drawX(svg, px, from, until, bottom);
-      svg.append(s('line', { class: 'axis', x1: edge.left, x2: edge.left + inner.width, y1: bottom + 0.5, y2: bottom + 0.5 }));
+      svg.append(
+        s('line', { class: 'axis', x1: edge.left, x2: edge.left + inner.width, y1: bottom + 0.5, y2: bottom + 0.5 }),
+      );
       const clipId = 'clip-' + (Line.count = (Line.count || 0) + 1);
-      svg.append(s('clipPath', { id: clipId }, s('rect', { x: edge.left, y: edge.top - 2, width: inner.width, height: inner.height + 4 })));
+      svg.append(
+        s(
+          'clipPath',
+          { id: clipId },
+          s('rect', { x: edge.left, y: edge.top - 2, width: inner.width, height: inner.height + 4 }),
+        ),
+      );
       const lines = s('g', { 'clip-path': 'url(#' + clipId + ')' });
       for (const series of this.shown) this.drawSeries(lines, series, px, py, from, until);
       svg.append(lines);
@@ -339,12 +391,16 @@ const Charts = (() => {
       const most = Math.max(2, Math.floor(inner.width / 90));
       if (this.x === 'category') {
         const stride = Math.ceil(this.options.categories.length / Math.max(2, Math.floor(inner.width / 60)));
-        this.options.categories.forEach((text, at) => { if (at % stride === 0) label(at, text); });
+        this.options.categories.forEach((text, at) => {
+          if (at % stride === 0) label(at, text);
+        });
       } else if (this.x === 'time') {
         const offset = this.options.clockTicks && this.options.originUs ? (this.options.originUs / 1e6) % 86400 : 0;
         const { found, step } = timeTicks(from, until, most, offset);
         for (const at of found) {
-          const text = offset ? clock(this.options.originUs + at * 1e6).slice(0, step >= 60 ? 5 : 8) : elapsed(at, step);
+          const text = offset
+            ? clock(this.options.originUs + at * 1e6).slice(0, step >= 60 ? 5 : 8)
+            : elapsed(at, step);
           label(at, text);
         }
       } else if (this.x === 'log') {
@@ -355,7 +411,14 @@ const Charts = (() => {
         if (this.options.xTicks) this.options.xTicks.forEach(([at, text]) => label(at, text));
         else for (const at of ticks(from, until, most)) label(at, brief(at));
       }
-      if (this.options.xLabel) svg.append(s('text', { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' }, this.options.xLabel));
+      if (this.options.xLabel)
+        svg.append(
+          s(
+            'text',
+            { class: 'tick', x: edge.left + inner.width / 2, y: bottom + 32, 'text-anchor': 'middle' },
+            this.options.xLabel,
+          ),
+        );
     }
 
     drawBands(svg, px, from, until) {
@@ -364,9 +427,18 @@ const Charts = (() => {
       const visible = bands.filter((band) => band.until >= from && band.from <= until);
       if (visible.length > inner.width / 6) return;
       visible.forEach((band) => {
-        const left = Math.max(edge.left, px(band.from)), right = Math.min(edge.left + inner.width, px(band.until));
+        const left = Math.max(edge.left, px(band.from)),
+          right = Math.min(edge.left + inner.width, px(band.until));
         const at = bands.indexOf(band);
-        svg.append(s('rect', { class: at % 2 ? 'band odd' : 'band', x: left, y: edge.top, width: Math.max(0.5, right - left), height: inner.height }));
+        svg.append(
+          s('rect', {
+            class: at % 2 ? 'band odd' : 'band',
+            x: left,
+            y: edge.top,
+            width: Math.max(0.5, right - left),
+            height: inner.height,
+          }),
+        );
         const room = Math.floor((right - left) / 6.2);
         const text = [band.title, String(band.name)].find((one) => one && one.length <= room);
         if (text) svg.append(s('text', { class: 'band-name', x: left + 2, y: edge.top - 5 }, text));
@@ -375,31 +447,63 @@ const Charts = (() => {
 
     drawSeries(lines, series, px, py, from, until) {
       const colour = 's' + this.colour(series);
-      const gap = this.x === 'time' ? (this.options.gap || Math.max(3.5, 2.5 * (this.options.bucket || 1))) : Infinity;
+      const gap = this.x === 'time' ? this.options.gap || Math.max(3.5, 2.5 * (this.options.bucket || 1)) : Infinity;
       const half = this.x === 'time' ? (this.options.bucket || 0) / 2 : 0;
       const parts = [];
-      let open = null, last = -Infinity;
+      let open = null,
+        last = -Infinity;
       for (let at = 0; at < series.x.length; at += 1) {
-        const x = series.x[at], y = series.y[at];
+        const x = series.x[at],
+          y = series.y[at];
         if (x < from - gap && series.x[at + 1] < from) continue;
         if (x > until + gap) break;
         const isGap = y === null || y === undefined || (this.options.log && y <= 0);
         if (isGap || x - last > gap) open = null;
         if (isGap) continue;
-        if (!open) parts.push(open = []);
+        if (!open) parts.push((open = []));
         open.push(at);
         last = x;
       }
       const point = (at, value) => px(series.x[at] + half).toFixed(1) + ' ' + py(value).toFixed(1);
       if (series.least && series.most) {
-        const areas = parts.filter((part) => part.length > 1).map((part) => 'M' + part.map((at) => point(at, series.most[at] === null ? series.y[at] : series.most[at])).join('L') + 'L' + [...part].reverse().map((at) => point(at, series.least[at] === null ? series.y[at] : series.least[at])).join('L') + 'Z').join('');
+        const areas = parts
+          .filter((part) => part.length > 1)
+          .map(
+            (part) =>
+              'M' +
+              part.map((at) => point(at, series.most[at] === null ? series.y[at] : series.most[at])).join('L') +
+              'L' +
+              [...part]
+                .reverse()
+                .map((at) => point(at, series.least[at] === null ? series.y[at] : series.least[at]))
+                .join('L') +
+              'Z',
+          )
+          .join('');
         if (areas) lines.append(s('path', { class: 'envelope ' + colour, d: areas }));
       }
-      const path = parts.filter((part) => part.length > 1).map((part) => 'M' + part.map((at) => point(at, series.y[at])).join('L')).join('');
-      if (path) lines.append(s('path', { class: 'line ' + colour + (series.thin ? ' thin' : '') + (series.dashed ? ' dashed' : ''), d: path }));
+      const path = parts
+        .filter((part) => part.length > 1)
+        .map((part) => 'M' + part.map((at) => point(at, series.y[at])).join('L'))
+        .join('');
+      if (path)
+        lines.append(
+          s('path', {
+            class: 'line ' + colour + (series.thin ? ' thin' : '') + (series.dashed ? ' dashed' : ''),
+            d: path,
+          }),
+        );
       for (const part of parts) {
         const dots = series.points ? part : part.length === 1 ? part : [];
-        for (const at of dots) lines.append(s('circle', { class: 'dot ' + colour, cx: px(series.x[at] + half).toFixed(1), cy: py(series.y[at]).toFixed(1), r: series.points ? 3 : 2 }));
+        for (const at of dots)
+          lines.append(
+            s('circle', {
+              class: 'dot ' + colour,
+              cx: px(series.x[at] + half).toFixed(1),
+              cy: py(series.y[at]).toFixed(1),
+              r: series.points ? 3 : 2,
+            }),
+          );
       }
     }
 
@@ -411,9 +515,19 @@ const Charts = (() => {
       const parts = this.shown.slice(0, 6).map((series) => {
         const known = series.y.filter((value) => value !== null && value !== undefined);
         if (!known.length) return series.name + ': no values';
-        return series.name + ': ' + figure(Math.min(...known)) + ' to ' + figure(Math.max(...known)) + ' ' + (this.options.unit || '');
+        return (
+          series.name +
+          ': ' +
+          figure(Math.min(...known)) +
+          ' to ' +
+          figure(Math.max(...known)) +
+          ' ' +
+          (this.options.unit || '')
+        );
       });
-      return this.options.label + '. ' + parts.join('; ') + '. Arrow keys read values, plus and minus zoom, 0 shows all.';
+      return (
+        this.options.label + '. ' + parts.join('; ') + '. Arrow keys read values, plus and minus zoom, 0 shows all.'
+      );
     }
 
     offset(event) {
@@ -437,7 +551,8 @@ const Charts = (() => {
 
     released(event) {
       if (this.drag === null || this.drag === undefined) return;
-      const from = Math.min(this.drag, this.offset(event)), until = Math.max(this.drag, this.offset(event));
+      const from = Math.min(this.drag, this.offset(event)),
+        until = Math.max(this.drag, this.offset(event));
       this.drag = null;
       this.selection.setAttribute('width', '0');
       if (until - from > 6) this.zoom([this.unpx(from), this.unpx(until)]);
@@ -449,7 +564,8 @@ const Charts = (() => {
       const step = (until - from) / 60;
       if (event.key === 'ArrowLeft') this.point(Math.max(from, this.stepped(middle, -1, step)));
       else if (event.key === 'ArrowRight') this.point(Math.min(until, this.stepped(middle, 1, step)));
-      else if (event.key === '+' || event.key === '=') this.zoom([middle - (middle - from) / 2, middle + (until - middle) / 2]);
+      else if (event.key === '+' || event.key === '=')
+        this.zoom([middle - (middle - from) / 2, middle + (until - middle) / 2]);
       else if (event.key === '-') this.domain && this.zoom([from - (until - from) / 2, until + (until - from) / 2]);
       else if (event.key === '0' || event.key === 'Escape') this.zoom(null);
       else return;
@@ -491,8 +607,17 @@ const Charts = (() => {
         this.tip.hidden = true;
         return;
       }
-      this.cursor.replaceChildren(s('line', { x1: x, x2: x, y1: this.edge.top, y2: this.edge.top + this.inner.height }),
-        ...rows.map((row) => s('circle', { class: 's' + this.colour(row.series), cx: this.px(row.series.x[row.index] + (this.x === 'time' ? bucket / 2 : 0)), cy: this.py(row.value), r: 3 })));
+      this.cursor.replaceChildren(
+        s('line', { x1: x, x2: x, y1: this.edge.top, y2: this.edge.top + this.inner.height }),
+        ...rows.map((row) =>
+          s('circle', {
+            class: 's' + this.colour(row.series),
+            cx: this.px(row.series.x[row.index] + (this.x === 'time' ? bucket / 2 : 0)),
+            cy: this.py(row.value),
+            r: 3,
+          }),
+        ),
+      );
       if (!isOwn) {
         this.tip.hidden = true;
         return;
@@ -503,15 +628,38 @@ const Charts = (() => {
       this.tip.replaceChildren(
         h('div', { class: 'tip-head' }, this.head(shownAt)),
         band ? h('div', { class: 'tip-band' }, band.name + ' ' + (band.title || '')) : null,
-        h('table', {}, h('tbody', {}, rows.slice(0, 14).map((row) => h('tr', {},
-          h('td', {}, h('span', { class: 'swatch s' + this.colour(row.series) }), row.series.name),
-          h('td', { class: 'number' }, figure(row.value) + ' ' + (this.options.unit || '')),
-          h('td', { class: 'number faint' }, row.series.most && row.series.most[row.index] !== null && row.series.most[row.index] !== row.value ? figure(row.series.least[row.index]) + ' to ' + figure(row.series.most[row.index]) : ''))))),
-        ...(rows.length > 14 ? [h('div', { class: 'faint' }, (rows.length - 14) + ' more')] : []),
-        ...close.map((mark) => h('div', { class: 'tip-mark ' + mark.severity }, mark.text)));
+        h(
+          'table',
+          {},
+          h(
+            'tbody',
+            {},
+            rows
+              .slice(0, 14)
+              .map((row) =>
+                h(
+                  'tr',
+                  {},
+                  h('td', {}, h('span', { class: 'swatch s' + this.colour(row.series) }), row.series.name),
+                  h('td', { class: 'number' }, figure(row.value) + ' ' + (this.options.unit || '')),
+                  h(
+                    'td',
+                    { class: 'number faint' },
+                    row.series.most && row.series.most[row.index] !== null && row.series.most[row.index] !== row.value
+                      ? figure(row.series.least[row.index]) + ' to ' + figure(row.series.most[row.index])
+                      : '',
+                  ),
+                ),
+              ),
+          ),
+        ),
+        ...(rows.length > 14 ? [h('div', { class: 'faint' }, rows.length - 14 + ' more')] : []),
+        ...close.map((mark) => h('div', { class: 'tip-mark ' + mark.severity }, mark.text)),
+      );
       this.tip.hidden = false;
       const room = this.plot.clientWidth - this.tip.offsetWidth;
-      this.tip.style.left = Math.max(0, Math.min(room, x + (x > this.plot.clientWidth / 2 ? -this.tip.offsetWidth - 12 : 12))) + 'px';
+      this.tip.style.left =
+        Math.max(0, Math.min(room, x + (x > this.plot.clientWidth / 2 ? -this.tip.offsetWidth - 12 : 12))) + 'px';
     }
 
     head(at) {
@@ -519,13 +667,18 @@ const Charts = (() => {
         const since = this.options.originUs ? clock(this.options.originUs + at * 1e6, true) + ' UTC' : '';
         return this.options.clockTicks ? since : elapsed(at, 1) + (since ? '  ' + since : '');
       }
-      if (this.x === 'category') return (this.options.xLabel ? this.options.xLabel + ' ' : '') + this.options.categories[Math.max(0, Math.min(this.options.categories.length - 1, Math.round(at)))];
+      if (this.x === 'category')
+        return (
+          (this.options.xLabel ? this.options.xLabel + ' ' : '') +
+          this.options.categories[Math.max(0, Math.min(this.options.categories.length - 1, Math.round(at)))]
+        );
       return (this.options.xLabel ? this.options.xLabel + ' ' : '') + figure(at);
     }
   }
 
   function nearest(sorted, value) {
-    let low = 0, high = sorted.length - 1;
+    let low = 0,
+      high = sorted.length - 1;
     if (high < 0) return -1;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -543,29 +696,107 @@ const Charts = (() => {
       const sum = known.reduce((total, value) => total + value, 0);
       const least = series.least ? Math.min(...series.least.filter((value) => value !== null)) : Math.min(...known);
       const most = series.most ? Math.max(...series.most.filter((value) => value !== null)) : Math.max(...known);
-      return known.length ? [series.name, least, sum / known.length, most, known[known.length - 1], known.length] : [series.name, null, null, null, null, 0];
+      return known.length
+        ? [series.name, least, sum / known.length, most, known[known.length - 1], known.length]
+        : [series.name, null, null, null, null, 0];
     });
     const all = h('div', {});
-    const details = h('details', { class: 'numbers' }, h('summary', {}, 'Numbers'),
-      table([{ title: 'series' }, ...['least', 'mean', 'most', 'last'].map((title) => ({ title: title + (unit ? ', ' + unit : ''), right: true })), { title: 'points', right: true }],
-        rows.map((row) => [row[0], ...row.slice(1, 5).map(figure), String(row[5])])), all);
-    const button = h('button', { type: 'button', class: 'quiet', onclick: () => {
-      button.remove();
-      const text = options.series.flatMap((series) => series.x.map((x, at) => [series.name, x, series.y[at]]
-        .map((cell) => cell === null || cell === undefined ? '' : /[",\n]/.test(String(cell)) ? '"' + String(cell).replaceAll('"', '""') + '"' : String(cell)).join(',')));
-      all.append(h('textarea', { readonly: true, rows: '12', 'aria-label': 'All points as CSV' }, ['series,x,y', ...text].join('\n')));
-    } }, 'All points as CSV');
+    const details = h(
+      'details',
+      { class: 'numbers' },
+      h('summary', {}, 'Numbers'),
+      table(
+        [
+          { title: 'series' },
+          ...['least', 'mean', 'most', 'last'].map((title) => ({
+            title: title + (unit ? ', ' + unit : ''),
+            right: true,
+          })),
+          { title: 'points', right: true },
+        ],
+        rows.map((row) => [row[0], ...row.slice(1, 5).map(figure), String(row[5])]),
+      ),
+      all,
+    );
+    const button = h(
+      'button',
+      {
+        type: 'button',
+        class: 'quiet',
+        onclick: () => {
+          button.remove();
+          const text = options.series.flatMap((series) =>
+            series.x.map((x, at) =>
+              [series.name, x, series.y[at]]
+                .map((cell) =>
+                  cell === null || cell === undefined
+                    ? ''
+                    : /[",\n]/.test(String(cell))
+                      ? '"' + String(cell).replaceAll('"', '""') + '"'
+                      : String(cell),
+                )
+                .join(','),
+            ),
+          );
+          all.append(
+            h(
+              'textarea',
+              { readonly: true, rows: '12', 'aria-label': 'All points as CSV' },
+              ['series,x,y', ...text].join('\n'),
+            ),
+          );
+        },
+      },
+      'All points as CSV',
+    );
     all.append(button);
     return details;
   }
 
   function table(columns, rows, attributes) {
-    const head = h('tr', {}, columns.map((column) => h('th', { scope: 'col', class: column.right ? 'number' : null }, column.title)));
+    const head = h(
+      'tr',
+      {},
+      columns.map((column) => h('th', { scope: 'col', class: column.right ? 'number' : null }, column.title)),
+    );
     const bands = bandsOf(columns);
-    const body = rows.map((row) => h('tr', {}, row.map((cell, at) => h('td', { class: columns[at] && columns[at].right ? 'number' : null }, cell))));
-    return h('div', { class: rows.length > 60 ? 'scroll tall' : 'scroll', tabindex: '0', role: 'group', 'aria-label': (attributes && attributes.label) || 'Table' },
-      h('table', { class: 'data' }, h('thead', {}, bands.length > 1 ? h('tr', { class: 'bands' }, bands.map((band) => band.name === null
-        ? h('td', { colspan: band.columns }) : h('th', { scope: 'colgroup', colspan: band.columns }, band.name))) : null, head), h('tbody', {}, body)));
+    const body = rows.map((row) =>
+      h(
+        'tr',
+        {},
+        row.map((cell, at) => h('td', { class: columns[at] && columns[at].right ? 'number' : null }, cell)),
+      ),
+    );
+    return h(
+      'div',
+      {
+        class: rows.length > 60 ? 'scroll tall' : 'scroll',
+        tabindex: '0',
+        role: 'group',
+        'aria-label': (attributes && attributes.label) || 'Table',
+      },
+      h(
+        'table',
+        { class: 'data' },
+        h(
+          'thead',
+          {},
+          bands.length > 1
+            ? h(
+                'tr',
+                { class: 'bands' },
+                bands.map((band) =>
+                  band.name === null
+                    ? h('td', { colspan: band.columns })
+                    : h('th', { scope: 'colgroup', colspan: band.columns }, band.name),
+                ),
+              )
+            : null,
+          head,
+        ),
+        h('tbody', {}, body),
+      ),
+    );
   }
 
   // Neighbouring columns that have a band in common stand under one head; columns without any under an empty cell.
@@ -623,34 +854,69 @@ const Charts = (() => {
       const inner = { width: width - edge.left - edge.right, height: height - edge.top - edge.bottom };
       const extent = this.options.extent;
       const [from, until] = (this.group && this.group.domain) || extent;
-      const px = (value) => edge.left + (value - from) / ((until - from) || 1) * inner.width;
+      const px = (value) => edge.left + ((value - from) / (until - from || 1)) * inner.width;
       const row = inner.height / levels.length;
       this.px = px;
-      this.unpx = (at) => from + (at - edge.left) / inner.width * (until - from);
+      this.unpx = (at) => from + ((at - edge.left) / inner.width) * (until - from);
       this.edge = edge;
       this.inner = inner;
       const shades = Array.from({ length: 10 }, () => []);
       for (const [column, own] of this.columns) {
-        const left = Math.max(edge.left, px(column * bucket)), right = Math.min(edge.left + inner.width, px((column + 1) * bucket));
+        const left = Math.max(edge.left, px(column * bucket)),
+          right = Math.min(edge.left + inner.width, px((column + 1) * bucket));
         if (right <= left) continue;
         for (const [level, count] of own.cells) {
-          const share = Math.log10(1 + 999 * count / own.sum) / 3;
+          const share = Math.log10(1 + (999 * count) / own.sum) / 3;
           const top = edge.top + inner.height - (level + 1) * row;
-          shades[Math.min(9, Math.floor(share * 10))].push('M' + left.toFixed(1) + ' ' + top.toFixed(1) + 'H' + right.toFixed(1) + 'V' + (top + row + 0.3).toFixed(1) + 'H' + left.toFixed(1) + 'Z');
+          shades[Math.min(9, Math.floor(share * 10))].push(
+            'M' +
+              left.toFixed(1) +
+              ' ' +
+              top.toFixed(1) +
+              'H' +
+              right.toFixed(1) +
+              'V' +
+              (top + row + 0.3).toFixed(1) +
+              'H' +
+              left.toFixed(1) +
+              'Z',
+          );
         }
       }
       const svg = s('svg', { width, height, viewBox: '0 0 ' + width + ' ' + height, 'aria-hidden': 'true' });
-      shades.forEach((paths, at) => { if (paths.length) svg.append(s('path', { class: 'heat h' + at, d: paths.join('') })); });
+      shades.forEach((paths, at) => {
+        if (paths.length) svg.append(s('path', { class: 'heat h' + at, d: paths.join('') }));
+      });
       const stride = Math.max(1, Math.ceil(levels.length / Math.max(2, Math.floor(inner.height / 26))));
       for (let level = stride - 1; level < levels.length; level += stride) {
         const y = edge.top + inner.height - (level + 1) * row;
         svg.append(s('line', { class: 'grid', x1: edge.left, x2: edge.left + inner.width, y1: y, y2: y }));
-        svg.append(s('text', { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' }, brief(Number(levels[level].toPrecision(2)))));
+        svg.append(
+          s(
+            'text',
+            { class: 'tick', x: edge.left - 6, y: y + 3.5, 'text-anchor': 'end' },
+            brief(Number(levels[level].toPrecision(2))),
+          ),
+        );
       }
       const bottom = edge.top + inner.height;
-      svg.append(s('line', { class: 'axis', x1: edge.left, x2: edge.left + inner.width, y1: bottom + 0.5, y2: bottom + 0.5 }));
+      svg.append(
+        s('line', { class: 'axis', x1: edge.left, x2: edge.left + inner.width, y1: bottom + 0.5, y2: bottom + 0.5 }),
+      );
       const { found, step } = timeTicks(from, until, Math.max(2, Math.floor(inner.width / 90)), 0);
-      for (const at of found) svg.append(s('text', { class: 'tick', x: px(at), y: bottom + 16, 'text-anchor': px(at) > edge.left + inner.width - 20 ? 'end' : 'middle' }, elapsed(at, step)));
+      for (const at of found)
+        svg.append(
+          s(
+            'text',
+            {
+              class: 'tick',
+              x: px(at),
+              y: bottom + 16,
+              'text-anchor': px(at) > edge.left + inner.width - 20 ? 'end' : 'middle',
+            },
+            elapsed(at, step),
+          ),
+        );
       drawMarks(svg, this.options.marks, px, [from, until], edge, bottom);
       this.cursor = s('g', { class: 'cursor' });
       svg.append(this.cursor);
@@ -665,24 +931,53 @@ const Charts = (() => {
         this.tip.hidden = true;
         return;
       }
-      this.cursor.replaceChildren(s('line', { x1: x, x2: x, y1: this.edge.top, y2: this.edge.top + this.inner.height }));
+      this.cursor.replaceChildren(
+        s('line', { x1: x, x2: x, y1: this.edge.top, y2: this.edge.top + this.inner.height }),
+      );
       const own = this.columns.get(Math.floor(at / this.options.bucket));
       this.tip.hidden = !isOwn || !own;
       if (this.tip.hidden) return;
       const rows = [...own.cells].sort((a, b) => b[0] - a[0]);
-      this.tip.replaceChildren(h('div', { class: 'tip-head' }, elapsed(at, 1)), h('table', {}, h('tbody', {}, rows.slice(0, 16).map(([level, count]) => h('tr', {},
-        h('td', {}, 'to ' + figure(this.options.levels[level]) + ' ms'), h('td', { class: 'number' }, figure(100 * count / own.sum) + ' %'))))));
-      this.tip.style.left = Math.max(0, Math.min(this.plot.clientWidth - this.tip.offsetWidth, x + (x > this.plot.clientWidth / 2 ? -this.tip.offsetWidth - 12 : 12))) + 'px';
+      this.tip.replaceChildren(
+        h('div', { class: 'tip-head' }, elapsed(at, 1)),
+        h(
+          'table',
+          {},
+          h(
+            'tbody',
+            {},
+            rows
+              .slice(0, 16)
+              .map(([level, count]) =>
+                h(
+                  'tr',
+                  {},
+                  h('td', {}, 'to ' + figure(this.options.levels[level]) + ' ms'),
+                  h('td', { class: 'number' }, figure((100 * count) / own.sum) + ' %'),
+                ),
+              ),
+          ),
+        ),
+      );
+      this.tip.style.left =
+        Math.max(
+          0,
+          Math.min(
+            this.plot.clientWidth - this.tip.offsetWidth,
+            x + (x > this.plot.clientWidth / 2 ? -this.tip.offsetWidth - 12 : 12),
+          ),
+        ) + 'px';
     }
   }
 
   // Numbers in a table whose cells are shaded by them.
   function matrix(options) {
     const known = options.values.flat().filter((value) => value !== null && value > 0);
-    const low = Math.min(...known), high = Math.max(...known);
+    const low = Math.min(...known),
+      high = Math.max(...known);
     const wide = high / low > 20;
     // Cells that hardly differ look alike.
-    const contrast = Math.min(1, 5 * (high - low) / high);
+    const contrast = Math.min(1, (5 * (high - low)) / high);
     const share = (value) => {
       if (value === null || value <= 0 || !known.length) return null;
       if (high === low) return 5;
@@ -690,14 +985,40 @@ const Charts = (() => {
       return Math.max(0, Math.min(9, Math.floor(at * contrast * 10)));
     };
     const corner = [options.rowKey, options.columnKey].filter(Boolean).join(' \\ ');
-    return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.label },
-      h('table', { class: 'data matrix' }, h('caption', { class: 'hidden' }, options.label),
-        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, corner), options.columns.map((column) => h('th', { scope: 'col', class: 'number' }, column)))),
-        h('tbody', {}, options.rows.map((row, at) => h('tr', {}, h('th', { scope: 'row' }, row),
-          options.values[at].map((value) => {
-            const shade = share(value);
-            return h('td', { class: 'number' + (shade === null ? '' : ' m' + shade) }, figure(value));
-          }))))));
+    return h(
+      'div',
+      { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': options.label },
+      h(
+        'table',
+        { class: 'data matrix' },
+        h('caption', { class: 'hidden' }, options.label),
+        h(
+          'thead',
+          {},
+          h(
+            'tr',
+            {},
+            h('th', { scope: 'col' }, corner),
+            options.columns.map((column) => h('th', { scope: 'col', class: 'number' }, column)),
+          ),
+        ),
+        h(
+          'tbody',
+          {},
+          options.rows.map((row, at) =>
+            h(
+              'tr',
+              {},
+              h('th', { scope: 'row' }, row),
+              options.values[at].map((value) => {
+                const shade = share(value);
+                return h('td', { class: 'number' + (shade === null ? '' : ' m' + shade) }, figure(value));
+              }),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   return { h, s, figure, brief, bytes, span, clock, elapsed, group, Line, Heat, matrix, numbers, table };

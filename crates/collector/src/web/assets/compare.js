@@ -5,7 +5,12 @@ const BenchmeshCompare = (() => {
   const { h, s, figure } = Charts;
   const { choice, picture, section, sentences, textTable } = BenchmeshReport;
   const FIGURES = {
-    ops: 'rate', response: 'response p99', p99: 'p99', p50: 'p50', mean: 'mean latency', cpu: 'CPU per operation',
+    ops: 'rate',
+    response: 'response p99',
+    p99: 'p99',
+    p50: 'p50',
+    mean: 'mean latency',
+    cpu: 'CPU per operation',
   };
   const MOST_RATIOS = 60;
 
@@ -13,7 +18,11 @@ const BenchmeshCompare = (() => {
   function change(ratio, like = ratio) {
     if (like < 0.5 || like >= 2) return figure(ratio) + ' x';
     const percent = (ratio - 1) * 100;
-    return (percent > 0 ? '+' : '') + percent.toFixed(Math.abs(percent) >= 9.95 ? 0 : Math.abs(percent) >= 0.995 ? 1 : 2) + ' %';
+    return (
+      (percent > 0 ? '+' : '') +
+      percent.toFixed(Math.abs(percent) >= 9.95 ? 0 : Math.abs(percent) >= 0.995 ? 1 : 2) +
+      ' %'
+    );
   }
 
   function edge(ratio) {
@@ -28,17 +37,25 @@ const BenchmeshCompare = (() => {
 
   function subject(row) {
     const words = [row.phase, row.group, row.mode, row.op === row.mode ? '' : row.op].filter(Boolean);
-    return [...words.filter((word, at) => word !== words[at - 1]), ...Object.entries(row.cell).map(([key, value]) => key + '=' + (typeof value === 'object' ? JSON.stringify(value) : value))].join(' ');
+    return [
+      ...words.filter((word, at) => word !== words[at - 1]),
+      ...Object.entries(row.cell).map(
+        ([key, value]) => key + '=' + (typeof value === 'object' ? JSON.stringify(value) : value),
+      ),
+    ].join(' ');
   }
 
   // One ratio and its interval on an axis that all rows share, from `low` to `high`, logarithmic.
   function strip(row, low, high) {
     const place = (ratio) => 2 + 196 * Math.min(1, Math.max(0, Math.log(ratio / low) / Math.log(high / low)));
     const kind = verdictClass(row.verdict.replaceAll('-', ' '));
-    return s('svg', { class: 'ratio ' + kind, viewBox: '0 0 200 16', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    return s(
+      'svg',
+      { class: 'ratio ' + kind, viewBox: '0 0 200 16', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
       s('line', { class: 'unity', x1: place(1), x2: place(1), y1: 0, y2: 16 }),
       ...(row.low ? [s('line', { class: 'interval', x1: place(row.low), x2: place(row.high), y1: 8, y2: 8 })] : []),
-      s('rect', { class: 'estimate', x: place(row.ratio) - 1.5, y: 4, width: 3, height: 8 }));
+      s('rect', { class: 'estimate', x: place(row.ratio) - 1.5, y: 4, width: 3, height: 8 }),
+    );
   }
 
   function ratios(one, at) {
@@ -49,21 +66,76 @@ const BenchmeshCompare = (() => {
       const name = known.find((key) => FIGURES[key] === title);
       const all = one.rows.filter((row) => row.figure === name);
       const rows = all.slice(0, MOST_RATIOS);
-      const ends = rows.flatMap((row) => [row.ratio, row.low, row.high].filter((value) => value > 0 && Number.isFinite(value)));
-      const low = Math.max(0.02, Math.min(0.95, ...ends) / 1.02), high = Math.min(50, Math.max(1.05, ...ends) * 1.02);
-      box.replaceChildren(h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Ratios of ' + title },
-        h('table', { class: 'data ratios' },
-          h('thead', {}, h('tr', {}, [['load'], ['B to A', 'number'], ['95 % CI', 'number'], ['from ' + edge(low) + ' to ' + edge(high) + '; the line: no change', 'strip'], ['verdict']].map(([head, kind]) => h('th', { scope: 'col', class: kind || null }, head)))),
-          h('tbody', {}, rows.map((row) => h('tr', {}, h('td', { class: 'wrap' }, subject(row)), h('td', { class: 'number' }, change(row.ratio)),
-            h('td', { class: 'number' }, row.low ? change(row.low, row.ratio) + ' to ' + change(row.high, row.ratio) : '-'), h('td', { class: 'strip' }, strip(row, low, high)),
-            h('td', { class: verdictClass(row.verdict.replaceAll('-', ' ')) },
-              row.judged ? row.verdict.replaceAll('-', ' ') : ''))))),
-      ), ...(all.length > rows.length ? [h('p', { class: 'note' }, (all.length - rows.length) + ' more are in the table.')] : []));
+      const ends = rows.flatMap((row) =>
+        [row.ratio, row.low, row.high].filter((value) => value > 0 && Number.isFinite(value)),
+      );
+      const low = Math.max(0.02, Math.min(0.95, ...ends) / 1.02),
+        high = Math.min(50, Math.max(1.05, ...ends) * 1.02);
+      box.replaceChildren(
+        h(
+          'div',
+          { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Ratios of ' + title },
+          h(
+            'table',
+            { class: 'data ratios' },
+            h(
+              'thead',
+              {},
+              h(
+                'tr',
+                {},
+                [
+                  ['load'],
+                  ['B to A', 'number'],
+                  ['95 % CI', 'number'],
+                  ['from ' + edge(low) + ' to ' + edge(high) + '; the line: no change', 'strip'],
+                  ['verdict'],
+                ].map(([head, kind]) => h('th', { scope: 'col', class: kind || null }, head)),
+              ),
+            ),
+            h(
+              'tbody',
+              {},
+              rows.map((row) =>
+                h(
+                  'tr',
+                  {},
+                  h('td', { class: 'wrap' }, subject(row)),
+                  h('td', { class: 'number' }, change(row.ratio)),
+                  h(
+                    'td',
+                    { class: 'number' },
+                    row.low ? change(row.low, row.ratio) + ' to ' + change(row.high, row.ratio) : '-',
+                  ),
+                  h('td', { class: 'strip' }, strip(row, low, high)),
+                  h(
+                    'td',
+                    { class: verdictClass(row.verdict.replaceAll('-', ' ')) },
+                    row.judged ? row.verdict.replaceAll('-', ' ') : '',
+                  ),
+                ),
+              ),
+            ),
+          ),
+        ),
+        ...(all.length > rows.length
+          ? [h('p', { class: 'note' }, all.length - rows.length + ' more are in the table.')]
+          : []),
+      );
     };
     const titles = known.map((name) => FIGURES[name]);
     const id = 'ratios-' + at;
-    const panel = h('section', { class: 'panel', id, 'aria-labelledby': id + '-title' },
-      h('header', {}, h('h2', { id: id + '-title' }, one.b.label + ' (B) against ' + one.a.label + ' (A)'), h('span', { class: 'right no-print' }, titles.length > 1 ? choice('Figure', titles, titles[0], show) : [])), box);
+    const panel = h(
+      'section',
+      { class: 'panel', id, 'aria-labelledby': id + '-title' },
+      h(
+        'header',
+        {},
+        h('h2', { id: id + '-title' }, one.b.label + ' (B) against ' + one.a.label + ' (A)'),
+        h('span', { class: 'right no-print' }, titles.length > 1 ? choice('Figure', titles, titles[0], show) : []),
+      ),
+      box,
+    );
     show(titles[0]);
     return panel;
   }
@@ -71,17 +143,48 @@ const BenchmeshCompare = (() => {
   // Both sides of one load: A in the first colour, B in the second, further repeats thinner.
   function curves(overlay, group, [rateId, latencyId], titles) {
     const axis = { x: 'time', group, bucket: overlay.bucket_s, extent: [0, Math.max(1, overlay.until_s)], height: 190 };
-    const line = (one, values, more) => Object.assign({ name: (one.is_b ? 'B ' : 'A ') + one.series.name, x: one.series.at_s, y: values, thin: !one.is_first, colour: one.is_b ? 1 : 0 }, more);
+    const line = (one, values, more) =>
+      Object.assign(
+        {
+          name: (one.is_b ? 'B ' : 'A ') + one.series.name,
+          x: one.series.at_s,
+          y: values,
+          thin: !one.is_first,
+          colour: one.is_b ? 1 : 0,
+        },
+        more,
+      );
     const isBytes = overlay.lines.some((one) => one.series.mib_per_s.some((value) => value > 0));
     const units = isBytes ? ['MiB/s', 'ops/s'] : ['ops/s'];
-    const rate = (unit) => Object.assign({}, axis, { label: titles[0], unit, series: overlay.lines.map((one) => unit === 'ops/s'
-      ? line(one, one.series.ops_per_s, { least: one.series.ops_least, most: one.series.ops_most }) : line(one, one.series.mib_per_s)) });
-    const drawn = picture(rateId, titles[0], rate(units[0]), units.length > 1 ? [choice('Unit', units, units[0], (unit) => drawn.show(rate(unit)))] : []);
+    const rate = (unit) =>
+      Object.assign({}, axis, {
+        label: titles[0],
+        unit,
+        series: overlay.lines.map((one) =>
+          unit === 'ops/s'
+            ? line(one, one.series.ops_per_s, { least: one.series.ops_least, most: one.series.ops_most })
+            : line(one, one.series.mib_per_s),
+        ),
+      });
+    const drawn = picture(
+      rateId,
+      titles[0],
+      rate(units[0]),
+      units.length > 1 ? [choice('Unit', units, units[0], (unit) => drawn.show(rate(unit)))] : [],
+    );
     const panels = [drawn.panel];
     if (overlay.lines.some((one) => one.series.p99_ms.some((value) => value !== null))) {
       const names = ['p99', 'p50', 'max'];
-      const latency = (name) => Object.assign({}, axis, { label: titles[1], unit: 'ms', log: true, series: overlay.lines.map((one) => line(one, one.series[name + '_ms'])) });
-      const second = picture(latencyId, titles[1], latency('p99'), [choice('Percentile', names, 'p99', (name) => second.show(latency(name)))]);
+      const latency = (name) =>
+        Object.assign({}, axis, {
+          label: titles[1],
+          unit: 'ms',
+          log: true,
+          series: overlay.lines.map((one) => line(one, one.series[name + '_ms'])),
+        });
+      const second = picture(latencyId, titles[1], latency('p99'), [
+        choice('Percentile', names, 'p99', (name) => second.show(latency(name))),
+      ]);
       panels.push(second.panel);
     }
     return panels;
@@ -91,11 +194,32 @@ const BenchmeshCompare = (() => {
     if (!overlays.loads.length) return null;
     const box = h('div', { class: 'report-columns' });
     const several = comparisons.length > 1;
-    const name = (one) => (several ? comparisons[one.comparison].b.label + ' against ' + comparisons[one.comparison].a.label + ': ' : '') + one.title;
-    const select = h('select', { 'aria-label': 'Load', onchange: () => show() }, overlays.loads.map((one, at) => h('option', { value: at }, name(one))));
-    const show = () => box.replaceChildren(...curves(overlays.loads[Number(select.value)], Charts.group(), ['load-rate', 'load-latency'], ['Throughput', 'Latency']));
-    const panel = section('loads', 'Load by load, from its start', h('p', { class: 'no-print' }, select), box,
-      ...(overlays.loads_left_out ? [h('p', { class: 'note' }, overlays.loads_left_out + ' more loads are in the table.')] : []));
+    const name = (one) =>
+      (several ? comparisons[one.comparison].b.label + ' against ' + comparisons[one.comparison].a.label + ': ' : '') +
+      one.title;
+    const select = h(
+      'select',
+      { 'aria-label': 'Load', onchange: () => show() },
+      overlays.loads.map((one, at) => h('option', { value: at }, name(one))),
+    );
+    const show = () =>
+      box.replaceChildren(
+        ...curves(
+          overlays.loads[Number(select.value)],
+          Charts.group(),
+          ['load-rate', 'load-latency'],
+          ['Throughput', 'Latency'],
+        ),
+      );
+    const panel = section(
+      'loads',
+      'Load by load, from its start',
+      h('p', { class: 'no-print' }, select),
+      box,
+      ...(overlays.loads_left_out
+        ? [h('p', { class: 'note' }, overlays.loads_left_out + ' more loads are in the table.')]
+        : []),
+    );
     requestAnimationFrame(show);
     return panel;
   }
@@ -104,14 +228,36 @@ const BenchmeshCompare = (() => {
     if (!one || !one.rows.length) return null;
     const box = h('div', {});
     const order = [...one.rows.keys()].sort((a, b) => one.rows[b].changes.length - one.rows[a].changes.length);
-    const select = h('select', { 'aria-label': 'History', onchange: () => show() }, order.map((at) => h('option', { value: at }, one.rows[at].what + ', ' + one.rows[at].figure + (one.rows[at].changes.length ? ' (changed)' : ''))));
+    const select = h(
+      'select',
+      { 'aria-label': 'History', onchange: () => show() },
+      order.map((at) =>
+        h(
+          'option',
+          { value: at },
+          one.rows[at].what + ', ' + one.rows[at].figure + (one.rows[at].changes.length ? ' (changed)' : ''),
+        ),
+      ),
+    );
     const categories = one.runs.map((run) => String(run.id));
     let chart = null;
     const show = () => {
       const row = one.rows[Number(select.value)];
       const options = {
-        label: 'History of ' + row.what, unit: row.unit, x: 'category', xLabel: 'run', categories, height: 220,
-        series: [{ name: row.figure, x: row.values.map(([place]) => place), y: row.values.map(([, value]) => value), points: true }],
+        label: 'History of ' + row.what,
+        unit: row.unit,
+        x: 'category',
+        xLabel: 'run',
+        categories,
+        height: 220,
+        series: [
+          {
+            name: row.figure,
+            x: row.values.map(([place]) => place),
+            y: row.values.map(([, value]) => value),
+            points: true,
+          },
+        ],
         marks: row.changes.map((change_) => {
           const at = one.runs.findIndex((run) => run.id === change_.run.id) - 0.5;
           const text = change_.verdict.replaceAll('-', ' ') + ' from run ' + change_.run.id;
@@ -127,8 +273,24 @@ const BenchmeshCompare = (() => {
   }
 
   function sideLine(name, side) {
-    const runs = side.runs.map((run) => 'run ' + run.id + ' ' + run.name + ', ' + Charts.clock(run.created_us, true) + ' UTC' + (run.imported_from ? ', imported from ' + run.imported_from : ''));
-    return name + ': ' + (side.target ? side.target + ' in ' : '') + runs.slice(0, 4).join('; ') + (runs.length > 4 ? '; ' + (runs.length - 4) + ' more' : '');
+    const runs = side.runs.map(
+      (run) =>
+        'run ' +
+        run.id +
+        ' ' +
+        run.name +
+        ', ' +
+        Charts.clock(run.created_us, true) +
+        ' UTC' +
+        (run.imported_from ? ', imported from ' + run.imported_from : ''),
+    );
+    return (
+      name +
+      ': ' +
+      (side.target ? side.target + ' in ' : '') +
+      runs.slice(0, 4).join('; ') +
+      (runs.length > 4 ? '; ' + (runs.length - 4) + ' more' : '')
+    );
   }
 
   // Shows a comparison below `root`. `document_` is what the collector makes of an answer.
@@ -136,15 +298,40 @@ const BenchmeshCompare = (() => {
     const { answer, overlays } = document_;
     const group = Charts.group();
     const first = answer.comparisons[0];
-    const title = answer.trend ? 'Trend of ' + answer.trend.plan : answer.comparisons.map((one) => one.b.label + ' against ' + one.a.label).join(', ');
-    const heading = answer.comparisons.flatMap((one) => [...(one === first || one.a.label !== first.a.label ? [sideLine('A', one.a)] : []), sideLine('B', one.b)]);
-    const whole = overlays.runs.flatMap((one, at) => curves(one, group, ['whole-rate-' + at, 'whole-latency-' + at], ['Throughput of the whole runs', 'Latency of the whole runs']));
+    const title = answer.trend
+      ? 'Trend of ' + answer.trend.plan
+      : answer.comparisons.map((one) => one.b.label + ' against ' + one.a.label).join(', ');
+    const heading = answer.comparisons.flatMap((one) => [
+      ...(one === first || one.a.label !== first.a.label ? [sideLine('A', one.a)] : []),
+      sideLine('B', one.b),
+    ]);
+    const whole = overlays.runs.flatMap((one, at) =>
+      curves(
+        one,
+        group,
+        ['whole-rate-' + at, 'whole-latency-' + at],
+        ['Throughput of the whole runs', 'Latency of the whole runs'],
+      ),
+    );
     root.classList.add('report');
     root.replaceChildren(
-      h('header', {}, h('h1', {}, title || 'Comparison'), heading.map((line) => h('p', { class: 'heading' }, line)), sentences(document_.sentences)),
-      ...answer.comparisons.map(ratios).filter(Boolean), ...[loads(overlays, answer.comparisons), trend(answer.trend)].filter(Boolean),
-      ...(whole.length ? [h('div', { class: 'report-columns' }, whole)] : []), ...document_.tables.map(textTable),
-      h('p', { class: 'note' }, 'Made by benchmesh ' + document_.version + '. Drag over a chart to zoom, double-click to see all.'));
+      h(
+        'header',
+        {},
+        h('h1', {}, title || 'Comparison'),
+        heading.map((line) => h('p', { class: 'heading' }, line)),
+        sentences(document_.sentences),
+      ),
+      ...answer.comparisons.map(ratios).filter(Boolean),
+      ...[loads(overlays, answer.comparisons), trend(answer.trend)].filter(Boolean),
+      ...(whole.length ? [h('div', { class: 'report-columns' }, whole)] : []),
+      ...document_.tables.map(textTable),
+      h(
+        'p',
+        { class: 'note' },
+        'Made by benchmesh ' + document_.version + '. Drag over a chart to zoom, double-click to see all.',
+      ),
+    );
   }
 
   return { show };

@@ -26,8 +26,11 @@
   // The stream: closed while the page is hidden, because a browser has few connections to one host.
   function open() {
     if (stream.source || document.hidden) return;
-    const source = stream.source = new EventSource('/api/v1/stream');
-    source.onopen = () => { stream.connected = true; header(); };
+    const source = (stream.source = new EventSource('/api/v1/stream'));
+    source.onopen = () => {
+      stream.connected = true;
+      header();
+    };
     source.onerror = () => {
       stream.connected = false;
       header();
@@ -72,18 +75,23 @@
     }
   }, 5000);
 
-  document.addEventListener('visibilitychange', () => { if (document.hidden) close(); else open(); });
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) close();
+    else open();
+  });
 
   // Said on each page for as long as it is so.
   function warn(text) {
-    if (warning.textContent !== (text || '')) warning.replaceChildren(...(text ? [h('p', { class: 'banner warning', role: 'alert' }, text)] : []));
+    if (warning.textContent !== (text || ''))
+      warning.replaceChildren(...(text ? [h('p', { class: 'banner warning', role: 'alert' }, text)] : []));
   }
 
   function header() {
     const { health } = state;
     warn(health && health.security_warning);
     const parts = [];
-    if (!stream.connected) parts.push(h('span', {}, h('span', { class: 'dot-state off' }), 'no connection to the collector'));
+    if (!stream.connected)
+      parts.push(h('span', {}, h('span', { class: 'dot-state off' }), 'no connection to the collector'));
     else if (health) {
       const absent = state.run && state.run.step ? state.run.step.clients_absent : 0;
       const agents = health.agents_attached + ' of ' + health.agents_known + ' agents';
@@ -107,7 +115,9 @@
   }
 
   function words(step) {
-    const keys = Object.entries(step.params || {}).filter(([key]) => ['size', 'bs', 'iodepth', 'numjobs', 'files', 'rate_iops', 'rate', 'streams'].includes(key));
+    const keys = Object.entries(step.params || {}).filter(([key]) =>
+      ['size', 'bs', 'iodepth', 'numjobs', 'files', 'rate_iops', 'rate', 'streams'].includes(key),
+    );
     return keys.map(([key, value]) => key + '=' + value).join(' ');
   }
 
@@ -117,48 +127,109 @@
     return step.phase + ': ' + step.mode + (place ? ', ' + place : '') + (params ? ' (' + params + ')' : '');
   }
 
-  const STATES = { planned: 'about to begin', prepare: 'laying out data', settle: 'settling', ready: 'all agents ready', armed: 'about to start', running: 'running', cleaning: 'cleaning up' };
+  const STATES = {
+    planned: 'about to begin',
+    prepare: 'laying out data',
+    settle: 'settling',
+    ready: 'all agents ready',
+    armed: 'about to start',
+    running: 'running',
+    cleaning: 'cleaning up',
+  };
 
   function panel(title, attributes, ...content) {
     const id = 'p-' + title.toLowerCase().replace(/[^a-z]+/g, '-');
     const { right, kind } = attributes || {};
-    return h('section', { class: 'panel ' + (kind || ''), 'aria-labelledby': id }, h('header', {}, h('h2', { id }, title), right ? h('span', { class: 'right' }, right) : null), ...content);
+    return h(
+      'section',
+      { class: 'panel ' + (kind || ''), 'aria-labelledby': id },
+      h('header', {}, h('h2', { id }, title), right ? h('span', { class: 'right' }, right) : null),
+      ...content,
+    );
   }
 
   // Rows by a fixed list of columns: [title, cell, class].
   function rows(label, columns, items, none) {
     if (!items.length) return h('p', { class: 'empty' }, none);
-    return h('div', { class: 'scroll tall', tabindex: '0', role: 'group', 'aria-label': label },
-      h('table', { class: 'data' }, h('thead', {}, h('tr', {}, columns.map(([title, , kind]) => h('th', { scope: 'col', class: kind || null }, title)))),
-        h('tbody', {}, items.map((item) => h('tr', {}, columns.map(([, cell, kind]) => h('td', { class: kind || null }, cell(item))))))));
+    return h(
+      'div',
+      { class: 'scroll tall', tabindex: '0', role: 'group', 'aria-label': label },
+      h(
+        'table',
+        { class: 'data' },
+        h(
+          'thead',
+          {},
+          h(
+            'tr',
+            {},
+            columns.map(([title, , kind]) => h('th', { scope: 'col', class: kind || null }, title)),
+          ),
+        ),
+        h(
+          'tbody',
+          {},
+          items.map((item) =>
+            h(
+              'tr',
+              {},
+              columns.map(([, cell, kind]) => h('td', { class: kind || null }, cell(item))),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   function bar(share) {
     const width = Math.max(0, Math.min(100, share * 100));
-    return Charts.s('svg', { class: 'bar', viewBox: '0 0 100 7', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, Charts.s('rect', { class: 'rest', width: 100, height: 7 }), Charts.s('rect', { width, height: 7 }));
+    return Charts.s(
+      'svg',
+      { class: 'bar', viewBox: '0 0 100 7', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      Charts.s('rect', { class: 'rest', width: 100, height: 7 }),
+      Charts.s('rect', { width, height: 7 }),
+    );
   }
 
   function eventRows(items) {
-    return rows('Events', [
-      ['time, UTC', (event) => clock(event.at_us, true)],
-      ['severity', (event) => chip(event.severity, event.severity)],
-      ['kind', (event) => event.kind],
-      ['agent', (event) => event.agent || ''],
-      ['run', (event) => event.run_id ? h('a', { href: '#/runs/' + event.run_id }, String(event.run_id)) : '', 'number'],
-      ['message', (event) => event.message, 'wrap'],
-    ], items, 'No event yet.');
+    return rows(
+      'Events',
+      [
+        ['time, UTC', (event) => clock(event.at_us, true)],
+        ['severity', (event) => chip(event.severity, event.severity)],
+        ['kind', (event) => event.kind],
+        ['agent', (event) => event.agent || ''],
+        [
+          'run',
+          (event) => (event.run_id ? h('a', { href: '#/runs/' + event.run_id }, String(event.run_id)) : ''),
+          'number',
+        ],
+        ['message', (event) => event.message, 'wrap'],
+      ],
+      items,
+      'No event yet.',
+    );
   }
 
   function runRows(items) {
-    return rows('Runs', [
-      ['run', (run) => h('a', { href: '#/runs/' + run.run_id }, String(run.run_id)), 'number'],
-      ['name', (run) => h('a', { href: '#/runs/' + run.run_id }, run.run)],
-      ['state', (run) => chip(run.state + (run.stopping ? ', stopping' : run.partial ? ', partial' : ''), run.state)],
-      ['steps', (run) => run.steps ? run.steps_done + '/' + run.steps : '-', 'number'],
-      ['warnings', (run) => run.warnings ? String(run.warnings) : '', 'number'],
-      ['started, UTC', (run) => run.started_us ? clock(run.started_us, true) : '-'],
-      ['took', (run) => run.started_us && run.ended_us ? span((run.ended_us - run.started_us) / 1e6) : '-', 'number'],
-    ], items, 'No run yet. Start one: benchmesh run PLAN');
+    return rows(
+      'Runs',
+      [
+        ['run', (run) => h('a', { href: '#/runs/' + run.run_id }, String(run.run_id)), 'number'],
+        ['name', (run) => h('a', { href: '#/runs/' + run.run_id }, run.run)],
+        ['state', (run) => chip(run.state + (run.stopping ? ', stopping' : run.partial ? ', partial' : ''), run.state)],
+        ['steps', (run) => (run.steps ? run.steps_done + '/' + run.steps : '-'), 'number'],
+        ['warnings', (run) => (run.warnings ? String(run.warnings) : ''), 'number'],
+        ['started, UTC', (run) => (run.started_us ? clock(run.started_us, true) : '-')],
+        [
+          'took',
+          (run) => (run.started_us && run.ended_us ? span((run.ended_us - run.started_us) / 1e6) : '-'),
+          'number',
+        ],
+      ],
+      items,
+      'No run yet. Start one: benchmesh run PLAN',
+    );
   }
 
   // A column for each sampled figure of a table of the database that the page shows.
@@ -173,14 +244,19 @@
 
   function daemonRows(items) {
     const most = Math.max(100, ...items.map((daemon) => daemon.cpu_percent || 0));
-    return rows('Daemons', [
-      ['host', (daemon) => daemon.host],
-      ['daemon', (daemon) => daemon.name + (daemon.instance ? ' ' + daemon.instance : '')],
-      ['CPU, %', (daemon) => figure(daemon.cpu_percent), 'number'],
-      ['share', (daemon) => bar((daemon.cpu_percent || 0) / most), 'bar-cell'],
-      ...figureColumns('daemon_samples'),
-      ['pid', (daemon) => String(daemon.pid), 'number'],
-    ], items, 'No daemon is sampled now: agents sample while a run is under way.');
+    return rows(
+      'Daemons',
+      [
+        ['host', (daemon) => daemon.host],
+        ['daemon', (daemon) => daemon.name + (daemon.instance ? ' ' + daemon.instance : '')],
+        ['CPU, %', (daemon) => figure(daemon.cpu_percent), 'number'],
+        ['share', (daemon) => bar((daemon.cpu_percent || 0) / most), 'bar-cell'],
+        ...figureColumns('daemon_samples'),
+        ['pid', (daemon) => String(daemon.pid), 'number'],
+      ],
+      items,
+      'No daemon is sampled now: agents sample while a run is under way.',
+    );
   }
 
   // --- Live ---------------------------------------------------------------------------------------------------------
@@ -188,8 +264,19 @@
   // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes
   // from what is stored.
   const live = {
-    run: null, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], origin: 0, seen: null, source: null,
-    unit: 'MiB/s', minutes: 5,
+    run: null,
+    x: [],
+    ops: [],
+    mib: [],
+    p50: [],
+    p99: [],
+    max: [],
+    bands: [],
+    origin: 0,
+    seen: null,
+    source: null,
+    unit: 'MiB/s',
+    minutes: 5,
   };
   const KEPT_POINTS = 7200;
   const FILL_EVERY_MS = 2000;
@@ -224,13 +311,29 @@
       const before = live.x.filter((at) => at < old[0]).length;
       const from = live.x.findIndex((at) => at >= seen);
       const joined = (values, shown) => [
-        ...shown.slice(0, before), ...values.slice(0, old.length), ...(from < 0 ? [] : shown.slice(from)),
+        ...shown.slice(0, before),
+        ...values.slice(0, old.length),
+        ...(from < 0 ? [] : shown.slice(from)),
       ];
       Object.assign(live, {
-        ops: joined(total.ops_per_s, live.ops), mib: joined(total.mib_per_s, live.mib),
-        p50: joined(total.p50_ms, live.p50), p99: joined(total.p99_ms, live.p99),
-        max: joined(total.max_ms, live.max), x: joined(old, live.x) });
-      live.bands = [...timeline.steps.filter((step) => !live.bands.some((band) => band.name === step.ordinal)).map((step) => ({ from: step.from_s + shift, until: step.until_s + shift, name: step.ordinal, title: step.title })), ...live.bands];
+        ops: joined(total.ops_per_s, live.ops),
+        mib: joined(total.mib_per_s, live.mib),
+        p50: joined(total.p50_ms, live.p50),
+        p99: joined(total.p99_ms, live.p99),
+        max: joined(total.max_ms, live.max),
+        x: joined(old, live.x),
+      });
+      live.bands = [
+        ...timeline.steps
+          .filter((step) => !live.bands.some((band) => band.name === step.ordinal))
+          .map((step) => ({
+            from: step.from_s + shift,
+            until: step.until_s + shift,
+            name: step.ordinal,
+            title: step.title,
+          })),
+        ...live.bands,
+      ];
       if (view && view.changed) view.changed('load');
       return stored[stored.length - 1] + timeline.bucket_s;
     } catch (error) {
@@ -265,14 +368,22 @@
     live.p50.push(step.p50_ms);
     live.p99.push(step.p99_ms);
     live.max.push(step.max_ms);
-    if (live.x.length > KEPT_POINTS) for (const key of ['x', 'ops', 'mib', 'p50', 'p99', 'max']) live[key].splice(0, live[key].length - KEPT_POINTS);
+    if (live.x.length > KEPT_POINTS)
+      for (const key of ['x', 'ops', 'mib', 'p50', 'p99', 'max']) live[key].splice(0, live[key].length - KEPT_POINTS);
   }
 
   function liveView() {
     document.title = 'benchmesh: live';
     const group = Charts.group();
-    const run = h('div', {}), banner = h('div', {}), finished = h('div', {}), clients = h('div', {}), daemons = h('div', {}), events = h('div', {}), hosts = h('div', {});
-    const loadBox = h('div', {}), latencyBox = h('div', {});
+    const run = h('div', {}),
+      banner = h('div', {}),
+      finished = h('div', {}),
+      clients = h('div', {}),
+      daemons = h('div', {}),
+      events = h('div', {}),
+      hosts = h('div', {});
+    const loadBox = h('div', {}),
+      latencyBox = h('div', {});
     const charts = {};
     const axis = () => {
       // Before any run the clock alone says where the axis is.
@@ -281,17 +392,44 @@
       const end = state.run && state.run.step ? now : live.x.length ? live.x[live.x.length - 1] + 1 : now;
       const begin = live.x.length ? live.x[0] : end - 10;
       const from = live.minutes ? Math.max(begin, end - live.minutes * 60) : begin;
-      return { x: 'time', originUs: live.origin, clockTicks: true, group, extent: [Math.min(from, end - 10), end], bands: live.bands, marks: marks(), gap: 4, bucket: 0 };
+      return {
+        x: 'time',
+        originUs: live.origin,
+        clockTicks: true,
+        group,
+        extent: [Math.min(from, end - 10), end],
+        bands: live.bands,
+        marks: marks(),
+        gap: 4,
+        bucket: 0,
+      };
     };
-    const marks = () => (state.run && state.run.run_id === live.run ? state.run.marks : []).map((mark) => ({
-      at: (mark.at_us - live.origin) / 1e6, severity: mark.source === 'mark' ? 'said' : mark.source === 'daemon-restarted' ? 'warning' : 'info',
-      name: mark.source === 'mark' ? mark.text : null, text: mark.source === 'mark' ? mark.text : mark.source + ': ' + mark.text,
-    }));
+    const marks = () =>
+      (state.run && state.run.run_id === live.run ? state.run.marks : []).map((mark) => ({
+        at: (mark.at_us - live.origin) / 1e6,
+        severity: mark.source === 'mark' ? 'said' : mark.source === 'daemon-restarted' ? 'warning' : 'info',
+        name: mark.source === 'mark' ? mark.text : null,
+        text: mark.source === 'mark' ? mark.text : mark.source + ': ' + mark.text,
+      }));
     const draw = () => {
       const isBytes = live.unit === 'MiB/s';
-      const load = Object.assign(axis(), { label: 'Throughput of the run', unit: live.unit, series: [{ name: live.unit, x: live.x, y: isBytes ? live.mib : live.ops }], height: 210 });
-      const latency = Object.assign(axis(), { label: 'Latency of the run', unit: 'ms', log: true, height: 210, series: [
-        { name: 'p50', x: live.x, y: live.p50, colour: 2 }, { name: 'p99', x: live.x, y: live.p99, colour: 0 }, { name: 'max', x: live.x, y: live.max, thin: true, colour: 1 }] });
+      const load = Object.assign(axis(), {
+        label: 'Throughput of the run',
+        unit: live.unit,
+        series: [{ name: live.unit, x: live.x, y: isBytes ? live.mib : live.ops }],
+        height: 210,
+      });
+      const latency = Object.assign(axis(), {
+        label: 'Latency of the run',
+        unit: 'ms',
+        log: true,
+        height: 210,
+        series: [
+          { name: 'p50', x: live.x, y: live.p50, colour: 2 },
+          { name: 'p99', x: live.x, y: live.p99, colour: 0 },
+          { name: 'max', x: live.x, y: live.max, thin: true, colour: 1 },
+        ],
+      });
       if (charts.load) {
         charts.load.update(load);
         charts.latency.update(latency);
@@ -304,88 +442,254 @@
       const { run: now } = state;
       if (!now) {
         const last = state.runs[0];
-        run.replaceChildren(h('h1', {}, 'No run is under way'), last ? h('p', {}, 'The last one: ', h('a', { href: '#/runs/' + last.run_id }, last.run_id + ' ' + last.run), ', ' + last.state + '.') : h('p', { class: 'mono' }, 'benchmesh run PLAN'));
+        run.replaceChildren(
+          h('h1', {}, 'No run is under way'),
+          last
+            ? h(
+                'p',
+                {},
+                'The last one: ',
+                h('a', { href: '#/runs/' + last.run_id }, last.run_id + ' ' + last.run),
+                ', ' + last.state + '.',
+              )
+            : h('p', { class: 'mono' }, 'benchmesh run PLAN'),
+        );
         return;
       }
       const { step } = now;
       const ended = !['running', 'queued'].includes(now.state);
-      const share = ended ? 1 : now.left_us === null ? now.steps_done / Math.max(1, now.steps_total) : now.elapsed_us / Math.max(1, now.elapsed_us + now.left_us);
+      const share = ended
+        ? 1
+        : now.left_us === null
+          ? now.steps_done / Math.max(1, now.steps_total)
+          : now.elapsed_us / Math.max(1, now.elapsed_us + now.left_us);
       const silent = step && step.state === 'running' && step.silent_us > 5e6;
       const known = step && step.state === 'running' && !silent && (step.ops > 0 || step.bytes > 0);
       const figures = [
         ['operations/s', known ? figure(step.ops_per_s) : '-', ''],
         ['throughput', known && step.bytes_per_s ? figure(step.bytes_per_s / MIB) : '-', 'MiB/s'],
-        ['p50', known ? figure(step.p50_ms) : '-', 'ms'], ['p99', known ? figure(step.p99_ms) : '-', 'ms'], ['max', known ? figure(step.max_ms) : '-', 'ms'],
-        ['step', step ? span(step.elapsed_us / 1e6) : '-', step && step.share_done !== null ? figure(step.share_done * 100) + ' %' : ''],
+        ['p50', known ? figure(step.p50_ms) : '-', 'ms'],
+        ['p99', known ? figure(step.p99_ms) : '-', 'ms'],
+        ['max', known ? figure(step.max_ms) : '-', 'ms'],
+        [
+          'step',
+          step ? span(step.elapsed_us / 1e6) : '-',
+          step && step.share_done !== null ? figure(step.share_done * 100) + ' %' : '',
+        ],
       ];
       run.replaceChildren(
-        h('div', { class: 'run-head' }, h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run), chip(now.state + (now.partial ? ', partial' : ''), now.state),
-          h('span', { class: 'soft' }, (now.loop ? now.loop + ', ' : '') + now.steps_done + ' of ' + now.steps_total + ' steps, ' + span(now.elapsed_us / 1e6) + (ended ? '' : now.left_us === null ? ', time left unknown' : ', about ' + span(now.left_us / 1e6) + ' left'))),
+        h(
+          'div',
+          { class: 'run-head' },
+          h('h1', {}, h('a', { href: '#/runs/' + now.run_id }, 'Run ' + now.run_id), ' ' + now.run),
+          chip(now.state + (now.partial ? ', partial' : ''), now.state),
+          h(
+            'span',
+            { class: 'soft' },
+            (now.loop ? now.loop + ', ' : '') +
+              now.steps_done +
+              ' of ' +
+              now.steps_total +
+              ' steps, ' +
+              span(now.elapsed_us / 1e6) +
+              (ended
+                ? ''
+                : now.left_us === null
+                  ? ', time left unknown'
+                  : ', about ' + span(now.left_us / 1e6) + ' left'),
+          ),
+        ),
         h('progress', { max: '1', value: String(Math.min(1, share)), 'aria-label': 'Progress of the run' }),
-        h('p', { class: 'step-line' }, step ? [
-          h('strong', {}, 'Step ' + step.ordinal + ' '), stepName(step) + ' ',
-          h('span', { class: 'soft' },
-            STATES[step.state] || step.state,
-            ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'),
-            step.clients_absent
-              ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact') : ''),
-        ] : now.removed_files !== null ? 'Removing data: ' + figure(now.removed_files) + ' files so far'
-          : ended ? 'The run has ended.' : 'Between two steps.'),
-        ...now.objectives.map((it) => h('p', { class: it.broken ? 'warning' : 'soft' }, 'Objective ' + it.holds + ': ' + figure(it.bad_seconds) + ' of ' + figure(it.seconds) + ' s were bad, ' + (it.broken ? 'broken: ' + figure(it.budget_s) + ' may be' : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') + '.')),
+        h(
+          'p',
+          { class: 'step-line' },
+          step
+            ? [
+                h('strong', {}, 'Step ' + step.ordinal + ' '),
+                stepName(step) + ' ',
+                h(
+                  'span',
+                  { class: 'soft' },
+                  STATES[step.state] || step.state,
+                  ', ' + step.clients + (step.clients === 1 ? ' agent' : ' agents'),
+                  step.clients_absent
+                    ? h('span', { class: 'warning' }, ', ' + step.clients_absent + ' of them without contact')
+                    : '',
+                ),
+              ]
+            : now.removed_files !== null
+              ? 'Removing data: ' + figure(now.removed_files) + ' files so far'
+              : ended
+                ? 'The run has ended.'
+                : 'Between two steps.',
+        ),
+        ...now.objectives.map((it) =>
+          h(
+            'p',
+            { class: it.broken ? 'warning' : 'soft' },
+            'Objective ' +
+              it.holds +
+              ': ' +
+              figure(it.bad_seconds) +
+              ' of ' +
+              figure(it.seconds) +
+              ' s were bad, ' +
+              (it.broken
+                ? 'broken: ' + figure(it.budget_s) + ' may be'
+                : figure(it.budget_s - it.bad_seconds) + ' of ' + figure(it.budget_s) + ' are left of its budget') +
+              '.',
+          ),
+        ),
         silent ? h('p', { class: 'warning' }, 'No figures for ' + span(step.silent_us / 1e6) + '.') : '',
-        h('dl', { class: 'figures' }, figures.map(([name, value, unit]) => h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)))));
+        h(
+          'dl',
+          { class: 'figures' },
+          figures.map(([name, value, unit]) =>
+            h('div', {}, h('dt', {}, name), h('dd', {}, value, unit && value !== '-' ? h('small', {}, unit) : null)),
+          ),
+        ),
+      );
     };
     const drawFinished = () => {
       const steps = state.run ? [...state.run.finished].reverse() : [];
-      const lines = steps.flatMap((step) => step.ops.length ? step.ops.map((op, at) => ({ step, op, first: at === 0 })) : [{ step, op: null, first: true }]);
-      finished.replaceChildren(rows('Finished steps', [
-        ['step', (line) => line.first ? String(line.step.ordinal) : '', 'number'],
-        ['what', (line) => line.first ? stepName(line.step) : ''],
-        ['op', (line) => line.op ? [line.op.group, line.op.op].filter(Boolean).join(' ') : 'no operation completed'],
-        ['ops/s', (line) => line.op ? figure(line.op.ops_per_s) : '-', 'number'],
-        ['MiB/s', (line) => line.op && line.op.bytes_per_s ? figure(line.op.bytes_per_s / MIB) : '-', 'number'],
-        ['p50, ms', (line) => line.op ? figure(line.op.p50_ms) : '-', 'number'],
-        ['p99, ms', (line) => line.op ? figure(line.op.p99_ms) : '-', 'number'],
-        ['max, ms', (line) => line.op ? figure(line.op.max_ms) : '-', 'number'],
-        ['errors', (line) => line.op && line.op.errors ? h('span', { class: 'error' }, figure(line.op.errors)) : '', 'number'],
-        ['flags', (line) => line.first ? [
-          ...(line.step.state === 'done' ? [] : [chip(line.step.state, line.step.state)]),
-          ...line.step.flags.map(flagChip),
-        ].map((one) => [one, ' ']) : ''],
-      ], lines, 'No step has ended yet.'));
+      const lines = steps.flatMap((step) =>
+        step.ops.length ? step.ops.map((op, at) => ({ step, op, first: at === 0 })) : [{ step, op: null, first: true }],
+      );
+      finished.replaceChildren(
+        rows(
+          'Finished steps',
+          [
+            ['step', (line) => (line.first ? String(line.step.ordinal) : ''), 'number'],
+            ['what', (line) => (line.first ? stepName(line.step) : '')],
+            [
+              'op',
+              (line) => (line.op ? [line.op.group, line.op.op].filter(Boolean).join(' ') : 'no operation completed'),
+            ],
+            ['ops/s', (line) => (line.op ? figure(line.op.ops_per_s) : '-'), 'number'],
+            ['MiB/s', (line) => (line.op && line.op.bytes_per_s ? figure(line.op.bytes_per_s / MIB) : '-'), 'number'],
+            ['p50, ms', (line) => (line.op ? figure(line.op.p50_ms) : '-'), 'number'],
+            ['p99, ms', (line) => (line.op ? figure(line.op.p99_ms) : '-'), 'number'],
+            ['max, ms', (line) => (line.op ? figure(line.op.max_ms) : '-'), 'number'],
+            [
+              'errors',
+              (line) => (line.op && line.op.errors ? h('span', { class: 'error' }, figure(line.op.errors)) : ''),
+              'number',
+            ],
+            [
+              'flags',
+              (line) =>
+                line.first
+                  ? [
+                      ...(line.step.state === 'done' ? [] : [chip(line.step.state, line.step.state)]),
+                      ...line.step.flags.map(flagChip),
+                    ].map((one) => [one, ' '])
+                  : '',
+            ],
+          ],
+          lines,
+          'No step has ended yet.',
+        ),
+      );
     };
     const drawClients = () => {
       const all = state.run ? state.run.clients : [];
       const most = Math.max(1e-9, ...all.map((client) => client.ops_per_s));
-      clients.replaceChildren(rows('Clients', [
-        ['agent', (client) => client.agent],
-        ['ops/s', (client) => figure(client.ops_per_s), 'number'],
-        ['MiB/s', (client) => client.bytes_per_s ? figure(client.bytes_per_s / MIB) : '-', 'number'],
-        ['share', (client) => bar(client.ops_per_s / most), 'bar-cell'],
-      ], all, 'Clients are listed while a load runs, the slowest first.'));
+      clients.replaceChildren(
+        rows(
+          'Clients',
+          [
+            ['agent', (client) => client.agent],
+            ['ops/s', (client) => figure(client.ops_per_s), 'number'],
+            ['MiB/s', (client) => (client.bytes_per_s ? figure(client.bytes_per_s / MIB) : '-'), 'number'],
+            ['share', (client) => bar(client.ops_per_s / most), 'bar-cell'],
+          ],
+          all,
+          'Clients are listed while a load runs, the slowest first.',
+        ),
+      );
     };
-    const drawHosts = () => hosts.replaceChildren(rows('Hosts', [
-      ['host', (host) => host.host],
-      ['CPU busy, %', (host) => figure(host.busy_percent), 'number'],
-      ['share', (host) => bar((host.busy_percent || 0) / 100), 'bar-cell'],
-      ['I/O wait, %', (host) => figure(host.iowait_percent), 'number'],
-      ...figureColumns('host_samples'),
-    ], state.hosts, 'No host is sampled now.'));
-    const alarms = () => (state.run ? state.run.alarms : []).map((alarm) => h('p', { class: 'banner warning', role: 'alert' }, 'Alarm ' + alarm.when + ': ' + alarm.because));
-    const drawBanner = () => banner.replaceChildren(...alarms(), ...(state.health && state.health.blocked ? [h('p', { class: 'banner error', role: 'alert' }, 'The database cannot be written: ' + state.health.blocked)] : []));
-    const units = BenchmeshReport.choice('Unit', ['MiB/s', 'ops/s'], live.unit, (unit) => { live.unit = unit; draw(); });
+    const drawHosts = () =>
+      hosts.replaceChildren(
+        rows(
+          'Hosts',
+          [
+            ['host', (host) => host.host],
+            ['CPU busy, %', (host) => figure(host.busy_percent), 'number'],
+            ['share', (host) => bar((host.busy_percent || 0) / 100), 'bar-cell'],
+            ['I/O wait, %', (host) => figure(host.iowait_percent), 'number'],
+            ...figureColumns('host_samples'),
+          ],
+          state.hosts,
+          'No host is sampled now.',
+        ),
+      );
+    const alarms = () =>
+      (state.run ? state.run.alarms : []).map((alarm) =>
+        h('p', { class: 'banner warning', role: 'alert' }, 'Alarm ' + alarm.when + ': ' + alarm.because),
+      );
+    const drawBanner = () =>
+      banner.replaceChildren(
+        ...alarms(),
+        ...(state.health && state.health.blocked
+          ? [
+              h(
+                'p',
+                { class: 'banner error', role: 'alert' },
+                'The database cannot be written: ' + state.health.blocked,
+              ),
+            ]
+          : []),
+      );
+    const units = BenchmeshReport.choice('Unit', ['MiB/s', 'ops/s'], live.unit, (unit) => {
+      live.unit = unit;
+      draw();
+    });
     const spans = { '5 min': 5, '30 min': 30, '2 h': 120 };
     const chosen = Object.entries(spans).find(([, minutes]) => minutes === live.minutes)[0];
-    const lengths = BenchmeshReport.choice('Time shown', Object.keys(spans), chosen, (name) => { live.minutes = spans[name]; group.domain = null; draw(); });
-    main.replaceChildren(banner, h('div', { class: 'columns' },
-      h('section', { class: 'panel', 'aria-label': 'Run under way' }, run),
-      panel('Throughput', { kind: 'half', right: [units, ' ', lengths] }, loadBox), panel('Latency', { kind: 'half' }, latencyBox),
-      panel('Finished steps', { kind: 'two-thirds' }, finished), panel('Clients', { kind: 'third' }, clients),
-      panel('Daemons', { kind: 'two-thirds' }, daemons), panel('Hosts', { kind: 'third' }, hosts),
-      panel('Events', {}, events)));
-    const drawAll = { run: () => { record(); drawBanner(); drawRun(); draw(); drawFinished(); drawClients(); }, load: draw, daemons: () => daemons.replaceChildren(daemonRows(state.daemons.slice(0, 40))), hosts: drawHosts, events: () => events.replaceChildren(eventRows(state.events.slice(0, 30))), health: drawBanner, runs: () => { if (!state.run) drawRun(); } };
+    const lengths = BenchmeshReport.choice('Time shown', Object.keys(spans), chosen, (name) => {
+      live.minutes = spans[name];
+      group.domain = null;
+      draw();
+    });
+    main.replaceChildren(
+      banner,
+      h(
+        'div',
+        { class: 'columns' },
+        h('section', { class: 'panel', 'aria-label': 'Run under way' }, run),
+        panel('Throughput', { kind: 'half', right: [units, ' ', lengths] }, loadBox),
+        panel('Latency', { kind: 'half' }, latencyBox),
+        panel('Finished steps', { kind: 'two-thirds' }, finished),
+        panel('Clients', { kind: 'third' }, clients),
+        panel('Daemons', { kind: 'two-thirds' }, daemons),
+        panel('Hosts', { kind: 'third' }, hosts),
+        panel('Events', {}, events),
+      ),
+    );
+    const drawAll = {
+      run: () => {
+        record();
+        drawBanner();
+        drawRun();
+        draw();
+        drawFinished();
+        drawClients();
+      },
+      load: draw,
+      daemons: () => daemons.replaceChildren(daemonRows(state.daemons.slice(0, 40))),
+      hosts: drawHosts,
+      events: () => events.replaceChildren(eventRows(state.events.slice(0, 30))),
+      health: drawBanner,
+      runs: () => {
+        if (!state.run) drawRun();
+      },
+    };
     for (const act of Object.values(drawAll)) act();
-    return { changed: (topic) => { if (drawAll[topic]) drawAll[topic](); } };
+    return {
+      changed: (topic) => {
+        if (drawAll[topic]) drawAll[topic]();
+      },
+    };
   }
 
   // --- Runs, mesh, events, query ------------------------------------------------------------------------------------
@@ -393,25 +697,57 @@
   function runsView() {
     document.title = 'benchmesh: runs';
     const box = h('div', {});
-    const filter = h('input', { type: 'search', 'aria-label': 'Filter runs', placeholder: 'Filter by name or state', oninput: () => draw() });
+    const filter = h('input', {
+      type: 'search',
+      'aria-label': 'Filter runs',
+      placeholder: 'Filter by name or state',
+      oninput: () => draw(),
+    });
     let all = null;
     const draw = () => {
       const wanted = filter.value.toLowerCase();
-      box.replaceChildren(runRows((all || state.runs).filter((run) => (run.run_id + ' ' + run.run + ' ' + run.state + ' ' + run.uid).toLowerCase().includes(wanted))));
+      box.replaceChildren(
+        runRows(
+          (all || state.runs).filter((run) =>
+            (run.run_id + ' ' + run.run + ' ' + run.state + ' ' + run.uid).toLowerCase().includes(wanted),
+          ),
+        ),
+      );
       for (const region of box.querySelectorAll('.tall')) region.classList.remove('tall');
     };
     main.replaceChildren(h('h1', { class: 'hidden' }, 'Runs'), panel('Runs', { right: filter }, box));
     draw();
-    const load = () => get('/api/v1/runs?limit=500').then((answer) => { all = answer.runs; draw(); }).catch((error) => box.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message)));
+    const load = () =>
+      get('/api/v1/runs?limit=500')
+        .then((answer) => {
+          all = answer.runs;
+          draw();
+        })
+        .catch((error) => box.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message)));
     load();
-    return { changed: (topic) => { if (topic === 'runs') load(); } };
+    return {
+      changed: (topic) => {
+        if (topic === 'runs') load();
+      },
+    };
   }
 
   function runView(id) {
     document.title = 'benchmesh: run ' + id;
     const root = h('div', {});
     const path = '/api/v1/runs/' + encodeURIComponent(id);
-    main.replaceChildren(h('p', { class: 'no-print' }, h('a', { href: '#/runs' }, 'Runs'), '  /  run ' + id + '  ', h('a', { href: path + '/report.html', download: true }, 'Save as a file'), '  ', h('button', { type: 'button', class: 'quiet', onclick: () => load() }, 'Read again')), root);
+    main.replaceChildren(
+      h(
+        'p',
+        { class: 'no-print' },
+        h('a', { href: '#/runs' }, 'Runs'),
+        '  /  run ' + id + '  ',
+        h('a', { href: path + '/report.html', download: true }, 'Save as a file'),
+        '  ',
+        h('button', { type: 'button', class: 'quiet', onclick: () => load() }, 'Read again'),
+      ),
+      root,
+    );
     let current = true;
     const load = async () => {
       if (!root.hasChildNodes()) root.append(h('p', { class: 'empty', role: 'status' }, 'Reading the report.'));
@@ -425,15 +761,25 @@
       }
     };
     load();
-    return { end: () => { current = false; } };
+    return {
+      end: () => {
+        current = false;
+      },
+    };
   }
 
   // What may be compared: the name of the choice, its fields, and the question that they make.
   const COMPARISONS = {
     'two runs': { fields: ['A', 'B'], ask: ([a, b]) => 'a=' + a + '&b=' + b },
     'targets of a run': { fields: ['run'], ask: ([run]) => 'targets=' + run },
-    'newest of a plan against those before': { fields: ['plan', 'runs before'], ask: ([plan, last]) => 'plan=' + plan + '&last=' + last },
-    'a run against a baseline': { fields: ['baseline', 'run'], ask: ([baseline, run]) => 'baseline=' + baseline + '&run=' + run },
+    'newest of a plan against those before': {
+      fields: ['plan', 'runs before'],
+      ask: ([plan, last]) => 'plan=' + plan + '&last=' + last,
+    },
+    'a run against a baseline': {
+      fields: ['baseline', 'run'],
+      ask: ([baseline, run]) => 'baseline=' + baseline + '&run=' + run,
+    },
     'trend of a plan': { fields: ['plan'], ask: ([plan]) => 'trend=' + plan },
   };
 
@@ -449,19 +795,29 @@
   function compareView(asked) {
     document.title = 'benchmesh: compare';
     const [kind, values] = chosenComparison(asked);
-    const root = h('div', {}), fields = h('span', { class: 'compare-form' });
-    const kinds = h('select', { 'aria-label': 'What to compare', onchange: () => drawFields([]) }, Object.keys(COMPARISONS).map((name) => h('option', {}, name)));
+    const root = h('div', {}),
+      fields = h('span', { class: 'compare-form' });
+    const kinds = h(
+      'select',
+      { 'aria-label': 'What to compare', onchange: () => drawFields([]) },
+      Object.keys(COMPARISONS).map((name) => h('option', {}, name)),
+    );
     kinds.value = kind;
-    let runs = state.runs, baselines = [];
+    let runs = state.runs,
+      baselines = [];
     const option = (value, text) => h('option', { value }, text);
     const choices = (name) => {
       const ended = runs.filter((run) => !['queued', 'running'].includes(run.state));
       if (name === 'plan') return [...new Set(ended.map((run) => run.run))].map((plan) => option(plan, plan));
-      if (name === 'baseline') return baselines.map((one) => option(one.baseline, one.baseline + ': run ' + one.run_id + ' ' + one.run));
-      return ended.map((run) => option(run.run_id, run.run_id + ' ' + run.run + (run.started_us ? ', ' + clock(run.started_us, true) : '')));
+      if (name === 'baseline')
+        return baselines.map((one) => option(one.baseline, one.baseline + ': run ' + one.run_id + ' ' + one.run));
+      return ended.map((run) =>
+        option(run.run_id, run.run_id + ' ' + run.run + (run.started_us ? ', ' + clock(run.started_us, true) : '')),
+      );
     };
     const field = (name, wanted) => {
-      if (name === 'runs before') return h('input', { type: 'number', min: '1', max: '100', required: true, value: wanted || '5' });
+      if (name === 'runs before')
+        return h('input', { type: 'number', min: '1', max: '100', required: true, value: wanted || '5' });
       const select = h('select', { required: true }, choices(name));
       if (wanted && ![...select.options].some((one) => one.value === wanted)) select.append(option(wanted, wanted));
       if (wanted) select.value = wanted;
@@ -471,25 +827,42 @@
     const chosenNow = () => [...fields.querySelectorAll('select, input')].map((one) => one.value);
     const hint = h('p', { class: 'note' });
     const drawFields = (chosen) => {
-      fields.replaceChildren(...COMPARISONS[kinds.value].fields.map((name, at) => h('label', {}, name, field(name, chosen[at]))));
+      fields.replaceChildren(
+        ...COMPARISONS[kinds.value].fields.map((name, at) => h('label', {}, name, field(name, chosen[at]))),
+      );
       const needsBaseline = COMPARISONS[kinds.value].fields.includes('baseline') && !baselines.length;
       hint.replaceChildren(needsBaseline ? 'No baseline is saved yet: benchmesh compare --save NAME RUN' : '');
     };
-    const form = h('form', { class: 'compare-form', onsubmit: (event) => {
-      event.preventDefault();
-      const chosen = chosenNow().map(encodeURIComponent);
-      location.hash = '#/compare/' + encodeURIComponent(COMPARISONS[kinds.value].ask(chosen));
-    } }, h('label', {}, 'what', kinds), fields, h('button', { type: 'submit', class: 'primary' }, 'Compare'));
+    const form = h(
+      'form',
+      {
+        class: 'compare-form',
+        onsubmit: (event) => {
+          event.preventDefault();
+          const chosen = chosenNow().map(encodeURIComponent);
+          location.hash = '#/compare/' + encodeURIComponent(COMPARISONS[kinds.value].ask(chosen));
+        },
+      },
+      h('label', {}, 'what', kinds),
+      fields,
+      h('button', { type: 'submit', class: 'primary' }, 'Compare'),
+    );
     const save = asked ? h('a', { href: '/api/v1/compare.html?' + asked, download: true }, 'Save as a file') : null;
-    main.replaceChildren(asked ? '' : h('h1', { class: 'hidden' }, 'Compare'), panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint), root);
+    main.replaceChildren(
+      asked ? '' : h('h1', { class: 'hidden' }, 'Compare'),
+      panel('Compare runs and targets', { kind: 'no-print', right: save }, form, hint),
+      root,
+    );
     drawFields(values);
     let current = true;
-    Promise.all([get('/api/v1/runs?limit=500'), get('/api/v1/baselines')]).then(([listed, saved]) => {
-      if (!current) return;
-      runs = listed.runs;
-      baselines = saved.baselines;
-      drawFields(chosenNow());
-    }).catch(() => {});
+    Promise.all([get('/api/v1/runs?limit=500'), get('/api/v1/baselines')])
+      .then(([listed, saved]) => {
+        if (!current) return;
+        runs = listed.runs;
+        baselines = saved.baselines;
+        drawFields(chosenNow());
+      })
+      .catch(() => {});
     const load = async () => {
       root.replaceChildren(h('p', { class: 'empty', role: 'status' }, 'Comparing.'));
       try {
@@ -500,7 +873,11 @@
       }
     };
     if (asked) load();
-    return { end: () => { current = false; } };
+    return {
+      end: () => {
+        current = false;
+      },
+    };
   }
 
   // What bounds the load of an agent, by the keys of its policy; what is not bounded is left out.
@@ -519,112 +896,313 @@
 
   function meshView() {
     document.title = 'benchmesh: mesh';
-    const agents = h('div', {}), daemons = h('div', {}), links = h('div', {}), kept = h('div', {});
+    const agents = h('div', {}),
+      daemons = h('div', {}),
+      links = h('div', {}),
+      kept = h('div', {});
     const drawKept = async () => {
       try {
-        const answer = await get('/api/v1/query', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sql: 'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta', limit: 1 }) });
+        const answer = await get('/api/v1/query', {
+          method: 'POST',
+          headers: { 'Content-Type': 'application/json' },
+          body: JSON.stringify({
+            sql: 'SELECT keep_seconds_us, keep_10s_us, max_size_bytes, keep_tags, pruned_us, pruned_rows FROM meta',
+            limit: 1,
+          }),
+        });
         if (answer.error) throw new Error(answer.error);
         const [seconds, tens, size, tags, at, gone] = answer.rows[0];
-        const time = (us) => us === null ? 'forever' : span(us / 1e6);
-        kept.replaceChildren(h('p', {}, 'Rows of seconds are kept ' + time(seconds) + ', rows of 10 s ' + time(tens) + ' after their run; ' + (size === null ? 'the size has no limit' : 'at most ' + bytes(size) + ' in all') + JSON.parse(tags || '[]').map((tag) => '; all of runs with ' + tag).join('') + '.'),
-          h('p', { class: 'soft' }, at === null ? 'No row was merged or deleted yet.' : figure(gone) + ' rows went in the last pass that found some, at ' + clock(at, true) + ' UTC.'));
+        const time = (us) => (us === null ? 'forever' : span(us / 1e6));
+        kept.replaceChildren(
+          h(
+            'p',
+            {},
+            'Rows of seconds are kept ' +
+              time(seconds) +
+              ', rows of 10 s ' +
+              time(tens) +
+              ' after their run; ' +
+              (size === null ? 'the size has no limit' : 'at most ' + bytes(size) + ' in all') +
+              JSON.parse(tags || '[]')
+                .map((tag) => '; all of runs with ' + tag)
+                .join('') +
+              '.',
+          ),
+          h(
+            'p',
+            { class: 'soft' },
+            at === null
+              ? 'No row was merged or deleted yet.'
+              : figure(gone) + ' rows went in the last pass that found some, at ' + clock(at, true) + ' UTC.',
+          ),
+        );
       } catch (error) {
         kept.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
       }
     };
     const drawAgents = () => {
-      agents.replaceChildren(rows('Agents', [
-        ['agent', (agent) => agent.name],
-        ['state', (agent) => [h('span', { class: 'dot-state ' + (agent.attached ? 'on' : 'off') }), agent.attached ? 'attached' : 'away']],
-        ['host', (agent) => agent.host],
-        ['labels', (agent) => Object.entries(agent.labels).map(([key, value]) => key + '=' + value).join(' ')],
-        ['CPUs', (agent) => agent.cpus ? String(agent.cpus) : '-', 'number'],
-        ['memory', (agent) => bytes(agent.memory_bytes), 'number'],
-        ['clock', (agent) => agent.clock_error_us === null ? '-' : '+/- ' + figure(agent.clock_error_us) + ' us', 'number'],
-        ['round trip', (agent) => agent.round_trip_us === null ? '-' : figure(agent.round_trip_us) + ' us', 'number'],
-        ['allows', (agent) => agent.allowed_paths.join(' ')],
-        ['policy', (agent) => policyWords(agent.policy), 'wrap'],
-        ['last seen', (agent) => agent.attached ? 'now' : clock(agent.last_seen_us, true)],
-        ['version', (agent) => agent.version],
-        ['address', (agent) => agent.address],
-      ], state.agents, 'No agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH'));
+      agents.replaceChildren(
+        rows(
+          'Agents',
+          [
+            ['agent', (agent) => agent.name],
+            [
+              'state',
+              (agent) => [
+                h('span', { class: 'dot-state ' + (agent.attached ? 'on' : 'off') }),
+                agent.attached ? 'attached' : 'away',
+              ],
+            ],
+            ['host', (agent) => agent.host],
+            [
+              'labels',
+              (agent) =>
+                Object.entries(agent.labels)
+                  .map(([key, value]) => key + '=' + value)
+                  .join(' '),
+            ],
+            ['CPUs', (agent) => (agent.cpus ? String(agent.cpus) : '-'), 'number'],
+            ['memory', (agent) => bytes(agent.memory_bytes), 'number'],
+            [
+              'clock',
+              (agent) => (agent.clock_error_us === null ? '-' : '+/- ' + figure(agent.clock_error_us) + ' us'),
+              'number',
+            ],
+            [
+              'round trip',
+              (agent) => (agent.round_trip_us === null ? '-' : figure(agent.round_trip_us) + ' us'),
+              'number',
+            ],
+            ['allows', (agent) => agent.allowed_paths.join(' ')],
+            ['policy', (agent) => policyWords(agent.policy), 'wrap'],
+            ['last seen', (agent) => (agent.attached ? 'now' : clock(agent.last_seen_us, true))],
+            ['version', (agent) => agent.version],
+            ['address', (agent) => agent.address],
+          ],
+          state.agents,
+          'No agent has attached yet: benchmesh agent --collector HOST:PORT --allow PATH',
+        ),
+      );
     };
     const drawDaemons = () => daemons.replaceChildren(daemonRows(state.daemons));
     const drawLinks = async () => {
-      const sql = 'SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links WHERE run_id = (SELECT max(s.run_id) FROM steps AS s WHERE s.workload = \'network\' AND s.state = \'done\')';
+      const sql =
+        "SELECT from_agent, to_agent, mib_per_s, rtt_p50_us FROM v_links WHERE run_id = (SELECT max(s.run_id) FROM steps AS s WHERE s.workload = 'network' AND s.state = 'done')";
       try {
-        const answer = await get('/api/v1/query', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sql, limit: 10000 }) });
+        const answer = await get('/api/v1/query', {
+          method: 'POST',
+          headers: { 'Content-Type': 'application/json' },
+          body: JSON.stringify({ sql, limit: 10000 }),
+        });
         if (answer.error) throw new Error(answer.error);
         const names = [...new Set(answer.rows.flatMap((row) => [row[0], row[1]]))].sort();
-        const grid = (column) => names.map((from) => names.map((to) => {
-          const known = answer.rows.filter((row) => row[0] === from && row[1] === to && row[column] !== null).map((row) => row[column]);
-          return known.length ? (column === 2 ? Math.max(...known) : Math.min(...known)) : null;
-        }));
-        links.replaceChildren(...(names.length ? [[2, 'MiB/s'], [3, 'round trip p50, us']].map(([column, title]) => [title, grid(column)]).filter(([, values]) => values.flat().some((value) => value !== null)).flatMap(([title, values]) => [h('h3', {}, title), Charts.matrix({ label: 'Links, ' + title, rowKey: 'from', rows: names, columnKey: 'to', columns: names, values })]) : [h('p', { class: 'empty' }, 'No link has been measured yet: the workload `network` does.')]));
+        const grid = (column) =>
+          names.map((from) =>
+            names.map((to) => {
+              const known = answer.rows
+                .filter((row) => row[0] === from && row[1] === to && row[column] !== null)
+                .map((row) => row[column]);
+              return known.length ? (column === 2 ? Math.max(...known) : Math.min(...known)) : null;
+            }),
+          );
+        links.replaceChildren(
+          ...(names.length
+            ? [
+                [2, 'MiB/s'],
+                [3, 'round trip p50, us'],
+              ]
+                .map(([column, title]) => [title, grid(column)])
+                .filter(([, values]) => values.flat().some((value) => value !== null))
+                .flatMap(([title, values]) => [
+                  h('h3', {}, title),
+                  Charts.matrix({
+                    label: 'Links, ' + title,
+                    rowKey: 'from',
+                    rows: names,
+                    columnKey: 'to',
+                    columns: names,
+                    values,
+                  }),
+                ])
+            : [h('p', { class: 'empty' }, 'No link has been measured yet: the workload `network` does.')]),
+        );
       } catch (error) {
         links.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message));
       }
     };
-    main.replaceChildren(h('h1', { class: 'hidden' }, 'Mesh'), h('div', { class: 'columns' }, panel('Agents', {}, agents), panel('Daemons', {}, daemons), panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links), panel('What the database keeps', {}, kept)));
+    main.replaceChildren(
+      h('h1', { class: 'hidden' }, 'Mesh'),
+      h(
+        'div',
+        { class: 'columns' },
+        panel('Agents', {}, agents),
+        panel('Daemons', {}, daemons),
+        panel('Links', { right: h('span', { class: 'faint' }, 'best of the newest run that measured them') }, links),
+        panel('What the database keeps', {}, kept),
+      ),
+    );
     drawKept();
     drawAgents();
     drawDaemons();
     drawLinks();
-    return { changed: (topic) => { if (topic === 'agents') drawAgents(); if (topic === 'daemons') drawDaemons(); } };
+    return {
+      changed: (topic) => {
+        if (topic === 'agents') drawAgents();
+        if (topic === 'daemons') drawDaemons();
+      },
+    };
   }
 
   function eventsView() {
     document.title = 'benchmesh: events';
     const box = h('div', {});
-    const severity = h('select', { 'aria-label': 'Severity', onchange: () => draw() }, ['all', 'warning and error', 'error'].map((name) => h('option', {}, name)));
+    const severity = h(
+      'select',
+      { 'aria-label': 'Severity', onchange: () => draw() },
+      ['all', 'warning and error', 'error'].map((name) => h('option', {}, name)),
+    );
     let all = [];
     const draw = () => {
-      const kept = all.filter((event) => severity.value === 'all' || event.severity === 'error' || (severity.value !== 'error' && event.severity === 'warning'));
+      const kept = all.filter(
+        (event) =>
+          severity.value === 'all' ||
+          event.severity === 'error' ||
+          (severity.value !== 'error' && event.severity === 'warning'),
+      );
       box.replaceChildren(eventRows(kept));
       for (const region of box.querySelectorAll('.tall')) region.classList.remove('tall');
     };
-    const load = () => get('/api/v1/events?limit=500').then((answer) => { all = answer.events; draw(); }).catch((error) => box.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message)));
+    const load = () =>
+      get('/api/v1/events?limit=500')
+        .then((answer) => {
+          all = answer.events;
+          draw();
+        })
+        .catch((error) => box.replaceChildren(h('p', { class: 'banner error', role: 'alert' }, error.message)));
     main.replaceChildren(h('h1', { class: 'hidden' }, 'Events'), panel('Events', { right: severity }, box));
     load();
-    return { changed: (topic) => { if (topic === 'events') load(); } };
+    return {
+      changed: (topic) => {
+        if (topic === 'events') load();
+      },
+    };
   }
 
   const SHOWN_ROWS = 1000;
-  const asked = { sql: 'SELECT run, phase, target, mode, op, ops_per_s, mib_per_s, p50_ms, p99_ms\nFROM v_results ORDER BY step_id DESC LIMIT 100' };
+  const asked = {
+    sql: 'SELECT run, phase, target, mode, op, ops_per_s, mib_per_s, p50_ms, p99_ms\nFROM v_results ORDER BY step_id DESC LIMIT 100',
+  };
 
   function queryView() {
     document.title = 'benchmesh: query';
-    const sql = h('textarea', { rows: '8', spellcheck: 'false', autocapitalize: 'off', 'aria-label': 'SQL', oninput: () => { asked.sql = sql.value; } });
+    const sql = h('textarea', {
+      rows: '8',
+      spellcheck: 'false',
+      autocapitalize: 'off',
+      'aria-label': 'SQL',
+      oninput: () => {
+        asked.sql = sql.value;
+      },
+    });
     sql.value = asked.sql;
     const answerBox = h('div', { 'aria-live': 'polite' });
-    const pick = h('select', { 'aria-label': 'Documented questions', onchange: () => { if (pick.value) { sql.value = asked.sql = pick.value; run(); } } }, h('option', { value: '' }, 'Documented questions'));
+    const pick = h(
+      'select',
+      {
+        'aria-label': 'Documented questions',
+        onchange: () => {
+          if (pick.value) {
+            sql.value = asked.sql = pick.value;
+            run();
+          }
+        },
+      },
+      h('option', { value: '' }, 'Documented questions'),
+    );
     const button = h('button', { type: 'submit', class: 'primary' }, 'Run');
     let asking = null;
     const run = async () => {
       if (asking) asking.abort();
-      const own = asking = new AbortController();
+      const own = (asking = new AbortController());
       const began = performance.now();
       button.disabled = true;
       answerBox.replaceChildren(h('p', { class: 'empty' }, 'Asking.'));
       try {
-        const answer = await get('/api/v1/query', { method: 'POST', signal: own.signal, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sql: sql.value, limit: SHOWN_ROWS }) });
+        const answer = await get('/api/v1/query', {
+          method: 'POST',
+          signal: own.signal,
+          headers: { 'Content-Type': 'application/json' },
+          body: JSON.stringify({ sql: sql.value, limit: SHOWN_ROWS }),
+        });
         const took = span((performance.now() - began) / 1000);
         const numeric = answer.columns.map((_, at) => answer.rows.some((row) => typeof row[at] === 'number'));
-        const note = answer.rows.length + (answer.rows.length === 1 ? ' row' : ' rows') + (answer.truncated ? ', and more: `benchmesh query` writes all of them' : '') + ' in ' + took;
-        const cell = (value) => value === null ? h('span', { class: 'faint' }, 'NULL') : typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(6)).toString() : String(value);
-        answerBox.replaceChildren(h('p', { class: 'note', role: 'status' }, note), ...(answer.error ? [h('p', { class: 'banner error', role: 'alert' }, answer.error)] : []),
-          Charts.table(answer.columns.map((title, at) => ({ title, right: numeric[at] })), answer.rows.map((row) => row.map(cell)), { label: 'Answer' }));
+        const note =
+          answer.rows.length +
+          (answer.rows.length === 1 ? ' row' : ' rows') +
+          (answer.truncated ? ', and more: `benchmesh query` writes all of them' : '') +
+          ' in ' +
+          took;
+        const cell = (value) =>
+          value === null
+            ? h('span', { class: 'faint' }, 'NULL')
+            : typeof value === 'number' && !Number.isInteger(value)
+              ? Number(value.toPrecision(6)).toString()
+              : String(value);
+        answerBox.replaceChildren(
+          h('p', { class: 'note', role: 'status' }, note),
+          ...(answer.error ? [h('p', { class: 'banner error', role: 'alert' }, answer.error)] : []),
+          Charts.table(
+            answer.columns.map((title, at) => ({ title, right: numeric[at] })),
+            answer.rows.map((row) => row.map(cell)),
+            { label: 'Answer' },
+          ),
+        );
       } catch (error) {
-        if (error.name !== 'AbortError') answerBox.replaceChildren(h('pre', { class: 'banner error', role: 'alert' }, error.message));
+        if (error.name !== 'AbortError')
+          answerBox.replaceChildren(h('pre', { class: 'banner error', role: 'alert' }, error.message));
       } finally {
         if (asking === own) button.disabled = false;
       }
     };
-    sql.addEventListener('keydown', (event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) run(); });
-    main.replaceChildren(h('h1', { class: 'hidden' }, 'Query'),
-      panel('SQL', { right: pick }, h('form', { onsubmit: (event) => { event.preventDefault(); run(); } }, sql, h('p', { class: 'note' }, button, '  Ctrl and Enter runs it. It only reads, within the limits of `benchmesh query`; the first ' + SHOWN_ROWS + ' rows are shown.')), answerBox));
-    get('/api/v1/questions').then((answer) => pick.append(...answer.questions.map((question) => h('option', { value: question.sql }, question.title)))).catch(() => {});
-    return { end: () => { if (asking) asking.abort(); } };
+    sql.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) run();
+    });
+    main.replaceChildren(
+      h('h1', { class: 'hidden' }, 'Query'),
+      panel(
+        'SQL',
+        { right: pick },
+        h(
+          'form',
+          {
+            onsubmit: (event) => {
+              event.preventDefault();
+              run();
+            },
+          },
+          sql,
+          h(
+            'p',
+            { class: 'note' },
+            button,
+            '  Ctrl and Enter runs it. It only reads, within the limits of `benchmesh query`; the first ' +
+              SHOWN_ROWS +
+              ' rows are shown.',
+          ),
+        ),
+        answerBox,
+      ),
+    );
+    get('/api/v1/questions')
+      .then((answer) =>
+        pick.append(...answer.questions.map((question) => h('option', { value: question.sql }, question.title))),
+      )
+      .catch(() => {});
+    return {
+      end: () => {
+        if (asking) asking.abort();
+      },
+    };
   }
 
   // --- Routes -------------------------------------------------------------------------------------------------------
@@ -633,7 +1211,14 @@
     const path = location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
     if (view && view.end) view.end();
     view = null;
-    const views = { '': liveView, runs: path[1] ? () => runView(path[1]) : runsView, compare: () => compareView(path[1] || ''), mesh: meshView, events: eventsView, query: queryView };
+    const views = {
+      '': liveView,
+      runs: path[1] ? () => runView(path[1]) : runsView,
+      compare: () => compareView(path[1] || ''),
+      mesh: meshView,
+      events: eventsView,
+      query: queryView,
+    };
     const chosen = views[path[0]];
     for (const link of document.querySelectorAll('.top nav a')) {
       if (link.getAttribute('href') === '#/' + path[0]) link.setAttribute('aria-current', 'page');
@@ -644,8 +1229,14 @@
     window.scrollTo(0, 0);
   }
 
-  window.addEventListener('hashchange', () => { route(); main.focus({ preventScroll: true }); });
-  document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
+  window.addEventListener('hashchange', () => {
+    route();
+    main.focus({ preventScroll: true });
+  });
+  document.querySelector('.skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    main.focus();
+  });
   header();
   route();
   open();
