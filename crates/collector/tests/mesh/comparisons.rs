@@ -180,6 +180,35 @@ async fn marks_and_disturbed_daemons_stand_behind_the_verdict() {
     assert!(only.ends_with(" was stopped (it served sr33)"), "{only}");
 }
 
+/// The daemons of the second run are others, some of them upgraded.
+#[tokio::test]
+async fn daemons_of_other_versions_are_a_caveat() {
+    let stage = stage().await;
+    change(
+        &stage,
+        "UPDATE daemons SET version = '17.2.7';
+         INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, version)
+             SELECT id + 1000, host_id, name, instance, pid + 1000, start_ticks, cmdline, first_seen_us, last_seen_us,
+                    iif(host_id = 1, '17.2.7', '18.2.4') FROM daemons;
+         UPDATE step_daemons SET daemon_id = daemon_id + 1000
+             WHERE step_id IN (SELECT id FROM steps WHERE run_id = 2);",
+    );
+    let runs = asked(&stage, RUNS).await.unwrap();
+    let text = runs["comparisons"][0].to_string();
+    let name = &stage.rows("SELECT DISTINCT name FROM daemons").await[0];
+    let said = format!("{name} version 17.2.7 against 17.2.7 and 18.2.4");
+    assert!(
+        text.contains(&said),
+        "{said}: {}",
+        runs["comparisons"][0]["sentences"]
+    );
+    let targets = asked(&stage, TARGETS).await.unwrap().to_string();
+    assert!(
+        !targets.contains(" version 17.2.7"),
+        "one run has one cluster"
+    );
+}
+
 #[tokio::test]
 async fn what_cannot_be_compared_is_refused_with_a_reason() {
     let stage = stage().await;

@@ -45,8 +45,9 @@ async fn database(directory: &Path) -> PathBuf {
                        (3, 'send', 1, 10, 10485760, 0, 'none', NULL, NULL, NULL, NULL, NULL, NULL, 0);
             INSERT INTO task_results (task_id, op, ops, bytes, errors, ops_per_s, bytes_per_s)
                 VALUES (3, 'send', 10, 10485760, 0, 5, 5242880);
-            INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us)
-                VALUES (1, 1, 'ceph-osd', 'osd.3', 17, 1, 'ceph-osd -i 3', 1, 30000000);
+            INSERT INTO daemons (id, host_id, name, instance, pid, start_ticks, cmdline, first_seen_us, last_seen_us, version,
+                                 is_replaced)
+                VALUES (1, 1, 'ceph-osd', 'osd.3', 17, 1, 'ceph-osd -i 3', 1, 30000000, '18.2.4', 1);
             INSERT INTO daemon_samples (daemon_id, at_us, cpu_user_us, cpu_system_us, rss_bytes, vsz_bytes, threads, fds,
                                         read_bytes, write_bytes, vol_ctx, invol_ctx, minor_faults, major_faults)
                 VALUES (1, 10000000, 0, 0, 1048576, 1, 1, 1, 0, 0, 1, 1, 1, 1),
@@ -101,6 +102,16 @@ async fn a_report_is_what_the_database_says() {
     let targets = report.rows("targets");
     assert_eq!(targets.len(), 1, "{targets:?}");
     assert_eq!(targets[0]["agents"], 2);
+    // Runs on with a file that an upgrade has replaced.
+    let versions = report.rows("daemon_versions");
+    let [osd] = versions.as_slice() else {
+        panic!("{versions:?}");
+    };
+    assert_eq!([&osd["name"], &osd["version"]], ["ceph-osd", "18.2.4"]);
+    assert_eq!(
+        [&osd["daemons"], &osd["hosts"], &osd["replaced"]],
+        [1, 1, 1]
+    );
 
     let [records, links] = report.steps.as_slice() else {
         panic!("{:?}", report.steps);
