@@ -31,6 +31,7 @@ const DAEMONS: usize = 50;
 const SETTLE: Duration = Duration::from_secs(10);
 /// What the load reads.
 const FILE_BYTES: usize = 64 << 20;
+const BLOCK: usize = 4096;
 /// How long the load runs with the agent, and without it. The agent's lease is longer.
 const WINDOW: Duration = Duration::from_secs(4);
 
@@ -127,7 +128,8 @@ fn effect(agent: u32, span: Duration) {
             wait(WINDOW);
             (ops.load(Ordering::Relaxed) - before.0) as f64 / before.1.elapsed().as_secs_f64()
         };
-        let pairs = (span.as_secs_f64() / (2.5 * WINDOW.as_secs_f64())).ceil() as usize;
+        let pair_ms = (WINDOW * 5 / 2).as_millis();
+        let pairs = usize::try_from(span.as_millis().div_ceil(pair_ms)).unwrap();
         let mut ratios: Vec<f64> = (0..pairs)
             .map(|pair| {
                 // Who comes first changes, so that a drift of the machine disturbs both.
@@ -152,16 +154,15 @@ fn effect(agent: u32, span: Duration) {
         over.store(true, Ordering::Relaxed);
         rustix::process::kill_process(pid(agent), Signal::CONT).unwrap();
         ratios.sort_by(f64::total_cmp);
-        // Order statistics around the median that hold it with 95 %.
-        let reach = 0.98 * (pairs as f64).sqrt();
-        let at = |place: f64| ratios[(place.max(0.0) as usize).min(pairs - 1)];
-        let middle = pairs as f64 / 2.0;
+        // Order statistics around the median that hold it with 95 %: 0.98 roots of the number away from it.
+        let (middle, reach) = (pairs / 2, pairs.isqrt());
+        let at = |place: usize| ratios[place.min(pairs - 1)];
         let lost = |ratio: f64| (1.0 - ratio) * 100.0;
         println!(
             "a load on {cores} cores loses {:.3} % to the agent (95 %: {:.3} to {:.3}; {pairs} pairs of {} s)",
             lost(at(middle)),
             lost(at(middle + reach)),
-            lost(at(middle - reach)),
+            lost(at(middle.saturating_sub(reach))),
             WINDOW.as_secs()
         );
         println!(
@@ -182,12 +183,12 @@ fn pid(of: u32) -> rustix::process::Pid {
 /// Blocks of 4 KiB from memory, one after the other, until it is over.
 fn read_at_random(file: &File, seed: u64, ops: &AtomicU64, over: &AtomicBool) {
     let mut random = Random::new(seed);
-    let mut block = [0; 4096];
+    let mut block = [0; BLOCK];
     while !over.load(Ordering::Relaxed) {
         for _ in 0..64 {
-            let number = random.below((FILE_BYTES / block.len()) as u64);
-            let read = file.read_at(&mut block, number * block.len() as u64);
-            assert_eq!(read.unwrap(), block.len());
+            let number = random.below((FILE_BYTES / BLOCK) as u64);
+            let read = file.read_at(&mut block, number * BLOCK as u64);
+            assert_eq!(read.unwrap(), BLOCK);
         }
         ops.fetch_add(64, Ordering::Relaxed);
     }

@@ -5,7 +5,8 @@
 //! A row is one function that returns a [`table::Row`]. Its contestants run in turns, round after round, so that what
 //! disturbs the machine disturbs all of them; figures are medians, ratios the median of each round's ratio. Disk rows
 //! work in the target directory, memory rows in /dev/shm, ext4 rows on a loop device in /dev/shm (which needs root),
-//! network rows on loopback, rows of a pool on the cluster that `BENCHMESH_BENCH_POOL` names.
+//! network rows on loopback, rows of a pool on the cluster that `BENCHMESH_BENCH_POOL` names. With
+//! `BENCHMESH_BENCH_DIR=DIR`, such as a mount of GlusterFS, the rows of the disk and of small files in tmpfs work there.
 
 #[path = "bare_loops/copies.rs"]
 mod copies;

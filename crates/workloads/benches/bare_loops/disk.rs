@@ -17,7 +17,8 @@ pub struct Field {
 impl Field {
     /// On the disk.
     pub fn new() -> Rc<Field> {
-        Field::beneath(Path::new(env!("CARGO_TARGET_TMPDIR")))
+        let disk = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        Field::beneath(ours::elsewhere().unwrap_or(disk))
     }
 
     pub fn beneath(parent: &Path) -> Rc<Field> {

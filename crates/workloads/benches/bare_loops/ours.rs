@@ -7,9 +7,17 @@ use benchmesh_workloads::sandbox::{Allowed, Make, RunDirectory};
 use benchmesh_workloads::task::{CellDir, End, Place, PrepareControl, Task, TaskSpec};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// A directory that rows of the disk and of memory work in instead, such as a mount of a storage system:
+/// `BENCHMESH_BENCH_DIR`.
+pub fn elsewhere() -> Option<&'static Path> {
+    static NAMED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let named = || std::env::var_os("BENCHMESH_BENCH_DIR").map(PathBuf::from);
+    NAMED.get_or_init(named).as_deref()
+}
 
 /// A directory of its own, gone at the end, with one cell in it.
 pub struct Scene {

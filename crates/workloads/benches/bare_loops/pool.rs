@@ -260,7 +260,11 @@ impl Pool {
         let mut verb = vec!["bench", "60", "write", "-t", "16", "-b", &size];
         verb.extend(["--max-objects", most, "--no-cleanup"]);
         let (text, _) = self.rados(bytes, &verb).expect("rados is installed");
-        let made = figure(&text, "writes made").expect("rados bench says it") as u64;
+        let made = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Total writes made:"));
+        let made = made.and_then(|made| made.trim().parse().ok());
+        let made: u64 = made.expect("rados bench says it");
         self.laid_out.borrow_mut().insert(bytes, made);
         made
     }
@@ -268,12 +272,10 @@ impl Pool {
     fn our_objects(&self, mode: &'static str, bytes: u64) -> Figures {
         let runtime = format!("{SECONDS}s");
         // The block that `rados bench` writes is the same again and again too.
-        let mut params = json!({
-            "size": bytes, "iodepth": DEPTH, "runtime": runtime, "data": {"pattern": "0x55"}
+        let objects = (mode != "write").then(|| self.objects_laid_out(bytes));
+        let params = json!({
+            "size": bytes, "iodepth": DEPTH, "runtime": runtime, "objects": objects, "data": {"pattern": "0x55"}
         });
-        if mode != "write" {
-            params["objects"] = self.objects_laid_out(bytes).into();
-        }
         let figures = self.measure("objects", mode, params);
         if mode == "write" {
             self.remove_cell();

@@ -21,10 +21,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-const DIRECTORIES: u64 = 20;
 const FILES_PER_DIRECTORY: u64 = 1000;
-/// Of each worker.
-const FILES: u64 = DIRECTORIES * FILES_PER_DIRECTORY;
 const FILE_BYTES: usize = 4096;
 /// The stretch that what is written is cut from.
 const VARIETY_BYTES: usize = 256 << 10;
@@ -67,10 +64,20 @@ impl Field {
     /// The directory to work in; `None` where it cannot be made.
     fn directory(&self, kind: FileSystem) -> Option<&Path> {
         match kind {
-            FileSystem::Tmpfs => Some(Path::new("/dev/shm")),
+            FileSystem::Tmpfs => Some(ours::elsewhere().unwrap_or(Path::new("/dev/shm"))),
             FileSystem::Ext4 => Some(self.0.get_or_init(Ext4::new).as_ref()?.path()),
         }
     }
+}
+
+/// Of each worker. A mount takes as long for one as memory for all.
+fn directories() -> u64 {
+    ours::elsewhere().map_or(20, |_| 1)
+}
+
+/// Of each worker.
+fn files() -> u64 {
+    directories() * FILES_PER_DIRECTORY
 }
 
 impl Setup {
@@ -82,8 +89,12 @@ impl Setup {
         Setup { passes, ..self }
     }
 
+    fn passes(self) -> u32 {
+        ours::elsewhere().map_or(self.passes, |_| 1)
+    }
+
     fn files(self) -> u64 {
-        FILES * u64::from(self.workers)
+        files() * u64::from(self.workers)
     }
 }
 
@@ -184,7 +195,7 @@ fn changing(
         let parent = field.directory(setup.kind)?;
         let scene = scene.get_or_init(|| Scene::new(parent));
         let (mut ops, mut seconds) = (0, 0.0);
-        for _ in 0..setup.passes {
+        for _ in 0..setup.passes() {
             let outcome = ours::run(&spec(scene, setup, mode, None));
             ops += outcome.ops;
             seconds += outcome.seconds;
@@ -200,13 +211,13 @@ fn changing(
             (root, plains)
         });
         let mut took = Duration::ZERO;
-        for _ in 0..setup.passes {
+        for _ in 0..setup.passes() {
             together(plains, bring_back);
             let root = std::fs::File::open(root.path()).expect("it is there");
             rustix::fs::syncfs(&root).expect("it can be written");
             took += together(plains, pass);
         }
-        Some(f64::from(setup.passes) * setup.files() as f64 / 1000.0 / took.as_secs_f64())
+        Some(f64::from(setup.passes()) * setup.files() as f64 / 1000.0 / took.as_secs_f64())
     };
     row(name, ours, plain)
 }
@@ -266,7 +277,7 @@ fn repeating(name: &'static str, setup: Setup, mode: &'static str, pass: fn(&mut
         plains.iter_mut().for_each(|plain| plain.passes = 0);
         let took = together(&mut plains, until(MIN_TIME));
         let passes: u32 = plains.iter().map(|plain| plain.passes).sum();
-        Some(f64::from(passes) * FILES as f64 / 1000.0 / took.as_secs_f64())
+        Some(f64::from(passes) * files() as f64 / 1000.0 / took.as_secs_f64())
     };
     row(name, ours, plain)
 }
@@ -321,7 +332,7 @@ impl Plain {
             rustix::fs::openat(CWD, &path, flags, Mode::empty()).expect("it was made")
         };
         Plain {
-            directories: (0..DIRECTORIES).map(open).collect(),
+            directories: (0..directories()).map(open).collect(),
             buffer: random(VARIETY_BYTES),
             letter: b'c',
             passes: 0,
