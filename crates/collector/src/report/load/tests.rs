@@ -104,7 +104,7 @@ async fn a_report_is_what_the_database_says() {
     assert_eq!(targets[0]["agents"], 2);
     // Runs on with a file that an upgrade has replaced.
     let versions = report.rows("daemon_versions");
-    let [osd] = versions.as_slice() else {
+    let [osd] = versions else {
         panic!("{versions:?}");
     };
     assert_eq!([&osd["name"], &osd["version"]], ["ceph-osd", "18.2.4"]);
