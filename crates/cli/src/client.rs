@@ -14,14 +14,14 @@ pub use facts::{
 
 use crate::failure::{self, WrongUsage};
 use anyhow::Context;
-use benchmesh_collector::compare;
-use benchmesh_collector::query::{Row, Value};
-use benchmesh_collector::report::Report;
-use benchmesh_collector::retention;
-use benchmesh_collector::store::annotate::Annotation;
-use benchmesh_collector::store::import::ImportedRun;
+use benchmesh_answers::compare;
+use benchmesh_answers::query::{Row, Value};
+use benchmesh_answers::report::Report;
 use benchmesh_proto::v1::control_client::ControlClient;
 use benchmesh_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION, v1};
+use benchmesh_store::annotate::Annotation;
+use benchmesh_store::import::ImportedRun;
+use benchmesh_store::retention;
 use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};

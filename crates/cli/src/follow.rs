@@ -6,7 +6,7 @@ use crate::client::{CallError, Client, Detail, Update, Watch};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
 use crate::progress::Progress;
-use benchmesh_collector::model::RunState;
+use benchmesh_model::mesh::RunState;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -252,8 +252,8 @@ async fn stop(address: String, run: String) {
 mod tests {
     use super::*;
     use crate::progress::format::tests::{done, update};
-    use benchmesh_collector::model::StepState;
-    use benchmesh_collector::snapshot::EventNow;
+    use benchmesh_model::mesh::StepState;
+    use benchmesh_scheduler::snapshot::EventNow;
 
     #[test]
     fn after_a_lost_connection_only_news_are_told() {

@@ -1,6 +1,6 @@
 //! Tables on a terminal: plain columns under one rule, figures to the right, no colours, nothing cut off.
 
-use benchmesh_collector::report::{Align, Table};
+use benchmesh_answers::report::{Align, Table};
 use benchmesh_model::text::is_hidden;
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
 
@@ -215,7 +215,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
-    use benchmesh_collector::report::Column;
+    use benchmesh_answers::report::Column;
 
     #[test]
     fn a_table_is_aligned_and_has_no_trailing_blanks() {

@@ -8,17 +8,17 @@ mod state;
 
 pub use command::{AlarmCommand, AlarmCommandError, Notifier, Runner};
 
-use crate::clock::MeshClock;
-use crate::live::Viewer;
-use crate::model::{MeshMicros, Severity, StepState};
-use crate::off_runtime;
 use crate::overview::sampled_daemons;
-use crate::plan::{self, AlarmAction};
-use crate::scheduler::{RunProgress, Scheduler};
-use crate::snapshot::AlarmNow;
-use crate::store::annotate::Annotation;
-use crate::store::rows::{NewEvent, RunRow};
-use crate::store::{Store, StoreError};
+use benchmesh_model::mesh::{MeshMicros, Severity, StepState};
+use benchmesh_plan::{self as plan, AlarmAction};
+use benchmesh_scheduler::live::Viewer;
+use benchmesh_scheduler::snapshot::AlarmNow;
+use benchmesh_scheduler::{RunProgress, Scheduler};
+use benchmesh_store::annotate::Annotation;
+use benchmesh_store::clock::MeshClock;
+use benchmesh_store::off_runtime;
+use benchmesh_store::rows::{NewEvent, RunRow};
+use benchmesh_store::{Store, StoreError};
 use command::Notice;
 use objectives::{Objectives, Rest};
 use state::{Alarms, Change, Death, Seen, StepSeen};

@@ -8,15 +8,13 @@
 mod compute;
 pub(crate) mod read;
 
-use crate::{
-    clock::MeshClock,
-    live,
-    model::MeshMicros,
-    scheduler::Scheduler,
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_scheduler::{
+    Scheduler, live,
     sessions::Fleet,
     snapshot::{DaemonNow, Snapshot},
-    store::{Store, StoreError},
 };
+use benchmesh_store::{Store, StoreError, clock::MeshClock};
 use compute::Computer;
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -3,7 +3,7 @@
 //! Clients choose their reasons and, in part, their addresses, so both are bounded: each client has a number of reasons
 //! a minute, and so do all clients together.
 
-use crate::cut::printable;
+use benchmesh_scheduler::cut::printable;
 use std::{
     collections::HashMap,
     net::IpAddr,

@@ -19,25 +19,24 @@ pub(crate) mod wire;
 
 use crate::{
     alarms::{AlarmCommand, AlarmCommandError, Notifier, Runner, Watcher},
-    clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
-    findings,
-    model::Severity,
     overview::Overview,
-    retention::{Retainer, Retention, RetentionError},
-    scheduler::Scheduler,
-    sessions::Fleet,
-    store::{
-        Store, StoreError,
-        rows::{AgentRow, NewEvent, SamplerRow},
-    },
     trust::{Authority, Security, TrustError},
     web::{HttpConfig, HttpListen, Web, WebError},
 };
 use audit::ReconcileError;
 use axum::middleware;
+use benchmesh_answers::findings;
+use benchmesh_model::mesh::Severity;
 use benchmesh_proto::{
     KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S, MAX_MESSAGE_BYTES,
     v1::{control_server::ControlServer, mesh_server::MeshServer, trust_server::TrustServer},
+};
+use benchmesh_scheduler::{Scheduler, sessions::Fleet};
+use benchmesh_store::{
+    Store, StoreError,
+    clock::{ClockError, MeshClock, Reading, WallClockMonitor, choose_anchor},
+    retention::{Retainer, Retention, RetentionError},
+    rows::{AgentRow, NewEvent, SamplerRow},
 };
 use futures::future::{BoxFuture, LocalBoxFuture};
 use gate::{Gate, Needed};

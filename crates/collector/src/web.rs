@@ -18,7 +18,7 @@ mod stream;
 pub use access::{Token, TokenError};
 pub use metrics::exposition;
 
-use crate::{overview::Overview, refusals::Refusals, store::Store};
+use crate::{overview::Overview, refusals::Refusals};
 use access::Access;
 use axum::{
     Router,
@@ -26,6 +26,7 @@ use axum::{
     middleware,
     routing::{get, post},
 };
+use benchmesh_store::Store;
 use listener::{Client, Connections};
 use std::{
     net::{Ipv4Addr, SocketAddr},

@@ -3,6 +3,7 @@
 pub mod events;
 pub mod figures;
 pub mod kept_data;
+pub mod mesh;
 pub mod systems;
 pub mod targets;
 pub mod text;

@@ -12,7 +12,7 @@ pub mod soak;
 mod sql;
 
 use anyhow::Context;
-use benchmesh_collector::store::Store;
+use benchmesh_store::Store;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::path::Path;

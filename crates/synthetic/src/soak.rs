@@ -4,7 +4,7 @@
 
 use crate::T0_US;
 use anyhow::Context;
-use benchmesh_collector::store::Store;
+use benchmesh_store::Store;
 use benchmesh_workloads::random::Random;
 use rusqlite::{Connection, params};
 use std::f64::consts::TAU;

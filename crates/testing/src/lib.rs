@@ -92,3 +92,21 @@ pub fn python(environment: &str, packages: &[&str]) -> Result<PathBuf, String> {
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
+
+/// Returns the output of `work`, and how often another task of the runtime ran meanwhile.
+pub async fn beats_meanwhile<T>(work: impl Future<Output = T>) -> (T, u64) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let beats = std::sync::Arc::new(AtomicU64::new(0));
+    let heartbeat = tokio::spawn({
+        let beats = std::sync::Arc::clone(&beats);
+        async move {
+            loop {
+                beats.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let done = work.await;
+    heartbeat.abort();
+    (done, beats.load(Ordering::Relaxed))
+}

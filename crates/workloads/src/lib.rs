@@ -12,6 +12,7 @@
 
 pub mod engine;
 mod error_chain;
+pub mod figures;
 pub mod measure;
 pub mod params;
 pub mod registry;

@@ -7,6 +7,7 @@ use std::path::Path;
 const LAYERS: &[&str] = &[
     "error_chain",
     "params",
+    "figures",
     "measure",
     "target",
     "engine",

@@ -2,7 +2,7 @@
 
 use super::values::{instant, label, run_name};
 use super::{ListFormat, ReportFormat, Source};
-use benchmesh_collector::compare::conditions::Condition;
+use benchmesh_answers::compare::conditions::Condition;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 

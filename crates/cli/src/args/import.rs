@@ -1,7 +1,7 @@
 //! `import`: the logs, and facts that they lack.
 
 use super::{ListFormat, Source};
-use benchmesh_collector::import::Tool;
+use benchmesh_results::import::Tool;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 

@@ -2,9 +2,9 @@
 
 use benchmesh_agent::policy::Bytes;
 use benchmesh_agent::sampler::DaemonRule;
-use benchmesh_collector::query::local_time;
-use benchmesh_collector::retention::{KeepFor, MaxSize};
+use benchmesh_answers::query::local_time;
 use benchmesh_collector::web::HttpListen;
+use benchmesh_store::retention::{KeepFor, MaxSize};
 use benchmesh_trust::JoinToken;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};

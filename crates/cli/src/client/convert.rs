@@ -1,16 +1,16 @@
 //! From generated types to the commands' own.
 
 use super::facts::{AgentRow, PlannedStep, RunResumed, RunRow, RunStarted, StopDone, Update};
-use benchmesh_collector::model::{RunId, RunState, StepId, StepState};
-use benchmesh_collector::plan::AgentPolicy;
-use benchmesh_collector::query::Row;
-use benchmesh_collector::snapshot::{
+use benchmesh_answers::query::Row;
+use benchmesh_model::figures::{DaemonFigures, Figures};
+use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
+use benchmesh_plan::AgentPolicy;
+use benchmesh_proto::v1;
+use benchmesh_scheduler::snapshot::{
     AlarmNow, ClientRate, DaemonNow, EventNow, LoadNow, Newest, ObjectiveNow, OpDone, RunNow,
     StepDone, StepNow,
 };
-use benchmesh_collector::store::annotate::Annotation;
-use benchmesh_model::figures::{DaemonFigures, Figures};
-use benchmesh_proto::v1;
+use benchmesh_store::annotate::Annotation;
 use serde_json::{Map, Value};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
 
-use benchmesh_collector::plan::AgentPolicy;
-use benchmesh_collector::snapshot::{DaemonNow, EventNow, RunNow};
+use benchmesh_plan::AgentPolicy;
+use benchmesh_scheduler::snapshot::{DaemonNow, EventNow, RunNow};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -8,10 +8,10 @@ use crate::client::{Annotated, CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
 use anyhow::Context;
-use benchmesh_collector::model::MeshMicros;
-use benchmesh_collector::report::figures;
-use benchmesh_collector::store::annotate::{AnnotateError, Annotation};
-use benchmesh_collector::store::{Store, StoreError};
+use benchmesh_answers::report::figures;
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_store::annotate::{AnnotateError, Annotation};
+use benchmesh_store::{Store, StoreError};
 use std::path::Path;
 use std::time::SystemTime;
 

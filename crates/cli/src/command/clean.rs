@@ -9,7 +9,7 @@ use benchmesh_agent::leftovers::{
     Allowed, LeftRun, Leftover, PoolRun, PoolSpec, Proof, Usage, find_leftovers, remove_leftover,
     runs_in,
 };
-use benchmesh_collector::report::Table;
+use benchmesh_answers::report::Table;
 use benchmesh_model::kept_data;
 use std::path::PathBuf;
 use std::time::Duration;

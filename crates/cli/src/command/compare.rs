@@ -8,12 +8,12 @@ use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
-use benchmesh_collector::compare::conditions::{self, Condition};
-use benchmesh_collector::compare::{self, Answer, CompareError, Request};
-use benchmesh_collector::pictures;
-use benchmesh_collector::query::QueryError;
-use benchmesh_collector::report;
-use benchmesh_collector::store::annotate::Annotation;
+use benchmesh_answers::compare::conditions::{self, Condition};
+use benchmesh_answers::compare::{self, Answer, CompareError, Request};
+use benchmesh_answers::pictures;
+use benchmesh_answers::query::QueryError;
+use benchmesh_answers::report;
+use benchmesh_store::annotate::Annotation;
 use std::path::Path;
 
 pub async fn compare(arguments: CompareArguments) -> anyhow::Result<Outcome> {

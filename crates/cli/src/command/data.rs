@@ -6,8 +6,8 @@ use crate::client::{CallError, Client, PartRemoval};
 use crate::failure::Outcome;
 use crate::interrupts::Interrupts;
 use crate::{output, terminal};
-use benchmesh_collector::query::Value;
-use benchmesh_collector::report::{Table, figures};
+use benchmesh_answers::query::Value;
+use benchmesh_answers::report::{Table, figures};
 use indicatif::ProgressBar;
 
 /// In the order of [`Kept`].

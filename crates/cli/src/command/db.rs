@@ -5,9 +5,9 @@ mod prune;
 use crate::args::db::{DbCommand, ExportArguments, ExportFormat};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
-use benchmesh_collector::export::{self, ExportError, Format, Request};
-use benchmesh_collector::figures;
-use benchmesh_collector::store::maintain::{self, Kept, MaintainError};
+use benchmesh_answers::export::{self, ExportError, Format, Request};
+use benchmesh_store::maintain::{self, Kept, MaintainError};
+use benchmesh_workloads::figures;
 use indicatif::ProgressBar;
 use std::io::{self, BufWriter};
 

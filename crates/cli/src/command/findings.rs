@@ -6,7 +6,7 @@ use crate::args::{FindingsArguments, FindingsFormat};
 use crate::client::{CallError, Client};
 use crate::failure::Outcome;
 use crate::{output, terminal};
-use benchmesh_collector::report::{self, Report};
+use benchmesh_answers::report::{self, Report};
 
 pub async fn findings(arguments: FindingsArguments) -> anyhow::Result<Outcome> {
     let report = match arguments.source.asked()? {

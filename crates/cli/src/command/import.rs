@@ -8,8 +8,8 @@ use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::output;
 use anyhow::Context;
-use benchmesh_collector::import::{self, Hints, MAX_LOG_BYTES, Tool};
-use benchmesh_collector::store::import::{ImportedRun, StoreImportError};
+use benchmesh_results::import::{self, Hints, MAX_LOG_BYTES, Tool};
+use benchmesh_store::import::{ImportedRun, StoreImportError};
 use std::path::Path;
 use std::time::SystemTime;
 

@@ -5,7 +5,7 @@ use crate::client::trust::insecure_warning;
 use crate::client::{AgentRow, CallError, Client, RunRow, RunSearch};
 use crate::failure::Outcome;
 use crate::{output, terminal};
-use benchmesh_collector::report::{Table, figures};
+use benchmesh_answers::report::{Table, figures};
 
 /// `benchmesh agents`.
 pub async fn agents(arguments: AgentsArguments) -> anyhow::Result<Outcome> {

@@ -7,8 +7,8 @@ use crate::failure::{self, Outcome, wrong_usage};
 use crate::output::{self, DocumentClosed, Results};
 use crate::terminal;
 use anyhow::Context;
-use benchmesh_collector::query::{self, Answer, Limits, QueryError, Row, Value, questions};
-use benchmesh_collector::report::Table;
+use benchmesh_answers::query::{self, Answer, Limits, QueryError, Row, Value, questions};
+use benchmesh_answers::report::Table;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::time::Duration;
@@ -364,7 +364,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn field(text: &str) -> String {
-    benchmesh_collector::report::csv_field(text)
+    benchmesh_answers::report::csv_field(text)
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use crate::client::{CallError, Client};
 use crate::failure::{Outcome, wrong_usage};
 use crate::{output, terminal};
 use anyhow::Context;
-use benchmesh_collector::pictures;
-use benchmesh_collector::query::QueryError;
-use benchmesh_collector::report::pivot::{self, Axes};
-use benchmesh_collector::report::{self, Detail, Report, ReportError};
+use benchmesh_answers::pictures;
+use benchmesh_answers::query::QueryError;
+use benchmesh_answers::report::pivot::{self, Axes};
+use benchmesh_answers::report::{self, Detail, Report, ReportError};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::follow::{self, OnInterrupt};
 use crate::interrupts::Interrupts;
 use crate::output;
 use crate::progress::{Names, Progress, format};
-use benchmesh_collector::report::{Detail, figures};
+use benchmesh_answers::report::{Detail, figures};
 use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
 

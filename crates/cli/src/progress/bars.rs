@@ -6,7 +6,7 @@ use super::format;
 use super::names::Names;
 use crate::client::Update;
 use crate::terminal::clean;
-use benchmesh_collector::model::StepState;
+use benchmesh_model::mesh::StepState;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -215,7 +215,7 @@ fn count(steps: usize) -> i64 {
 mod tests {
     use super::super::format::tests::update;
     use super::*;
-    use benchmesh_collector::model::RunState;
+    use benchmesh_model::mesh::RunState;
 
     #[test]
     fn a_narrower_terminal_has_wrapped_the_lines() {

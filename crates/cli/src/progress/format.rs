@@ -3,9 +3,9 @@
 use super::names::Names;
 use crate::client::Update;
 use crate::terminal::clean;
-use benchmesh_collector::model::StepState;
-use benchmesh_collector::report::figures;
-use benchmesh_collector::snapshot::{EventNow, OpDone, StepDone, StepNow};
+use benchmesh_answers::report::figures;
+use benchmesh_model::mesh::StepState;
+use benchmesh_scheduler::snapshot::{EventNow, OpDone, StepDone, StepNow};
 use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
@@ -289,9 +289,9 @@ fn span(us: i64) -> String {
 pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use benchmesh_collector::model::{RunId, RunState, StepId};
-    use benchmesh_collector::snapshot::{ClientRate, DaemonNow, LoadNow, Newest, RunNow};
     use benchmesh_model::figures::DaemonFigures;
+    use benchmesh_model::mesh::{RunId, RunState, StepId};
+    use benchmesh_scheduler::snapshot::{ClientRate, DaemonNow, LoadNow, Newest, RunNow};
 
     pub fn now(state: StepState) -> StepNow {
         StepNow {

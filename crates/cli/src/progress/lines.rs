@@ -83,8 +83,8 @@ impl Lines {
 mod tests {
     use super::super::format::tests::{done, now, update};
     use super::*;
-    use benchmesh_collector::model::{RunState, StepState};
-    use benchmesh_collector::snapshot::EventNow;
+    use benchmesh_model::mesh::{RunState, StepState};
+    use benchmesh_scheduler::snapshot::EventNow;
 
     #[test]
     fn a_step_has_a_line_at_its_begin_every_ten_seconds_and_at_its_end() {

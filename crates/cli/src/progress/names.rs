@@ -3,7 +3,7 @@
 //! Pure. Which parameters those are is known when the plan is; otherwise the usual ones are shown.
 
 use crate::client::PlannedStep;
-use benchmesh_collector::report::figures;
+use benchmesh_answers::report::figures;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 

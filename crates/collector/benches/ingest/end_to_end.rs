@@ -71,7 +71,7 @@ fn round(options: &Options, wire: Wire) -> Cost {
                 lifetime: CERTIFICATE_LIFETIME,
             },
         },
-        retention: benchmesh_collector::retention::Retention::default(),
+        retention: benchmesh_store::retention::Retention::default(),
         on_alarm: None,
         clock_ppm: 0,
         newcomer_timeout: None,

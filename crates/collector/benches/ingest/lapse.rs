@@ -6,24 +6,20 @@
 //! the run is timed.
 
 use crate::{Options, usage, writer, writes};
-use benchmesh_collector::findings;
-use benchmesh_collector::ingest::Receipt;
-use benchmesh_collector::ingest::batch::{OpInterval, TaskEnd};
-use benchmesh_collector::model::{
-    MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
-};
-use benchmesh_collector::pictures;
-use benchmesh_collector::report::{self, Detail};
-use benchmesh_collector::retention::{KeepFor, MaxSize, Retainer, Retention};
+use benchmesh_answers::findings;
+use benchmesh_answers::pictures;
+use benchmesh_answers::report::{self, Detail};
 use benchmesh_collector::service::memory;
-use benchmesh_collector::store::prune::Pruned;
-use benchmesh_collector::store::rows::{
-    FinishedStep, NewRun, NewStep, NewTask, Row, RunChange, StepChange,
-};
-use benchmesh_collector::store::{Publisher, Store};
 use benchmesh_collector::trust::Security;
 use benchmesh_collector::web::{HttpConfig, HttpListen};
 use benchmesh_collector::{Collector, CollectorConfig};
+use benchmesh_model::mesh::{MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState};
+use benchmesh_store::ingest::Receipt;
+use benchmesh_store::ingest::batch::{OpInterval, TaskEnd};
+use benchmesh_store::prune::Pruned;
+use benchmesh_store::retention::{KeepFor, MaxSize, Retainer, Retention};
+use benchmesh_store::rows::{FinishedStep, NewRun, NewStep, NewTask, Row, RunChange, StepChange};
+use benchmesh_store::{Publisher, Store};
 use benchmesh_workloads::histogram::{Blob, Histogram};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -213,7 +209,7 @@ impl Line {
 struct Mesh {
     store: Store,
     run: RunId,
-    agents: Vec<benchmesh_collector::model::AgentId>,
+    agents: Vec<benchmesh_model::mesh::AgentId>,
     publishers: Vec<Publisher>,
     daemons: usize,
     devices: i64,

@@ -4,11 +4,11 @@
 use crate::load::Beats;
 use crate::writer::agent;
 use crate::{Options, spread};
-use benchmesh_collector::ingest::Batch;
-use benchmesh_collector::model::MeshMicros;
-use benchmesh_collector::retention::{KeepFor, MaxSize, Retainer, Retention};
-use benchmesh_collector::store::Store;
-use benchmesh_collector::store::prune::Pruned;
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_store::Store;
+use benchmesh_store::ingest::Batch;
+use benchmesh_store::prune::Pruned;
+use benchmesh_store::retention::{KeepFor, MaxSize, Retainer, Retention};
 use benchmesh_synthetic::{Shape, T0_US, generate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,12 +2,12 @@
 
 use crate::load::Beats;
 use crate::{Options, spread, usage};
-use benchmesh_collector::ingest::Batch;
-use benchmesh_collector::model::MeshMicros;
-use benchmesh_collector::store::Publisher;
-use benchmesh_collector::store::rows::{NewAgent, NewHost};
-use benchmesh_collector::store::{GROUP_ROWS, Store};
 use benchmesh_model::figures::{DaemonFigures, Figures};
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_store::Publisher;
+use benchmesh_store::ingest::Batch;
+use benchmesh_store::rows::{NewAgent, NewHost};
+use benchmesh_store::{GROUP_ROWS, Store};
 use rusqlite::Connection;
 use std::path::Path;
 use std::time::Instant;

@@ -5,13 +5,13 @@
 //! The directory must not be on a tmpfs, which counts nothing.
 
 use crate::{Options, usage, writer};
-use benchmesh_collector::ingest::Batch;
-use benchmesh_collector::ingest::batch::{
+use benchmesh_model::figures::Figures;
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_store::ingest::Batch;
+use benchmesh_store::ingest::batch::{
     ClockOffset, DaemonSample, DaemonSeen, DiskSample, HostSample, NetSample, Process,
 };
-use benchmesh_collector::model::MeshMicros;
-use benchmesh_collector::store::{Publisher, Store};
-use benchmesh_model::figures::Figures;
+use benchmesh_store::{Publisher, Store};
 
 /// Seconds of one commit.
 const GATHERED: [u64; 6] = [1, 5, 10, 20, 60, 120];

@@ -4,10 +4,10 @@
 //! runs at a time, one a second at most; one that takes longer than 10 s is killed with its process group. Failures and
 //! alarms that found the queue full are events.
 
-use crate::clock::MeshClock;
-use crate::model::{RunId, Severity, StepId};
-use crate::store::Store;
-use crate::store::rows::NewEvent;
+use benchmesh_model::mesh::{RunId, Severity, StepId};
+use benchmesh_store::Store;
+use benchmesh_store::clock::MeshClock;
+use benchmesh_store::rows::NewEvent;
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;

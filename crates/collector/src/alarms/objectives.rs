@@ -1,12 +1,12 @@
 //! The objectives of the run under way: the seconds so far, and what is left of the budget of bad ones.
 
-use crate::figures;
-use crate::model::StepId;
-use crate::plan::alarms::Objective;
-use crate::results::real;
-use crate::snapshot::ObjectiveNow;
-use crate::store::objectives::Tally;
-use crate::store::{Store, StoreError};
+use benchmesh_model::mesh::StepId;
+use benchmesh_plan::alarms::Objective;
+use benchmesh_results::real;
+use benchmesh_scheduler::snapshot::ObjectiveNow;
+use benchmesh_store::objectives::Tally;
+use benchmesh_store::{Store, StoreError};
+use benchmesh_workloads::figures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Objectives {
     pub async fn read(
         &mut self,
         store: &Store,
-        run: crate::model::RunId,
+        run: benchmesh_model::mesh::RunId,
         step: Option<StepId>,
     ) -> Result<(), StoreError> {
         let before = self.running.as_ref().map(|running| running.step);
@@ -135,7 +135,7 @@ pub fn holds_of(message: &str) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::plan::alarms::{Side, StepFigure};
+    use benchmesh_plan::alarms::{Side, StepFigure};
 
     #[test]
     fn the_budget_is_of_the_whole_run_and_broken_when_nothing_can_mend_it() {

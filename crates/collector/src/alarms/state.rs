@@ -1,13 +1,13 @@
 //! Which alarms of a run are raised, from what is seen once a second. Pure.
 
-use crate::figures;
-use crate::model::{MeshMicros, StepId};
-use crate::plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
-use crate::results::real;
-use crate::snapshot::{AlarmNow, DaemonNow, LoadNow};
 use benchmesh_analysis::growth::{Verdict, growths};
 use benchmesh_analysis::slope::Point;
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, UNKNOWN, Unit};
+use benchmesh_model::mesh::{MeshMicros, StepId};
+use benchmesh_plan::alarms::{Alarm, Condition, DaemonFigure, Side, StepFigure, Watched};
+use benchmesh_results::real;
+use benchmesh_scheduler::snapshot::{AlarmNow, DaemonNow, LoadNow};
+use benchmesh_workloads::figures;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 

@@ -1,17 +1,16 @@
 //! Computes one snapshot after another, and remembers what does not change from one to the next.
 
 use super::{TOPICS, Topic, read};
-use crate::{
-    clock::MeshClock,
+use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState, StepId, TaskId};
+use benchmesh_scheduler::{
+    Scheduler, Seen,
     live::TaskRate,
-    model::{AgentId, MeshMicros, RunId, RunState, StepId, TaskId},
-    scheduler::{Scheduler, Seen},
     sessions::{Fleet, MemberFacts},
     snapshot::{
         AgentNow, ClientRate, DaemonNow, EventNow, Health, HostNow, RunListed, RunNow, Snapshot,
     },
-    store::Store,
 };
+use benchmesh_store::{Store, clock::MeshClock};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

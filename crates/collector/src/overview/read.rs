@@ -1,13 +1,15 @@
 //! What a snapshot takes from the database: a few indexed rows each, whatever the database holds. The figures of hosts
 //! and daemons are of their newest samples, which are in memory and may not be committed yet.
 
-use crate::ingest::batch::Process;
-use crate::ingest::recent::{Newest, RecentSamples};
-use crate::model::HostId;
-use crate::results::real;
-use crate::results::usage::share_percent;
-use crate::snapshot::{BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed};
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
+use benchmesh_model::mesh::HostId;
+use benchmesh_results::real;
+use benchmesh_results::usage::share_percent;
+use benchmesh_scheduler::snapshot::{
+    BaselineListed, DaemonNow, EventNow, HostNow, MarkNow, RunListed,
+};
+use benchmesh_store::ingest::batch::Process;
+use benchmesh_store::ingest::recent::{Newest, RecentSamples};
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
 
 /// Runs in a list.

@@ -11,12 +11,9 @@ use super::{
     INSECURE,
     peer::{Peer, PeerIdentity},
 };
-use crate::{
-    clock::MeshClock,
-    model::{RunId, Severity},
-    store::{Store, StoreError, rows::NewEvent},
-    trust::{Authority, Holder, TrustError, Withdrawal},
-};
+use crate::trust::{Authority, Holder, TrustError, Withdrawal};
+use benchmesh_model::mesh::{RunId, Severity};
+use benchmesh_store::{Store, StoreError, clock::MeshClock, rows::NewEvent};
 use benchmesh_trust::{Fingerprint, Replacement, Role};
 use serde_json::{Value, json};
 use std::{fmt, net::IpAddr, sync::Arc};

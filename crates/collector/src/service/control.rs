@@ -13,23 +13,24 @@ use super::{
     gate::Gate,
     quota::{Quota, QuotaLimits},
     wire::{
-        annotate_status, annotation, compare_status, import_status, query_reply, query_status,
-        run_facts, search, state_word, store_status,
+        agent_facts, annotate_status, annotation, compare_status, import_status, query_reply,
+        query_status, run_facts, search, state_word, store_status,
     },
 };
-use crate::{
-    clock::MeshClock,
-    compare, off_runtime,
-    overview::Overview,
-    pictures,
+use crate::overview::Overview;
+use benchmesh_answers::{
+    compare, pictures,
     query::{self, Limits},
     report::{self, ReportError},
-    retention::Retainer,
-    scheduler::{RunProgress, Scheduler, Seen},
-    sessions::{Fleet, ForgetError},
-    store::{Store, annotate::Annotation, rows::RunRow},
 };
 use benchmesh_proto::{v1, v1::control_server::Control};
+use benchmesh_scheduler::{
+    RunProgress, Scheduler, Seen,
+    sessions::{Fleet, ForgetError},
+};
+use benchmesh_store::{
+    Store, annotate::Annotation, clock::MeshClock, off_runtime, retention::Retainer, rows::RunRow,
+};
 use benchmesh_workloads::error_chain;
 use documents::{document, file};
 use futures::{Stream, StreamExt, stream};
@@ -266,7 +267,7 @@ impl Control for ControlService {
         _request: Request<v1::ListAgentsRequest>,
     ) -> Result<Response<v1::ListAgentsReply>, Status> {
         let mut agents: Vec<v1::AgentFacts> =
-            self.fleet.members().into_iter().map(Into::into).collect();
+            self.fleet.members().into_iter().map(agent_facts).collect();
         agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
         Ok(Response::new(v1::ListAgentsReply { agents }))
     }

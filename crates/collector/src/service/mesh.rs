@@ -7,23 +7,25 @@ use super::{
     quota::Permit,
     wire::ingest_status,
 };
-use crate::{
-    clock::MeshClock,
+use benchmesh_model::mesh::{AgentId, Severity};
+use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
+use benchmesh_scheduler::{
     cut::printable,
-    ingest::{
-        Batch, Receipt,
-        batch::{AgentEvent, BatchError},
-    },
-    model::{AgentId, Severity},
-    off_runtime,
     sessions::{
         AttachError, Fleet, Hello, NameProof, Outgoing, PublishSession, SessionHandle,
         hello::BadField,
         wire::{Incoming, outgoing},
     },
-    store::{MAX_WINDOW, Store},
 };
-use benchmesh_proto::{SESSION_KEY, v1, v1::mesh_server::Mesh};
+use benchmesh_store::{
+    MAX_WINDOW, Store,
+    clock::MeshClock,
+    ingest::{
+        Batch, Receipt,
+        batch::{AgentEvent, BatchError},
+    },
+    off_runtime,
+};
 use futures::{Stream, StreamExt, stream};
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
@@ -325,7 +327,7 @@ struct BatchReader {
     agent: AgentId,
     name: String,
     spools: BTreeSet<String>,
-    publisher: crate::store::Publisher,
+    publisher: benchmesh_store::Publisher,
     store: Store,
     receipts: mpsc::Sender<Result<Receipt, Status>>,
     _permit: Option<Permit<String>>,
@@ -496,7 +498,7 @@ fn is_refusal(status: &Status) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::beats_meanwhile;
+    use benchmesh_testing::beats_meanwhile;
     use benchmesh_workloads::histogram::Histogram;
 
     /// On the runtime's only thread a heartbeat goes on while a large batch is checked beside it.

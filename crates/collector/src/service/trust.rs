@@ -6,16 +6,15 @@ use super::{
     peer::{Peer, PeerIdentity},
 };
 use crate::{
-    clock::MeshClock,
     error_chain,
-    sessions::Fleet,
-    store::Store,
     trust::{
         Authority, CertificateRequest, EnrolRefusal, Granted, GrantedBy, Holder, TokenFacts,
         TrustError, check_name,
     },
 };
 use benchmesh_proto::{v1, v1::trust_server::Trust};
+use benchmesh_scheduler::sessions::Fleet;
+use benchmesh_store::{Store, clock::MeshClock};
 use benchmesh_trust::{Fingerprint, Replacement, Role, key_proof};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::{sync::Arc, time::Duration};

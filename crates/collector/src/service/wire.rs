@@ -2,22 +2,24 @@
 
 mod watched;
 
-use crate::{
+use benchmesh_answers::{
     compare::CompareError,
-    ingest::IngestError,
-    model::{MeshMicros, RunState},
-    plan::{AgentPolicy, PlannedStep},
     query::{self, QueryError, Value},
+};
+use benchmesh_model::mesh::{MeshMicros, RunState};
+use benchmesh_plan::{AgentPolicy, PlannedStep};
+use benchmesh_proto::v1;
+use benchmesh_scheduler::{
     sessions::MemberFacts,
     snapshot::{AlarmNow, ObjectiveNow, OpDone, RunNow, Snapshot, StepDone, StepNow},
-    store::{
-        StoreError,
-        annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
-        import::StoreImportError,
-        rows::RunRow,
-    },
 };
-use benchmesh_proto::v1;
+use benchmesh_store::{
+    StoreError,
+    annotate::{AnnotateError, Annotation, ListedRun, RunSearch},
+    import::StoreImportError,
+    ingest::IngestError,
+    rows::RunRow,
+};
 use benchmesh_workloads::error_chain;
 use serde_json::Map;
 use tonic::Status;
@@ -49,56 +51,52 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-impl From<&PlannedStep> for v1::PlannedStep {
-    fn from(step: &PlannedStep) -> Self {
-        let peers: Vec<&str> = step.receivers().into_iter().collect();
-        Self {
-            ordinal: step.ordinal,
-            repeat: step.repeat,
-            phase: step.phase.clone(),
-            target: step.target.clone(),
-            workload: step.workload.clone(),
-            mode: step.mode.clone(),
-            params_json: params_json((*step.params).clone()),
-            agents: step.agents().into_iter().map(str::to_owned).collect(),
-            peer: peers.join(", "),
-            bytes: signed(step.moved_bytes),
-            files: signed(step.files),
-            expected_us: step.expected.map_or(0, |expected| {
-                i64::try_from(expected.as_micros()).unwrap_or(i64::MAX)
-            }),
-            link: step.link(),
-            cache: step.cache.as_str().to_owned(),
-        }
+pub(super) fn planned_step(step: &PlannedStep) -> v1::PlannedStep {
+    let peers: Vec<&str> = step.receivers().into_iter().collect();
+    v1::PlannedStep {
+        ordinal: step.ordinal,
+        repeat: step.repeat,
+        phase: step.phase.clone(),
+        target: step.target.clone(),
+        workload: step.workload.clone(),
+        mode: step.mode.clone(),
+        params_json: params_json((*step.params).clone()),
+        agents: step.agents().into_iter().map(str::to_owned).collect(),
+        peer: peers.join(", "),
+        bytes: signed(step.moved_bytes),
+        files: signed(step.files),
+        expected_us: step.expected.map_or(0, |expected| {
+            i64::try_from(expected.as_micros()).unwrap_or(i64::MAX)
+        }),
+        link: step.link(),
+        cache: step.cache.as_str().to_owned(),
     }
 }
 
-impl From<MemberFacts> for v1::AgentFacts {
-    fn from(facts: MemberFacts) -> Self {
-        let hello = &facts.hello;
-        Self {
-            agent_id: facts.id.0,
-            name: hello.name.clone(),
-            attached: facts.attached,
-            labels: hello.labels.clone().into_iter().collect(),
-            host: hello.host_name.clone(),
-            kernel: hello.kernel.clone(),
-            cpus: hello.cpus,
-            memory_bytes: hello.memory_bytes,
-            allowed_paths: facts
-                .hello
-                .allowed
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect(),
-            version: hello.version.clone(),
-            last_seen_us: facts.last_seen.0,
-            clock_error_us: facts.clock_error_us,
-            round_trip_us: facts.round_trip_us,
-            samples_host: facts.attached && facts.sampling.host_wide,
-            address: facts.address,
-            policy: hello.policy.clone().map(policy),
-        }
+pub(super) fn agent_facts(facts: MemberFacts) -> v1::AgentFacts {
+    let hello = &facts.hello;
+    v1::AgentFacts {
+        agent_id: facts.id.0,
+        name: hello.name.clone(),
+        attached: facts.attached,
+        labels: hello.labels.clone().into_iter().collect(),
+        host: hello.host_name.clone(),
+        kernel: hello.kernel.clone(),
+        cpus: hello.cpus,
+        memory_bytes: hello.memory_bytes,
+        allowed_paths: facts
+            .hello
+            .allowed
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect(),
+        version: hello.version.clone(),
+        last_seen_us: facts.last_seen.0,
+        clock_error_us: facts.clock_error_us,
+        round_trip_us: facts.round_trip_us,
+        samples_host: facts.attached && facts.sampling.host_wide,
+        address: facts.address,
+        policy: hello.policy.clone().map(policy),
     }
 }
 
@@ -271,49 +269,43 @@ pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v
 }
 
 /// What is unknown is -1 or 0 on the wire.
-impl From<RunNow> for v1::RunUpdate {
-    fn from(run: RunNow) -> Self {
-        Self {
-            run_id: run.run_id.0,
-            run: run.run,
-            state: run.state.as_str().to_owned(),
-            partial: run.partial,
-            r#loop: run.loop_in_words,
-            steps_done: small(run.steps_done),
-            steps_total: small(run.steps_total),
-            elapsed_us: run.elapsed_us,
-            expected_left_us: run.left_us.unwrap_or(-1),
-            step: run.step.map(Into::into),
-            messages: run.messages,
-            finished: run.finished.into_iter().map(Into::into).collect(),
-            removed_files: run.removed_files,
-            alarms: run.alarms.into_iter().map(Into::into).collect(),
-            objectives: run.objectives.into_iter().map(Into::into).collect(),
-            slowest_client: None,
-            busiest_daemon: None,
-            events: Vec::new(),
-        }
+pub(super) fn run_update(run: RunNow) -> v1::RunUpdate {
+    v1::RunUpdate {
+        run_id: run.run_id.0,
+        run: run.run,
+        state: run.state.as_str().to_owned(),
+        partial: run.partial,
+        r#loop: run.loop_in_words,
+        steps_done: small(run.steps_done),
+        steps_total: small(run.steps_total),
+        elapsed_us: run.elapsed_us,
+        expected_left_us: run.left_us.unwrap_or(-1),
+        step: run.step.map(step_update),
+        messages: run.messages,
+        finished: run.finished.into_iter().map(step_summary).collect(),
+        removed_files: run.removed_files,
+        alarms: run.alarms.into_iter().map(alarm_update).collect(),
+        objectives: run.objectives.into_iter().map(objective_update).collect(),
+        slowest_client: None,
+        busiest_daemon: None,
+        events: Vec::new(),
     }
 }
 
-impl From<AlarmNow> for v1::AlarmUpdate {
-    fn from(alarm: AlarmNow) -> Self {
-        Self {
-            when: alarm.when,
-            because: alarm.because,
-        }
+fn alarm_update(alarm: AlarmNow) -> v1::AlarmUpdate {
+    v1::AlarmUpdate {
+        when: alarm.when,
+        because: alarm.because,
     }
 }
 
-impl From<ObjectiveNow> for v1::ObjectiveUpdate {
-    fn from(objective: ObjectiveNow) -> Self {
-        Self {
-            holds: objective.holds,
-            seconds: objective.seconds,
-            bad_seconds: objective.bad_seconds,
-            budget_s: objective.budget_s,
-            broken: objective.broken,
-        }
+fn objective_update(objective: ObjectiveNow) -> v1::ObjectiveUpdate {
+    v1::ObjectiveUpdate {
+        holds: objective.holds,
+        seconds: objective.seconds,
+        bad_seconds: objective.bad_seconds,
+        budget_s: objective.budget_s,
+        broken: objective.broken,
     }
 }
 
@@ -345,66 +337,60 @@ pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
     });
 }
 
-impl From<StepNow> for v1::StepUpdate {
-    fn from(step: StepNow) -> Self {
-        Self {
-            step_id: step.step_id.0,
-            ordinal: step.ordinal,
-            phase: step.phase,
-            target: step.target,
-            mode: step.mode,
-            params_json: params_json(step.params),
-            state: step.state.as_str().to_owned(),
-            clients: step.clients,
-            ops_per_s: step.load.ops_per_s,
-            bytes_per_s: step.load.bytes_per_s,
-            p50_ms: step.load.p50_ms.unwrap_or(0.0),
-            p99_ms: step.load.p99_ms.unwrap_or(0.0),
-            max_ms: step.load.max_ms.unwrap_or(0.0),
-            share_done: step.share_done.unwrap_or(-1.0),
-            elapsed_us: step.elapsed_us,
-            peer: step.peer,
-            silent_us: step.silent_us,
-        }
+fn step_update(step: StepNow) -> v1::StepUpdate {
+    v1::StepUpdate {
+        step_id: step.step_id.0,
+        ordinal: step.ordinal,
+        phase: step.phase,
+        target: step.target,
+        mode: step.mode,
+        params_json: params_json(step.params),
+        state: step.state.as_str().to_owned(),
+        clients: step.clients,
+        ops_per_s: step.load.ops_per_s,
+        bytes_per_s: step.load.bytes_per_s,
+        p50_ms: step.load.p50_ms.unwrap_or(0.0),
+        p99_ms: step.load.p99_ms.unwrap_or(0.0),
+        max_ms: step.load.max_ms.unwrap_or(0.0),
+        share_done: step.share_done.unwrap_or(-1.0),
+        elapsed_us: step.elapsed_us,
+        peer: step.peer,
+        silent_us: step.silent_us,
     }
 }
 
-impl From<StepDone> for v1::StepSummary {
-    fn from(step: StepDone) -> Self {
-        Self {
-            step_id: step.step_id.0,
-            ordinal: step.ordinal,
-            phase: step.phase,
-            target: step.target,
-            workload: step.workload,
-            mode: step.mode,
-            params_json: params_json(step.params),
-            clients: step.clients,
-            state: step.state.as_str().to_owned(),
-            ops: step.ops.into_iter().map(Into::into).collect(),
-            max_skew_us: step.max_skew_us.unwrap_or(0),
-            skew_error_us: step.skew_error_us.unwrap_or(0),
-            flags: step.flags,
-            link: step.link,
-        }
+fn step_summary(step: StepDone) -> v1::StepSummary {
+    v1::StepSummary {
+        step_id: step.step_id.0,
+        ordinal: step.ordinal,
+        phase: step.phase,
+        target: step.target,
+        workload: step.workload,
+        mode: step.mode,
+        params_json: params_json(step.params),
+        clients: step.clients,
+        state: step.state.as_str().to_owned(),
+        ops: step.ops.into_iter().map(op_summary).collect(),
+        max_skew_us: step.max_skew_us.unwrap_or(0),
+        skew_error_us: step.skew_error_us.unwrap_or(0),
+        flags: step.flags,
+        link: step.link,
     }
 }
 
-impl From<OpDone> for v1::OpSummary {
-    fn from(op: OpDone) -> Self {
-        Self {
-            group: op.group,
-            op: op.op,
-            ops_per_s: op.ops_per_s.unwrap_or(0.0),
-            bytes_per_s: op.bytes_per_s.unwrap_or(0.0),
-            mean_ms: op.mean_ms,
-            p50_ms: op.p50_ms,
-            p99_ms: op.p99_ms,
-            max_ms: op.max_ms,
-            response_p99_ms: op.response_p99_ms,
-            ops: u64::try_from(op.ops).unwrap_or(0),
-            errors: u64::try_from(op.errors).unwrap_or(0),
-        }
+fn op_summary(op: OpDone) -> v1::OpSummary {
+    v1::OpSummary {
+        group: op.group,
+        op: op.op,
+        ops_per_s: op.ops_per_s.unwrap_or(0.0),
+        bytes_per_s: op.bytes_per_s.unwrap_or(0.0),
+        mean_ms: op.mean_ms,
+        p50_ms: op.p50_ms,
+        p99_ms: op.p99_ms,
+        max_ms: op.max_ms,
+        response_p99_ms: op.response_p99_ms,
+        ops: u64::try_from(op.ops).unwrap_or(0),
+        errors: u64::try_from(op.errors).unwrap_or(0),
     }
 }
 

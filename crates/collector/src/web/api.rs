@@ -1,20 +1,20 @@
 //! JSON over HTTP: everything that `Control` reads. `docs/openapi.json` describes it.
 
 use super::{App, MAX_REPORTS, error::Refusal};
-use crate::{
-    overview::{self, Published},
-    pictures,
-    query::questions,
-    report::{self, Report, ReportError},
-    snapshot::Snapshot,
-    store::{StoreError, rows::RunRow},
-};
+use crate::overview::{self, Published};
 use axum::{
     Json,
     extract::{Path, Query, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_answers::{
+    pictures,
+    query::questions,
+    report::{self, Report, ReportError},
+};
+use benchmesh_scheduler::snapshot::Snapshot;
+use benchmesh_store::{StoreError, rows::RunRow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};

@@ -1,14 +1,15 @@
 //! The files of the page, built into the binary: hand-written, and loaded from nowhere else.
 
 use super::error::Refusal;
-use crate::results::Flag;
 use axum::{
     body::Body,
     extract::Path,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_answers::pictures::file;
 use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, Kind, ShownIn, shown_in};
+use benchmesh_results::Flag;
 use serde_json::{Value, json};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -19,30 +20,18 @@ pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 /// Name, content type, text.
 const ASSETS: [(&str, &str, &str); 6] = [
-    (
-        "page.css",
-        "text/css; charset=utf-8",
-        include_str!("assets/page.css"),
-    ),
+    ("page.css", "text/css; charset=utf-8", file::STYLE),
     (
         "page.js",
         "text/javascript; charset=utf-8",
         include_str!("assets/page.js"),
     ),
-    (
-        "charts.js",
-        "text/javascript; charset=utf-8",
-        include_str!("assets/charts.js"),
-    ),
-    (
-        "report.js",
-        "text/javascript; charset=utf-8",
-        include_str!("assets/report.js"),
-    ),
+    ("charts.js", "text/javascript; charset=utf-8", file::CHARTS),
+    ("report.js", "text/javascript; charset=utf-8", file::REPORT),
     (
         "compare.js",
         "text/javascript; charset=utf-8",
-        include_str!("assets/compare.js"),
+        file::COMPARE,
     ),
     ("icon.svg", "image/svg+xml", ICON),
 ];

@@ -2,14 +2,14 @@
 
 use super::api::{self, attached, report_permit, written};
 use super::{App, error::Refusal};
-use crate::compare::{self, CompareError, Request};
-use crate::pictures;
 use axum::{
     Json,
     extract::{Query, State},
     http::StatusCode,
     response::Response,
 };
+use benchmesh_answers::compare::{self, CompareError, Request};
+use benchmesh_answers::pictures;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 

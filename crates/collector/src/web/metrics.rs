@@ -4,16 +4,14 @@
 //! no sample. The labels of a series are few and stable: host, name and instance of a daemon, never a process id.
 
 use super::{App, error::Refusal};
-use crate::{
-    model::{RunState, StepState},
-    snapshot::{DaemonNow, Snapshot},
-};
 use axum::{
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use benchmesh_model::figures::{DaemonFigures, HostFigures, Kind, ShownIn, shown_in};
+use benchmesh_model::mesh::{RunState, StepState};
+use benchmesh_scheduler::snapshot::{DaemonNow, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

@@ -1,7 +1,6 @@
 //! SQL over HTTP, within the bounds of `benchmesh query`. The answer is always one JSON document, even after an error.
 
 use super::{App, MAX_QUERIES, error::Refusal};
-use crate::query::{self, Answer, Limits, QueryError, Row, Rows, Value};
 use axum::{
     Json,
     body::{Body, Bytes},
@@ -9,6 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use benchmesh_answers::query::{self, Answer, Limits, QueryError, Row, Rows, Value};
 use futures::stream;
 use serde::Deserialize;
 use serde_json::Value as Json_;

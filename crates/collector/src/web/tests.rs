@@ -1,14 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::ingest::recent::Newest;
-use crate::model::{RunId, RunState, StepId, StepState};
 use crate::overview::Topic;
-use crate::plan::AgentPolicy;
-use crate::snapshot::{
+use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
+use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
+use benchmesh_plan::AgentPolicy;
+use benchmesh_scheduler::snapshot::{
     AgentNow, AlarmNow, ClientRate, DaemonNow, Health, HostNow, LoadNow, ObjectiveNow, RunNow,
     Snapshot, StepNow,
 };
-use benchmesh_model::figures::{DaemonFigures, Figures, HostFigures, ShownIn, shown_in};
+use benchmesh_store::ingest::recent::Newest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;

@@ -196,7 +196,7 @@ async fn a_port_in_use_and_a_page_on_an_open_network_are_refused() {
         listen: listen.parse().unwrap(),
         db: stage.directory.path().join("second.db"),
         security: Security::Insecure,
-        retention: benchmesh_collector::retention::Retention::default(),
+        retention: benchmesh_store::retention::Retention::default(),
         on_alarm: None,
         clock_ppm: 0,
         newcomer_timeout: None,

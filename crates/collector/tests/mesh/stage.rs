@@ -50,7 +50,7 @@ impl Stage {
             listen: "127.0.0.1:0".parse().unwrap(),
             db: directory.path().join("mesh.db"),
             security: Security::Insecure,
-            retention: benchmesh_collector::retention::Retention::default(),
+            retention: benchmesh_store::retention::Retention::default(),
             on_alarm: None,
             clock_ppm: 0,
             newcomer_timeout: None,

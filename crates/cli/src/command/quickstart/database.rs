@@ -1,7 +1,7 @@
 //! The name of the new database: always unused, even if two quickstarts start at the same instant.
 
 use anyhow::Context;
-use benchmesh_collector::query;
+use benchmesh_answers::query;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::OpenOptions;

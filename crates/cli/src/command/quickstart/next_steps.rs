@@ -1,7 +1,7 @@
 //! The last lines of a quickstart: path and size of the database, and queries to try.
 
 use anyhow::Context;
-use benchmesh_collector::report::{Report, figures};
+use benchmesh_answers::report::{Report, figures};
 use std::path::Path;
 
 /// Three queries with results in every quickstart database.
@@ -74,14 +74,12 @@ mod tests {
     async fn the_queries_are_understood_by_every_new_database() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new.db");
-        let store = benchmesh_collector::store::Store::open(&path)
-            .await
-            .unwrap();
+        let store = benchmesh_store::Store::open(&path).await.unwrap();
         for (what, sql) in QUERIES {
-            let answer = benchmesh_collector::query::run(
+            let answer = benchmesh_answers::query::run(
                 &path,
                 sql,
-                benchmesh_collector::query::Limits::own_process(Duration::from_secs(60)),
+                benchmesh_answers::query::Limits::own_process(Duration::from_secs(60)),
                 (),
             )
             .await;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
-use crate::plan;
-use crate::snapshot::Newest;
+use benchmesh_plan as plan;
+use benchmesh_scheduler::snapshot::Newest;
 
 const STEP: StepId = StepId(4);
 

@@ -5,14 +5,14 @@
 use super::super::audit::{self, Requester};
 use super::super::wire::store_status;
 use super::{ControlService, ResponseStream};
-use crate::model::AgentId;
-use crate::sessions::{
+use benchmesh_model::kept_data;
+use benchmesh_model::mesh::AgentId;
+use benchmesh_proto::v1;
+use benchmesh_scheduler::sessions::{
     Call, Fleet,
     command::{CallError, Command},
 };
-use crate::store::{KeptSet, Store};
-use benchmesh_model::kept_data;
-use benchmesh_proto::v1;
+use benchmesh_store::{KeptSet, Store};
 use benchmesh_workloads::error_chain;
 use futures::stream;
 use std::time::Duration;

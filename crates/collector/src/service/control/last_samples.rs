@@ -1,7 +1,7 @@
 //! The last samples of a run arrive after its end: agents send those of a step's end at once.
 
 use super::ControlService;
-use crate::store::rows::RunRow;
+use benchmesh_store::rows::RunRow;
 use std::time::Duration;
 use tokio::time::timeout;
 

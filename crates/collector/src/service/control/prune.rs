@@ -3,10 +3,10 @@
 use super::super::audit::{self, Requester};
 use super::super::wire::store_status;
 use super::{ControlService, ResponseStream};
-use crate::figures;
-use crate::retention::{Progress, Request as Wanted};
-use crate::store::prune::Resolution;
 use benchmesh_proto::v1;
+use benchmesh_store::prune::Resolution;
+use benchmesh_store::retention::{Progress, Request as Wanted};
+use benchmesh_workloads::figures;
 use futures::stream;
 use std::sync::Arc;
 use std::time::Duration;

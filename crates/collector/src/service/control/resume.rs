@@ -1,14 +1,12 @@
 //! Resumes a run that has ended.
 
 use super::ControlService;
-use crate::{
-    scheduler::{ChangedTargets, ResumeError},
-    service::{
-        audit::{self, Requester},
-        peer::Peer,
-    },
+use crate::service::{
+    audit::{self, Requester},
+    peer::Peer,
 };
 use benchmesh_proto::v1;
+use benchmesh_scheduler::{ChangedTargets, ResumeError};
 use benchmesh_workloads::error_chain;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};

@@ -1,20 +1,18 @@
 //! Starts a run: its plan is checked, and it is queued unless too many are waiting.
 
 use super::ControlService;
-use crate::{
-    model::MeshMicros,
-    scheduler::{
-        StartError, StartRequest,
-        admission::{Admission, NewAgents},
-    },
-    service::{
-        audit::{self, Requester},
-        memory,
-        peer::Peer,
-        wire::store_status,
-    },
+use crate::service::{
+    audit::{self, Requester},
+    memory,
+    peer::Peer,
+    wire::{planned_step, store_status},
 };
+use benchmesh_model::mesh::MeshMicros;
 use benchmesh_proto::{WIRE_VERSION, v1};
+use benchmesh_scheduler::{
+    StartError, StartRequest,
+    admission::{Admission, NewAgents},
+};
 use benchmesh_workloads::error_chain;
 use prost::Message;
 use std::time::Duration;
@@ -90,7 +88,7 @@ impl ControlService {
         let steps: Vec<v1::PlannedStep> = started
             .steps
             .iter()
-            .map(v1::PlannedStep::from)
+            .map(planned_step)
             .map_while(|step| {
                 room_left = room_left.checked_sub(step.encoded_len())?;
                 Some(step)

@@ -1,13 +1,10 @@
 //! Updates of one run for one client, until the run ends.
 
 use super::super::{quota::Permit, wire};
-use crate::{
-    clock::MeshClock,
-    live::Viewer,
-    overview::{self, Overview},
-    scheduler::{RunProgress, Seen},
-};
+use crate::overview::{self, Overview};
 use benchmesh_proto::v1;
+use benchmesh_scheduler::{RunProgress, Seen, live::Viewer};
+use benchmesh_store::clock::MeshClock;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -63,7 +60,7 @@ impl RunWatcher {
         let (run, seen) = progress.look(|view| (view.at(self.clock.now(), self.seen), view.seen()));
         self.ended = run.state.is_end();
         self.seen = seen;
-        let mut update = v1::RunUpdate::from(run);
+        let mut update = wire::run_update(run);
         if let Some((overview, _)) = &self.detail
             && let Some(published) = overview.fresh()
         {

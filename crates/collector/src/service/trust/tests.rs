@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::{
-    model::MeshMicros,
-    store::rows::{Anchor, NewAgent, NewHost},
-};
+use benchmesh_model::mesh::MeshMicros;
+use benchmesh_store::rows::{Anchor, NewAgent, NewHost};
 use benchmesh_trust::JoinToken;
 use ring::{
     rand::SystemRandom,

@@ -1,7 +1,7 @@
 //! The events and marks that a watcher of a run gets: those of the run and of its time, each once.
 
-use crate::snapshot::{EventNow, Snapshot};
 use benchmesh_proto::v1;
+use benchmesh_scheduler::snapshot::{EventNow, Snapshot};
 
 /// Kinds of events that are passed on, beside those that begin as daemons, carriers and stalls do.
 const LISTED: [&str; 5] = [
@@ -87,7 +87,7 @@ pub(in crate::service) fn add_events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::RunListed;
+    use benchmesh_scheduler::snapshot::RunListed;
 
     /// Run 1 went on from 10 s to 20 s; daemons belong to no run.
     #[test]

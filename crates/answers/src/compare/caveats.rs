@@ -1,0 +1,151 @@
+//! Caveats of a side within the compared time: its flags, its losses, and the events of its steps.
+
+use super::cell::{self, Cell};
+use super::model::{FigureName, Side};
+use super::pairs::{Group, Pair};
+use benchmesh_results::{Flag, FlagRow, VerdictEffect};
+use std::collections::BTreeSet;
+
+/// Events of one side that are named; the rest is counted.
+const MAX_EVENTS_LISTED: usize = 2;
+/// Characters of an event's message.
+const MESSAGE: usize = 90;
+
+/// The repeats to compare: the complete ones if there are any, otherwise all.
+pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
+    let has_rate = |cell: &&Cell| cell.value(FigureName::Ops).is_some();
+    let whole: Vec<Cell> = group
+        .repeats
+        .iter()
+        .filter(|cell| has_rate(cell) && !is_lost(cell))
+        .cloned()
+        .collect();
+    if !whole.is_empty() {
+        return whole;
+    }
+    let any: Vec<Cell> = group.repeats.iter().filter(has_rate).cloned().collect();
+    match any.is_empty() {
+        true => group.repeats.clone(),
+        false => any,
+    }
+}
+
+/// Whether a cell's rate is not that of all its clients.
+fn is_lost(cell: &Cell) -> bool {
+    let says_so = |flag: &String| {
+        let effect = Flag::row_of(flag).map(|row| row.verdict);
+        matches!(
+            effect,
+            Some(VerdictEffect::NotComparable | VerdictEffect::PerClient)
+        )
+    };
+    cell.partial || cell.flags.iter().any(says_so)
+}
+
+/// Both sides' repeats with their rates per client. `None` if no side has lost clients, or if a flag makes the rates
+/// incomparable altogether.
+pub(super) fn per_client(a: &[Cell], b: &[Cell]) -> Option<(Vec<Cell>, Vec<Cell>)> {
+    let mut both = a.iter().chain(b);
+    let is_partial = both.clone().any(is_lost);
+    let is_hopeless = |flag: &String| {
+        Flag::row_of(flag).is_some_and(|row| row.verdict == VerdictEffect::NotComparable)
+    };
+    if !is_partial || both.any(|cell| cell.flags.iter().any(is_hopeless)) {
+        return None;
+    }
+    Some((cell::per_client(a)?, cell::per_client(b)?))
+}
+
+/// The reason why the total rates of these repeats cannot be compared with another side's.
+pub(super) fn is_of_fewer(cells: &[Cell], side: &Side) -> Option<String> {
+    let lost = cells.iter().any(is_lost);
+    lost.then(|| {
+        format!(
+            "{} is partial: its rate is not that of all its clients",
+            side.label
+        )
+    })
+}
+
+/// Excluded repeats, events, and flags that weaken a verdict; a caveat of both sides appears once.
+pub(super) fn caveats(
+    pair: &Pair,
+    kept_a: usize,
+    kept_b: usize,
+    a: &Side,
+    b: &Side,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let (flags_a, flags_b) = (weakening(&pair.a), weakening(&pair.b));
+    let of_both: Vec<&str> = flags_a
+        .iter()
+        .copied()
+        .filter(|it| flags_b.contains(it))
+        .collect();
+    if !of_both.is_empty() {
+        reasons.push(format!("both are {}", of_both.join(", ")));
+    }
+    for (group, kept, side, flags) in [(&pair.a, kept_a, a, flags_a), (&pair.b, kept_b, b, flags_b)]
+    {
+        let all = group.repeats.len();
+        if kept < all {
+            let left_out = all - kept;
+            reasons.push(format!(
+                "{left_out} of {all} repeats of {} failed or are partial and are left out",
+                side.label
+            ));
+        }
+        let own: Vec<&str> = flags
+            .into_iter()
+            .filter(|it| !of_both.contains(it))
+            .collect();
+        if !own.is_empty() {
+            reasons.push(format!("{} is {}", side.label, own.join(", ")));
+        }
+        reasons.extend(events(group, side));
+    }
+    reasons
+}
+
+/// A side's flags that weaken a verdict, in the order of their table.
+fn weakening(group: &Group) -> Vec<&'static str> {
+    let flags: BTreeSet<&str> = group
+        .repeats
+        .iter()
+        .flat_map(|cell| {
+            let partial = cell.partial.then_some("partial");
+            cell.flags.iter().map(String::as_str).chain(partial)
+        })
+        .collect();
+    let weakens = |row: &&FlagRow| row.verdict != VerdictEffect::Nothing;
+    let known = Flag::ROWS.iter().filter(weakens).map(|row| row.name);
+    known.filter(|name| flags.contains(name)).collect()
+}
+
+/// `while cephfs ran: ceph-fuse on e2 has ended`.
+fn events(group: &Group, side: &Side) -> Option<String> {
+    let mut distinct: Vec<&str> = Vec::new();
+    let all = group.repeats.iter().flat_map(|cell| &cell.events);
+    let mut count = 0;
+    for event in all {
+        count += 1;
+        if !distinct.contains(&event.as_str()) {
+            distinct.push(event);
+        }
+    }
+    if distinct.is_empty() {
+        return None;
+    }
+    let short = |event: &&str| -> String {
+        match event.char_indices().nth(MESSAGE) {
+            Some((end, _)) => format!("{}...", event.get(..end).unwrap_or(event)),
+            None => (*event).to_owned(),
+        }
+    };
+    let mut parts: Vec<String> = distinct.iter().take(MAX_EVENTS_LISTED).map(short).collect();
+    let more = count - parts.len();
+    if more > 0 {
+        parts.push(format!("{more} more"));
+    }
+    Some(format!("while {} ran: {}", side.label, parts.join("; ")))
+}

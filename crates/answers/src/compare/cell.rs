@@ -1,0 +1,155 @@
+//! A cell of a comparison: one operation of one step, identified by its key.
+
+use super::model::FigureName;
+use benchmesh_analysis::{Figure, Series, real};
+use benchmesh_results::repeats;
+use benchmesh_workloads::histogram::Histogram;
+use serde_json::{Map, Value as Json};
+use std::{collections::BTreeMap, sync::Arc};
+
+const NS_PER_MS: f64 = 1e6;
+/// The error of CPU time per operation.
+const CPU_RESOLUTION: f64 = 1e-3;
+
+/// One operation of one step, with its results.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    /// The cell's step.
+    pub step: i64,
+    pub run: i64,
+    pub repeat: i64,
+    pub key: Key,
+    pub target: String,
+    pub flags: Vec<String>,
+    pub partial: bool,
+    /// Clients that contribute to its rate: all of them, or those that stayed to the end; 0: unknown.
+    pub rate_clients: i64,
+    /// Events of the mesh and the storage while it ran, in words.
+    pub events: Vec<String>,
+    pub ops: i64,
+    pub errors: i64,
+    pub ops_per_s: Option<f64>,
+    /// The time that the rate is of.
+    pub over_us: Option<f64>,
+    pub mean_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    /// From the intended instant; only under a rate limit.
+    pub response_p99_ms: Option<f64>,
+    /// Of service and response times.
+    pub histogram: Option<Arc<Histogram>>,
+    pub response_histogram: Option<Arc<Histogram>>,
+    /// CPU time of the storage's daemons, by name; stored with the step's most frequent operation.
+    pub cpu_us_per_op: BTreeMap<String, f64>,
+    pub series: Option<Arc<Series>>,
+    /// The same seconds with the response times.
+    pub response_series: Option<Arc<Series>>,
+    pub imported: bool,
+}
+
+/// Identity of a cell, without its target and its repeat.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    pub phase: String,
+    pub group: String,
+    pub workload: String,
+    pub mode: String,
+    pub op: String,
+    pub params: Map<String, Json>,
+    pub clients: i64,
+    pub cache: String,
+    /// network: `a -> b`.
+    pub link: String,
+}
+
+impl Cell {
+    /// `None` if it has no comparable value of this figure.
+    pub fn value(&self, figure: FigureName) -> Option<f64> {
+        let value = match figure {
+            FigureName::Ops => self.ops_per_s,
+            FigureName::Response => self.response_p99_ms,
+            FigureName::Mean => self.mean_ms,
+            FigureName::P50 => self.p50_ms,
+            FigureName::P99 => self.p99_ms,
+            FigureName::Cpu => {
+                let costs = &self.cpu_us_per_op;
+                (!costs.is_empty()).then(|| costs.values().sum())
+            }
+        };
+        value.filter(|value| *value > 0.0 && value.is_finite())
+    }
+
+    /// The least relative change that counts, clocks and slots of histograms could show.
+    pub fn resolution(&self, figure: FigureName) -> f64 {
+        let one_of = |count: f64| if count > 0.0 { 1.0 / count } else { 0.0 };
+        match figure {
+            FigureName::Ops => {
+                one_of(benchmesh_results::real(self.ops)).max(one_of(self.over_us.unwrap_or(0.0)))
+            }
+            FigureName::Mean => one_of(self.mean_ms.unwrap_or(0.0) * NS_PER_MS),
+            FigureName::P50 | FigureName::P99 | FigureName::Response => Figure::P99.resolution(),
+            FigureName::Cpu => CPU_RESOLUTION,
+        }
+    }
+
+    pub fn series_of(&self, figure: FigureName) -> Option<&Series> {
+        match figure {
+            FigureName::Response => self.response_series.as_deref(),
+            FigureName::Cpu => None,
+            _ => self.series.as_deref(),
+        }
+    }
+}
+
+/// The rates of these repeats per contributing client; `None` if one of them is unknown.
+pub(super) fn per_client(cells: &[Cell]) -> Option<Vec<Cell>> {
+    let of = |cell: &Cell| {
+        let clients = benchmesh_results::real(cell.rate_clients);
+        (cell.rate_clients > 0 && cell.key.link.is_empty()).then(|| Cell {
+            ops_per_s: cell.ops_per_s.map(|rate| rate / clients),
+            ..cell.clone()
+        })
+    };
+    cells.iter().map(of).collect()
+}
+
+/// The figure of several repeats together ([`repeats`]).
+pub(super) fn merged(figure: FigureName, cells: &[Cell]) -> Option<f64> {
+    let values: Option<Vec<f64>> = cells.iter().map(|cell| cell.value(figure)).collect();
+    let values = values.filter(|values| !values.is_empty())?;
+    if let [only] = values.as_slice() {
+        return Some(*only);
+    }
+    let by = |weight: fn(&Cell) -> Option<f64>| -> Option<f64> {
+        let weights = cells.iter().map(weight);
+        let parts: Vec<(f64, Option<f64>)> = values.iter().copied().zip(weights).collect();
+        repeats::weighted(&parts)
+    };
+    let of = |histogram: fn(&Cell) -> Option<&Histogram>, quantile| -> Option<f64> {
+        let ns = repeats::percentile(cells.iter().map(histogram), quantile);
+        let ns = ns.and_then(|ns| i64::try_from(ns).ok());
+        Some(ns.map_or_else(
+            || repeats::geometric(&values),
+            |ns| benchmesh_results::real(ns) / NS_PER_MS,
+        ))
+    };
+    match figure {
+        FigureName::Ops => by(|cell| cell.over_us),
+        FigureName::Mean | FigureName::Cpu => by(|cell| Some(benchmesh_results::real(cell.ops))),
+        FigureName::P50 => of(|cell| cell.histogram.as_deref(), 0.5),
+        FigureName::P99 => of(|cell| cell.histogram.as_deref(), 0.99),
+        FigureName::Response => of(|cell| cell.response_histogram.as_deref(), 0.99),
+    }
+}
+
+/// The standard deviation of the repeats in percent of their mean; `None` for a single repeat.
+pub(super) fn spread_percent(figure: FigureName, cells: &[Cell]) -> Option<f64> {
+    let values: Vec<f64> = cells.iter().filter_map(|cell| cell.value(figure)).collect();
+    if values.len() < 2 {
+        return None;
+    }
+    let n = real(values.len());
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some(100.0 * (squares / (n - 1.0)).sqrt() / mean)
+}

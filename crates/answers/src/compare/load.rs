@@ -1,0 +1,348 @@
+//! Reads the results of runs, and the seconds behind them, from a database.
+//!
+//! For each step and operation it reads at most some thousand seconds: evenly spread stretches of a longer step, so
+//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole
+//! steps.
+
+mod cells;
+mod clusters;
+mod findings;
+mod runs;
+mod searches;
+mod seconds;
+
+use super::cell::Cell;
+use super::judge::{self, Loaded};
+use super::model::{Answer, Comparison, Request, RunRef, Side};
+use super::{sentences, trend};
+use crate::query::{QueryError, ReadOnly};
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::Finding;
+use benchmesh_workloads::histogram::DecodeError;
+use cells::{Seconds, cells_of};
+use sqlx::{Connection, SqliteConnection, SqlitePool};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use tokio::task::spawn_blocking;
+
+/// Runs of one plan that a trend looks at, the newest.
+const MAX_RUNS: u32 = 500;
+
+/// The reason why a comparison failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    #[error("there is no run {wanted:?} in this database; `benchmesh runs` lists them")]
+    NoRun { wanted: String },
+    #[error("run {run} ({name}) is {state}: compare it when it has ended")]
+    NotEnded {
+        run: RunId,
+        name: String,
+        state: String,
+    },
+    #[error("run {run} ({name}) has one target ({target}): a comparison by target needs two")]
+    OneTarget {
+        run: RunId,
+        name: String,
+        target: String,
+    },
+    #[error(
+        "plan {plan:?} has {found} ended runs in this database, and a comparison needs {needed}"
+    )]
+    TooFewRuns {
+        plan: String,
+        found: usize,
+        needed: usize,
+    },
+    #[error("there is no baseline {name:?}; save one with: benchmesh compare --save {name} RUN")]
+    NoBaseline { name: String },
+    #[error("both sides are run {run}: name two runs, or compare its targets with --by target")]
+    SameRun { run: RunId },
+    #[error(transparent)]
+    Open(QueryError),
+    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
+    Read {
+        what: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("the comparison was given up")]
+    Thread(#[from] tokio::task::JoinError),
+    #[error("a stored histogram of step {step} cannot be read")]
+    Histogram {
+        step: i64,
+        #[source]
+        source: DecodeError,
+    },
+}
+
+impl CompareError {
+    /// Whether the request is to blame, and not the database.
+    pub fn is_request(&self) -> bool {
+        !matches!(
+            self,
+            Self::Open(_) | Self::Read { .. } | Self::Thread(_) | Self::Histogram { .. }
+        )
+    }
+}
+
+/// Runs a comparison on an open database.
+pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, CompareError> {
+    let mut connection = pool.acquire().await.map_err(reading("the database"))?;
+    let loaded = load(&mut connection, request).await?;
+    drop(connection);
+    judged(loaded).await
+}
+
+/// As [`compare`], from a file that no collector of this process has open. Never makes or changes it.
+pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, CompareError> {
+    let mut file = ReadOnly::open(path).await.map_err(CompareError::Open)?;
+    let loaded = load(&mut file.connection, request).await;
+    file.close().await;
+    judged(loaded?).await
+}
+
+/// What is said of a pair of sides before its figures.
+#[derive(Default)]
+struct Beside {
+    /// Found on the second side alone.
+    new: Vec<Finding>,
+    /// How the clusters differ.
+    clusters: Option<String>,
+    /// The highest rates that both found.
+    searches: Vec<String>,
+}
+
+/// The data of a request, read and not yet judged.
+enum LoadedRequest {
+    /// Each pair with what is said before its figures.
+    Sides(Vec<(Loaded, Loaded)>, Vec<Beside>),
+    Trend {
+        plan: String,
+        runs: Vec<(RunRef, Vec<Cell>)>,
+    },
+}
+
+/// Judging takes up to some seconds of CPU time, on a thread of its own.
+async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
+    let answer = spawn_blocking(move || match loaded {
+        LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides), beside),
+        LoadedRequest::Trend { plan, runs } => Answer {
+            format: super::COMPARISON_FORMAT,
+            comparisons: Vec::new(),
+            trend: Some(trend::trend(&plan, &runs)),
+        },
+    });
+    Ok(answer.await?)
+}
+
+/// Says first how the clusters differ, then what searches and findings of both sides say of each other.
+fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
+    for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
+        one.new_findings = beside.new;
+        let first = beside.clusters.into_iter().chain(beside.searches);
+        let first = first.chain(sentences::of_new(one));
+        let first: Vec<String> = first.collect();
+        one.sentences.splice(0..0, first);
+    }
+    answer
+}
+
+/// The targets of a run that has ended, each paired with the first, read and not yet judged. `None` if the run has
+/// fewer than two, or has not ended.
+pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
+
+impl LoadedTargets {
+    /// Reads them in the caller's transaction.
+    pub(crate) async fn load(
+        connection: &mut SqliteConnection,
+        run: RunId,
+    ) -> Result<Option<Self>, CompareError> {
+        let Ok(run) = runs::ended(runs::by_id(connection, run).await?) else {
+            return Ok(None);
+        };
+        match by_target(connection, run).await {
+            Ok(sides) => Ok(Some(Self(with_cells(connection, sides).await?))),
+            Err(CompareError::OneTarget { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn judge(self) -> Result<Vec<Comparison>, CompareError> {
+        let answer = judged(LoadedRequest::Sides(self.0, Vec::new())).await?;
+        Ok(answer.comparisons)
+    }
+}
+
+fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> CompareError {
+    move |source| CompareError::Read { what, source }
+}
+
+async fn load(
+    connection: &mut SqliteConnection,
+    request: &Request,
+) -> Result<LoadedRequest, CompareError> {
+    let mut transaction = connection.begin().await.map_err(reading("the database"))?;
+    if let Request::Trend { plan } = request {
+        return history(&mut transaction, plan).await;
+    }
+    let sides = sides(&mut transaction, request).await?;
+    let mut beside = Vec::with_capacity(sides.len());
+    for (a, b) in &sides {
+        beside.push(Beside {
+            new: findings::new_ones(&mut transaction, a, b).await?,
+            clusters: clusters::difference(&mut transaction, a, b).await?,
+            searches: searches::sentences(&mut transaction, a, b).await?,
+        });
+    }
+    let loaded = with_cells(&mut transaction, sides).await?;
+    Ok(LoadedRequest::Sides(loaded, beside))
+}
+
+async fn history(
+    connection: &mut SqliteConnection,
+    plan: &str,
+) -> Result<LoadedRequest, CompareError> {
+    let found = runs::ended_runs(connection, plan, MAX_RUNS).await?;
+    if found.is_empty() {
+        return Err(CompareError::TooFewRuns {
+            plan: plan.to_owned(),
+            found: 0,
+            needed: 1,
+        });
+    }
+    let mut runs = Vec::with_capacity(found.len());
+    for run in found {
+        let cells = cells_of(connection, &run, None, Seconds::Skip).await?;
+        runs.push((run, cells));
+    }
+    Ok(LoadedRequest::Trend {
+        plan: plan.to_owned(),
+        runs,
+    })
+}
+
+/// The pairs of sides to compare.
+async fn sides(
+    connection: &mut SqliteConnection,
+    request: &Request,
+) -> Result<Vec<(Side, Side)>, CompareError> {
+    Ok(match request {
+        // A trend has no sides.
+        Request::Trend { .. } => Vec::new(),
+        Request::Runs { a, b } => {
+            let a = runs::ended(runs::find(connection, a).await?)?;
+            let b = runs::ended(runs::find(connection, b).await?)?;
+            if a.id == b.id {
+                return Err(CompareError::SameRun { run: a.id });
+            }
+            let labels = labels(&a, &b);
+            vec![(side(labels.0, vec![a]), side(labels.1, vec![b]))]
+        }
+        Request::Targets { run } => {
+            let run = runs::ended(runs::find(connection, run).await?)?;
+            by_target(connection, run).await?
+        }
+        Request::Last { plan, runs } => {
+            let mut found = runs::ended_runs(connection, plan, runs.saturating_add(1)).await?;
+            let count = found.len();
+            let Some(newest) = found.pop().filter(|_| count > 1) else {
+                return Err(CompareError::TooFewRuns {
+                    plan: plan.clone(),
+                    found: count,
+                    needed: 2,
+                });
+            };
+            let before = match found.as_slice() {
+                [one] => format!("run {}", one.id),
+                runs => format!("the {} runs before", runs.len()),
+            };
+            let label = format!("run {}", newest.id);
+            vec![(side(before, found), side(label, vec![newest]))]
+        }
+        Request::Baseline { name, run } => {
+            let saved = runs::baseline(connection, name).await?;
+            let run = runs::ended(runs::find(connection, run).await?)?;
+            if saved.id == run.id {
+                return Err(CompareError::SameRun { run: run.id });
+            }
+            let label = format!("run {}", run.id);
+            vec![(
+                side(format!("baseline {name}"), vec![saved]),
+                side(label, vec![run]),
+            )]
+        }
+    })
+}
+
+fn side(label: String, runs: Vec<RunRef>) -> Side {
+    Side {
+        label,
+        target: None,
+        runs,
+    }
+}
+
+/// Runs of the same name are labelled by their ids.
+fn labels(a: &RunRef, b: &RunRef) -> (String, String) {
+    match a.name == b.name {
+        true => (format!("run {}", a.id), format!("run {}", b.id)),
+        false => (a.name.clone(), b.name.clone()),
+    }
+}
+
+/// The sides of a comparison of the targets of one run. Fewer than two targets are an error.
+async fn by_target(
+    connection: &mut SqliteConnection,
+    run: RunRef,
+) -> Result<Vec<(Side, Side)>, CompareError> {
+    let targets: Vec<String> = sqlx::query_scalar(
+        "SELECT target FROM steps WHERE run_id = ? AND target IS NOT NULL GROUP BY target ORDER BY min(ordinal)",
+    )
+    .bind(run.id.0)
+    .fetch_all(connection)
+    .await
+    .map_err(reading("steps"))?;
+    let of = |target: &String| Side {
+        label: target.clone(),
+        target: Some(target.clone()),
+        runs: vec![run.clone()],
+    };
+    match targets.split_first() {
+        Some((first, others)) if !others.is_empty() => {
+            Ok(others.iter().map(|other| (of(first), of(other))).collect())
+        }
+        _ => Err(CompareError::OneTarget {
+            run: run.id,
+            name: run.name,
+            target: targets.first().cloned().unwrap_or_default(),
+        }),
+    }
+}
+
+/// Reads each run's or target's cells once, however many sides they are on.
+async fn with_cells(
+    connection: &mut SqliteConnection,
+    sides: Vec<(Side, Side)>,
+) -> Result<Vec<(Loaded, Loaded)>, CompareError> {
+    let mut known: BTreeMap<(RunId, Option<String>), Vec<Cell>> = BTreeMap::new();
+    for side in sides.iter().flat_map(|(a, b)| [a, b]) {
+        for run in &side.runs {
+            let key = (run.id, side.target.clone());
+            if let Entry::Vacant(place) = known.entry(key) {
+                let target = side.target.as_deref();
+                let cells = cells_of(connection, run, target, Seconds::Read).await?;
+                place.insert(cells);
+            }
+        }
+    }
+    let of = |side: Side| {
+        let cells = side.runs.iter().filter_map(|run| {
+            let key = (run.id, side.target.clone());
+            known.get(&key).cloned()
+        });
+        let cells = cells.flatten().collect();
+        (side, cells)
+    };
+    Ok(sides.into_iter().map(|(a, b)| (of(a), of(b))).collect())
+}

@@ -1,0 +1,123 @@
+//! How the clusters of two sides differ: as they described themselves when their runs began, and by the versions of the
+//! daemons that served them.
+
+use super::{CompareError, reading};
+use crate::compare::Side;
+use benchmesh_model::mesh::RunId;
+use benchmesh_model::systems::facts::is_condition;
+use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
+
+/// Differences that are named; the others are counted.
+const MAX_NAMED: usize = 4;
+
+/// By system and name.
+type Conditions = BTreeMap<(String, String), String>;
+
+/// A sentence about facts that both sides know and that differ; of several runs, the newest of a side counts.
+pub(super) async fn difference(
+    connection: &mut SqliteConnection,
+    a: &Side,
+    b: &Side,
+) -> Result<Option<String>, CompareError> {
+    let (Some(run_a), Some(run_b)) = (a.runs.last(), b.runs.last()) else {
+        return Ok(None);
+    };
+    // Targets of one run: one cluster may serve both.
+    if run_a.id == run_b.id {
+        return Ok(None);
+    }
+    let (of_a, of_b) = (
+        conditions(connection, run_a.id).await?,
+        conditions(connection, run_b.id).await?,
+    );
+    Ok(sentence(&of_a, &of_b, &a.label, &b.label))
+}
+
+async fn conditions(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Conditions, CompareError> {
+    // The first value of each comes last, and stays.
+    let rows: Vec<(String, String, String)> = sqlx::query_as(
+        "SELECT system, name, CAST(value AS TEXT) FROM facts WHERE run_id = ? ORDER BY at_us DESC, id DESC",
+    )
+    .bind(run.0)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(reading("facts"))?;
+    let known = rows.into_iter().filter(|(_, name, _)| is_condition(name));
+    let mut conditions: Conditions = known
+        .map(|(system, name, value)| ((system, name), value))
+        .collect();
+    for (daemon, version) in versions(connection, run).await? {
+        let versions = conditions
+            .entry((daemon, String::from("version")))
+            .or_default();
+        if !versions.is_empty() {
+            versions.push_str(" and ");
+        }
+        versions.push_str(&version);
+    }
+    Ok(conditions)
+}
+
+/// The versions of the daemons that served the run's targets, by their names.
+async fn versions(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<(String, String)>, CompareError> {
+    sqlx::query_as(
+        "SELECT DISTINCT d.name, d.version
+         FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id CROSS JOIN daemons AS d ON d.id = u.daemon_id
+         WHERE s.run_id = ? AND u.serves_target IS NOT 0 AND d.version IS NOT NULL ORDER BY 1, 2",
+    )
+    .bind(run.0)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(reading("daemons"))
+}
+
+fn sentence(a: &Conditions, b: &Conditions, label_a: &str, label_b: &str) -> Option<String> {
+    let differing = a.iter().filter_map(|(key, of_a)| {
+        let of_b = b.get(key).filter(|of_b| *of_b != of_a)?;
+        let (system, name) = key;
+        Some(format!("{system} {name} {of_a} against {of_b}"))
+    });
+    let mut named: Vec<String> = differing.collect();
+    let more = named.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        named.truncate(MAX_NAMED);
+        named.push(format!("{more} more"));
+    }
+    (!named.is_empty()).then(|| {
+        format!(
+            "Caveat: the clusters of {label_a} and {label_b} differ: {}.",
+            named.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conditions_of(facts: &[(&str, &str)]) -> Conditions {
+        let of = |(name, value): &(&str, &str)| {
+            (("ceph".to_owned(), (*name).to_owned()), (*value).to_owned())
+        };
+        facts.iter().map(of).collect()
+    }
+
+    #[test]
+    fn another_number_of_copies_is_a_caveat_by_itself() {
+        let a = conditions_of(&[("osds", "3"), ("pool.rbd.size", "2"), ("hosts", "3")]);
+        let b = conditions_of(&[("osds", "3"), ("pool.rbd.size", "3")]);
+        assert_eq!(
+            sentence(&a, &b, "run 1", "run 2").as_deref(),
+            Some("Caveat: the clusters of run 1 and run 2 differ: ceph pool.rbd.size 2 against 3.")
+        );
+        assert_eq!(sentence(&a, &a, "run 1", "run 2"), None);
+        assert_eq!(sentence(&a, &Conditions::new(), "run 1", "run 2"), None);
+    }
+}

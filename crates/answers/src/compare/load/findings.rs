@@ -1,0 +1,116 @@
+//! What was found in the runs of side B and in none of side A's.
+
+use super::{CompareError, reading};
+use crate::compare::model::Side;
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::Finding;
+use sqlx::SqliteConnection;
+use std::collections::BTreeSet;
+
+const FOUND: &str = "
+    SELECT kind, severity, subject, figure, step_id, from_us, until_us, size, unit, sentence, sql
+    FROM findings WHERE run_id = ? AND verdict = 'found' ORDER BY id";
+/// A run with findings has also those that say what was judged.
+const IS_JUDGED: &str = "SELECT EXISTS (SELECT 1 FROM findings WHERE run_id = ?)";
+const IS_THERE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'findings')";
+
+type Row = (
+    String,
+    String,
+    String,
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<f64>,
+    Option<String>,
+    String,
+    Option<String>,
+);
+
+/// Kinds and subjects that only side B has. Nothing if one side was never judged, or both are of one run.
+pub(super) async fn new_ones(
+    connection: &mut SqliteConnection,
+    a: &Side,
+    b: &Side,
+) -> Result<Vec<Finding>, CompareError> {
+    let is_there: bool = sqlx::query_scalar(IS_THERE)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(reading("findings"))?;
+    if !is_there || a.runs == b.runs {
+        return Ok(Vec::new());
+    }
+    let (Some(before), Some(now)) = (of_side(connection, a).await?, of_side(connection, b).await?)
+    else {
+        return Ok(Vec::new());
+    };
+    let mut known: BTreeSet<(String, String, Option<String>)> = before.iter().map(key).collect();
+    Ok(now
+        .into_iter()
+        .filter(|finding| known.insert(key(finding)))
+        .collect())
+}
+
+/// A daemon that was started again has another pid.
+fn key(finding: &Finding) -> (String, String, Option<String>) {
+    let subject = match finding.subject.split_once(" (pid ") {
+        Some((name, rest)) => format!(
+            "{name}{}",
+            rest.split_once(')').map_or("", |(_, rest)| rest)
+        ),
+        None => finding.subject.clone(),
+    };
+    (finding.kind.clone(), subject, finding.figure.clone())
+}
+
+/// `None` if none of its runs was judged.
+async fn of_side(
+    connection: &mut SqliteConnection,
+    side: &Side,
+) -> Result<Option<Vec<Finding>>, CompareError> {
+    let mut found = None;
+    for run in &side.runs {
+        if is_judged(connection, run.id).await? {
+            let rows: Vec<Row> = sqlx::query_as(FOUND)
+                .bind(run.id.0)
+                .fetch_all(&mut *connection)
+                .await
+                .map_err(reading("findings"))?;
+            found
+                .get_or_insert_with(Vec::new)
+                .extend(rows.into_iter().map(finding));
+        }
+    }
+    Ok(found)
+}
+
+async fn is_judged(connection: &mut SqliteConnection, run: RunId) -> Result<bool, CompareError> {
+    sqlx::query_scalar(IS_JUDGED)
+        .bind(run.0)
+        .fetch_one(connection)
+        .await
+        .map_err(reading("findings"))
+}
+
+fn finding(row: Row) -> Finding {
+    let (kind, severity, subject, figure, step_id, from_us, until_us, size, unit, sentence, sql) =
+        row;
+    Finding {
+        kind,
+        verdict: benchmesh_model::mesh::FindingVerdict::Found
+            .as_str()
+            .to_owned(),
+        severity,
+        subject,
+        figure,
+        step_id,
+        from_us,
+        until_us,
+        size,
+        unit,
+        sentence,
+        sql,
+        ..Finding::default()
+    }
+}

@@ -1,0 +1,274 @@
+//! Requests and answers of comparisons as plain data: the document of `--format json`.
+
+use benchmesh_analysis::Figure;
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::Finding;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+/// Changes whenever a field of the JSON document changes its meaning or is removed.
+pub const COMPARISON_FORMAT: u32 = 2;
+
+/// The subject of a comparison. A run is named by its id, uid or name; `last` is the newest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Request {
+    /// `a` is the reference for `b`.
+    Runs { a: String, b: String },
+    /// The targets of one run: each compared with the first of the plan.
+    Targets { run: String },
+    /// The newest run of a plan against this number of earlier ones.
+    Last { plan: String, runs: u32 },
+    /// A run against those saved under a name.
+    Baseline { name: String, run: String },
+    /// The change points of all runs of a plan.
+    Trend { plan: String },
+}
+
+/// The complete answer of `benchmesh compare`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub format: u32,
+    pub comparisons: Vec<Comparison>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trend: Option<Trend>,
+}
+
+/// Side B compared with side A.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub a: Side,
+    pub b: Side,
+    /// The result in words, the most important first.
+    pub sentences: Vec<String>,
+    /// What was found in the runs of side B, and is of a kind and subject that those of side A have not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new_findings: Vec<Finding>,
+    pub rows: Vec<Row>,
+    /// Cells that only one side has, or that have different keys on the other side.
+    pub incomparable: Vec<Incomparable>,
+    /// Notes on the comparison as a whole.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// How sentences and tables call it: a target, a run's name or its id.
+    pub label: String,
+    pub target: Option<String>,
+    pub runs: Vec<RunRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRef {
+    pub id: RunId,
+    pub name: String,
+    pub state: String,
+    pub created_us: i64,
+    /// The tool that wrote the imported output.
+    pub imported_from: Option<String>,
+}
+
+/// The figures that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureName {
+    Ops,
+    /// p99 of the response time: of a paced load, counted from the instant at which an operation was due.
+    Response,
+    Mean,
+    P50,
+    P99,
+    /// CPU time of the storage's daemons per operation.
+    Cpu,
+}
+
+impl FigureName {
+    pub const ALL: [Self; 6] = [
+        Self::Ops,
+        Self::Response,
+        Self::Mean,
+        Self::P50,
+        Self::P99,
+        Self::Cpu,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ops => "ops",
+            Self::Response => "response",
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Ops => "ops/s",
+            Self::Response | Self::Mean | Self::P50 | Self::P99 => "ms",
+            Self::Cpu => "us/op",
+        }
+    }
+
+    pub(super) fn analysed(self) -> Figure {
+        match self {
+            Self::Ops | Self::Cpu => Figure::Rate,
+            Self::Mean => Figure::Mean,
+            Self::P50 => Figure::P50,
+            Self::P99 | Self::Response => Figure::P99,
+        }
+    }
+
+    /// The verdict on a significant change by this ratio.
+    pub(super) fn verdict(self, ratio: f64) -> Verdict {
+        match (self, ratio > 1.0) {
+            (Self::Ops, true) => Verdict::Faster,
+            (Self::Ops, false) => Verdict::Slower,
+            (Self::Cpu, true) => Verdict::Costlier,
+            (Self::Cpu, false) => Verdict::Cheaper,
+            (_, true) => Verdict::Slower,
+            (_, false) => Verdict::Faster,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// B does more, or answers faster.
+    Faster,
+    Slower,
+    /// B needs less CPU time of the daemons per operation.
+    Cheaper,
+    Costlier,
+    NoDifferenceShown,
+    /// The repeats are too few, or too far apart, to show a difference worth showing.
+    TooFewRepeats,
+    NotComparable,
+    /// A secondary figure, without a verdict.
+    NotJudged,
+}
+
+impl Verdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Cheaper => "cheaper",
+            Self::Costlier => "costlier",
+            Self::NoDifferenceShown => "no difference shown",
+            Self::TooFewRepeats => "too few repeats",
+            Self::NotComparable => "not comparable",
+            Self::NotJudged => "not judged",
+        }
+    }
+
+    /// Whether B is worse.
+    pub fn is_worse(self) -> bool {
+        matches!(self, Self::Slower | Self::Costlier)
+    }
+
+    pub fn is_shown(self) -> bool {
+        matches!(
+            self,
+            Self::Faster | Self::Slower | Self::Cheaper | Self::Costlier
+        )
+    }
+}
+
+/// One figure of one cell and operation on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub phase: String,
+    pub group: String,
+    pub workload: String,
+    pub mode: String,
+    /// Empty for the daemons' CPU, which covers all operations of a step.
+    pub op: String,
+    /// The keys that distinguish the cells of a phase.
+    pub cell: Map<String, Json>,
+    pub figure: FigureName,
+    pub unit: String,
+    /// A rate per client, because a side has lost some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub per_client: bool,
+    /// The daemons that used this CPU time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub daemons: Vec<String>,
+    pub a: Value,
+    pub b: Value,
+    /// Ratio of B to A.
+    pub ratio: f64,
+    /// Whether it is the primary figure of its load, which has a verdict.
+    pub judged: bool,
+    /// 95 % confidence interval of the ratio; that of a primary figure is corrected for the loads of the answer, like
+    /// its verdict. `None` if it is unknown, or too wide to be useful.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Probability of such a ratio without a real difference.
+    pub p: Option<f64>,
+    /// The same, corrected for the same figure of all loads of the answer (Holm).
+    pub p_corrected: Option<f64>,
+    /// The units behind the interval: `runs`, `repeats`, `pairs` of repeats, or `seconds` of single runs.
+    pub noise: Option<String>,
+    /// Hedges' g over repeats, or over the seconds of single runs.
+    pub effect: Option<f64>,
+    pub verdict: Verdict,
+    /// The reason for a missing verdict, or the way to get one.
+    pub why: Option<String>,
+    /// Flags that weaken the verdict: `A is tool-bound, noisy`.
+    pub caveats: Vec<String>,
+}
+
+/// A figure of one side: several repeats together (docs/compare.md).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    pub value: f64,
+    pub repeats: usize,
+    /// Standard deviation of the repeats, in percent of their mean.
+    pub spread_percent: Option<f64>,
+    /// The ids of its steps.
+    #[serde(default)]
+    pub steps: Vec<i64>,
+}
+
+/// A cell that cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incomparable {
+    pub what: String,
+    pub why: String,
+}
+
+/// All runs of a plan, and the change points of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trend {
+    pub plan: String,
+    pub runs: Vec<RunRef>,
+    pub rows: Vec<TrendRow>,
+}
+
+/// The history of one figure of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrendRow {
+    /// Phase, mode, operation, target and the keys that distinguish the cell.
+    pub what: String,
+    pub figure: FigureName,
+    pub unit: String,
+    /// Oldest first: the place of a run in `runs`, and its figure.
+    pub values: Vec<(usize, f64)>,
+    /// Whether there are enough of them to find a change.
+    pub is_told: bool,
+    pub changes: Vec<TrendChange>,
+}
+
+/// The level is another one from this run on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrendChange {
+    pub run: RunRef,
+    pub before: f64,
+    pub after: f64,
+    pub p: f64,
+    pub verdict: Verdict,
+}

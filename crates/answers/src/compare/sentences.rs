@@ -1,0 +1,373 @@
+//! A comparison in sentences: "cephfs: records randwrite: 9 % slower than gluster (95 % CI 6 to 12), p99 11 % higher".
+
+use super::model::{Comparison, FigureName, Row, Verdict};
+use benchmesh_workloads::figures;
+
+/// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
+const MAX_CELLS: usize = 3;
+
+/// Findings of one side alone that have a sentence.
+const MAX_NEW: usize = 5;
+
+/// One sentence per cell, or per operation where there are many cells.
+pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut loads: Vec<Vec<Vec<&Row>>> = Vec::new();
+    // The row of the daemons' CPU has no operation of its own and belongs to the cell before it.
+    let mut last: Option<(usize, usize)> = None;
+    for row in &comparison.rows {
+        let place = match (row.figure, last) {
+            (FigureName::Cpu, Some(last)) => last,
+            _ => cell_of(&mut loads, row),
+        };
+        if let Some(cell) = loads
+            .get_mut(place.0)
+            .and_then(|load| load.get_mut(place.1))
+        {
+            cell.push(row);
+        }
+        last = Some(place);
+    }
+    for cells in &loads {
+        match cells.len() > MAX_CELLS {
+            true => sentences.extend(of_many(comparison, cells)),
+            false => sentences.extend(cells.iter().filter_map(|cell| of_cell(comparison, cell))),
+        }
+    }
+    sentences
+}
+
+/// What was found on side B alone, the first of them.
+pub(super) fn of_new(comparison: &Comparison) -> Vec<String> {
+    let new = &comparison.new_findings;
+    let shown = new.get(..MAX_NEW).unwrap_or(new);
+    let mut sentences: Vec<String> = shown
+        .iter()
+        .map(|one| {
+            format!(
+                "new since {}: {}: {}",
+                comparison.a.label, one.kind, one.sentence
+            )
+        })
+        .collect();
+    if let Some(more) = new.len().checked_sub(MAX_NEW).filter(|more| *more > 0) {
+        sentences.push(format!(
+            "{} more that {} did not have",
+            figures::plural(more, "finding"),
+            comparison.a.label
+        ));
+    }
+    sentences
+}
+
+/// The position of a row's load and cell, which are created if they do not exist yet.
+fn cell_of<'r>(loads: &mut Vec<Vec<Vec<&'r Row>>>, row: &'r Row) -> (usize, usize) {
+    let first = |load: &Vec<Vec<&'r Row>>| load.first().and_then(|cell| cell.first().copied());
+    let load = loads
+        .iter()
+        .position(|load| first(load).is_some_and(|known| is_same_load(known, row)));
+    let load = load.unwrap_or_else(|| {
+        loads.push(Vec::new());
+        loads.len() - 1
+    });
+    let Some(cells) = loads.get_mut(load) else {
+        return (load, 0);
+    };
+    let cell = cells
+        .iter()
+        .position(|cell| cell.first().is_some_and(|known| known.cell == row.cell));
+    let cell = cell.unwrap_or_else(|| {
+        cells.push(Vec::new());
+        cells.len() - 1
+    });
+    (load, cell)
+}
+
+fn is_same_load(a: &Row, b: &Row) -> bool {
+    (&a.phase, &a.group, &a.mode, &a.op) == (&b.phase, &b.group, &b.mode, &b.op)
+}
+
+fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
+    let first = cell.first()?;
+    let find = |figure| cell.iter().find(|row| row.figure == figure).copied();
+    let mut parts = Vec::new();
+    if let Some(judged) = cell.iter().find(|row| row.judged) {
+        parts.push(of_judged(comparison, judged));
+    }
+    let latency = find(FigureName::P99).or_else(|| find(FigureName::Mean));
+    if let Some(row) = latency.filter(|row| leaves_out_1(row)) {
+        let name = match row.figure {
+            FigureName::P99 => "p99",
+            _ => "mean latency",
+        };
+        let changed = more(row.ratio, "higher", "lower");
+        parts.push(format!("{name} {changed}{}", interval(row)));
+    }
+    let mut sentence = format!("{}: {}", comparison.b.label, subject(first));
+    sentence.push_str(": ");
+    sentence.push_str(&parts.join(", "));
+    if let Some(cpu) = find(FigureName::Cpu) {
+        sentence.push_str(&format!("; {}", of_cpu(cpu)));
+    }
+    let caveats = bracketed(comparison, first);
+    if !caveats.is_empty() {
+        sentence.push_str(&format!(" [{}]", caveats.join("; ")));
+    }
+    sentence.push('.');
+    Some(sentence)
+}
+
+/// The caveats of a sentence.
+fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
+    let mut caveats = row.caveats.clone();
+    let (a, b) = (&comparison.a, &comparison.b);
+    // Targets of one run share what makes it differ from other runs.
+    let is_one_run = a.target.is_none() && a.runs.len() == 1 && b.runs.len() == 1;
+    if is_one_run && row.p.is_some() {
+        caveats.push(String::from(
+            "one run on each side: run-to-run noise is unknown",
+        ));
+    }
+    caveats
+}
+
+fn leaves_out_1(row: &Row) -> bool {
+    row.low.is_some_and(|low| low > 1.0) || row.high.is_some_and(|high| high < 1.0)
+}
+
+fn of_judged(comparison: &Comparison, row: &Row) -> String {
+    let than = &comparison.a.label;
+    let (up, down, of) = match row.figure {
+        FigureName::Response => ("higher", "lower", "response p99 "),
+        _ if row.per_client => ("faster", "slower", "per client "),
+        _ => ("faster", "slower", ""),
+    };
+    let ratio = change(row.ratio);
+    let why = row.why.as_deref().unwrap_or("no interval");
+    match row.verdict {
+        Verdict::NotComparable if why.contains("is partial") => {
+            format!("not comparable with {than}: {why}")
+        }
+        Verdict::NotComparable => format!("{of}{ratio} against {than}, not known how sure: {why}"),
+        Verdict::TooFewRepeats => {
+            format!("{of}{ratio} against {than}, too few repeats to tell: {why}")
+        }
+        Verdict::NoDifferenceShown => format!(
+            "no difference to {than} shown: {of}{ratio}{}",
+            interval(row)
+        ),
+        _ if is_percent(row.ratio) => {
+            format!(
+                "{of}{} than {than}{}",
+                more(row.ratio, up, down),
+                interval(row)
+            )
+        }
+        _ if row.figure == FigureName::Response => {
+            format!("{of}{} that of {than}{}", times(row.ratio), interval(row))
+        }
+        _ => format!(
+            "{of}{} as fast as {than}{}",
+            times(row.ratio),
+            interval(row)
+        ),
+    }
+}
+
+fn of_cpu(row: &Row) -> String {
+    let who = match row.daemons.as_slice() {
+        [one] => one.clone(),
+        _ => String::from("daemons'"),
+    };
+    let changed = match is_percent(row.ratio) {
+        true => more(row.ratio, "more", "less"),
+        false => times(row.ratio),
+    };
+    let sure = match row.p {
+        Some(_) => interval(row),
+        None => String::from(" (one run: no interval)"),
+    };
+    format!("{who} CPU per operation {changed}{sure}")
+}
+
+fn of_many(comparison: &Comparison, cells: &[Vec<&Row>]) -> Option<String> {
+    let first = cells.first()?.first()?;
+    let rates: Vec<&Row> = cells
+        .iter()
+        .flatten()
+        .filter(|row| row.judged)
+        .copied()
+        .collect();
+    if rates.is_empty() {
+        return None;
+    }
+    let count = |verdict| rates.iter().filter(|row| row.verdict == verdict).count();
+    let mut parts = Vec::new();
+    for (verdict, word) in [
+        (Verdict::Slower, "slower"),
+        (Verdict::Faster, "faster"),
+        (Verdict::NoDifferenceShown, "no difference shown"),
+        (Verdict::TooFewRepeats, "too few repeats to tell"),
+        (Verdict::NotComparable, "not comparable"),
+    ] {
+        match count(verdict) {
+            0 => {}
+            all if all == rates.len() => parts.push(format!("{word} in all {all} cells")),
+            some => parts.push(format!("{word} in {some} of {} cells", rates.len())),
+        }
+    }
+    let logs: f64 = rates.iter().map(|row| row.ratio.ln()).sum();
+    let mean = (logs / benchmesh_analysis::real(rates.len())).exp();
+    let ratios = rates.iter().map(|row| row.ratio);
+    let least = ratios.clone().fold(f64::INFINITY, f64::min);
+    let most = ratios.fold(0.0, f64::max);
+    let flagged = cells
+        .iter()
+        .flatten()
+        .filter(|row| row.judged && !row.caveats.is_empty())
+        .count();
+    let mut caveats: Vec<String> = Vec::new();
+    if flagged > 0 {
+        caveats.push(format!("{flagged} flagged"));
+    }
+    let mut events: Vec<&String> = rates
+        .iter()
+        .flat_map(|row| &row.caveats)
+        .filter(|one| one.starts_with("while "))
+        .collect();
+    events.dedup();
+    caveats.extend(events.into_iter().take(2).cloned());
+    caveats.extend(bracketed(
+        comparison,
+        &Row {
+            caveats: Vec::new(),
+            ..(*first).clone()
+        },
+    ));
+    let flagged = match caveats.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", caveats.join("; ")),
+    };
+    let whose = match first.figure {
+        FigureName::Response => "response p99",
+        _ if rates.iter().any(|row| row.per_client) => "rate per client",
+        _ => "rate",
+    };
+    let words = [
+        first.phase.as_str(),
+        &first.group,
+        &first.mode,
+        op_word(first),
+    ];
+    Some(format!(
+        "{}: {}: {}; {} of {}'s {whose} in the geometric mean ({} to {}){flagged}.",
+        comparison.b.label,
+        words
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" "),
+        parts.join(", "),
+        times(mean),
+        comparison.a.label,
+        plain_times(least),
+        plain_times(most),
+    ))
+}
+
+fn op_word(row: &Row) -> &str {
+    match row.op == row.mode {
+        true => "",
+        false => &row.op,
+    }
+}
+
+/// Phase, group, mode, operation and the cell's values.
+pub fn subject(row: &Row) -> String {
+    let mut words: Vec<String> = [row.phase.as_str(), &row.group, &row.mode, op_word(row)]
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    words.dedup();
+    words.extend(
+        row.cell
+            .iter()
+            .map(|(key, value)| format!("{key}={}", figures::parameter(value))),
+    );
+    words.join(" ")
+}
+
+fn is_percent(ratio: f64) -> bool {
+    (0.5..2.0).contains(&ratio)
+}
+
+/// `9.3 % higher`, or `2.1 times`.
+fn more(ratio: f64, up: &str, down: &str) -> String {
+    match is_percent(ratio) {
+        true => {
+            let word = if ratio > 1.0 { up } else { down };
+            format!("{} % {word}", percent((ratio - 1.0).abs() * 100.0))
+        }
+        false => times(ratio),
+    }
+}
+
+fn times(ratio: f64) -> String {
+    format!("{} times", plain_times(ratio))
+}
+
+fn plain_times(ratio: f64) -> String {
+    match ratio {
+        _ if ratio >= 9.95 => format!("{ratio:.0}"),
+        _ if ratio >= 1.995 => format!("{ratio:.1}"),
+        _ => format!("{ratio:.2}"),
+    }
+}
+
+fn percent(value: f64) -> String {
+    match value.abs() {
+        size if size >= 9.95 => format!("{value:.0}"),
+        size if size >= 0.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// ` (95 % CI -12 to -6.1 %)`: written like the change that it belongs to, with the unit.
+fn interval(row: &Row) -> String {
+    let (Some(low), Some(high)) = (row.low, row.high) else {
+        return String::new();
+    };
+    match is_percent(row.ratio) {
+        true => format!(
+            " (95 % CI {} to {} %)",
+            signed((low - 1.0) * 100.0),
+            signed((high - 1.0) * 100.0)
+        ),
+        false => format!(
+            " (95 % CI {} to {} times)",
+            plain_times(low),
+            plain_times(high)
+        ),
+    }
+}
+
+fn signed(value: f64) -> String {
+    match value > 0.0 {
+        true => format!("+{}", percent(value)),
+        false => percent(value),
+    }
+}
+
+/// A change as tables show it: `-9.3 %`, `2.1 x`.
+pub fn change(ratio: f64) -> String {
+    change_like(ratio, ratio)
+}
+
+/// The same in the unit of another change, so that the ends of an interval are written like the ratio between them.
+pub fn change_like(ratio: f64, other: f64) -> String {
+    match is_percent(other) {
+        true => format!("{} %", signed((ratio - 1.0) * 100.0)),
+        false => format!("{} x", plain_times(ratio)),
+    }
+}

@@ -1,0 +1,322 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::cell::{Cell, Key};
+use super::conditions::{Condition, check};
+use super::model::{Answer, FigureName, RunRef, Side, Verdict};
+use super::{judge, trend};
+use benchmesh_analysis::{Second, Series};
+use benchmesh_model::mesh::RunId;
+use benchmesh_workloads::random::Random;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+mod repeats;
+mod whole;
+
+fn run(id: i64) -> RunRef {
+    RunRef {
+        id: RunId(id),
+        name: "nightly".into(),
+        state: "done".into(),
+        created_us: id * 1_000_000,
+        imported_from: None,
+    }
+}
+
+fn side(label: &str) -> Side {
+    Side {
+        label: label.into(),
+        target: Some(label.into()),
+        runs: vec![run(1)],
+    }
+}
+
+/// A run of independent seconds with a deviation of 3 %.
+fn series(rate: f64, seconds: usize, seed: u64) -> Series {
+    let mut random = Random::new(seed);
+    let seconds: Vec<Second> = (0..seconds)
+        .map(|_| {
+            let noise = f64::from(u32::try_from(random.below(1000)).unwrap()) / 1000.0 - 0.5;
+            let ops = rate * (1.0 + 0.1 * noise);
+            Second {
+                span_us: 1e6,
+                ops,
+                sum_ns: 1e9,
+                latencies: Vec::new(),
+            }
+        })
+        .collect();
+    Series::new(&seconds)
+}
+
+fn cell(bs: &str, rate: f64, seed: u64) -> Cell {
+    Cell {
+        step: 1,
+        run: 1,
+        repeat: 1,
+        key: Key {
+            phase: "records".into(),
+            group: String::new(),
+            workload: "io".into(),
+            mode: "randwrite".into(),
+            op: "write".into(),
+            params: json!({ "bs": bs }).as_object().unwrap().clone(),
+            clients: 2,
+            cache: "asis".into(),
+            link: String::new(),
+        },
+        target: "t".into(),
+        flags: Vec::new(),
+        partial: false,
+        rate_clients: 2,
+        events: Vec::new(),
+        ops: 1_000_000,
+        errors: 0,
+        ops_per_s: Some(rate),
+        over_us: Some(120e6),
+        mean_ms: Some(1000.0 / rate),
+        p50_ms: None,
+        p99_ms: None,
+        response_p99_ms: None,
+        histogram: None,
+        response_histogram: None,
+        cpu_us_per_op: BTreeMap::new(),
+        series: Some(Arc::new(series(rate, 120, seed))),
+        response_series: None,
+        imported: false,
+    }
+}
+
+fn compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
+    judge::answer(vec![((side("gluster"), a), (side("cephfs"), b))])
+}
+
+fn verdicts(answer: &Answer) -> Vec<(FigureName, Verdict)> {
+    let rows = answer.comparisons.iter().flat_map(|one| &one.rows);
+    let judged = rows.filter(|row| row.judged);
+    judged.map(|row| (row.figure, row.verdict)).collect()
+}
+
+fn holds(condition: &str, answer: &Answer) -> (usize, bool) {
+    let condition: Condition = condition.parse().unwrap();
+    let outcome = check(&condition, answer);
+    (outcome.holds.len(), outcome.is_untested)
+}
+
+#[test]
+fn flags_of_both_sides_are_said_once() {
+    let flagged = |ops, run, flags: &[&str]| {
+        let mut cell = cell("4k", ops, run);
+        cell.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        cell
+    };
+    let a = flagged(100.0, 1, &["tool-bound", "cpu-short"]);
+    let b = flagged(91.0, 2, &["cpu-short"]);
+    let sentence = compared(vec![a], vec![b]).comparisons[0].sentences[0].clone();
+    assert!(
+        sentence.ends_with(" [both are cpu-short; gluster is tool-bound]."),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_slower_target_is_called_slower() {
+    let mut b = cell("4k", 91.0, 2);
+    b.flags = vec!["tool-bound".into(), "no-such-flag".into()];
+    let answer = compared(vec![cell("4k", 100.0, 1)], vec![b]);
+    assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Slower)]);
+    let one = &answer.comparisons[0];
+    let row = &one.rows[0];
+    assert!((row.ratio - 0.91).abs() < 1e-9);
+    assert!(row.low.unwrap() < 0.91 && 0.91 < row.high.unwrap() && row.high.unwrap() < 0.93);
+    assert!(row.p_corrected.unwrap() >= row.p.unwrap());
+    let sentence = &one.sentences[0];
+    assert!(
+        sentence
+            .starts_with("cephfs: records randwrite write: 9.0 % slower than gluster (95 % CI -"),
+        "{sentence}"
+    );
+    assert!(sentence.ends_with(" [cephfs is tool-bound]."), "{sentence}");
+    assert_eq!(holds("ops < -5%", &answer), (1, false));
+    assert_eq!(holds("ops < -10%", &answer), (0, false));
+    assert_eq!(holds("slower", &answer), (1, false));
+    assert_eq!(
+        holds("mean > +5%", &answer),
+        (1, false),
+        "listed, and asked for"
+    );
+    assert_eq!(holds("p99 > +10%", &answer), (0, true), "there is no p99");
+}
+
+#[test]
+fn noise_is_no_difference() {
+    let answer = compared(vec![cell("4k", 100.0, 1)], vec![cell("4k", 100.2, 2)]);
+    assert_eq!(
+        verdicts(&answer)[0],
+        (FigureName::Ops, Verdict::NoDifferenceShown)
+    );
+    let sentence = &answer.comparisons[0].sentences[0];
+    assert!(
+        sentence.contains("no difference to gluster shown: +0.20 % (95 % CI -"),
+        "{sentence}"
+    );
+    assert_eq!(holds("ops > +0.1%", &answer), (0, false));
+}
+
+#[test]
+fn a_large_ratio_is_written_in_times_and_cpu_behind_it() {
+    let with = |rate: f64, cpu: f64, seed| {
+        let mut cells = Vec::new();
+        for repeat in 0..3 {
+            let mut one = cell("4k", rate * (1.0 + 0.001 * f64::from(repeat)), seed);
+            one.repeat = repeat.into();
+            one.cpu_us_per_op = BTreeMap::from([("osd".to_owned(), cpu + f64::from(repeat))]);
+            cells.push(one);
+        }
+        cells
+    };
+    let answer = compared(with(100.0, 300.0, 1), with(660.0, 63.0, 2));
+    let sentence = &answer.comparisons[0].sentences[0];
+    assert!(
+        sentence.contains("6.6 times as fast as gluster (95 % CI 6.6 to 6.6 times)"),
+        "{sentence}"
+    );
+    assert!(
+        sentence.contains("; osd CPU per operation 0.21 times (95 % CI"),
+        "{sentence}"
+    );
+    assert_eq!(verdicts(&answer), [(FigureName::Ops, Verdict::Faster)]);
+    assert_eq!(holds("cpu < 0.5x", &answer), (1, false));
+}
+
+#[test]
+fn different_keys_are_named_and_short_runs_have_no_verdict() {
+    let answer = compared(
+        vec![cell("4k", 100.0, 1), cell("16k", 50.0, 1)],
+        vec![cell("4k", 100.0, 2), cell("64k", 20.0, 2)],
+    );
+    let one = &answer.comparisons[0];
+    assert_eq!(one.incomparable.len(), 1);
+    assert_eq!(one.incomparable[0].why, "bs is 16k in A and 64k in B");
+    assert_eq!(holds("not comparable", &answer), (1, false));
+    let mut short = cell("4k", 100.0, 1);
+    short.series = Some(Arc::new(series(100.0, 2, 1)));
+    let answer = compared(vec![short], vec![cell("4k", 50.0, 2)]);
+    assert_eq!(
+        verdicts(&answer)[0],
+        (FigureName::Ops, Verdict::NotComparable)
+    );
+    let why = answer.comparisons[0].rows[0].why.clone().unwrap();
+    assert!(why.contains("one run of 2 s"), "{why}");
+    let nothing = compared(Vec::new(), vec![cell("4k", 1.0, 1)]);
+    assert_eq!(
+        nothing.comparisons[0].incomparable[0].why,
+        "it has no results"
+    );
+}
+
+#[test]
+fn an_imported_side_agrees_in_the_keys_that_both_know() {
+    let mut imported = cell("4096", 100.0, 1);
+    imported.imported = true;
+    imported.key.phase = "fio".into();
+    imported.key.clients = 1;
+    imported
+        .key
+        .params
+        .insert("ioengine".into(), Value::from("psync"));
+    let answer = compared(vec![imported.clone()], vec![cell("4k", 100.0, 2)]);
+    assert_eq!(answer.comparisons[0].rows.len(), 2);
+    let notes = answer.comparisons[0].notes.join(" ");
+    assert!(
+        notes.contains("Only one side has a value of: ioengine."),
+        "{notes}"
+    );
+    let answer = compared(vec![imported], vec![cell("64k", 100.0, 2)]);
+    assert_eq!(answer.comparisons[0].rows.len(), 0);
+}
+
+#[test]
+fn many_cells_have_one_sentence() {
+    let cells = |factor: f64, seed| {
+        ["4k", "16k", "64k", "1m"]
+            .map(|bs| cell(bs, 100.0 * factor, seed))
+            .to_vec()
+    };
+    let answer = compared(cells(1.0, 1), cells(0.5, 2));
+    assert_eq!(
+        answer.comparisons[0].sentences,
+        [
+            "cephfs: records randwrite write: slower in all 4 cells; 0.50 times of gluster's rate in the geometric mean (0.50 to 0.50)."
+        ]
+    );
+    let row = &answer.comparisons[0].rows[0];
+    assert_eq!(row.cell, json!({ "bs": "4k" }).as_object().unwrap().clone());
+}
+
+#[test]
+fn loads_that_alternate_have_one_sentence_each() {
+    let cells = |factor: f64, seed| -> Vec<Cell> {
+        let of = |bs: &str| {
+            let write = cell(bs, 100.0 * factor, seed);
+            let mut read = write.clone();
+            read.key.mode = "randread".into();
+            read.key.op = "read".into();
+            read.cpu_us_per_op = BTreeMap::from([("osd".to_owned(), 10.0)]);
+            [write, read]
+        };
+        ["4k", "16k", "64k", "1m"]
+            .into_iter()
+            .flat_map(of)
+            .collect()
+    };
+    let answer = compared(cells(1.0, 1), cells(0.5, 2));
+    let sentences = &answer.comparisons[0].sentences;
+    assert_eq!(sentences.len(), 2, "{sentences:?}");
+    assert!(
+        sentences[1].starts_with("cephfs: records randread read: slower in all 4 cells"),
+        "{sentences:?}"
+    );
+}
+
+#[test]
+fn conditions_are_read_and_written() {
+    for (text, expected) in [
+        ("p99 > +10%", "p99 > +10 %"),
+        ("ops<-5%", "ops < -5.0 %"),
+        (" cpu > 2x ", "cpu > 2.0 x"),
+        ("not comparable", "not comparable"),
+    ] {
+        assert_eq!(text.parse::<Condition>().unwrap().to_string(), expected);
+    }
+    for wrong in [
+        "",
+        "p99",
+        "p98 > 1%",
+        "p99 > ten",
+        "ops > -100%",
+        "ops > 10",
+        "faster",
+    ] {
+        assert!(wrong.parse::<Condition>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_trend_names_the_run_from_which_a_level_moved() {
+    let runs: Vec<(RunRef, Vec<Cell>)> = (0..20)
+        .map(|number| {
+            let level = if number < 11 { 100.0 } else { 90.0 };
+            let rate = level + f64::from(number % 3);
+            (run(i64::from(number) + 1), vec![cell("4k", rate, 1)])
+        })
+        .collect();
+    let trend = trend::trend("nightly", &runs);
+    assert_eq!(trend.rows.len(), 1);
+    let changes = &trend.rows[0].changes;
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].run.id, RunId(12));
+    assert_eq!(changes[0].verdict, Verdict::Slower);
+    assert_eq!(trend.rows[0].what, "t records randwrite write");
+}

@@ -1,0 +1,246 @@
+//! Tables and views of a database as files for other programs: CSV and JSON lines.
+//!
+//! Everything is read in one transaction, so that all files show the same instant; a collector may write at the same
+//! time. For one run, a table has the rows that name the run, its steps or its tasks, and those of its agents and their
+//! hosts; samples are limited to the time from its start to its end. Rows are streamed.
+
+mod scope;
+mod text;
+
+use benchmesh_store::maintain::{self, MaintainError};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+use scope::Scope;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use text::Lines;
+
+/// How the files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Csv,
+    JsonLines,
+}
+
+impl Format {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::JsonLines => "jsonl",
+        }
+    }
+}
+
+/// What to export.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub path: PathBuf,
+    /// An id, a uid or a name; `None`: all runs.
+    pub run: Option<String>,
+    /// Empty: all tables and views.
+    pub tables: Vec<String>,
+    pub format: Format,
+}
+
+/// A table or a view that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    pub table: String,
+    pub rows: u64,
+}
+
+/// The reason why nothing was exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error("{0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Open(MaintainError),
+    #[error("{}: {doing}", path.display())]
+    Sql {
+        path: PathBuf,
+        doing: String,
+        #[source]
+        source: rusqlite::Error,
+    },
+    #[error("write {what}")]
+    Write {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl ExportError {
+    /// Whether the request is to blame, and not the database or the disk.
+    pub fn is_request(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_request(),
+            error => matches!(error, Self::Wrong(_)),
+        }
+    }
+}
+
+/// Writes each table into a file of its name, in a new directory. The directory gets its final name only when it is
+/// complete.
+pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>, ExportError> {
+    if directory.exists() {
+        return Err(ExportError::Wrong(format!(
+            "{} is there already; name a new directory",
+            directory.display()
+        )));
+    }
+    let source = Source::open(request)?;
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".partial");
+    let partial = PathBuf::from(name);
+    let failed = |what: &Path| {
+        let what = what.display().to_string();
+        move |source| ExportError::Write { what, source }
+    };
+    match std::fs::create_dir(&partial) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(ExportError::Wrong(format!(
+                "{} is left from an export that was stopped; remove it",
+                partial.display()
+            )));
+        }
+        made => made.map_err(failed(&partial))?,
+    }
+    let written = source.tables.iter().map(|table| {
+        let path = partial.join(format!("{table}.{}", request.format.extension()));
+        let file = File::create(&path).map_err(failed(&path))?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        let rows = source.write(table, request.format, &mut out)?;
+        out.into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all())
+            .map_err(failed(&path))?;
+        Ok(Exported {
+            table: table.clone(),
+            rows,
+        })
+    });
+    let written = written.collect::<Result<Vec<_>, _>>();
+    let done = written.and_then(|written| {
+        std::fs::rename(&partial, directory).map_err(failed(directory))?;
+        Ok(written)
+    });
+    if done.is_err() {
+        // An incomplete export is removed.
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    done
+}
+
+/// Writes one table; returns its number of rows.
+pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportError> {
+    let source = Source::open(request)?;
+    let [table] = source.tables.as_slice() else {
+        return Err(ExportError::Wrong(String::from(
+            "one table or view can be written to the standard output; --out DIRECTORY takes several",
+        )));
+    };
+    source.write(table, request.format, out)
+}
+
+/// An open database, in a transaction that reads.
+struct Source {
+    connection: Connection,
+    path: PathBuf,
+    tables: Vec<String>,
+    scope: Scope,
+}
+
+impl Source {
+    fn open(request: &Request) -> Result<Self, ExportError> {
+        let path = request.path.clone();
+        let connection = maintain::reader(&path).map_err(ExportError::Open)?;
+        let failed = |source| ExportError::Sql {
+            path: path.clone(),
+            doing: String::from("cannot be read"),
+            source,
+        };
+        connection.execute_batch("BEGIN").map_err(failed)?;
+        let known = scope::tables(&connection).map_err(failed)?;
+        if let Some(unknown) = request.tables.iter().find(|one| !known.contains(one)) {
+            return Err(ExportError::Wrong(format!(
+                "there is no table or view {unknown:?}; there are {}",
+                known.join(", ")
+            )));
+        }
+        let run = match &request.run {
+            None => None,
+            Some(wanted) => Some(
+                scope::find_run(&connection, wanted)
+                    .map_err(failed)?
+                    .ok_or_else(|| {
+                        ExportError::Wrong(format!(
+                            "there is no run {wanted:?} in {}",
+                            path.display()
+                        ))
+                    })?,
+            ),
+        };
+        let scope = Scope::of(&connection, run).map_err(failed)?;
+        let tables = match request.tables.is_empty() {
+            true => known,
+            false => request.tables.clone(),
+        };
+        Ok(Self {
+            connection,
+            path,
+            tables,
+            scope,
+        })
+    }
+
+    fn write(&self, table: &str, format: Format, out: &mut dyn Write) -> Result<u64, ExportError> {
+        let failed = |source| ExportError::Sql {
+            path: self.path.clone(),
+            doing: format!("{table} cannot be read"),
+            source,
+        };
+        let unwritten = |source| ExportError::Write {
+            what: format!("the rows of {table}"),
+            source,
+        };
+        let queries = self
+            .scope
+            .queries(&self.connection, table)
+            .map_err(failed)?;
+        let mut out = Some(out);
+        let mut lines: Option<Lines<'_>> = None;
+        let mut rows = 0;
+        for sql in &queries {
+            let mut statement = self.connection.prepare(sql).map_err(failed)?;
+            let columns = statement.column_names();
+            let width = columns.len();
+            if let Some(out) = out.take() {
+                lines = Some(Lines::new(out, format, &columns).map_err(unwritten)?);
+            }
+            let Some(lines) = lines.as_mut() else {
+                continue;
+            };
+            let mut found = statement.raw_query();
+            while let Some(row) = found.next().map_err(failed)? {
+                let values = values(row, width).map_err(failed)?;
+                lines.row(&values).map_err(unwritten)?;
+                rows += 1;
+            }
+        }
+        match lines {
+            Some(lines) => lines.finish().map_err(unwritten)?,
+            None => return Err(failed(rusqlite::Error::QueryReturnedNoRows)),
+        }
+        Ok(rows)
+    }
+}
+
+fn values<'r>(row: &'r Row<'_>, width: usize) -> rusqlite::Result<Vec<ValueRef<'r>>> {
+    (0..width).map(|column| row.get_ref(column)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Findings: anomalies of a run, judged from its samples and seconds.
+//!
+//! One file per kind or two (`results/findings.rs` has their table): it has `analysis` judge series and writes the
+//! result as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]), the counters
+//! of daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All
+//! by SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
+
+mod balance;
+mod beside;
+mod daemon;
+mod daemons;
+mod drift;
+mod equals;
+mod foreign;
+mod hosts;
+pub mod keep;
+mod leaks;
+mod links;
+mod mesh;
+mod outages;
+mod periods;
+mod seconds;
+mod space;
+mod steps;
+mod stretches;
+mod telemetry;
+
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::{Finding, FindingKind};
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+
+/// Points of a series.
+const POINTS: usize = 128;
+const POINTS_WANTED: i64 = 128;
+/// Maximum time range that is read for one point.
+const MAX_POINT_US: i64 = 20_000_000;
+/// Shorter loads show neither a leak nor a drift.
+const MIN_SPAN_US: i64 = 300_000_000;
+/// For so many outages, and periods, is looked at what daemons and disks did.
+const MAX_LOOKED_AT: usize = 20;
+
+/// Kinds that are about the hosts and not about a load: in a pause of the run they are not its own.
+const OF_THE_MESH: [&str; 4] = ["clock", "daemon", "host", "telemetry"];
+
+/// Why there are no findings.
+#[derive(Debug, thiserror::Error)]
+pub enum FindingsError {
+    #[error("this file is no benchmesh database of this version: {what} cannot be read")]
+    Read {
+        what: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("the judgement was given up")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> FindingsError {
+    move |source| FindingsError::Read { what, source }
+}
+
+/// The findings of a run from the data stored so far, whether the run has ended or not; the kinds in the order of their
+/// table. Never empty.
+pub async fn of_run(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<Finding>, FindingsError> {
+    let steps = steps::load(connection, run).await?;
+    let mut found = leaks::find(connection, run, &steps).await?;
+    let (Some(first), Some(last)) = (steps.first(), steps.iter().map(|step| step.until_us).max())
+    else {
+        found.extend(
+            drift::Drifts::default()
+                .find(&beside::Events::default())
+                .await?,
+        );
+        return Ok(found);
+    };
+    let events = beside::load(connection, run, first.from_us, last).await?;
+    let mesh = mesh::Mesh::load(connection, run, (first.from_us, last)).await?;
+    let mut drifts = drift::Drifts::default();
+    let (mut outages, mut periods) = (Vec::new(), Vec::new());
+    for step in &steps {
+        let lines = seconds::lines(connection, step).await?;
+        drifts.add(step, &lines);
+        let totals = seconds::totals(&lines);
+        let looks = |found: &Vec<Finding>| Some(&mesh).filter(|_| found.len() < MAX_LOOKED_AT);
+        outages.extend(outages::find(connection, step, &totals, looks(&outages), &events).await?);
+        periods.extend(periods::find(connection, step, &totals, looks(&periods)).await?);
+    }
+    found.extend(drifts.find(&events).await?);
+    found.extend(outages);
+    found.extend(periods);
+    found.extend(equals::find(connection, run, &steps, &mesh).await?);
+    found.extend(links::find(connection, run, &steps).await?);
+    found.extend(balance::find(connection, run, &mesh).await?);
+    found.extend(daemons::find(connection, run, &mesh).await?);
+    found.extend(hosts::find(&mesh));
+    found.extend(space::find(connection, run, &steps, &mesh).await?);
+    found.extend(telemetry::find(connection, run, &mesh).await?);
+    let of_a_pause = |finding: &Finding| {
+        let span = finding.from_us.zip(finding.until_us);
+        OF_THE_MESH.contains(&finding.kind.as_str())
+            && span.is_some_and(|(from_us, until_us)| mesh.was_paused(from_us, until_us))
+    };
+    found.retain(|finding| !of_a_pause(finding));
+    let mut found = foreign::in_one_line(connection, run, found).await?;
+    found.sort_by_key(|finding| FindingKind::place(&finding.kind));
+    Ok(found)
+}
+
+/// `2h 05m`.
+fn span(us: i64) -> String {
+    figures::between(0, us).map_or_else(|| figures::NONE.to_owned(), figures::span)
+}
+
+/// A text as SQL writes it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// The first names of a list, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names.get(..SHOWN).unwrap_or(names).join(", ");
+    match names.len().checked_sub(SHOWN) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

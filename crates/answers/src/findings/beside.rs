@@ -1,0 +1,72 @@
+//! What else happened at a time, as findings append it to their sentences.
+
+use super::{FindingsError, reading};
+use benchmesh_model::mesh::RunId;
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+
+/// Events this long before and after an instant are told with it.
+const BEFORE_US: i64 = 30_000_000;
+const AFTER_US: i64 = 10_000_000;
+const SHOWN: usize = 3;
+/// Events of a run that are read.
+const MAX_EVENTS: i64 = 20_000;
+
+const EVENTS: &str = "
+    SELECT e.at_us, e.kind, coalesce(r.name || ': ', '') || e.message
+    FROM events AS e LEFT JOIN run_agents AS r ON r.run_id = ?1 AND r.agent_id = e.agent_id
+    WHERE e.at_us >= ?2 AND e.at_us <= ?3 AND (e.run_id = ?1 OR r.agent_id IS NOT NULL)
+      AND (e.kind IN ('daemon-started', 'daemon-restarted', 'daemon-ended', 'daemon-stopped', 'daemon-continued',
+                      'carrier-lost', 'carrier-back', 'link-errors', 'link-silent', 'agent-lost', 'agent-back',
+                      'client-frozen', 'client-returned', 'clock-gap', 'stall'))
+    UNION ALL
+    SELECT m.at_us, 'mark', 'mark: ' || m.text FROM marks AS m
+    WHERE m.run_id = ?1 AND m.at_us >= ?2 AND m.at_us <= ?3
+    ORDER BY 1 LIMIT ?4";
+
+/// The events of a run that may explain what its figures did, in order of time.
+#[derive(Debug, Default)]
+pub(super) struct Events(Vec<(i64, String, String)>);
+
+pub(super) async fn load(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    from_us: i64,
+    until_us: i64,
+) -> Result<Events, FindingsError> {
+    let rows: Vec<(i64, String, String)> = sqlx::query_as(EVENTS)
+        .bind(run.0)
+        .bind(from_us - BEFORE_US)
+        .bind(until_us + AFTER_US)
+        .bind(MAX_EVENTS)
+        .fetch_all(connection)
+        .await
+        .map_err(reading("events"))?;
+    Ok(Events(rows))
+}
+
+impl Events {
+    /// `; at that time: node2: ceph-osd osd.3 (pid 7) has ended (14:02:10)`, or nothing.
+    pub fn beside(&self, from_us: i64, until_us: i64) -> String {
+        let span = from_us - BEFORE_US..=until_us + AFTER_US;
+        let near: Vec<String> = self
+            .0
+            .iter()
+            .filter(|(at, _, _)| span.contains(at))
+            .map(|(at, _, message)| format!("{message} ({})", figures::instant(*at)))
+            .collect();
+        match near.is_empty() {
+            true => String::new(),
+            false => {
+                let more = near.len().saturating_sub(SHOWN);
+                let shown = near.get(..SHOWN).unwrap_or(&near).join("; ");
+                let more = if more > 0 {
+                    format!("; {more} more events")
+                } else {
+                    String::new()
+                };
+                format!("; at that time: {shown}{more}")
+            }
+        }
+    }
+}

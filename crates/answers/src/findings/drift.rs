@@ -1,0 +1,543 @@
+//! Drift and new levels: rate and p99 of each operation, over each long step and over all steps of the same load.
+
+use super::beside::Events;
+use super::seconds::{Line, Second};
+use super::steps::Step;
+use super::{FindingsError, MIN_SPAN_US, POINTS, POINTS_WANTED, finite, quoted, span};
+use benchmesh_analysis::correct::holm;
+use benchmesh_analysis::shift::{Shift, shifts};
+use benchmesh_analysis::slope::{MIN_FEW, MIN_POINTS, Point, Slope, slope, slope_of_few};
+use benchmesh_model::mesh::{FindingVerdict, Severity};
+use benchmesh_results::{Finding, FindingKind, real};
+use benchmesh_workloads::figures;
+use benchmesh_workloads::op::Op;
+use std::collections::BTreeMap;
+use tokio::task::spawn_blocking;
+
+/// The probability of a false drift, and of a false new level, among all operations of the run.
+const ALPHA: f64 = 0.01;
+const INTERVAL: f64 = 0.05;
+/// Maximum length of a step's start, which is excluded from every series.
+const MAX_START_US: i64 = 10_000_000;
+/// In a shorter series a level of an eighth of it is a burst.
+const MIN_LEVELS_US: i64 = 900_000_000;
+/// A step this much shorter than the others of its load was cut off.
+const MIN_LENGTH: f64 = 0.5;
+/// Operations per second below which a rate is chance.
+const MIN_RATE: f64 = 1.0;
+
+/// One figure that may drift.
+#[derive(Debug)]
+struct Drifting {
+    name: &'static str,
+    figure: &'static str,
+    unit: &'static str,
+    /// Minimum relevant change over the time, and at one instant.
+    least: f64,
+    least_at_once: f64,
+    /// Maximum change of a steady operation.
+    steady: f64,
+    more_is_worse: bool,
+}
+
+const FIGURES: [Drifting; 2] = [
+    Drifting {
+        name: "rate",
+        figure: "ops_per_s",
+        unit: "ops/s",
+        least: 0.02,
+        least_at_once: 0.05,
+        steady: 0.05,
+        more_is_worse: false,
+    },
+    Drifting {
+        name: "p99",
+        figure: "p99_ms",
+        unit: "ms",
+        least: 0.1,
+        least_at_once: 0.25,
+        steady: 0.2,
+        more_is_worse: true,
+    },
+];
+
+/// An operation of a load.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    load: String,
+    group: String,
+    op: String,
+}
+
+/// A point of both figures, as natural logarithms.
+#[derive(Clone, Copy, Debug)]
+struct Dot {
+    from_us: i64,
+    until_us: i64,
+    values: [Option<f64>; 2],
+}
+
+impl Dot {
+    /// `None` without any second.
+    fn of(seconds: &[Second]) -> Option<Self> {
+        let (first, last) = (seconds.first()?, seconds.last()?);
+        let sum = |part: fn(&Second) -> i64| real(seconds.iter().map(part).sum());
+        let rate = sum(|second| second.ops) * 1e6 / sum(|second| second.span_us);
+        let (logs, count) = seconds
+            .iter()
+            .filter_map(|second| second.p99_ns.filter(|ns| *ns > 0))
+            .fold((0.0, 0.0), |(logs, count), ns| {
+                (logs + (real(ns) / 1e6).ln(), count + 1.0)
+            });
+        Some(Self {
+            from_us: first.at_us,
+            until_us: last.at_us + last.span_us,
+            values: [
+                (rate >= MIN_RATE).then(|| rate.ln()),
+                (count > 0.0).then(|| logs / count),
+            ],
+        })
+    }
+}
+
+/// What a series is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    /// One long step.
+    Step,
+    /// All steps of a load, a point each.
+    Load,
+}
+
+/// One figure of one operation.
+#[derive(Debug)]
+struct Series {
+    key: Key,
+    scope: Scope,
+    facts: &'static Drifting,
+    step: Step,
+    dots: Vec<(Dot, f64)>,
+}
+
+/// Collects what drift and new levels are judged by, step by step.
+#[derive(Debug, Default)]
+pub(super) struct Drifts {
+    series: Vec<Series>,
+    /// The steps of each operation, with a point each.
+    occurrences: BTreeMap<Key, Vec<(Step, Dot)>>,
+}
+
+impl Drifts {
+    pub fn add(&mut self, step: &Step, lines: &[Line]) {
+        let start_us = (step.length_us() / 10).min(MAX_START_US);
+        for line in lines {
+            if Op::parse(&line.op).is_some_and(Op::is_observed) {
+                continue;
+            }
+            let from = line
+                .seconds
+                .partition_point(|second| second.at_us < step.from_us + start_us);
+            let seconds = line.seconds.get(from..).unwrap_or_default();
+            let Some(whole) = Dot::of(seconds) else {
+                continue;
+            };
+            let key = Key {
+                load: step.load.clone(),
+                group: line.group.clone(),
+                op: line.op.clone(),
+            };
+            if step.length_us() >= MIN_SPAN_US {
+                let width = (whole.until_us - whole.from_us) / POINTS_WANTED;
+                let width = width.max(step.period_us);
+                let place = |second: &Second| (second.at_us - whole.from_us) / width;
+                let dots: Vec<Dot> = seconds
+                    .chunk_by(|one, other| place(one) == place(other))
+                    .filter_map(Dot::of)
+                    .collect();
+                self.series.extend(both(&key, Scope::Step, step, &dots));
+            }
+            let occurrences = self.occurrences.entry(key).or_default();
+            occurrences.push((step.clone(), whole));
+        }
+    }
+
+    pub async fn find(mut self, events: &Events) -> Result<Vec<Finding>, FindingsError> {
+        let longest = self.occurrences.values().flatten();
+        let longest = longest.map(|(step, _)| step.length_us()).max().unwrap_or(0);
+        for (key, occurrences) in &self.occurrences {
+            self.series.extend(of_load(key, occurrences));
+        }
+        if self.series.is_empty() {
+            let sentence = format!(
+                "drift of rates and p99 was not judged: too short: the longest step took {} s, and it takes {} s, or \
+                 {MIN_FEW} steps of one load",
+                longest / 1_000_000,
+                MIN_SPAN_US / 1_000_000
+            );
+            return Ok(vec![info(FindingVerdict::NotJudged, sentence)]);
+        }
+        let level = ALPHA / real(i64::try_from(self.series.len()).unwrap_or(1));
+        let judged = spawn_blocking(move || {
+            let judge = |series: Series| (series.shifts(level), series.slope(), series);
+            self.series.into_iter().map(judge).collect::<Vec<_>>()
+        });
+        Ok(findings(judged.await?, events))
+    }
+}
+
+fn both(key: &Key, scope: Scope, step: &Step, dots: &[Dot]) -> Vec<Series> {
+    let of = |(place, facts): (usize, &'static Drifting)| Series {
+        key: key.clone(),
+        scope,
+        facts,
+        step: step.clone(),
+        dots: dots
+            .iter()
+            .filter_map(|dot| Some((*dot, (*dot.values.get(place)?)?)))
+            .collect(),
+    };
+    FIGURES.iter().enumerate().map(of).collect()
+}
+
+/// The series over all steps of a load, or over means of some of them if they are many.
+fn of_load(key: &Key, occurrences: &[(Step, Dot)]) -> Vec<Series> {
+    let mut lengths: Vec<i64> = occurrences
+        .iter()
+        .map(|(step, _)| step.length_us())
+        .collect();
+    lengths.sort_unstable();
+    let usual = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
+    let whole: Vec<&(Step, Dot)> = occurrences
+        .iter()
+        .filter(|(step, _)| real(step.length_us()) >= MIN_LENGTH * real(usual))
+        .collect();
+    let Some((last, _)) = whole.last().filter(|_| whole.len() >= MIN_FEW) else {
+        return Vec::new();
+    };
+    let dots: Vec<Dot> = whole
+        .chunks(whole.len().div_ceil(POINTS))
+        .filter_map(|some| {
+            let (first, last) = (some.first()?, some.last()?);
+            let mean = |place: usize| {
+                let values: Vec<f64> = some
+                    .iter()
+                    .filter_map(|(_, dot)| *dot.values.get(place)?)
+                    .collect();
+                let count = real(i64::try_from(values.len()).unwrap_or(1));
+                finite(values.iter().sum::<f64>() / count)
+            };
+            Some(Dot {
+                from_us: first.1.from_us,
+                until_us: last.1.until_us,
+                values: [mean(0), mean(1)],
+            })
+        })
+        .collect();
+    both(key, Scope::Load, last, &dots)
+}
+
+fn info(verdict: FindingVerdict, sentence: String) -> Finding {
+    Finding::new(
+        Severity::Info,
+        FindingKind::Drift,
+        verdict,
+        "operations",
+        sentence,
+    )
+}
+
+type JudgedSeries = (Vec<Shift>, Option<Slope>, Series);
+
+fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
+    let values: Vec<f64> = judged
+        .iter()
+        .filter_map(|(_, slope, _)| Some(slope.as_ref()?.p))
+        .collect();
+    let mut corrected = holm(&values, ALPHA).into_iter();
+    let (mut steady, mut unsure) = (0, 0);
+    // By what they are of: the steps of a load may all do the same.
+    let mut found: BTreeMap<(Key, Scope, &str, FindingKind), Vec<Finding>> = BTreeMap::new();
+    for (shifts, slope, series) in &judged {
+        let p = slope
+            .as_ref()
+            .and_then(|_| corrected.next())
+            .map(|one| one.p);
+        let mut add = |kind: FindingKind, finding: Finding| {
+            let key = (series.key.clone(), series.scope, series.facts.figure, kind);
+            found.entry(key).or_default().push(finding);
+        };
+        if !shifts.is_empty() {
+            for shift in shifts {
+                add(FindingKind::Change, series.change(shift, events));
+            }
+            continue;
+        }
+        match slope
+            .as_ref()
+            .zip(p)
+            .map(|(slope, p)| series.judged(slope, p))
+        {
+            Some(Judged::Drifts(finding)) => add(FindingKind::Drift, *finding),
+            Some(Judged::Steady) => steady += 1,
+            Some(Judged::Unsure) => unsure += 1,
+            None => {}
+        }
+    }
+    let mut all: Vec<Finding> = Vec::new();
+    for ((key, scope, figure, _), findings) in found {
+        let steps = judged.iter().filter(|(_, _, series)| {
+            (&series.key, series.scope, series.facts.figure) == (&key, scope, figure)
+        });
+        all.extend(merged(findings, steps.count()));
+    }
+    let mut rest = Vec::new();
+    if steady > 0 {
+        rest.push(format!("{steady} steady"));
+    }
+    if unsure > 0 {
+        rest.push(format!("{unsure} unsure"));
+    }
+    if !rest.is_empty() {
+        let verdict = match unsure {
+            0 => FindingVerdict::Steady,
+            _ => FindingVerdict::Unsure,
+        };
+        let sentence = format!(
+            "rates and p99 of operations in steps of {} s or more, and over {MIN_FEW} or more steps of one load: {}",
+            MIN_SPAN_US / 1_000_000,
+            rest.join(", ")
+        );
+        all.push(info(verdict, sentence));
+    }
+    all
+}
+
+/// Of findings in several steps of one load the largest, with the number of the others.
+fn merged(mut findings: Vec<Finding>, steps: usize) -> Vec<Finding> {
+    let in_steps = findings
+        .chunk_by(|one, other| one.step_id == other.step_id)
+        .count();
+    if in_steps < 2 {
+        return findings;
+    }
+    let size = |finding: &Finding| finding.size.unwrap_or(0.0).abs();
+    findings.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    findings.truncate(1);
+    for finding in &mut findings {
+        finding.sentence.push_str(&format!(
+            "; the largest of those in {in_steps} of {steps} steps of this load"
+        ));
+    }
+    findings
+}
+
+enum Judged {
+    Drifts(Box<Finding>),
+    Steady,
+    Unsure,
+}
+
+impl Series {
+    fn values(&self) -> Vec<f64> {
+        self.dots.iter().map(|(_, value)| *value).collect()
+    }
+
+    fn begin_us(&self) -> i64 {
+        self.dots.first().map_or(0, |(dot, _)| dot.from_us)
+    }
+
+    fn end_us(&self) -> i64 {
+        self.dots.last().map_or(0, |(dot, _)| dot.until_us)
+    }
+
+    fn slope(&self) -> Option<Slope> {
+        let begin = self.begin_us();
+        let points: Vec<Point> = self
+            .dots
+            .iter()
+            .map(|(dot, value)| Point {
+                at: real(dot.from_us - begin) / 3.6e9,
+                value: *value,
+                stratum: 0,
+            })
+            .collect();
+        match points.len() < MIN_POINTS && self.scope == Scope::Load {
+            true => slope_of_few(&points),
+            false => slope(&points),
+        }
+    }
+
+    /// Those that matter.
+    fn shifts(&self, level: f64) -> Vec<Shift> {
+        let length_us = self.end_us() - self.begin_us();
+        if self.dots.len() < MIN_POINTS || length_us < MIN_LEVELS_US {
+            return Vec::new();
+        }
+        let mut found = shifts(&self.values(), level);
+        found.retain(|one| (one.after - one.before).abs() >= self.facts.least_at_once.ln_1p());
+        found
+    }
+
+    fn judged(&self, slope: &Slope, p: f64) -> Judged {
+        let hours = real(self.end_us() - self.begin_us()) / 3.6e9;
+        let change = |slope: f64| (slope * hours).exp_m1();
+        let (low, high) = slope.interval(INTERVAL);
+        let (low, size, high) = (change(low), change(slope.slope), change(high));
+        let (first, last) = self.tenths();
+        let tenths = last / first - 1.0;
+        let matters = size.abs() >= self.facts.least && tenths.abs() >= self.facts.least / 2.0;
+        if p < ALPHA && matters && tenths * size > 0.0 {
+            return Judged::Drifts(Box::new(self.drift([low, size, high], p, (first, last))));
+        }
+        match low > -self.facts.steady && high < self.facts.steady {
+            true => Judged::Steady,
+            false => Judged::Unsure,
+        }
+    }
+
+    /// The figure in the first tenth and in the last, by its geometric mean.
+    fn tenths(&self) -> (f64, f64) {
+        let tenth = self.dots.len().div_ceil(10);
+        let mean = |dots: &mut dyn Iterator<Item = &(Dot, f64)>| {
+            let (sum, count) = dots.fold((0.0, 0.0), |(sum, count), (_, value)| {
+                (sum + value, count + 1.0)
+            });
+            (sum / count).exp()
+        };
+        (
+            mean(&mut self.dots.iter().take(tenth)),
+            mean(&mut self.dots.iter().rev().take(tenth)),
+        )
+    }
+
+    fn subject(&self) -> String {
+        match self.key.group.as_str() {
+            "" => format!("{} of {}", self.key.op, self.step.label),
+            group => format!("{} of {group} in {}", self.key.op, self.step.label),
+        }
+    }
+
+    fn level(&self, value: f64) -> String {
+        match self.facts.more_is_worse {
+            true => figures::millis(value),
+            false => figures::rate(value),
+        }
+    }
+
+    fn over(&self) -> String {
+        let length = span(self.end_us() - self.begin_us());
+        match self.scope {
+            Scope::Step => format!("over {length}"),
+            Scope::Load => format!("from step to step of this load over {length}"),
+        }
+    }
+
+    fn severity(&self, rises: bool) -> Severity {
+        match rises == self.facts.more_is_worse {
+            true => Severity::Warning,
+            false => Severity::Info,
+        }
+    }
+
+    fn drift(&self, [low, size, high]: [f64; 3], p: f64, (first, last): (f64, f64)) -> Finding {
+        let rises = size > 0.0;
+        let verb = if rises { "rises" } else { "falls" };
+        let percent = |change: f64| figures::rate(100.0 * change);
+        // The interval in the direction of the change.
+        let interval = match rises {
+            true => (low, high),
+            false => (-high, -low),
+        };
+        let interval = match interval.0.is_finite() && interval.1.is_finite() && low < high {
+            true => format!(
+                "95 % interval {} to {} %",
+                percent(interval.0),
+                percent(interval.1)
+            ),
+            false => format!("{} steps", self.dots.len()),
+        };
+        let sentence = format!(
+            "the {} of {} {verb} by {} % {} ({interval}): {} {} in the first tenth, {} in the last",
+            self.facts.name,
+            self.subject(),
+            percent(size.abs()),
+            self.over(),
+            self.level(first),
+            self.facts.unit,
+            self.level(last),
+        );
+        Finding {
+            from_us: Some(self.begin_us()),
+            until_us: Some(self.end_us()),
+            size: finite(100.0 * size),
+            low: finite(100.0 * low),
+            high: finite(100.0 * high),
+            p: finite(p),
+            ..self.finding(FindingKind::Drift, self.severity(rises), sentence)
+        }
+    }
+
+    fn change(&self, shift: &Shift, events: &Events) -> Finding {
+        let size = (shift.after - shift.before).exp_m1();
+        let rises = size > 0.0;
+        let (at_us, before_us) = match self.dots.get(shift.at.saturating_sub(1)..) {
+            Some([(before, _), (dot, _), ..]) => (dot.from_us, before.from_us),
+            _ => (self.begin_us(), self.begin_us()),
+        };
+        let verb = if rises { "rose" } else { "fell" };
+        let sentence = format!(
+            "the {} of {} {verb} by {} % at {} (within {}): {} {} before, {} after{}",
+            self.facts.name,
+            self.subject(),
+            figures::rate(100.0 * size.abs()),
+            figures::instant(at_us),
+            span(at_us - before_us),
+            self.level(shift.before.exp()),
+            self.facts.unit,
+            self.level(shift.after.exp()),
+            events.beside(before_us, at_us),
+        );
+        Finding {
+            from_us: Some(at_us),
+            until_us: Some(self.end_us()),
+            size: finite(100.0 * size),
+            p: finite(shift.p),
+            ..self.finding(FindingKind::Change, self.severity(rises), sentence)
+        }
+    }
+
+    fn finding(&self, kind: FindingKind, severity: Severity, sentence: String) -> Finding {
+        let (id, from, until) = (self.step.id, self.begin_us(), self.end_us());
+        let length = (until - from).max(1);
+        let (op, group) = (quoted(&self.key.op), quoted(&self.key.group));
+        let sql = match self.scope {
+            Scope::Step => format!(
+                "SELECT datetime(min(at_us) / 1000000, 'unixepoch') AS at, sum(ops) * 1e6 / sum(span_us) AS ops_per_s, \
+                 avg(p99_ns) / 1e6 AS p99_ms FROM step_intervals WHERE step_id = {id} AND op = {op} \
+                 AND coalesce(group_name, '') = {group} AND ramp = 0 AND at_us >= {from} AND at_us < {until} \
+                 GROUP BY (at_us - {from}) * 20 / {length}"
+            ),
+            Scope::Load => format!(
+                "SELECT s.loop, s.repeat, datetime(s.start_us / 1000000, 'unixepoch') AS at, r.ops_per_s, \
+                 r.p99_ns / 1e6 AS p99_ms FROM steps AS l JOIN steps AS s USING (run_id, phase, mode, workload, params) \
+                 JOIN step_results AS r ON r.step_id = s.id WHERE l.id = {id} AND s.target IS l.target AND r.op = {op} \
+                 AND coalesce(r.group_name, '') = {group} ORDER BY s.start_us"
+            ),
+        };
+        Finding {
+            figure: Some(self.facts.figure.to_owned()),
+            step_id: Some(id),
+            group_name: Some(self.key.group.clone()).filter(|group| !group.is_empty()),
+            op: Some(self.key.op.clone()),
+            unit: Some("%".to_owned()),
+            sql: Some(sql),
+            ..Finding::new(
+                severity,
+                kind,
+                FindingVerdict::Found,
+                &self.subject(),
+                sentence,
+            )
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has
+//! those of a part of the run.
+
+use super::daemon::{Daemon, has_equals};
+use super::mesh::Mesh;
+use super::steps::{Step, windows};
+use super::stretches::{self, MIN_CPU_PERCENT};
+use super::{FindingsError, finite, quoted, reading};
+use benchmesh_analysis::equals::{LESS, MORE, Rule, since, unlike};
+use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
+use benchmesh_results::{Finding, FindingKind, real};
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
+
+/// Minimum duration of a step for judging daemons and clients.
+const MIN_DAEMONS_US: i64 = 30_000_000;
+const MIN_CLIENTS_US: i64 = 10_000_000;
+/// Number of points for finding the beginning.
+const POINTS: usize = 60;
+/// Peers that are read for it.
+const MAX_PEERS: usize = 40;
+
+const DAEMONS: &str = "
+    SELECT u.daemon_id, d.name, d.instance, d.pid, d.host_id, h.name,
+           (u.cpu_user_us + u.cpu_system_us) * 100.0 / (u.until_us - u.from_us)
+    FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
+         JOIN (SELECT host_id, min(host) AS name FROM run_agents
+               WHERE run_id = (SELECT run_id FROM steps WHERE id = ?1) GROUP BY host_id) AS h ON h.host_id = d.host_id
+    WHERE u.step_id = ?1 AND d.is_parent = 0 AND u.cpu_user_us IS NOT NULL AND u.cpu_system_us IS NOT NULL
+      AND (u.until_us - u.from_us) * 2 >= ?2
+    ORDER BY d.name, u.daemon_id";
+
+const CLIENTS: &str = "
+    SELECT t.agent_id, coalesce(r.name, a.name), coalesce(t.group_name, ''), x.op, x.ops_per_s
+    FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id JOIN task_results AS x ON x.task_id = t.id
+         LEFT JOIN run_agents AS r ON r.run_id = ?2 AND r.agent_id = t.agent_id
+    WHERE t.step_id = ?1 AND t.state = 'done' AND x.ops_per_s > 0
+    ORDER BY 3, 4, 1";
+
+/// CPU time of daemons at an instant, by the last sample before it.
+const CPU_AT: &str = "
+    SELECT p.key, (SELECT x.cpu_user_us + x.cpu_system_us FROM daemon_samples AS x
+                   WHERE x.daemon_id = ?2 AND x.at_us <= p.value ORDER BY x.at_us DESC LIMIT 1)
+    FROM json_each(?1) AS p ORDER BY p.key";
+
+/// As [`DAEMONS`] reads it: a daemon and its CPU time, in percent of a CPU.
+type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64);
+
+/// A subject unlike the others, over its steps.
+#[derive(Clone, Debug)]
+struct Unlike<W> {
+    who: W,
+    /// Number of steps in which it was judged, and in which it was unlike the others.
+    judged: usize,
+    times: usize,
+    /// The largest deviation: index of the step, own value, median and number of the others.
+    worst: Option<(usize, f64, f64, usize)>,
+}
+
+impl<W> Unlike<W> {
+    fn new(who: W) -> Self {
+        Self {
+            who,
+            judged: 0,
+            times: 0,
+            worst: None,
+        }
+    }
+
+    fn add(&mut self, step: usize, value: f64, others: usize, usual: Option<f64>) {
+        self.judged += 1;
+        let Some(usual) = usual else { return };
+        self.times += 1;
+        let distance = |value: f64, usual: f64| (value / usual).ln().abs();
+        let is_worse = self
+            .worst
+            .is_none_or(|(_, v, u, _)| distance(value, usual) > distance(v, u));
+        if is_worse {
+            self.worst = Some((step, value, usual, others));
+        }
+    }
+
+    fn is_found(&self) -> bool {
+        self.times > 0 && self.times * 2 >= self.judged
+    }
+
+    fn where_it_was(&self, label: &str) -> String {
+        match self.judged {
+            1 => format!("in {label}"),
+            judged => format!("in {} of {judged} steps, most in {label}", self.times),
+        }
+    }
+}
+
+pub(super) async fn find(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &[Step],
+    mesh: &Mesh,
+) -> Result<Vec<Finding>, FindingsError> {
+    let mut found = daemons(connection, steps).await?;
+    let known: Vec<i64> = found.iter().filter_map(|one| one.daemon_id).collect();
+    found.extend(stretches::daemons(mesh, &known));
+    found.extend(stretches::disks(mesh));
+    let over_steps = clients(connection, run, steps).await?;
+    let known: Vec<i64> = over_steps.iter().filter_map(|one| one.agent_id).collect();
+    found.extend(over_steps);
+    for step in steps.iter().filter(|step| step.workload != "network") {
+        found.extend(stretches::clients(connection, run, step, &known).await?);
+    }
+    Ok(found)
+}
+
+async fn daemons(
+    connection: &mut SqliteConnection,
+    steps: &[Step],
+) -> Result<Vec<Finding>, FindingsError> {
+    let mut all: BTreeMap<i64, Unlike<Daemon>> = BTreeMap::new();
+    for (place, step) in steps.iter().enumerate() {
+        if step.length_us() < MIN_DAEMONS_US {
+            continue;
+        }
+        let rows: Vec<DaemonRow> = sqlx::query_as(DAEMONS)
+            .bind(step.id)
+            .bind(step.length_us())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("step_daemons"))?;
+        let by_name = rows.chunk_by(|one, other| one.1 == other.1);
+        for equals in by_name.filter(|equals| equals.iter().all(|row| has_equals(&row.1))) {
+            let values: Vec<f64> = equals.iter().map(|row| row.6).collect();
+            for (at, row) in equals.iter().enumerate() {
+                let (id, name, instance, pid, host, host_name, cpu) = row.clone();
+                let usual =
+                    unlike(&values, at, MORE).filter(|usual| cpu - usual >= MIN_CPU_PERCENT);
+                let own = all.entry(id).or_insert_with(|| {
+                    Unlike::new(Daemon::from((id, name, instance, pid, host, host_name)))
+                });
+                own.add(place, cpu, values.len() - 1, usual);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for unlike in all.values().filter(|unlike| unlike.is_found()) {
+        let Some((place, value, usual, others)) = unlike.worst else {
+            continue;
+        };
+        let Some(step) = steps.get(place) else {
+            continue;
+        };
+        let from_us = began(connection, step, &unlike.who).await?;
+        found.push(daemon(unlike, step, (value, usual, others), from_us));
+    }
+    Ok(found)
+}
+
+/// The instant within a step from which a daemon was unlike those of its name.
+async fn began(
+    connection: &mut SqliteConnection,
+    step: &Step,
+    daemon: &Daemon,
+) -> Result<i64, FindingsError> {
+    let windows = windows(step.from_us, step.until_us, POINTS, step.period_us);
+    let instants: Vec<i64> = windows
+        .iter()
+        .map(|window| window.from_us)
+        .chain([step.until_us])
+        .collect();
+    let instants_json = serde_json::Value::from(instants.clone()).to_string();
+    let peers: Vec<i64> = sqlx::query_scalar(
+        "SELECT u.daemon_id FROM step_daemons AS u JOIN daemons AS d ON d.id = u.daemon_id
+         WHERE u.step_id = ? AND d.name = ? AND d.id <> ? ORDER BY d.id",
+    )
+    .bind(step.id)
+    .bind(&daemon.name)
+    .bind(daemon.id)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(reading("step_daemons"))?;
+    let mut rates = Vec::new();
+    for id in [daemon.id].iter().chain(peers.iter().take(MAX_PEERS)) {
+        let used: Vec<(i64, Option<i64>)> = sqlx::query_as(CPU_AT)
+            .bind(&instants_json)
+            .bind(id)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("daemon_samples"))?;
+        let later = used.iter().skip(1);
+        let used = used.iter().zip(later).map(|((_, one), (_, other))| {
+            one.zip(*other)
+                .map_or(0.0, |(one, other)| real(other - one))
+        });
+        rates.push(used.collect::<Vec<f64>>());
+    }
+    let mut all = rates.into_iter();
+    let own = all.next().unwrap_or_default();
+    let others: Vec<Vec<f64>> = all.collect();
+    let pairs: Vec<(f64, f64)> = own
+        .iter()
+        .enumerate()
+        .map(|(at, own)| {
+            let mut at_once: Vec<f64> = others
+                .iter()
+                .filter_map(|one| one.get(at).copied())
+                .collect();
+            at_once.sort_by(f64::total_cmp);
+            let median = at_once.get(at_once.len() / 2).copied().unwrap_or(0.0);
+            (*own, median)
+        })
+        .collect();
+    let at = since(&pairs, MORE).and_then(|at| instants.get(at).copied());
+    Ok(at.unwrap_or(step.from_us))
+}
+
+fn daemon(
+    unlike: &Unlike<Daemon>,
+    step: &Step,
+    (value, usual, others): (f64, f64, usize),
+    from_us: i64,
+) -> Finding {
+    let Daemon {
+        id,
+        name,
+        label,
+        host_id,
+        ..
+    } = &unlike.who;
+    let sentence = format!(
+        "{label} used {} % of a CPU {}, {} times the {} % of its {} peers, from {} on",
+        figures::rate(value),
+        unlike.where_it_was(&step.label),
+        figures::rate(value / usual.max(0.1)),
+        figures::rate(usual),
+        others,
+        figures::instant(from_us),
+    );
+    Finding {
+        figure: Some("cpu_percent".to_owned()),
+        step_id: Some(step.id),
+        host_id: Some(*host_id),
+        daemon_id: Some(*id),
+        from_us: Some(from_us),
+        until_us: Some(step.until_us),
+        size: finite(value / usual.max(0.1)),
+        unit: Some("times".to_owned()),
+        sql: Some(format!(
+            "SELECT host, instance, cpu_percent, rss_last_mib, read_mib, written_mib FROM v_daemon_usage \
+             WHERE step_id = {} AND name = {} ORDER BY cpu_percent DESC",
+            step.id,
+            quoted(name)
+        )),
+        ..Finding::new(
+            Severity::Warning,
+            FindingKind::Outlier,
+            FindingVerdict::Found,
+            label,
+            sentence,
+        )
+    }
+}
+
+type ClientRow = (i64, String, String, String, f64);
+
+async fn clients(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &[Step],
+) -> Result<Vec<Finding>, FindingsError> {
+    const RULE: Rule = LESS;
+    let mut all: BTreeMap<i64, Unlike<(String, String, String)>> = BTreeMap::new();
+    for (place, step) in steps.iter().enumerate() {
+        if step.length_us() < MIN_CLIENTS_US || step.workload == "network" {
+            continue;
+        }
+        let rows: Vec<ClientRow> = sqlx::query_as(CLIENTS)
+            .bind(step.id)
+            .bind(run.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("task_results"))?;
+        for equals in rows.chunk_by(|one, other| (&one.2, &one.3) == (&other.2, &other.3)) {
+            let values: Vec<f64> = equals.iter().map(|row| row.4).collect();
+            for (at, (agent, name, group, op, value)) in equals.iter().enumerate() {
+                let own = all
+                    .entry(*agent)
+                    .or_insert_with(|| Unlike::new((name.clone(), group.clone(), op.clone())));
+                let before = own.worst;
+                own.add(place, *value, values.len() - 1, unlike(&values, at, RULE));
+                if own.worst != before {
+                    own.who = (name.clone(), group.clone(), op.clone());
+                }
+            }
+        }
+    }
+    let found = all.iter().filter(|(_, unlike)| unlike.is_found());
+    let found = found.filter_map(|(agent, unlike)| {
+        let (place, value, usual, others) = unlike.worst?;
+        let finding = client(unlike, steps.get(place)?, (value, usual, others));
+        Some(Finding {
+            agent_id: Some(*agent),
+            ..finding
+        })
+    });
+    Ok(found.collect())
+}
+
+fn client(
+    unlike: &Unlike<(String, String, String)>,
+    step: &Step,
+    (value, usual, others): (f64, f64, usize),
+) -> Finding {
+    let (name, group, op) = &unlike.who;
+    let sentence = format!(
+        "client {name} did {} {op}/s {}, {} % of the {} of its {others} peers",
+        figures::rate(value),
+        unlike.where_it_was(&step.label),
+        figures::rate(100.0 * value / usual),
+        figures::rate(usual),
+    );
+    Finding {
+        figure: Some("ops_per_s".to_owned()),
+        step_id: Some(step.id),
+        group_name: Some(group.clone()).filter(|group| !group.is_empty()),
+        op: Some(op.clone()),
+        from_us: Some(step.from_us),
+        until_us: Some(step.until_us),
+        size: finite(value / usual),
+        unit: Some("times".to_owned()),
+        sql: Some(format!(
+            "SELECT a.name, r.op, r.ops_per_s, r.p99_ns / 1e6 AS p99_ms FROM tasks AS t \
+             JOIN task_results AS r ON r.task_id = t.id JOIN agents AS a ON a.id = t.agent_id \
+             WHERE t.step_id = {} AND r.op = {} ORDER BY r.ops_per_s",
+            step.id,
+            quoted(op)
+        )),
+        ..Finding::new(
+            Severity::Warning,
+            FindingKind::Outlier,
+            FindingVerdict::Found,
+            name,
+            sentence,
+        )
+    }
+}

@@ -1,0 +1,75 @@
+//! Daemons of a shared host that serve no target of the run: their findings are counted in one line.
+
+use super::{FindingsError, reading, some_of};
+use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
+use benchmesh_results::{Finding, FindingKind};
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fewer findings of foreign daemons stay as they are.
+const MIN_FOREIGN: usize = 2;
+
+/// Of each daemon, whether it served a target in some step; NULL: no rule knows.
+const SERVES: &str = "
+    SELECT u.daemon_id, iif(count(u.serves_target) = count(*), max(u.serves_target), max(nullif(u.serves_target, 0)))
+    FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id WHERE s.run_id = ? GROUP BY u.daemon_id";
+
+/// `found` with one finding for those of daemons that are known to serve no target. Nothing changes where no daemon is
+/// known to serve one.
+pub(super) async fn in_one_line(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    found: Vec<Finding>,
+) -> Result<Vec<Finding>, FindingsError> {
+    let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(SERVES)
+        .bind(run.0)
+        .fetch_all(connection)
+        .await
+        .map_err(reading("step_daemons"))?;
+    if !rows.iter().any(|(_, serves)| *serves == Some(1)) {
+        return Ok(found);
+    }
+    let foreign = rows.iter().filter(|(_, serves)| *serves == Some(0));
+    let foreign: BTreeSet<i64> = foreign.map(|(daemon, _)| *daemon).collect();
+    let is_foreign = |finding: &Finding| {
+        let daemon = finding.daemon_id.filter(|_| finding.is_found());
+        daemon.is_some_and(|daemon| foreign.contains(&daemon))
+    };
+    let (theirs, mut ours): (Vec<Finding>, Vec<Finding>) = found.into_iter().partition(is_foreign);
+    if theirs.len() < MIN_FOREIGN {
+        ours.extend(theirs);
+        return Ok(ours);
+    }
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for finding in &theirs {
+        *kinds.entry(&finding.kind).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    let subjects: BTreeSet<String> = theirs.iter().map(|one| one.subject.clone()).collect();
+    let subjects: Vec<String> = subjects.into_iter().collect();
+    let sentence = format!(
+        "{} ({}) of daemons that serve no target of this run: {}",
+        figures::plural(theirs.len(), "more finding"),
+        kinds.join(", "),
+        some_of(&subjects)
+    );
+    ours.push(Finding {
+        sql: Some(format!(
+            "SELECT host, name, instance, avg(cpu_percent) AS cpu_percent, max(rss_last_mib) AS rss_mib \
+             FROM v_daemon_usage WHERE run_id = {} AND serves_target = 0 GROUP BY daemon_id ORDER BY 4 DESC",
+            run.0
+        )),
+        ..Finding::new(
+            Severity::Info,
+            FindingKind::Daemon,
+            FindingVerdict::Found,
+            "daemons of others",
+            sentence,
+        )
+    });
+    Ok(ours)
+}

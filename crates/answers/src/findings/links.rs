@@ -1,0 +1,144 @@
+//! Links that are slower than their equals: those of `network` steps, each by its rate over all steps of its load.
+
+use super::steps::Step;
+use super::{FindingsError, finite, quoted, reading};
+use benchmesh_analysis::equals::{LESS, unlike};
+use benchmesh_analysis::start::median;
+use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
+use benchmesh_results::{Finding, FindingKind};
+use benchmesh_workloads::figures;
+use benchmesh_workloads::op::Op;
+use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
+
+/// Shorter steps say nothing of a link.
+const MIN_US: i64 = 5_000_000;
+
+/// A link from a host to itself has no equals.
+const LINKS: &str = "
+    SELECT coalesce(t.group_name, ''), x.op, t.agent_id, t.peer_agent_id, a.name, p.name, x.ops_per_s
+    FROM tasks AS t JOIN run_agents AS a ON a.run_id = ?2 AND a.agent_id = t.agent_id
+         JOIN run_agents AS p ON p.run_id = ?2 AND p.agent_id = t.peer_agent_id
+         JOIN task_results AS x ON x.task_id = t.id
+    WHERE t.step_id = ?1 AND t.state = 'done' AND x.ops_per_s > 0 AND a.host_id <> p.host_id
+    ORDER BY 1, 2, 3, 4";
+
+type Row = (String, String, i64, i64, String, String, f64);
+
+/// What is the same for links that are equals.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    load: String,
+    group: String,
+    op: String,
+}
+
+/// A link over the steps of its load.
+#[derive(Debug, Default)]
+struct Link {
+    agent: i64,
+    name: String,
+    rates: Vec<f64>,
+    /// The last step that had it.
+    step: i64,
+    from_us: i64,
+    until_us: i64,
+}
+
+pub(super) async fn find(
+    connection: &mut SqliteConnection,
+    run: RunId,
+    steps: &[Step],
+) -> Result<Vec<Finding>, FindingsError> {
+    let mut all: BTreeMap<Key, BTreeMap<(i64, i64), Link>> = BTreeMap::new();
+    for step in steps {
+        if step.length_us() < MIN_US {
+            continue;
+        }
+        let rows: Vec<Row> = sqlx::query_as(LINKS)
+            .bind(step.id)
+            .bind(run.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("task_results"))?;
+        for (group, op, agent, peer, from, to, rate) in rows {
+            if Op::parse(&op).is_some_and(Op::is_observed) {
+                continue;
+            }
+            let key = Key {
+                load: step.load.clone(),
+                group,
+                op,
+            };
+            let link = all
+                .entry(key)
+                .or_default()
+                .entry((agent, peer))
+                .or_default();
+            if link.rates.is_empty() {
+                link.from_us = step.from_us;
+            }
+            link.agent = agent;
+            link.name = format!("{from} -> {to}");
+            link.rates.push(rate);
+            link.step = step.id;
+            link.until_us = step.until_us;
+        }
+    }
+    let found = all
+        .iter()
+        .flat_map(|(key, links)| of_load(key, links, steps));
+    Ok(found.collect())
+}
+
+fn of_load(key: &Key, links: &BTreeMap<(i64, i64), Link>, steps: &[Step]) -> Vec<Finding> {
+    let links: Vec<&Link> = links.values().collect();
+    let rates: Vec<f64> = links.iter().map(|link| median(&link.rates)).collect();
+    let slow = |(at, link): (usize, &&Link)| {
+        let usual = unlike(&rates, at, LESS)?;
+        let rate = *rates.get(at)?;
+        let step = steps.iter().find(|step| step.id == link.step)?;
+        Some(slow(key, link, step, (rate, usual, rates.len() - 1)))
+    };
+    links.iter().enumerate().filter_map(slow).collect()
+}
+
+fn slow(key: &Key, link: &Link, step: &Step, (rate, usual, peers): (f64, f64, usize)) -> Finding {
+    let op = &key.op;
+    let sentence = format!(
+        "link {} did {} {op}/s in {} (median of {}), {} % of the {} of its {peers} peers",
+        link.name,
+        figures::rate(rate),
+        step.label,
+        figures::plural(link.rates.len(), "step"),
+        figures::rate(100.0 * rate / usual),
+        figures::rate(usual),
+    );
+    Finding {
+        figure: Some("ops_per_s".to_owned()),
+        step_id: Some(step.id),
+        group_name: Some(key.group.clone()).filter(|group| !group.is_empty()),
+        op: Some(op.clone()),
+        agent_id: Some(link.agent),
+        from_us: Some(link.from_us),
+        until_us: Some(link.until_us),
+        size: finite(rate / usual),
+        unit: Some("times".to_owned()),
+        sql: Some(format!(
+            "SELECT a.name AS sender, p.name AS receiver, r.ops_per_s, r.bytes_per_s, r.p99_ns / 1e6 AS p99_ms \
+             FROM steps AS l JOIN steps AS s USING (run_id, phase, mode, workload, params) \
+             JOIN tasks AS t ON t.step_id = s.id JOIN task_results AS r ON r.task_id = t.id \
+             JOIN agents AS a ON a.id = t.agent_id JOIN agents AS p ON p.id = t.peer_agent_id \
+             WHERE l.id = {} AND r.op = {} ORDER BY r.ops_per_s",
+            step.id,
+            quoted(op)
+        )),
+        ..Finding::new(
+            Severity::Warning,
+            FindingKind::Outlier,
+            FindingVerdict::Found,
+            &format!("link {}", link.name),
+            sentence,
+        )
+    }
+}

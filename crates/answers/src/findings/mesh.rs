@@ -1,0 +1,434 @@
+//! The daemons, disks and hosts of a run, and what they used over time: counters at some instants, by a seek each, so
+//! that a span of days costs no more than one of minutes.
+
+use super::daemon::{Daemon, Row};
+use super::{FindingsError, reading};
+use benchmesh_analysis::gaps::Gap;
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::real;
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+
+/// Shortest distance of two instants, and their most.
+const MIN_WINDOW_US: i64 = 5_000_000;
+const MAX_WINDOWS: i64 = 1024;
+const MAX_WINDOWS_WANTED: usize = 1024;
+/// Daemons and disks that are looked at.
+const MAX_DAEMONS: i64 = 2000;
+const MAX_DISKS: i64 = 2000;
+/// Samples further apart than so many windows are a gap.
+const MAX_APART: i64 = 3;
+/// What is usual is measured over this time before an outage.
+const BEFORE_US: i64 = 60_000_000;
+/// A daemon that usually uses this much of a CPU, in percent, is looked at in an outage; and a disk is busy from here
+/// on.
+const MIN_USUAL_PERCENT: f64 = 2.0;
+const BUSY_PERCENT: f64 = 90.0;
+const AROUND_PAUSE_US: i64 = 15_000_000;
+/// Told of an outage.
+const SHOWN: usize = 3;
+
+const DAEMONS: &str = "
+    SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name, coalesce(d.born_us, d.first_seen_us), d.ended_us
+    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
+         JOIN daemons AS d ON d.host_id = h.host_id
+    WHERE d.is_parent = 0
+      AND d.first_seen_us < ?3 AND d.last_seen_us > ?2
+    ORDER BY d.name, h.name, d.instance, d.id LIMIT ?4";
+
+const DISKS: &str = "
+    SELECT k.id, k.name || ' on ' || h.name, k.name, k.host_id
+    FROM (SELECT host_id, min(host) AS name FROM run_agents WHERE run_id = ?1 GROUP BY host_id) AS h
+         JOIN disks AS k ON k.host_id = h.host_id
+    WHERE k.stacked = 0 ORDER BY h.name, k.name LIMIT ?2";
+
+const HOSTS: &str = "
+    SELECT host_id, min(host) FROM run_agents WHERE run_id = ? GROUP BY host_id ORDER BY 2";
+
+const PAUSES: &str = "
+    SELECT coalesce((SELECT max(b.at_us) FROM events AS b WHERE b.run_id = e.run_id AND b.at_us < e.at_us
+                     AND b.kind IN ('run-done', 'run-failed', 'run-stopped')), e.at_us), e.at_us
+    FROM events AS e WHERE e.run_id = ? AND e.kind = 'run-resumed'";
+
+/// The instant of the last sample at each of some instants, and its figures.
+macro_rules! counters {
+    ($table:literal, $key:literal, $($figure:literal),+) => {
+        concat!(
+            "SELECT group_concat(coalesce((SELECT x.at_us", $(" || ' ' || coalesce(", $figure, ", 0)",)+
+            " FROM ", $table, " AS x WHERE x.", $key, " = ?2 AND x.at_us <= p.value ORDER BY x.at_us DESC LIMIT 1), '-'), \
+             char(10)) FROM json_each(?1) AS p"
+        )
+    };
+}
+
+/// CPU time.
+const DAEMON_COUNTERS: &str = counters!(
+    "daemon_samples",
+    "daemon_id",
+    "x.cpu_user_us + x.cpu_system_us"
+);
+/// Busy time, operations, their waiting time, bytes.
+const DISK_COUNTERS: &str = counters!(
+    "disk_samples",
+    "disk_id",
+    "x.busy_us",
+    "x.reads + x.writes",
+    "x.read_us + x.write_us",
+    "x.read_bytes + x.write_bytes"
+);
+/// Idle time, all time, stolen time, pressure of memory; then available and all memory, and swap.
+const HOST_COUNTERS: &str = counters!(
+    "host_samples",
+    "host_id",
+    "x.idle_us + x.iowait_us",
+    "x.user_us + x.nice_us + x.system_us + x.idle_us + x.iowait_us + x.irq_us + x.softirq_us + x.steal_us",
+    "x.steal_us",
+    "x.memory_full_us",
+    "x.memory_available_bytes",
+    "x.memory_total_bytes",
+    "x.swap_used_bytes"
+);
+
+/// The figures of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample<const N: usize> {
+    pub at_us: i64,
+    pub figures: [i64; N],
+}
+
+/// At each instant, where a sample is there.
+pub(super) type Samples<const N: usize> = Vec<Option<Sample<N>>>;
+
+/// A daemon over the run.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub daemon: Daemon,
+    pub born_us: i64,
+    pub ended_us: Option<i64>,
+    pub samples: Samples<1>,
+}
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub id: i64,
+    /// `sdb on node3`.
+    pub label: String,
+    /// `sdb`.
+    pub name: String,
+    pub host_id: i64,
+    pub samples: Samples<4>,
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub id: i64,
+    pub name: String,
+    pub samples: Samples<7>,
+}
+
+#[derive(Debug)]
+pub(super) struct Mesh {
+    /// From the first step's start to the last one's end.
+    pub from_us: i64,
+    pub until_us: i64,
+    pub instants: Vec<i64>,
+    /// By name.
+    pub daemons: Vec<Watched>,
+    pub disks: Vec<Disk>,
+    pub hosts: Vec<Host>,
+    /// From an end of the run to its resumption: nothing was measured, and anything may have been done to the hosts.
+    pauses: Vec<(i64, i64)>,
+}
+
+type DaemonRow = (
+    i64,
+    String,
+    Option<String>,
+    i64,
+    i64,
+    String,
+    i64,
+    Option<i64>,
+);
+
+impl Mesh {
+    pub async fn load(
+        connection: &mut SqliteConnection,
+        run: RunId,
+        (from_us, until_us): (i64, i64),
+    ) -> Result<Self, FindingsError> {
+        let instants = instants(from_us, until_us);
+        let json = json(&instants);
+        let rows: Vec<DaemonRow> = sqlx::query_as(DAEMONS)
+            .bind(run.0)
+            .bind(from_us)
+            .bind(until_us)
+            .bind(MAX_DAEMONS)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("daemons"))?;
+        let mut daemons = Vec::with_capacity(rows.len());
+        for (id, name, instance, pid, host_id, host, born_us, ended_us) in rows {
+            let row: Row = (id, name, instance, pid, host_id, host);
+            daemons.push(Watched {
+                daemon: Daemon::from(row),
+                born_us,
+                ended_us,
+                samples: samples(connection, DAEMON_COUNTERS, &json, id).await?,
+            });
+        }
+        let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(DISKS)
+            .bind(run.0)
+            .bind(MAX_DISKS)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("disks"))?;
+        let mut disks = Vec::with_capacity(rows.len());
+        for (id, label, name, host_id) in rows {
+            disks.push(Disk {
+                id,
+                label,
+                name,
+                host_id,
+                samples: samples(connection, DISK_COUNTERS, &json, id).await?,
+            });
+        }
+        let rows: Vec<(i64, String)> = sqlx::query_as(HOSTS)
+            .bind(run.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("hosts"))?;
+        let mut hosts = Vec::with_capacity(rows.len());
+        for (id, name) in rows {
+            hosts.push(Host {
+                id,
+                name,
+                samples: samples(connection, HOST_COUNTERS, &json, id).await?,
+            });
+        }
+        let pauses = sqlx::query_as(PAUSES)
+            .bind(run.0)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("events"))?;
+        Ok(Self {
+            from_us,
+            until_us,
+            instants,
+            daemons,
+            disks,
+            hosts,
+            pauses,
+        })
+    }
+
+    /// Whether the run was paused all that time; sampling ends a little later than a run, and begins a little later.
+    pub fn was_paused(&self, from_us: i64, until_us: i64) -> bool {
+        let within = |&(from, until): &(i64, i64)| {
+            from - AROUND_PAUSE_US <= from_us && until_us <= until + AROUND_PAUSE_US
+        };
+        self.pauses.iter().any(within)
+    }
+
+    /// The instant at which a window begins, or the end of all.
+    pub fn instant(&self, window: usize) -> i64 {
+        self.instants.get(window).copied().unwrap_or(self.until_us)
+    }
+
+    pub fn window_us(&self) -> i64 {
+        match self.instants.as_slice() {
+            [first, second, ..] => second - first,
+            _ => MIN_WINDOW_US,
+        }
+    }
+
+    /// What a figure grew by per microsecond, in each window; `None` where samples are missing.
+    pub fn rates<const N: usize>(&self, samples: &Samples<N>, figure: usize) -> Vec<Option<f64>> {
+        samples
+            .iter()
+            .zip(samples.iter().skip(1))
+            .map(|(one, other)| rate((*one)?, (*other)?, figure, MAX_APART * self.window_us()))
+            .collect()
+    }
+
+    /// What daemons and disks did in an outage that they did not do in the minute before: `; meanwhile ...`, or
+    /// nothing.
+    pub async fn meanwhile(
+        &self,
+        connection: &mut SqliteConnection,
+        gap: Gap,
+    ) -> Result<String, FindingsError> {
+        // By samples within the gap: those at its edges count time outside of it.
+        let instants = [gap.from_us - BEFORE_US, gap.from_us, gap.until_us];
+        let json = json(&instants);
+        let percent = |samples: &[Option<Sample<1>>]| match samples {
+            [Some(before), Some(from), Some(until)] => {
+                let of = |a, b| rate(a, b, 0, 2 * BEFORE_US + gap.length_us());
+                Some((100.0 * of(*before, *from)?, 100.0 * of(*from, *until)?))
+            }
+            _ => None,
+        };
+        let mut used = Vec::new();
+        for watched in &self.daemons {
+            let found = samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id).await?;
+            used.extend(percent(&found).map(|(usual, now)| (&watched.daemon, usual, now)));
+        }
+        let mut told = Vec::new();
+        for (daemon, usual, now) in &used {
+            let peers = used
+                .iter()
+                .filter(|(other, _, _)| other.name == daemon.name && other.id != daemon.id);
+            let peers_work = peers.clone().any(|(_, _, now)| *now >= 0.1);
+            if *usual >= MIN_USUAL_PERCENT && *now <= 0.0 && peers_work {
+                told.push(format!(
+                    "{} used no CPU (before: {} %)",
+                    daemon.label,
+                    figures::rate(*usual)
+                ));
+            } else if *now >= usual + 50.0 && *now >= 2.0 * usual {
+                told.push(format!(
+                    "{} used {} % of a CPU (before: {} %)",
+                    daemon.label,
+                    figures::rate(*now),
+                    figures::rate(*usual)
+                ));
+            }
+        }
+        for disk in &self.disks {
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            let busy = |one: &Option<Sample<4>>| {
+                one.map(|one| Sample {
+                    at_us: one.at_us,
+                    figures: [one.figures[0]],
+                })
+            };
+            let busy: Vec<Option<Sample<1>>> = found.iter().map(busy).collect();
+            if let Some((usual, now)) = percent(&busy)
+                && now >= BUSY_PERCENT
+                && usual < 0.7 * now
+            {
+                told.push(format!(
+                    "{} was {} % busy (before: {} %)",
+                    disk.label,
+                    figures::rate(now.min(100.0)),
+                    figures::rate(usual)
+                ));
+            }
+        }
+        if told.is_empty() {
+            return Ok(String::new());
+        }
+        let more = told.len().saturating_sub(SHOWN);
+        told.truncate(SHOWN);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        Ok(format!("; meanwhile {}{more}", told.join(", ")))
+    }
+
+    /// The daemon and the disk that worked most in some spans beyond what they did in others of the same length, each
+    /// in at least four of five: its label, and percent of a CPU or of the time more.
+    pub async fn busiest(
+        &self,
+        connection: &mut SqliteConnection,
+        spans: &[(Gap, Gap)],
+    ) -> Result<Vec<(String, f64)>, FindingsError> {
+        let instants: Vec<i64> = spans
+            .iter()
+            .flat_map(|(one, other)| [one.from_us, one.until_us, other.from_us, other.until_us])
+            .collect();
+        let json = json(&instants);
+        let mut daemons: Vec<(String, f64)> = Vec::new();
+        for watched in &self.daemons {
+            let found: Samples<1> =
+                samples(connection, DAEMON_COUNTERS, &json, watched.daemon.id).await?;
+            daemons.extend(excess(&found).map(|more| (watched.daemon.label.clone(), more)));
+        }
+        let mut disks: Vec<(String, f64)> = Vec::new();
+        for disk in &self.disks {
+            let found: Samples<4> = samples(connection, DISK_COUNTERS, &json, disk.id).await?;
+            disks.extend(excess(&found).map(|more| (disk.label.clone(), more)));
+        }
+        let most = |all: Vec<(String, f64)>| all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        Ok([most(daemons), most(disks)].into_iter().flatten().collect())
+    }
+}
+
+/// A daemon's or a disk's mean work in some spans beyond that in others, in percent.
+fn excess<const N: usize>(samples: &[Option<Sample<N>>]) -> Option<f64> {
+    const MIN_PERCENT: f64 = 10.0;
+    const MIN_SHARE: f64 = 0.8;
+    let pairs: Vec<f64> = samples
+        .chunks_exact(4)
+        .filter_map(|four| match four {
+            [Some(a), Some(b), Some(c), Some(d)] => {
+                Some(100.0 * (rate(*a, *b, 0, i64::MAX)? - rate(*c, *d, 0, i64::MAX)?))
+            }
+            _ => None,
+        })
+        .collect();
+    let count = |all: usize| real(i64::try_from(all).unwrap_or(i64::MAX));
+    let more = pairs.iter().filter(|more| **more > 0.0).count();
+    let mean = pairs.iter().sum::<f64>() / count(pairs.len().max(1));
+    let is_shown =
+        pairs.len() >= 4 && mean >= MIN_PERCENT && count(more) >= MIN_SHARE * count(pairs.len());
+    is_shown.then_some(mean)
+}
+
+/// `None` if the samples are the same, too far apart, or the counter was set back.
+fn rate<const N: usize>(
+    one: Sample<N>,
+    other: Sample<N>,
+    figure: usize,
+    most_us: i64,
+) -> Option<f64> {
+    let span_us = other.at_us - one.at_us;
+    let grown = other.figures.get(figure)? - one.figures.get(figure)?;
+    (span_us > 0 && span_us <= most_us && grown >= 0).then(|| real(grown) / real(span_us))
+}
+
+/// The edges of the windows.
+fn instants(from_us: i64, until_us: i64) -> Vec<i64> {
+    let length_us = (until_us - from_us).max(1);
+    let window_us = (length_us / MAX_WINDOWS).max(MIN_WINDOW_US);
+    let all = (0..).map(|number| from_us + number * window_us);
+    all.take_while(|at| *at <= until_us)
+        .take(MAX_WINDOWS_WANTED + 1)
+        .collect()
+}
+
+fn json(instants: &[i64]) -> String {
+    serde_json::Value::from(instants).to_string()
+}
+
+async fn samples<const N: usize>(
+    connection: &mut SqliteConnection,
+    sql: &'static str,
+    instants: &str,
+    id: i64,
+) -> Result<Samples<N>, FindingsError> {
+    let packed: Option<String> = sqlx::query_scalar(sql)
+        .bind(instants)
+        .bind(id)
+        .fetch_one(connection)
+        .await
+        .map_err(reading("samples"))?;
+    Ok(packed
+        .as_deref()
+        .unwrap_or_default()
+        .lines()
+        .map(sample)
+        .collect())
+}
+
+fn sample<const N: usize>(text: &str) -> Option<Sample<N>> {
+    let mut numbers = text.split(' ').map(str::parse::<i64>);
+    let at_us = numbers.next()?.ok()?;
+    let mut figures = [0; N];
+    for figure in &mut figures {
+        *figure = numbers.next()?.ok()?;
+    }
+    Some(Sample { at_us, figures })
+}

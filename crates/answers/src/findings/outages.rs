@@ -1,0 +1,188 @@
+//! Outages: seconds at or near zero in a step, over all operations of a group.
+
+use super::beside::Events;
+use super::mesh::Mesh;
+use super::seconds::Line;
+use super::steps::Step;
+use super::{FindingsError, finite, reading, some_of};
+use benchmesh_analysis::gaps::{Gap, MIN_RATE, NEAR_ZERO, gaps, is_outage};
+use benchmesh_model::mesh::{FindingVerdict, Severity};
+use benchmesh_results::outage::{Outage, outage};
+use benchmesh_results::{self as results, Finding, FindingKind, real};
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+
+/// Time after the longest gap for the load to recover.
+const AFTER_US: i64 = 30_000_000;
+/// A gap of this length is an error.
+const LONG_US: i64 = 10_000_000;
+
+/// The clients of a group, and whether any operation of theirs ended in a gap.
+const CLIENTS: &str = "
+    SELECT a.name, max(EXISTS (SELECT 1 FROM op_intervals AS i
+                               WHERE i.task_id = t.id AND i.at_us >= ?3 AND i.at_us < ?4 AND i.ops > 0))
+    FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id
+    WHERE t.step_id = ?1 AND coalesce(t.group_name, '') = ?2
+    GROUP BY coalesce(t.client_index, t.task_index) ORDER BY a.name";
+
+/// Of one step; `totals`: its groups. With `mesh`, what daemons and disks did meanwhile.
+pub(super) async fn find(
+    connection: &mut SqliteConnection,
+    step: &Step,
+    totals: &[Line],
+    mesh: Option<&Mesh>,
+    events: &Events,
+) -> Result<Vec<Finding>, FindingsError> {
+    let mut found = Vec::new();
+    for line in totals {
+        let rate = usual_rate(line);
+        if rate < MIN_RATE {
+            continue;
+        }
+        let low = line
+            .seconds
+            .iter()
+            .filter(|one| real(one.ops) * 1e6 < NEAR_ZERO * rate * real(one.span_us));
+        let low: Vec<Gap> = low
+            .map(|one| Gap {
+                from_us: one.at_us,
+                until_us: one.at_us + one.span_us,
+            })
+            .collect();
+        let gaps = gaps(low.iter().copied());
+        let Some(longest) = gaps.iter().copied().max_by_key(|gap| gap.length_us()) else {
+            continue;
+        };
+        if !is_outage(low.len(), longest.length_us()) {
+            continue;
+        }
+        let around: Vec<results::outage::Second> = line
+            .seconds
+            .iter()
+            .filter(|one| (longest.from_us..longest.until_us + AFTER_US).contains(&one.at_us))
+            .map(|one| results::outage::Second {
+                at_us: one.at_us,
+                until_us: one.at_us + one.span_us,
+                ops: one.ops,
+                slowest_ns: one.max_ns,
+                response_ns: None,
+            })
+            .collect();
+        let clients: Vec<(String, bool)> = sqlx::query_as(CLIENTS)
+            .bind(step.id)
+            .bind(&line.group)
+            .bind(longest.from_us)
+            .bind(longest.until_us)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(reading("tasks"))?;
+        let meanwhile = match mesh {
+            Some(mesh) => mesh.meanwhile(connection, longest).await?,
+            None => String::new(),
+        };
+        let gone = Gone {
+            group: &line.group,
+            rate,
+            gaps: &gaps,
+            longest,
+            around: outage(longest.from_us, rate, &around),
+            clients: &clients,
+            beside: meanwhile + &events.beside(longest.from_us, longest.until_us),
+        };
+        found.push(gone.finding(step));
+    }
+    Ok(found)
+}
+
+/// The median over its seconds.
+fn usual_rate(line: &Line) -> f64 {
+    let rates = line.seconds.iter();
+    let mut rates: Vec<f64> = rates
+        .map(|one| real(one.ops) * 1e6 / real(one.span_us.max(1)))
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The outages of a group.
+struct Gone<'g> {
+    group: &'g str,
+    rate: f64,
+    gaps: &'g [Gap],
+    longest: Gap,
+    around: Option<Outage>,
+    clients: &'g [(String, bool)],
+    /// What daemons and disks did, and events.
+    beside: String,
+}
+
+impl Gone<'_> {
+    fn finding(&self, step: &Step) -> Finding {
+        let Self { longest, gaps, .. } = self;
+        let length_s = real(longest.length_us()) / 1e6;
+        let subject = match self.group {
+            "" => step.label.clone(),
+            group => format!("{group} in {}", step.label),
+        };
+        let gone_s = gaps.iter().map(|gap| real(gap.length_us())).sum::<f64>() / 1e6;
+        let mut sentence = format!(
+            "{subject} did next to nothing in {} s ({}), usually {} ops/s; the longest gap took {} s from {}, {}",
+            figures::rate(gone_s),
+            figures::plural(gaps.len(), "gap"),
+            figures::rate(self.rate),
+            figures::rate(length_s),
+            figures::instant(longest.from_us),
+            self.who(),
+        );
+        if let Some(outage) = &self.around {
+            match outage.recovered_s {
+                Some(seconds) => {
+                    sentence.push_str(&format!("; back after {} s", figures::rate(seconds)));
+                }
+                None => sentence.push_str("; not back half a minute later, or at the end"),
+            }
+        }
+        sentence.push_str(&self.beside);
+        let severity = match longest.length_us() >= LONG_US {
+            true => Severity::Error,
+            false => Severity::Warning,
+        };
+        let (from, until) = (longest.from_us - 10_000_000, longest.until_us + AFTER_US);
+        Finding {
+            figure: Some("ops_per_s".to_owned()),
+            step_id: Some(step.id),
+            group_name: Some(self.group.to_owned()).filter(|group| !group.is_empty()),
+            from_us: gaps.first().map(|gap| gap.from_us),
+            until_us: gaps.last().map(|gap| gap.until_us),
+            size: finite(gone_s),
+            unit: Some("s".to_owned()),
+            sql: Some(format!(
+                "SELECT at, op, ops, tasks, max_ms FROM v_timeline WHERE step_id = {} AND ramp = 0 \
+                 AND at_us BETWEEN {from} AND {until} ORDER BY at_us",
+                step.id
+            )),
+            ..Finding::new(
+                severity,
+                FindingKind::Outage,
+                FindingVerdict::Found,
+                &subject,
+                sentence,
+            )
+        }
+    }
+
+    fn who(&self) -> String {
+        let idle: Vec<String> = self
+            .clients
+            .iter()
+            .filter(|(_, has_done)| !has_done)
+            .map(|(name, _)| name.clone())
+            .collect();
+        let all = figures::plural(self.clients.len(), "client");
+        match idle.len() {
+            0 => format!("no client without an operation of {all}"),
+            count if count == self.clients.len() => format!("on all of {all}"),
+            _ => format!("without an operation of {} of {all}", some_of(&idle)),
+        }
+    }
+}

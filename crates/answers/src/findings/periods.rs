@@ -1,0 +1,241 @@
+//! Periodic disturbances: seconds that are slower again and again, and the daemon and the disk that go with them.
+
+use super::mesh::Mesh;
+use super::seconds::{Line, Second};
+use super::steps::Step;
+use super::{FindingsError, finite};
+use benchmesh_analysis::gaps::{Gap, MIN_RATE};
+use benchmesh_analysis::period::{Period, period};
+use benchmesh_model::mesh::{FindingVerdict, Severity};
+use benchmesh_results::{Finding, FindingKind, real};
+use benchmesh_workloads::figures;
+use sqlx::SqliteConnection;
+use tokio::task::spawn_blocking;
+
+/// The probability of a false one in a series.
+const LEVEL: f64 = 1e-3;
+/// Shorter steps show no period.
+const MIN_SECONDS: usize = 120;
+/// Smallest loss of rate, and growth of the p99, in a disturbance.
+const MIN_LOSS: f64 = 0.1;
+const MIN_GROWTH: f64 = 0.5;
+/// Disturbances that daemons and disks are looked at in.
+const MAX_LOOKED_AT: usize = 24;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    Rate,
+    P99,
+}
+
+pub(super) async fn find(
+    connection: &mut SqliteConnection,
+    step: &Step,
+    totals: &[Line],
+    mesh: Option<&Mesh>,
+) -> Result<Vec<Finding>, FindingsError> {
+    let mut found = Vec::new();
+    for line in totals {
+        for figure in [Figure::Rate, Figure::P99] {
+            let Some(values) = values(line, figure, step.period_us) else {
+                continue;
+            };
+            let length = values.len();
+            let Some(period) = spawn_blocking(move || period(&values, LEVEL)).await? else {
+                continue;
+            };
+            let least = match figure {
+                Figure::Rate => MIN_LOSS,
+                Figure::P99 => MIN_GROWTH.ln_1p(),
+            };
+            if period.size < least {
+                continue;
+            }
+            let begin_us = line
+                .seconds
+                .first()
+                .map_or(step.from_us, |second| second.at_us);
+            let disturbances: Vec<Gap> = period
+                .places(length)
+                .into_iter()
+                .map(|place| gap(begin_us, step.period_us, place, period.width))
+                .collect();
+            let with = match mesh {
+                Some(mesh) => goes_with(connection, mesh, &disturbances, &period, step).await?,
+                None => String::new(),
+            };
+            found.push(finding(step, line, figure, &period, &disturbances, &with));
+            // The other figure says the same.
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Equally spaced, higher where it is slower. `None`: too few, or too slow a load.
+fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
+    let (first, last) = (line.seconds.first()?, line.seconds.last()?);
+    let length = usize::try_from((last.at_us - first.at_us) / period_us + 1).ok()?;
+    if length < MIN_SECONDS || length > 2 * line.seconds.len() {
+        return None;
+    }
+    // A step that was merged in part has rows of several widths: they are as wide as the widest.
+    let mut rows: Vec<Option<Second>> = vec![None; length];
+    for second in &line.seconds {
+        let place = usize::try_from((second.at_us - first.at_us) / period_us).ok()?;
+        match rows.get_mut(place)? {
+            Some(row) => {
+                row.span_us += second.span_us;
+                row.ops += second.ops;
+                row.p99_ns = row.p99_ns.max(second.p99_ns);
+            }
+            row => *row = Some(*second),
+        }
+    }
+    let of = |second: &Second| match figure {
+        Figure::Rate => Some(real(second.ops) * 1e6 / real(second.span_us.max(1))),
+        Figure::P99 => second.p99_ns.map(real),
+    };
+    let mut sorted: Vec<f64> = rows.iter().flatten().filter_map(of).collect();
+    sorted.sort_by(f64::total_cmp);
+    let usual = sorted.get(sorted.len() / 2).copied()?;
+    let enough = match figure {
+        Figure::Rate => MIN_RATE,
+        Figure::P99 => 1.0,
+    };
+    if usual < enough {
+        return None;
+    }
+    let value = |row: &Second| match (figure, of(row)) {
+        (_, None) => 0.0,
+        (Figure::Rate, Some(value)) => (1.0 - value / usual).max(-1.0),
+        (Figure::P99, Some(value)) => (value / usual).ln().clamp(-2.0, 3.0),
+    };
+    Some(
+        rows.iter()
+            .map(|row| row.as_ref().map_or(0.0, value))
+            .collect(),
+    )
+}
+
+fn gap(begin_us: i64, period_us: i64, place: usize, width: usize) -> Gap {
+    let whole = |count: usize| i64::try_from(count).unwrap_or(0) * period_us;
+    Gap {
+        from_us: begin_us + whole(place),
+        until_us: begin_us + whole(place + width),
+    }
+}
+
+/// What works more in disturbances than between them.
+async fn goes_with(
+    connection: &mut SqliteConnection,
+    mesh: &Mesh,
+    disturbances: &[Gap],
+    period: &Period,
+    step: &Step,
+) -> Result<String, FindingsError> {
+    let length_us = period.period * real(step.period_us);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "half of a period in microseconds"
+    )]
+    let half_us = (length_us / 2.0) as i64;
+    let spread = disturbances.len().div_ceil(MAX_LOOKED_AT).max(1);
+    let spans: Vec<(Gap, Gap)> = disturbances
+        .iter()
+        .step_by(spread)
+        .map(|one| {
+            // Samples are a second apart.
+            let one = Gap {
+                from_us: one.from_us,
+                until_us: one.until_us + step.period_us,
+            };
+            let between = Gap {
+                from_us: one.from_us + half_us,
+                until_us: one.until_us + half_us,
+            };
+            (one, between)
+        })
+        .filter(|(_, between)| between.until_us < mesh.until_us)
+        .collect();
+    let with = mesh.busiest(connection, &spans).await?;
+    if with.is_empty() {
+        return Ok(String::new());
+    }
+    let with: Vec<String> = with
+        .into_iter()
+        .map(|(label, more)| format!("{label} is {} % busier", figures::rate(more)))
+        .collect();
+    Ok(format!("; in them {}", with.join(" and ")))
+}
+
+fn finding(
+    step: &Step,
+    line: &Line,
+    figure: Figure,
+    period: &Period,
+    disturbances: &[Gap],
+    with: &str,
+) -> Finding {
+    let subject = match line.group.as_str() {
+        "" => step.label.clone(),
+        group => format!("{group} in {}", step.label),
+    };
+    let every_s = period.period * real(step.period_us) / 1e6;
+    let (size, what) = match figure {
+        Figure::Rate => (
+            100.0 * period.size,
+            format!("its rate is {} % lower", figures::rate(100.0 * period.size)),
+        ),
+        Figure::P99 => (
+            period.size.exp(),
+            format!(
+                "its p99 is {} times as long",
+                figures::rate(period.size.exp())
+            ),
+        ),
+    };
+    let first_us = disturbances.first().map_or(step.from_us, |gap| gap.from_us);
+    let width_us = disturbances
+        .first()
+        .map_or(step.period_us, |gap| gap.length_us());
+    let sentence = format!(
+        "{subject} is disturbed every {} s for {} s: {what}, first at {}, in {} of {} periods of the second half{with}",
+        figures::rate(every_s),
+        figures::rate(real(width_us) / 1e6),
+        figures::instant(first_us),
+        period.hits,
+        period.cycles,
+    );
+    #[expect(clippy::cast_possible_truncation, reason = "a period in microseconds")]
+    let every_us = (every_s * 1e6) as i64;
+    Finding {
+        figure: Some(match figure {
+            Figure::Rate => "ops_per_s".to_owned(),
+            Figure::P99 => "p99_ms".to_owned(),
+        }),
+        step_id: Some(step.id),
+        group_name: Some(line.group.clone()).filter(|group| !group.is_empty()),
+        from_us: Some(first_us),
+        until_us: disturbances.last().map(|gap| gap.until_us),
+        size: finite(size),
+        unit: Some(match figure {
+            Figure::Rate => "%".to_owned(),
+            Figure::P99 => "times".to_owned(),
+        }),
+        p: finite(period.p),
+        sql: Some(format!(
+            "SELECT (at_us - {first_us} + {every_us}) % {every_us} * 20 / {every_us} AS twentieth, \
+             sum(ops) * 1e6 / sum(span_us) AS ops_per_s, avg(p99_ns) / 1e6 AS p99_ms FROM step_intervals \
+             WHERE step_id = {} AND ramp = 0 AND at_us >= {first_us} GROUP BY twentieth",
+            step.id
+        )),
+        ..Finding::new(
+            Severity::Warning,
+            FindingKind::Periodic,
+            FindingVerdict::Found,
+            &subject,
+            sentence,
+        )
+    }
+}

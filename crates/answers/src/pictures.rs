@@ -1,0 +1,174 @@
+//! A run as series to draw: few enough points for a screen, with the extremes of every second kept.
+//!
+//! One pass over a run's seconds makes the series of the whole run and of each step. Daemons and hosts are read at the
+//! edges of the points, so that their cost is bounded by the picture and not by the run. Their CPU time is exact
+//! nevertheless, because the kernel counts it. The live page and the report file draw the same values. No value here is
+//! a result: results are in the tables of a report.
+
+pub mod file;
+mod grid;
+mod heat;
+mod load;
+mod overlay;
+mod seconds;
+mod usage;
+
+pub use file::{comparison_document, comparison_html, html, report_document};
+pub use grid::{Axis, Grid, GridFigure, grids};
+pub use load::{PictureError, load, timeline};
+pub use overlay::{Overlay, OverlayLine, Overlays, overlays};
+
+use crate::report::{CurveReport, LinkReport, RunReport};
+use serde::Serialize;
+
+/// Changes whenever a field changes its meaning or is removed.
+pub const PICTURES_FORMAT: u32 = 2;
+
+/// Everything that is drawn of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pictures {
+    pub format: u32,
+    pub run: RunReport,
+    /// Seconds in the series count from here.
+    pub from_us: i64,
+    pub until_us: i64,
+    /// The width of a point in `load`.
+    pub bucket_s: f64,
+    /// One series per target, group and operation, over the whole run.
+    pub load: Vec<Series>,
+    /// In the order of the plan.
+    pub steps: Vec<StepPicture>,
+    pub heat: Option<Heat>,
+    /// The daemons with the most CPU time in the run's steps.
+    pub daemons: Vec<DaemonSeries>,
+    /// How many daemons there are beside them.
+    pub daemons_left_out: usize,
+    pub hosts: Vec<HostSeries>,
+    pub hosts_left_out: usize,
+    pub marks: Vec<Mark>,
+    pub grids: Vec<Grid>,
+    pub curves: Vec<CurveReport>,
+    pub links: Vec<LinkReport>,
+}
+
+/// One operation over time, in columns of one length. A point without operations has no latency.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Series {
+    pub name: String,
+    /// The start of each point, in seconds since `from_us`.
+    pub at_s: Vec<f64>,
+    pub ops_per_s: Vec<f64>,
+    /// The slowest and the fastest second within the point.
+    pub ops_least: Vec<f64>,
+    pub ops_most: Vec<f64>,
+    pub mib_per_s: Vec<f64>,
+    /// The mean of the seconds' medians, weighted by operations.
+    pub p50_ms: Vec<Option<f64>>,
+    /// The mean of the seconds' p99, weighted by operations, and the worst of them.
+    pub p99_ms: Vec<Option<f64>>,
+    pub p99_most_ms: Vec<Option<f64>>,
+    pub max_ms: Vec<Option<f64>>,
+    pub errors: Vec<i64>,
+}
+
+/// One step over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepPicture {
+    pub step_id: i64,
+    pub ordinal: i64,
+    pub title: String,
+    pub state: String,
+    pub flags: Vec<String>,
+    /// In seconds since the run's `from_us`.
+    pub from_s: f64,
+    pub until_s: f64,
+    pub bucket_s: f64,
+    /// Empty if the series of the whole run have the same resolution.
+    pub series: Vec<Series>,
+}
+
+/// Numbers of operations by duration and time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Heat {
+    pub bucket_s: f64,
+    /// The upper bounds of the levels.
+    pub levels_ms: Vec<f64>,
+    /// Column, level, operations.
+    pub cells: Vec<(u32, u32, u64)>,
+    /// One of this number of seconds was counted.
+    pub one_of: i64,
+}
+
+/// Usage of one daemon.
+#[derive(Clone, Debug, Serialize)]
+pub struct DaemonSeries {
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    pub pid: i64,
+    pub at_s: Vec<f64>,
+    /// From one point to the next; 100 is one CPU.
+    pub cpu_percent: Vec<f64>,
+    pub rss_mib: Vec<f64>,
+}
+
+/// CPU time of one host.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostSeries {
+    pub host: String,
+    pub at_s: Vec<f64>,
+    pub busy_percent: Vec<f64>,
+    pub iowait_percent: Vec<f64>,
+    pub available_mib: Vec<f64>,
+}
+
+/// A dated fact on the time axis.
+#[derive(Clone, Debug, Serialize)]
+pub struct Mark {
+    pub at_s: f64,
+    pub severity: String,
+    /// Kind of the event; `mark` for one by a person or a script.
+    pub kind: String,
+    pub agent: Option<String>,
+    pub message: String,
+}
+
+/// The load of a run in total, for the live page.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timeline {
+    pub run_id: i64,
+    pub from_us: i64,
+    pub until_us: i64,
+    pub bucket_s: f64,
+    /// All operations together; of latencies the slowest operation's.
+    pub total: Series,
+    pub steps: Vec<StepPicture>,
+}
+
+/// Four significant digits: more are not visible.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the exponent is clamped to two digits"
+)]
+pub(crate) fn short(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let digits = 3 - value.abs().log10().floor().clamp(-12.0, 15.0) as i32;
+    let scale = 10_f64.powi(digits);
+    let rounded = (value * scale).round() / scale;
+    if digits <= 0 {
+        rounded
+    } else {
+        trim(rounded, digits)
+    }
+}
+
+/// Division leaves digits beyond the rounded ones.
+fn trim(value: f64, digits: i32) -> f64 {
+    let decimals = usize::try_from(digits.min(15)).unwrap_or(0);
+    format!("{value:.decimals$}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! A report or a comparison as one self-contained HTML file with its data, our style and our script.
+//!
+//! Names from plans, agents and hosts are data in a JSON block, never markup; the script shows them as text. A content
+//! security policy in the file forbids other scripts and every request.
+
+use super::{Overlays, Pictures};
+use crate::compare::Answer;
+use crate::report::{self, Align, Detail, Report, Table};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// Style and scripts of the file, which the live page loads too.
+pub const STYLE: &str = include_str!("assets/page.css");
+pub const CHARTS: &str = include_str!("assets/charts.js");
+pub const REPORT: &str = include_str!("assets/report.js");
+pub const COMPARE: &str = include_str!("assets/compare.js");
+
+/// The document that the script shows: the report's tables as text, and the pictures. The live page requests the same.
+pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
+    let tables = report::tables(report, Detail::All);
+    json!({
+        "heading": report::heading(report),
+        "sentences": report::sentences(report, Detail::All),
+        "tables": tables.into_iter().map(table).collect::<Vec<_>>(),
+        "pictures": pictures,
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// The same of a comparison: the answer itself, its tables as text, and its curves.
+pub fn comparison_document(answer: &Answer, overlays: &Overlays) -> Value {
+    let tables = report::comparison_tables(answer);
+    json!({
+        "answer": answer,
+        "sentences": report::comparison_sentences(answer),
+        "tables": tables.into_iter().map(table).collect::<Vec<_>>(),
+        "overlays": overlays,
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn table(table: Table) -> Value {
+    let columns: Vec<Value> = table
+        .columns
+        .iter()
+        .map(|column| {
+            json!({
+                "title": column.title,
+                "right": column.align == Align::Right,
+                "band": column.band,
+            })
+        })
+        .collect();
+    json!({ "title": table.title, "columns": columns, "rows": table.rows, "notes": table.notes })
+}
+
+/// The report as a file.
+pub fn html(report: &Report, pictures: &Pictures) -> String {
+    let title = format!("benchmesh: run {} {}", report.run.id, report.run.name);
+    let document = report_document(report, pictures);
+    file(&title, &document, &[CHARTS, REPORT], "BenchmeshReport")
+}
+
+/// The comparison as a file.
+pub fn comparison_html(answer: &Answer, overlays: &Overlays) -> String {
+    let names: Vec<String> = answer
+        .comparisons
+        .iter()
+        .map(|one| format!("{} against {}", one.a.label, one.b.label))
+        .chain(answer.trend.iter().map(|trend| trend.plan.clone()))
+        .collect();
+    let title = format!("benchmesh: {}", names.join(", "));
+    let document = comparison_document(answer, overlays);
+    let scripts = [CHARTS, REPORT, COMPARE];
+    file(&title, &document, &scripts, "BenchmeshCompare")
+}
+
+/// The HTML with its data, style and scripts. `shows`: the script's object with the `show` function for the document.
+fn file(title: &str, document: &Value, scripts: &[&str], shows: &str) -> String {
+    let nonce = Uuid::new_v4().simple();
+    // Every `<` is escaped, so that no text in the data can end the block around it.
+    let data = document.to_string().replace('<', "\\u003c");
+    let (title, scripts) = (escaped(title), scripts.join("\n"));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style nonce=\"{nonce}\">\n{STYLE}</style>\n</head>\n<body class=\"file\">\n\
+         <main id=\"report\"><noscript>This report draws itself with a script of its own, which this viewer does not run. Open the file in a browser.</noscript></main>\n\
+         <script type=\"application/json\" id=\"data\">{data}</script>\n\
+         <script nonce=\"{nonce}\">\n{scripts}\n\
+         {shows}.show(document.getElementById('report'), JSON.parse(document.getElementById('data').textContent));\n\
+         </script>\n</body>\n</html>\n"
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '&' => "&amp;".to_owned(),
+            '<' => "&lt;".to_owned(),
+            '>' => "&gt;".to_owned(),
+            '"' => "&quot;".to_owned(),
+            '\'' => "&#39;".to_owned(),
+            c if c.is_control() => String::from("\u{fffd}"),
+            c => c.to_string(),
+        })
+        .collect()
+}

@@ -1,0 +1,181 @@
+//! Seconds into points. Pure.
+
+use super::{Series, short};
+use benchmesh_results::PERIOD_US;
+
+/// Minimum span: a sliver at the edge of a step has a meaningless rate.
+const MIN_SPAN_US: i64 = PERIOD_US / 2;
+
+/// One second (or less) of one operation.
+#[derive(Clone, Debug, Default)]
+pub struct Second {
+    pub at_us: i64,
+    pub span_us: i64,
+    pub ops: i64,
+    pub bytes: i64,
+    pub errors: i64,
+    pub p50_ns: Option<i64>,
+    pub p99_ns: Option<i64>,
+    pub max_ns: Option<i64>,
+}
+
+/// How a span of time is cut into points.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// Origin of the seconds.
+    pub origin_us: i64,
+    pub from_us: i64,
+    pub bucket_us: i64,
+}
+
+impl Axis {
+    /// At most `points` points of whole seconds.
+    pub fn new(origin_us: i64, from_us: i64, until_us: i64, points: i64) -> Self {
+        let seconds = ceiling(until_us.saturating_sub(from_us).max(1), 1_000_000);
+        let bucket_us = ceiling(seconds, points.max(1)).max(1) * 1_000_000;
+        Self {
+            origin_us,
+            from_us,
+            bucket_us,
+        }
+    }
+
+    pub fn bucket(&self, at_us: i64) -> i64 {
+        at_us
+            .saturating_sub(self.from_us)
+            .div_euclid(self.bucket_us)
+    }
+
+    pub fn bucket_s(&self) -> f64 {
+        real(self.bucket_us) / 1e6
+    }
+
+    /// In seconds since the origin, to the millisecond.
+    pub fn second(&self, bucket: i64) -> f64 {
+        let at_us = self
+            .from_us
+            .saturating_add(bucket.saturating_mul(self.bucket_us));
+        self.seconds_of(at_us)
+    }
+
+    pub fn seconds_of(&self, at_us: i64) -> f64 {
+        (real(at_us.saturating_sub(self.origin_us)) / 1e3).round() / 1e3
+    }
+}
+
+fn ceiling(value: i64, by: i64) -> i64 {
+    value.saturating_add(by - 1).div_euclid(by)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures to draw")]
+pub fn real(value: i64) -> f64 {
+    value as f64
+}
+
+/// One series during its construction, in the order of time.
+#[derive(Debug)]
+pub struct Points {
+    axis: Axis,
+    bucket: Option<i64>,
+    open: Point,
+    series: Series,
+}
+
+#[derive(Debug, Default)]
+struct Point {
+    span_us: f64,
+    ops: f64,
+    bytes: f64,
+    errors: i64,
+    least: f64,
+    most: f64,
+    /// Sums over seconds, weighted by operations, and the weight.
+    p50: f64,
+    p99: f64,
+    weight: f64,
+    p99_most: i64,
+    max_ns: i64,
+}
+
+impl Points {
+    pub fn new(name: String, axis: Axis) -> Self {
+        Self {
+            axis,
+            bucket: None,
+            open: Point::default(),
+            series: Series {
+                name,
+                ..Series::default()
+            },
+        }
+    }
+
+    pub fn add(&mut self, second: &Second) {
+        let bucket = self.axis.bucket(second.at_us);
+        if self.bucket != Some(bucket) {
+            self.close();
+            self.bucket = Some(bucket);
+        }
+        let span_us = real(second.span_us.max(1));
+        let ops = real(second.ops);
+        let rate = ops * 1e6 / span_us;
+        let point = &mut self.open;
+        if second.span_us >= MIN_SPAN_US || point.span_us == 0.0 {
+            if point.most == 0.0 && point.least == 0.0 && point.span_us == 0.0 {
+                (point.least, point.most) = (rate, rate);
+            }
+            point.least = point.least.min(rate);
+            point.most = point.most.max(rate);
+        }
+        point.span_us += span_us;
+        point.ops += ops;
+        point.bytes += real(second.bytes);
+        point.errors = point.errors.saturating_add(second.errors);
+        if let (Some(p50), Some(p99)) = (second.p50_ns, second.p99_ns) {
+            let weight = ops.max(1.0);
+            point.p50 += real(p50) * weight;
+            point.p99 += real(p99) * weight;
+            point.weight += weight;
+            point.p99_most = point.p99_most.max(p99);
+        }
+        point.max_ns = point.max_ns.max(second.max_ns.unwrap_or(0));
+    }
+
+    /// A sliver is drawn only if there is nothing else.
+    fn close(&mut self) {
+        let Some(bucket) = self.bucket.take() else {
+            return;
+        };
+        let point = std::mem::take(&mut self.open);
+        let series = &mut self.series;
+        if point.span_us < real(MIN_SPAN_US) && !series.at_s.is_empty() {
+            return;
+        }
+        let seconds = point.span_us / 1e6;
+        let mean = point.ops / seconds;
+        let ms = |ns: f64| Some(short(ns / 1e6));
+        series.at_s.push(self.axis.second(bucket));
+        series.ops_per_s.push(short(mean));
+        series.ops_least.push(short(point.least.min(mean)));
+        series.ops_most.push(short(point.most.max(mean)));
+        series
+            .mib_per_s
+            .push(short(point.bytes / 1_048_576.0 / seconds));
+        let has_latency = point.weight > 0.0;
+        let weighted = |sum: f64| ms(sum / point.weight).filter(|_| has_latency);
+        series.p50_ms.push(weighted(point.p50));
+        series.p99_ms.push(weighted(point.p99));
+        series
+            .p99_most_ms
+            .push(ms(real(point.p99_most)).filter(|_| has_latency));
+        series
+            .max_ms
+            .push(ms(real(point.max_ns)).filter(|_| has_latency));
+        series.errors.push(point.errors);
+    }
+
+    pub fn finish(mut self) -> Series {
+        self.close();
+        self.series
+    }
+}

@@ -1,0 +1,293 @@
+//! Answers SQL from the database without changing it, whatever the SQL is.
+//!
+//! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its
+//! time, memory, temporary files and rows ([`Limits`]), so that no query blocks the writer, another query or the
+//! runtime. Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a
+//! receiver that goes away ends the query.
+
+mod execute;
+mod file;
+mod find_run;
+mod guard;
+mod limits;
+pub mod local_time;
+pub mod questions;
+mod stop;
+
+pub(crate) use file::ReadOnly;
+pub use file::seal;
+pub(crate) use find_run::find_run;
+pub use limits::{Limits, MAX_ROW_BYTES};
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep_until, timeout_at};
+
+/// Rows in one batch: enough to amortise the hop between threads, few enough to show the first ones at once.
+const ROWS_PER_BATCH: usize = 256;
+
+/// Batches that wait for the receiver. A full channel blocks the query; its time continues.
+const BUFFERED_BATCHES: usize = 2;
+
+/// A batch is sent before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
+const BYTES_PER_BATCH: usize = 512 << 10;
+
+/// Time for a query that has run out of time to end. One inside a single function of SQLite notices its end later; its
+/// receiver does not wait for it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A longer limit counts as no limit, because an instant further away may not be representable.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// SQLite's parser and planner recurse.
+const STACK_BYTES: usize = 8 << 20;
+
+/// One value of a row, as SQLite stores it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// No value.
+    Null,
+    /// A 64 bit integer.
+    Integer(i64),
+    /// A double.
+    Real(f64),
+    /// Text. Bytes that are not UTF-8 are replaced.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+/// The values of one row, one per column.
+pub type Row = Vec<Value>;
+
+/// Why a query has no answer, or no whole one.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// There is no such file.
+    #[error("there is no database at {}", path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is a directory.
+    #[error("{} is a directory; give the path of a file in it, such as {}/benchmesh.db", path.display(), path.display())]
+    IsDirectory {
+        /// The given path.
+        path: PathBuf,
+    },
+    /// The file exists and SQLite cannot read it.
+    #[error("{} cannot be read as a benchmesh database", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's message.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The statement would change, attach or configure something.
+    #[error("only reading is allowed: the statement would change, attach or configure something")]
+    NotReading,
+    /// Text after the first statement.
+    #[error("one statement at a time: the text holds several")]
+    SeveralStatements,
+    /// The text has only blanks and comments.
+    #[error("the text holds no statement")]
+    NoStatement,
+    /// SQLite does not accept the statement.
+    #[error(
+        "{message}{}{}",
+        position.as_ref().map(|position| format!("\n  {}", position.replace('\n', "\n  "))).unwrap_or_default(),
+        help(message)
+    )]
+    Sql {
+        /// SQLite's message.
+        message: String,
+        /// The line and a caret beneath the fault.
+        position: Option<String>,
+    },
+    /// SQLite ends a text at its first zero byte.
+    #[error("the text holds a zero byte; remove it")]
+    ZeroByte,
+    /// The query took longer than it may.
+    #[error("stopped after {} s: the query takes longer than allowed", limit.as_secs_f64())]
+    TimeLimit {
+        /// The limit.
+        limit: Duration,
+    },
+    /// SQLite needs more memory than queries are allowed.
+    #[error("stopped: queries need more than {} MiB of memory; select fewer or shorter values", limit_bytes >> 20)]
+    MemoryLimit {
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// It writes more temporary data than it may.
+    #[error("stopped: the query sorts or keeps more than {} MiB of temporary data; narrow it with WHERE", limit_bytes >> 20)]
+    TempLimit {
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// One row is larger than a message.
+    #[error(
+        "stopped: a row of {bytes} bytes is larger than {} bytes, which is the most that is sent; select parts with substr()",
+        MAX_ROW_BYTES
+    )]
+    RowTooLarge {
+        /// Size of its values.
+        bytes: usize,
+    },
+    /// All rows together are larger than an answer may be.
+    #[error("stopped: the answer is larger than {} MiB; narrow it with WHERE or LIMIT, or query a copy of the file with --db", limit_bytes >> 20)]
+    AnswerTooLarge {
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The operating system gave it no thread.
+    #[error("the query could not get a thread")]
+    NoThread {
+        /// The operating system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It failed on the way.
+    #[error("the query failed")]
+    Sqlite {
+        /// SQLite's error.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// It failed on the way.
+    #[error("the query failed")]
+    Failed {
+        /// SQLite's error.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub struct Answer {
+    /// The names of the columns; known even without rows.
+    pub columns: Vec<String>,
+    /// Batches of rows, to the end or to the first error. Dropping it ends the query.
+    pub rows: Rows,
+}
+
+impl Answer {
+    /// Ends the query at any point, and returns once its file is closed.
+    pub async fn end(mut self) {
+        self.rows.batches.close();
+        while self.rows.recv().await.is_some() {}
+    }
+}
+
+/// The rows of an answer, streamed.
+#[derive(Debug)]
+pub struct Rows {
+    batches: mpsc::Receiver<Vec<Row>>,
+    /// The reason of an early end; sent after the file is closed.
+    error: Option<oneshot::Receiver<QueryError>>,
+    limit: Duration,
+    give_up: tokio::time::Instant,
+}
+
+impl Rows {
+    /// The next batch, or an error; `None` after the last.
+    pub async fn recv(&mut self) -> Option<Result<Vec<Row>, QueryError>> {
+        let error = self.error.as_mut()?;
+        let next = async {
+            match self.batches.recv().await {
+                Some(batch) => Ok(batch),
+                None => Err(error.await.ok()),
+            }
+        };
+        match timeout_at(self.give_up, next).await {
+            Ok(Ok(batch)) => Some(Ok(batch)),
+            Ok(Err(error)) => {
+                self.error = None;
+                error.map(Err)
+            }
+            Err(_) => {
+                self.error = None;
+                Some(Err(QueryError::TimeLimit { limit: self.limit }))
+            }
+        }
+    }
+}
+
+/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended
+/// and its file is closed.
+///
+/// The file is never created or changed. Works beside a collector that writes to the same file.
+pub async fn run(
+    path: &Path,
+    sql: &str,
+    limits: Limits,
+    permit: impl Send + 'static,
+) -> Result<Answer, QueryError> {
+    if sql.contains('\0') {
+        return Err(QueryError::ZeroByte);
+    }
+    let deadline = Instant::now() + limits.time.min(LONGEST);
+    let give_up = (deadline + STOP_TIMEOUT).into();
+    let (columns_out, columns) = oneshot::channel();
+    let (rows_out, batches) = mpsc::channel(BUFFERED_BATCHES);
+    let (error_out, mut error) = oneshot::channel();
+    let job = execute::QueryJob {
+        path: path.to_owned(),
+        sql: sql.to_owned(),
+        limits,
+        deadline,
+        runtime: Handle::current(),
+        columns_out,
+        rows_out,
+    };
+    std::thread::Builder::new()
+        .name("query".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let answered = job.run();
+            drop(permit);
+            if let Err(error) = answered {
+                // A dropped receiver needs no error either.
+                let _ = error_out.send(error);
+            }
+        })
+        .map_err(|source| QueryError::NoThread { source })?;
+    let time_up = QueryError::TimeLimit { limit: limits.time };
+    tokio::select! {
+        begun = columns => match begun {
+            Ok(columns) => Ok(Answer {
+                columns,
+                rows: Rows {
+                    batches,
+                    error: Some(error),
+                    limit: limits.time,
+                    give_up,
+                },
+            }),
+            // It ended before it had columns; the reason follows once its file is closed.
+            Err(_) => match timeout_at(give_up, &mut error).await {
+                Ok(Ok(error)) => Err(error),
+                _ => Err(time_up),
+            },
+        },
+        () = sleep_until(give_up) => Err(time_up),
+    }
+}
+
+/// A hint for some of SQLite's error messages; empty for the others.
+fn help(message: &str) -> &'static str {
+    if message.starts_with("no such table") {
+        "\n  help: \"SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')\" lists what there is"
+    } else if message.starts_with("no such column") {
+        "\n  help: \"SELECT name FROM pragma_table_info('v_results')\" lists the columns of v_results; docs/database.md has all"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,394 @@
+//! Usage of the daemons of one name in each step and mode, and their cost per operation.
+
+use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, figures_of, most, over_the_run};
+use super::steps;
+use crate::report::bands::{Band, packed};
+use crate::report::row::{ReportError, Statement, rows, rows_with, value};
+use crate::report::{Report, RunReport, StepReport, Table};
+use benchmesh_model::mesh::StepId;
+use benchmesh_results::real;
+use benchmesh_workloads::figures::{self, NONE};
+use serde::{Deserialize, Serialize};
+use sqlx::SqliteConnection;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Below this, in either unit, a daemon counts as not involved in a step.
+const MIN_COST: f64 = 0.0005;
+/// Names that used less of a CPU in every mode have no column.
+const MIN_PERCENT: f64 = 0.5;
+/// Names that have a column; more are in `--all`.
+const NAMES_ACROSS: usize = 5;
+
+/// Cost of one step for all daemons of one name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostReport {
+    pub step_id: StepId,
+    pub target: String,
+    pub name: String,
+    pub cpu_us_per_op: Option<f64>,
+    /// Includes their work after the step until they were idle; `None` unless it is known for each of them.
+    #[serde(default)]
+    pub cpu_us_per_op_until_idle: Option<f64>,
+    pub cpu_s_per_gib: Option<f64>,
+    /// Percent of one CPU, all of them together, before the run; `None` if it was not sampled.
+    #[serde(default)]
+    pub idle_percent: Option<f64>,
+    /// CPU time after the step, the longest duration, and whether all of them were idle then.
+    #[serde(default)]
+    pub after_cpu_s: Option<f64>,
+    #[serde(default)]
+    pub after_s: Option<f64>,
+    #[serde(default)]
+    pub after_idle: Option<bool>,
+    /// Of all daemons of the name in the step.
+    #[serde(default)]
+    pub cpu_s: Option<f64>,
+    #[serde(default)]
+    pub ops: i64,
+    #[serde(default)]
+    pub bytes: i64,
+    #[serde(default)]
+    pub daemons: i64,
+    /// Of one CPU, all of them together.
+    #[serde(default)]
+    pub cpu_percent: Option<f64>,
+    /// The most of any of them.
+    #[serde(default)]
+    pub rss_max_mib: Option<f64>,
+    #[serde(default)]
+    pub read_mib: Option<f64>,
+    #[serde(default)]
+    pub written_mib: Option<f64>,
+    /// The daemon with the most CPU time: host and instance or pid.
+    #[serde(default)]
+    pub busiest: String,
+    /// Its share of one CPU.
+    #[serde(default)]
+    pub busiest_percent: Option<f64>,
+}
+
+pub(in crate::report) const COSTS: Statement = Statement {
+    what: "v_cost",
+    sql: "SELECT step_id, coalesce(target, '') AS target, name, daemons, cpu_us_per_op, cpu_us_per_op_until_idle,
+                 cpu_s_per_gib, cpu_s, after_cpu_s, after_s, after_idle, ops, bytes FROM v_cost
+          WHERE run_id = ? ORDER BY step_id, name",
+};
+
+/// The columns of [`USAGE`] that are no daemon's own.
+#[derive(Deserialize)]
+struct Usage {
+    step_id: StepId,
+    sampled_s: f64,
+    idle_percent: Option<f64>,
+}
+
+/// Work of all daemons of one name in one step.
+#[derive(Debug, Default)]
+struct DaemonsOfName {
+    cpu_percent: Option<f64>,
+    daemons: usize,
+    /// Of the daemons for which it is known.
+    idle: Vec<f64>,
+    rss_max_mib: Option<f64>,
+    read_mib: Option<f64>,
+    written_mib: Option<f64>,
+    busiest: String,
+    busiest_percent: Option<f64>,
+}
+
+/// Each daemon over the run, and the costs of each step.
+pub(in crate::report) async fn load(
+    connection: &mut SqliteConnection,
+    run: &RunReport,
+) -> Result<(Vec<DaemonReport>, Vec<CostReport>), ReportError> {
+    let usage: Vec<DaemonInStep> = rows_with(connection, USAGE, run.id, |row| {
+        let usage: Usage = value(row)?;
+        Ok(DaemonInStep {
+            daemon: DaemonReport {
+                figures: figures_of(row)?,
+                ..value(row)?
+            },
+            sampled_s: usage.sampled_s,
+            step: usage.step_id,
+            idle_percent: usage.idle_percent,
+        })
+    })
+    .await?;
+    let mut costs: Vec<CostReport> = rows(connection, COSTS, run.id).await?;
+    let names = by_name(&usage);
+    for cost in &mut costs {
+        if let Some(all) = names.get(&(cost.step_id, cost.name.as_str())) {
+            cost.cpu_percent = all.cpu_percent;
+            cost.idle_percent = (all.idle.len() == all.daemons).then(|| all.idle.iter().sum());
+            cost.rss_max_mib = all.rss_max_mib;
+            cost.read_mib = all.read_mib;
+            cost.written_mib = all.written_mib;
+            cost.busiest.clone_from(&all.busiest);
+            cost.busiest_percent = all.busiest_percent;
+        }
+    }
+    Ok((over_the_run(run, usage), costs))
+}
+
+/// The daemons that serve the step's target, and those that no rule covers.
+fn by_name(usage: &[DaemonInStep]) -> HashMap<(StepId, &str), DaemonsOfName> {
+    let mut names: HashMap<(StepId, &str), DaemonsOfName> = HashMap::new();
+    for one in usage.iter().filter(|one| one.daemon.serves != Some(false)) {
+        let daemon = &one.daemon;
+        let all = names.entry((one.step, daemon.name.as_str())).or_default();
+        add(&mut all.cpu_percent, daemon.cpu_percent);
+        all.daemons += 1;
+        all.idle.extend(one.idle_percent);
+        add(&mut all.read_mib, daemon.read_mib);
+        add(&mut all.written_mib, daemon.written_mib);
+        let peak = most(daemon.rss_max_mib, daemon.rss_peak_mib);
+        all.rss_max_mib = most(all.rss_max_mib, peak);
+        if daemon.cpu_percent > all.busiest_percent {
+            all.busiest_percent = daemon.cpu_percent;
+            all.busiest = match daemon.instance.as_str() {
+                "" => format!("{} pid {}", daemon.host, daemon.pid),
+                instance => format!("{} {instance}", daemon.host),
+            };
+        }
+    }
+    names
+}
+
+/// A row per phase, target and mode.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
+struct ModeOnTarget<'r> {
+    phase: &'r str,
+    target: &'r str,
+    mode: &'r str,
+}
+
+#[derive(Default)]
+struct Sum {
+    percents: Vec<f64>,
+    cpu_s: f64,
+    ops: f64,
+    /// Includes the work after the steps, and counts only operations of steps for which that is known.
+    until_idle_s: f64,
+    until_idle_ops: f64,
+    busiest: Option<(f64, String)>,
+}
+
+/// CPU of the daemons of each name in each mode, and CPU time per operation.
+pub(in crate::report) fn by_mode(report: &Report, width: Option<usize>) -> Vec<Table> {
+    let steps: HashMap<StepId, &StepReport> =
+        report.steps.iter().map(|step| (step.id, step)).collect();
+    let mut order: Vec<ModeOnTarget<'_>> = Vec::new();
+    let mut sums: BTreeMap<(ModeOnTarget<'_>, &str), Sum> = BTreeMap::new();
+    for cost in report.costs.iter().filter(|cost| is_shown(cost)) {
+        let Some(step) = steps.get(&cost.step_id) else {
+            continue;
+        };
+        let place = ModeOnTarget {
+            phase: &step.phase,
+            target: &step.target,
+            mode: &step.mode,
+        };
+        if !order.contains(&place) {
+            order.push(place);
+        }
+        let sum = sums.entry((place, cost.name.as_str())).or_default();
+        sum.percents.extend(cost.cpu_percent);
+        if let (Some(cpu_s), Some(_)) = (cost.cpu_s, cost.cpu_us_per_op) {
+            sum.cpu_s += cpu_s;
+            sum.ops += real(cost.ops);
+            if let Some(after) = cost.after_cpu_s {
+                sum.until_idle_s += cpu_s + after;
+                sum.until_idle_ops += real(cost.ops);
+            }
+        }
+        let is_told = |percent: &f64| cost.daemons > 1 && *percent > 0.0;
+        if let Some(percent) = cost.busiest_percent.filter(is_told)
+            && sum.busiest.as_ref().is_none_or(|(most, _)| percent > *most)
+        {
+            sum.busiest = Some((percent, cost.busiest.clone()));
+        }
+    }
+    let names = names(&sums);
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let several = |of: fn(&ModeOnTarget<'_>) -> String| {
+        let values: BTreeSet<String> = order.iter().map(of).collect();
+        values.len() > 1
+    };
+    let column = |head: &str, of: fn(&ModeOnTarget<'_>) -> String| {
+        (
+            head.to_owned(),
+            order.iter().map(of).collect::<Vec<String>>(),
+        )
+    };
+    let phase = |place: &ModeOnTarget<'_>| place.phase.to_owned();
+    let target = |place: &ModeOnTarget<'_>| place.target.to_owned();
+    let mut labels = Vec::new();
+    if several(phase) {
+        labels.push(column("phase", phase));
+    }
+    if several(target) {
+        labels.push(column("target", target));
+    }
+    labels.push(column("mode", |place| place.mode.to_owned()));
+    type Cell = fn(&Sum) -> Option<f64>;
+    let shown: [(&str, Cell); 3] = [
+        ("CPU %", |sum| mean(&sum.percents)),
+        ("CPU us per operation", |sum| {
+            (sum.ops > 0.0).then(|| sum.cpu_s * 1e6 / sum.ops)
+        }),
+        ("CPU us per operation until idle", |sum| {
+            (sum.until_idle_ops > 0.0).then(|| sum.until_idle_s * 1e6 / sum.until_idle_ops)
+        }),
+    ];
+    let bands: Vec<Band> = shown
+        .into_iter()
+        .map(|(band, cell)| {
+            let columns = names.iter().map(|name| {
+                let cells = order.iter().map(|place| {
+                    let sum = sums.get(&(*place, *name));
+                    sum.and_then(cell)
+                        .map_or_else(|| NONE.to_owned(), figures::rate)
+                });
+                ((*name).to_owned(), cells.collect())
+            });
+            (
+                band.to_owned(),
+                columns.collect::<Vec<(String, Vec<String>)>>(),
+            )
+        })
+        .filter(|(_, columns)| {
+            columns
+                .iter()
+                .flat_map(|(_, cells)| cells)
+                .any(|cell| cell != NONE)
+        })
+        .collect();
+    let mut tables = packed("Daemons by mode", &labels, bands, width);
+    let busiest = sums
+        .iter()
+        .filter_map(|((_, name), sum)| Some((name, sum.busiest.as_ref()?)))
+        .max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+    if let Some(last) = tables.last_mut() {
+        last.notes.push(
+            "All daemons of a name together, those that serve the target; 100 % is one CPU; mean over the steps of a \
+             mode. Until idle: with what they did after a step, for 5 s at most and until the mesh went on."
+                .to_owned(),
+        );
+        last.notes.push(idle(report, &names));
+        last.notes.extend(busiest.map(|(name, (percent, who))| {
+            format!(
+                "Busiest single daemon: {name} on {who}, {} %.",
+                figures::rate(*percent)
+            )
+        }));
+    }
+    tables
+}
+
+/// Usage of the daemons before the run.
+fn idle(report: &Report, names: &[&str]) -> String {
+    let known: Vec<String> = names
+        .iter()
+        .filter_map(|name| {
+            let mut costs = report.costs.iter().filter(|cost| cost.name == **name);
+            let percent = costs.find_map(|cost| cost.idle_percent)?;
+            Some(format!("{name} {} %", figures::rate(percent)))
+        })
+        .collect();
+    match known.is_empty() {
+        true => "What they use when idle is not known: no agent sampled them in the minute before the run, or another \
+                 run had just ended."
+            .to_owned(),
+        false => format!("Idle, in the minute before the run: {} of a CPU.", known.join(", ")),
+    }
+}
+
+/// The names that used most CPU, in alphabetical order.
+fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), Sum>) -> Vec<&'r str> {
+    let mut most: BTreeMap<&str, f64> = BTreeMap::new();
+    for ((_, name), sum) in sums {
+        let percent = sum.percents.iter().copied().fold(0.0, f64::max);
+        let known = most.entry(*name).or_default();
+        *known = known.max(percent);
+    }
+    let mut names: Vec<(&str, f64)> = most
+        .into_iter()
+        .filter(|(_, percent)| *percent >= MIN_PERCENT)
+        .collect();
+    names.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    names.truncate(NAMES_ACROSS);
+    let mut names: Vec<&str> = names.into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_shown(cost: &CostReport) -> bool {
+    !cost.target.is_empty()
+}
+
+/// Usage of the daemons of each name in each step.
+pub(in crate::report) fn by_step(report: &Report) -> Option<Table> {
+    let of_id: HashMap<StepId, &StepReport> =
+        report.steps.iter().map(|step| (step.id, step)).collect();
+    let costs: Vec<(&CostReport, &StepReport)> = report
+        .costs
+        .iter()
+        .filter(|cost| is_shown(cost))
+        .filter(|cost| {
+            let shown = |figure: Option<f64>| figure.is_some_and(|figure| figure >= MIN_COST);
+            shown(cost.cpu_us_per_op) || shown(cost.cpu_s_per_gib) || shown(cost.cpu_percent)
+        })
+        .filter_map(|cost| Some((cost, *of_id.get(&cost.step_id)?)))
+        .collect();
+    let varying = steps::varying(&report.steps);
+    Table::of("Daemons in each step", &costs)
+        .figure("step", |(_, step)| step.ordinal)
+        .text("phase", |(_, step)| &step.phase)
+        .text("target", |(cost, _)| &cost.target)
+        .if_any()
+        .text("mode", |(_, step)| &step.mode)
+        .text("params", |(_, step)| steps::params(step, &varying))
+        .if_any()
+        .text("daemon", |(cost, _)| &cost.name)
+        .figure("daemons", |(cost, _)| cost.daemons)
+        .rate("CPU %", |(cost, _)| cost.cpu_percent)
+        .rate("idle %", |(cost, _)| cost.idle_percent)
+        .if_any()
+        .rate("CPU us/op", |(cost, _)| cost.cpu_us_per_op)
+        .rate("until idle", |(cost, _)| cost.cpu_us_per_op_until_idle)
+        .if_any()
+        .rate("CPU s/GiB", |(cost, _)| cost.cpu_s_per_gib)
+        .rate("RSS max MiB", |(cost, _)| cost.rss_max_mib)
+        .rate("read MiB", |(cost, _)| cost.read_mib)
+        .rate("written MiB", |(cost, _)| cost.written_mib)
+        .text("flags", |(_, step)| step.flags.join(" "))
+        .if_any()
+        .note(
+            "CPU time of all daemons of one name during the step, over its operations and its bytes; until idle: \
+             with what they did after it.",
+        )
+        .note_where(report.steps.iter().any(|step| step.groups.len() > 1), || {
+            "A step of several groups has no cost of an operation: nothing tells the CPU time of daemons apart that serve \
+             all of them; v_cost has its sums."
+                .to_owned()
+        })
+        .spare(&[
+            "flags",
+            "idle %",
+            "read MiB",
+            "written MiB",
+            "CPU s/GiB",
+            "RSS max MiB",
+            "params",
+        ])
+        .done()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    let count = i64::try_from(values.len())
+        .ok()
+        .filter(|count| *count > 0)?;
+    Some(values.iter().sum::<f64>() / real(count))
+}

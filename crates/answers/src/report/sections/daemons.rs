@@ -1,0 +1,352 @@
+//! The watched processes over the run: each, or those of a name together.
+
+use crate::report::row::Statement;
+use crate::report::{RunReport, Table};
+use benchmesh_model::figures::{DaemonFigures, Figure, InStep, ShownIn, shown_in};
+use benchmesh_model::mesh::StepId;
+use serde::{Deserialize, Serialize};
+use sqlx::{Row, sqlite::SqliteRow};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Daemons that serve no target are worth a row from this share of a CPU on.
+const MIN_PERCENT: f64 = 1.0;
+/// Rows of them.
+const OTHERS_SHOWN: usize = 8;
+
+/// One watched process over the steps of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonReport {
+    #[serde(default)]
+    pub daemon_id: i64,
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    pub pid: i64,
+    /// CPU time during the steps.
+    pub cpu_s: Option<f64>,
+    /// Mean over the steps, weighted by their time; 100 is one CPU.
+    pub cpu_percent: Option<f64>,
+    /// Value of the step in which it was highest.
+    pub cpu_percent_max: Option<f64>,
+    pub rss_first_mib: Option<f64>,
+    pub rss_max_mib: Option<f64>,
+    /// Includes peaks between two samples, as far as the kernel's own peak rose in a step.
+    #[serde(default)]
+    pub rss_peak_mib: Option<f64>,
+    pub rss_last_mib: Option<f64>,
+    pub read_mib: Option<f64>,
+    pub written_mib: Option<f64>,
+    /// The further figures that reports show, by their columns of `v_daemon_usage`; what is not known is left out.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
+    /// Whether it serves a target of the run; `None` if no rule covers it.
+    #[serde(default)]
+    pub serves: Option<bool>,
+    /// Times of the process's start and observed end, if they were during the run.
+    #[serde(default)]
+    pub born_us: Option<i64>,
+    #[serde(default)]
+    pub ended_us: Option<i64>,
+}
+
+/// One daemon in one step.
+#[derive(Debug)]
+pub(super) struct DaemonInStep {
+    pub(super) daemon: DaemonReport,
+    pub(super) sampled_s: f64,
+    pub(super) step: StepId,
+    pub(super) idle_percent: Option<f64>,
+}
+
+/// A row per step and daemon, each daemon's in the order of the steps.
+pub(in crate::report) const USAGE: Statement = Statement {
+    what: "v_daemon_usage",
+    sql: "SELECT u.*, u.serves_target AS serves, u.cpu_percent AS cpu_percent_max, u.idle_cpu_percent AS idle_percent,
+                 d.born_us, d.ended_us
+          FROM v_daemon_usage AS u JOIN daemons AS d ON d.id = u.daemon_id
+          WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
+};
+
+/// The figures that reports show, with their columns.
+fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
+    shown_in::<DaemonFigures>(ShownIn::Reports).filter_map(|(_, figure)| {
+        let (column, _) = figure.column_of_step()?;
+        Some((figure, figure.in_step?, column))
+    })
+}
+
+/// Those of a row of [`USAGE`].
+pub(super) fn figures_of(row: &SqliteRow) -> Result<BTreeMap<String, f64>, sqlx::Error> {
+    let mut figures = BTreeMap::new();
+    for (_, _, column) in shown() {
+        // Unchecked: a count is an integer.
+        match row.try_get_unchecked::<Option<f64>, _>(column.as_str()) {
+            Ok(Some(value)) => {
+                figures.insert(column, value);
+            }
+            // A file that is only read has the views of the version that wrote it.
+            Ok(None) | Err(sqlx::Error::ColumnNotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(figures)
+}
+
+/// Takes those of a later step in.
+fn add_figures(known: &mut BTreeMap<String, f64>, later: &BTreeMap<String, f64>) {
+    for (_, in_step, column) in shown() {
+        if let Some(&value) = later.get(&column) {
+            let before = known.get(&column).copied();
+            let value = match (in_step, before) {
+                (InStep::Amount, Some(before)) => before + value,
+                (InStep::Most, Some(before)) => before.max(value),
+                (InStep::AtEnd, _) | (_, None) => value,
+            };
+            known.insert(column, value);
+        }
+    }
+}
+
+/// Each daemon over the steps in which it was seen.
+pub(super) fn over_the_run(run: &RunReport, usage: Vec<DaemonInStep>) -> Vec<DaemonReport> {
+    let mut daemons: Vec<DaemonReport> = Vec::new();
+    let mut sampled: BTreeMap<i64, f64> = BTreeMap::new();
+    let during = |at: Option<i64>| {
+        at.filter(|at| run.started_us.is_some_and(|from| from <= *at))
+            .filter(|at| run.ended_us.is_none_or(|until| *at <= until))
+    };
+    for DaemonInStep {
+        daemon, sampled_s, ..
+    } in usage
+    {
+        *sampled.entry(daemon.daemon_id).or_default() += sampled_s;
+        match daemons.last_mut() {
+            Some(known) if known.daemon_id == daemon.daemon_id => {
+                add(&mut known.cpu_s, daemon.cpu_s);
+                add(&mut known.read_mib, daemon.read_mib);
+                add(&mut known.written_mib, daemon.written_mib);
+                known.cpu_percent_max = most(known.cpu_percent_max, daemon.cpu_percent);
+                known.rss_max_mib = most(known.rss_max_mib, daemon.rss_max_mib);
+                known.rss_peak_mib = most(known.rss_peak_mib, daemon.rss_peak_mib);
+                known.rss_last_mib = daemon.rss_last_mib;
+                add_figures(&mut known.figures, &daemon.figures);
+                known.serves = known.serves.max(daemon.serves);
+            }
+            _ => daemons.push(DaemonReport {
+                born_us: during(daemon.born_us),
+                ended_us: during(daemon.ended_us),
+                ..daemon
+            }),
+        }
+    }
+    for daemon in &mut daemons {
+        let seconds = sampled.get(&daemon.daemon_id).copied().unwrap_or(0.0);
+        daemon.cpu_percent = daemon
+            .cpu_s
+            .filter(|_| seconds > 0.0)
+            .map(|cpu_s| 100.0 * cpu_s / seconds);
+    }
+    daemons
+}
+
+pub(super) fn add(sum: &mut Option<f64>, value: Option<f64>) {
+    if let Some(value) = value {
+        *sum = Some(sum.unwrap_or(0.0) + value);
+    }
+}
+
+pub(super) fn most(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Each watched process over the steps.
+pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
+    let mut table = Table::of("Daemons during the steps", daemons)
+        .text("host", |one| &one.host)
+        .text("daemon", |one| &one.name)
+        .text("instance", |one| &one.instance)
+        .if_any()
+        .figure("pid", |one| one.pid)
+        .rate("CPU s", |one| one.cpu_s)
+        .rate("CPU %", |one| one.cpu_percent)
+        .rate("CPU % max", |one| one.cpu_percent_max)
+        .rate("RSS first MiB", |one| one.rss_first_mib)
+        .rate("max MiB", |one| one.rss_max_mib)
+        .rate("peak MiB", |one| one.rss_peak_mib)
+        .if_any()
+        .rate("last MiB", |one| one.rss_last_mib)
+        .rate("read MiB", |one| one.read_mib)
+        .rate("written MiB", |one| one.written_mib);
+    for (figure, _, column) in shown() {
+        table = table
+            .rate(&figure.title_of_step(), |one| {
+                one.figures.get(&column).copied()
+            })
+            .if_any();
+    }
+    table
+        .instant("started", |one| one.born_us)
+        .if_any()
+        .instant("ended", |one| one.ended_us)
+        .if_any()
+        .note(
+            "CPU %: 100 is one CPU; mean over the steps, and of the step in which it was highest. Peak: with what was \
+             resident between two samples, by the kernel's own highest mark at the edges of each step.",
+        )
+        .spare(&[
+            "started",
+            "pid",
+            "RSS first MiB",
+            "read MiB",
+            "written MiB",
+            "CPU % max",
+            "ended",
+        ])
+        .done()
+}
+
+/// All daemons of one name.
+#[derive(Debug, Default)]
+struct DaemonsOfName<'r> {
+    daemons: usize,
+    hosts: BTreeSet<&'r str>,
+    cpu_s: f64,
+    cpu_percent: f64,
+    rss_max_mib: Option<f64>,
+    read_mib: Option<f64>,
+    written_mib: Option<f64>,
+}
+
+fn by_name<'r>(
+    daemons: impl Iterator<Item = &'r DaemonReport>,
+) -> BTreeMap<&'r str, DaemonsOfName<'r>> {
+    let mut names: BTreeMap<&str, DaemonsOfName<'_>> = BTreeMap::new();
+    for one in daemons {
+        let all = names.entry(one.name.as_str()).or_default();
+        all.daemons += 1;
+        all.hosts.insert(one.host.as_str());
+        all.cpu_s += one.cpu_s.unwrap_or(0.0);
+        all.cpu_percent += one.cpu_percent.unwrap_or(0.0);
+        all.rss_max_mib = most(all.rss_max_mib, one.rss_max_mib);
+        add(&mut all.read_mib, one.read_mib);
+        add(&mut all.written_mib, one.written_mib);
+    }
+    names
+}
+
+/// The daemons that serve the targets, and other busy ones beside them.
+pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
+    let serving = by_name(daemons.iter().filter(|one| one.serves != Some(false)));
+    let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));
+    let mut others: Vec<(&str, DaemonsOfName<'_>)> = others
+        .into_iter()
+        .filter(|(_, all)| all.cpu_percent >= MIN_PERCENT)
+        .collect();
+    others.sort_by(|(_, a), (_, b)| b.cpu_s.total_cmp(&a.cpu_s));
+    others.truncate(OTHERS_SHOWN);
+    let serving: Vec<(&str, DaemonsOfName<'_>)> = serving.into_iter().collect();
+    let tables = [
+        (
+            "Daemons during the steps",
+            serving,
+            "CPU %: of one CPU, all daemons of the name together; --all shows each daemon.",
+        ),
+        (
+            "Also busy on these hosts",
+            others,
+            "They serve no target of this run, and are in no cost.",
+        ),
+    ];
+    let tables = tables.iter().filter_map(|(title, names, note)| {
+        Table::of(title, names)
+            .text("daemon", |(name, _)| name)
+            .figure("daemons", |(_, all)| all.daemons)
+            .figure("hosts", |(_, all)| all.hosts.len())
+            .rate("CPU s", |(_, all)| all.cpu_s)
+            .rate("CPU %", |(_, all)| all.cpu_percent)
+            .rate("RSS max MiB", |(_, all)| all.rss_max_mib)
+            .rate("read MiB", |(_, all)| all.read_mib)
+            .rate("written MiB", |(_, all)| all.written_mib)
+            .note(*note)
+            .done()
+    });
+    tables.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon(name: &str, host: &str, serves: Option<bool>, cpu_percent: f64) -> DaemonReport {
+        DaemonReport {
+            daemon_id: 1,
+            host: host.to_owned(),
+            name: name.to_owned(),
+            instance: String::new(),
+            pid: 1,
+            cpu_s: Some(cpu_percent / 10.0),
+            cpu_percent: Some(cpu_percent),
+            cpu_percent_max: None,
+            rss_first_mib: None,
+            rss_max_mib: Some(cpu_percent),
+            rss_peak_mib: None,
+            rss_last_mib: None,
+            read_mib: None,
+            written_mib: Some(1.0),
+            figures: BTreeMap::new(),
+            serves,
+            born_us: None,
+            ended_us: None,
+        }
+    }
+
+    #[test]
+    fn a_figure_at_the_end_is_that_of_the_last_step_that_has_it() {
+        let swapped = |mib: f64| BTreeMap::from([("swap_mib".to_owned(), mib)]);
+        let mut known = swapped(12.0);
+        add_figures(&mut known, &swapped(5.0));
+        add_figures(&mut known, &BTreeMap::new());
+        assert_eq!(known, swapped(5.0));
+    }
+
+    #[test]
+    fn daemons_are_summed_by_name_and_those_that_serve_nothing_stand_apart() {
+        let all = [
+            daemon("ceph-osd", "a", Some(true), 10.0),
+            daemon("ceph-osd", "b", Some(true), 30.0),
+            daemon("shardd", "b", None, 5.0),
+            daemon("glusterfsd", "b", Some(false), 50.0),
+            daemon("mfsmaster", "b", Some(false), 0.2),
+        ];
+        let tables = summary(&all);
+        let rows: Vec<Vec<Vec<String>>> = tables.iter().map(|table| table.rows.clone()).collect();
+        let row = |cells: &[&str]| {
+            cells
+                .iter()
+                .map(|cell| (*cell).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rows,
+            [
+                vec![
+                    row(&["ceph-osd", "2", "2", "4.00", "40.0", "30.0", "-", "2.00"]),
+                    row(&["shardd", "1", "1", "0.500", "5.00", "5.00", "-", "1.00"]),
+                ],
+                vec![row(&[
+                    "glusterfsd",
+                    "1",
+                    "1",
+                    "5.00",
+                    "50.0",
+                    "50.0",
+                    "-",
+                    "1.00"
+                ])],
+            ]
+        );
+    }
+}

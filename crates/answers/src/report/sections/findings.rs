@@ -1,0 +1,83 @@
+//! Anomalies of a run: drifts, leaks, outages, one unlike its equals.
+
+use crate::report::row::{ReportError, Statement, reading, rows};
+use crate::report::{Finding, Report, RunReport, Table};
+use benchmesh_model::mesh::RunId;
+use benchmesh_results::FindingKind;
+use sqlx::SqliteConnection;
+use std::collections::BTreeSet;
+
+/// Findings shown; the rest are counted.
+const SHOWN: usize = 20;
+
+pub(in crate::report) const FINDINGS: Statement = Statement {
+    what: "findings",
+    sql: "SELECT kind, verdict, severity, subject, figure, step_id, group_name, op, agent_id, host_id, daemon_id, from_us,
+                 until_us, size, unit, low, high, p, sentence, sql
+          FROM findings WHERE run_id = ? ORDER BY id",
+};
+
+/// The stored findings; for a run that is under way, or from an older version, findings of its current data.
+pub(in crate::report) async fn findings(
+    connection: &mut SqliteConnection,
+    run: &RunReport,
+) -> Result<Vec<Finding>, ReportError> {
+    if run.imported_from.is_some() {
+        return Ok(Vec::new());
+    }
+    let stored = stored(connection, run.id).await?;
+    if !stored.is_empty() {
+        return Ok(stored);
+    }
+    crate::findings::of_run(connection, run.id)
+        .await
+        .map_err(ReportError::Findings)
+}
+
+async fn stored(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> Result<Vec<Finding>, ReportError> {
+    let is_there: bool =
+        sqlx::query_scalar("SELECT count(*) FROM sqlite_schema WHERE name = 'findings'")
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(reading("findings"))?;
+    match is_there {
+        true => rows(connection, FINDINGS, run).await,
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The anomalies; `None` if there are none.
+pub(in crate::report) fn table(report: &Report) -> Option<Table> {
+    let found: Vec<&Finding> = report
+        .findings
+        .iter()
+        .filter(|one| one.is_found())
+        .collect();
+    let shown = found.get(..SHOWN).unwrap_or(&found);
+    let kinds: BTreeSet<&str> = shown.iter().map(|one| one.kind.as_str()).collect();
+    let meanings = FindingKind::ROWS
+        .iter()
+        .filter(|row| kinds.contains(row.name))
+        .map(|row| format!("{}: {}", row.name, row.meaning));
+    let meanings: Vec<String> = meanings.collect();
+    Table::of("Findings", shown)
+        .text("severity", |one| &one.severity)
+        .text("kind", |one| &one.kind)
+        .text("finding", |one| &one.sentence)
+        .note_where(!meanings.is_empty(), || {
+            format!("{} (docs/findings.md).", meanings.join("; "))
+        })
+        .note_where(found.len() > shown.len(), || {
+            format!("{} more.", found.len() - shown.len())
+        })
+        .note_where(true, || {
+            format!(
+                "What was judged, and the SQL that shows it: benchmesh findings {}.",
+                report.run.id
+            )
+        })
+        .done()
+}

@@ -1,0 +1,322 @@
+//! The storage under test, and the agents that carry the load.
+
+use super::super::{
+    Target,
+    keys::{ClientsKeys, TargetKeys, names},
+    read::{Section, kind},
+    select::{Selected, Selector},
+    source::{Mistakes, Position},
+};
+use benchmesh_model::targets::{LOCATOR_KEYS, Locator};
+use benchmesh_workloads::{
+    params::Keys,
+    workload::{Needs, Workload},
+};
+use std::path::Path;
+
+pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Target> {
+    let Some((value, position)) = top.take("targets") else {
+        return Vec::new();
+    };
+    let Some(table) = value.as_table() else {
+        mistakes.at(
+            &position,
+            format!("expected tables, found {}", kind(value)),
+            "write [targets.NAME] with system and path",
+        );
+        return Vec::new();
+    };
+    // In the order of the file: targets are measured in it.
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let mut targets = Vec::new();
+    for (key, value) in entries {
+        let name = key.get_ref().to_string();
+        let at = Position {
+            span: key.span(),
+            key: format!("targets.{name}"),
+        };
+        let Some(table) = value.get_ref().as_table() else {
+            mistakes.at(
+                &at,
+                "expected a table",
+                format!("write [targets.{name}] with system and path"),
+            );
+            continue;
+        };
+        targets.push(target(name, Section::new(table, at), mistakes));
+    }
+    targets
+}
+
+fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Target {
+    if name.trim().is_empty() {
+        mistakes.at(&section.position, "the target has no name", "");
+    }
+    let keys = section.keys::<TargetKeys>(mistakes);
+    section.refuse_rest(&names(&[TargetKeys::all()]), mistakes);
+    check_count(&section, mistakes);
+    check_parts(&section, mistakes);
+    let (system, locator) = match keys {
+        Some(keys) => (keys.system, keys.locator.0),
+        None => Default::default(),
+    };
+    if section.table.contains_key("system") && system.trim().is_empty() {
+        mistakes.at(
+            &section.place_of("system"),
+            "the system is empty",
+            "say what storage it is, as results shall name it",
+        );
+    }
+    let (at, locator) = match locator {
+        Some(locator) => {
+            let at = section.place_of(locator.key.name);
+            let locator = checked(locator, &at, mistakes);
+            (at, locator)
+        }
+        // What is missing, or could not be read, has been reported.
+        None => {
+            let locator = Locator::path("");
+            (section.place_of(locator.key.name), locator)
+        }
+    };
+    Target {
+        name,
+        system,
+        locator,
+        at,
+    }
+}
+
+/// A target is in one place. Where there is only one key, it is required and reported as any other.
+fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
+    let keys: Vec<&str> = LOCATOR_KEYS.iter().map(|key| key.name).collect();
+    let is_given = |key: &&&str| section.table.contains_key(**key);
+    let given: Vec<&&str> = keys.iter().filter(is_given).collect();
+    match given[..] {
+        [] if keys.len() > 1 => mistakes.at(
+            &section.position,
+            "it does not say where the target is",
+            format!("write one of {}", keys.join(", ")),
+        ),
+        [_, second, ..] => mistakes.at(
+            &section.place_of(second),
+            "it says more than once where the target is",
+            format!("keep one of {}", keys.join(", ")),
+        ),
+        [] | [_] => {}
+    }
+}
+
+/// What says how a target is reached stands beside the key that it belongs to, and says something.
+fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
+    for key in LOCATOR_KEYS {
+        for part in key.parts {
+            let Some(value) = section.table.get(part.name) else {
+                continue;
+            };
+            let at = section.place_of(part.name);
+            if !section.table.contains_key(key.name) {
+                let found = format!("`{}` says how a `{}` is reached", part.name, key.name);
+                mistakes.at(&at, found, format!("add `{}`, or drop it", key.name));
+            } else if value
+                .get_ref()
+                .as_str()
+                .is_some_and(|it| it.trim().is_empty())
+            {
+                mistakes.at(&at, format!("the {} is empty", part.name), "drop the key");
+            }
+        }
+    }
+}
+
+/// A path takes its shortest spelling.
+fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Locator {
+    if locator.name().trim().is_empty() {
+        mistakes.at(
+            at,
+            format!("the {} is empty", locator.key.name),
+            "say where the clients find the target",
+        );
+        return locator;
+    }
+    match locator.key.is_path {
+        true => Locator::path(checked_path(locator.value, at, mistakes)),
+        false => locator,
+    }
+}
+
+/// An absolute path in its shortest spelling.
+fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> String {
+    if !path.starts_with('/') {
+        mistakes.at(
+            at,
+            "the path is not absolute",
+            "it is a path on the agents' hosts: begin it with /",
+        );
+    } else if Path::new(&path)
+        .components()
+        .any(|part| matches!(part, std::path::Component::ParentDir))
+    {
+        mistakes.at(at, "the path contains `..`", "write the path that is meant");
+    } else {
+        return Path::new(&path)
+            .components()
+            .collect::<std::path::PathBuf>()
+            .to_string_lossy()
+            .into_owned();
+    }
+    path
+}
+
+/// Refuses targets that a workload cannot work on, as far as their keys tell. What a path leads to is only known when a
+/// task is prepared.
+pub(super) fn check_kinds<'t>(
+    workload: &dyn Workload,
+    targets: impl Iterator<Item = &'t Target>,
+    at: &Position,
+    mistakes: &mut Mistakes<'_>,
+) {
+    let about = workload.about();
+    let is_other = |target: &&Target| {
+        let mut kinds = about.targets.iter();
+        about.needs == Needs::Target && !kinds.any(|kind| kind.key == target.locator.key)
+    };
+    for target in targets.filter(is_other) {
+        mistakes.at(
+            at,
+            format!(
+                "`{}` works in {}, and target `{}` is {}",
+                about.name,
+                about.target_nouns(),
+                target.name,
+                target.locator
+            ),
+            "name the other targets in the phase's `targets`",
+        );
+    }
+}
+
+pub(super) fn clients(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Selected> {
+    let (value, position) = top.take("clients")?;
+    let Some(table) = value.as_table() else {
+        mistakes.at(
+            &position,
+            format!("expected a table, found {}", kind(value)),
+            "write [clients] with select = \"role=client\"; how many are taken is the phase's key `clients`",
+        );
+        return None;
+    };
+    let mut section = Section::new(
+        table,
+        Position {
+            span: position.span,
+            key: String::from("clients"),
+        },
+    );
+    let select = selector(&mut section, "select", mistakes);
+    let agents = selector(&mut section, "agents", mistakes);
+    section.refuse_rest(&names(&[ClientsKeys::all()]), mistakes);
+    if let (Some(_), Some(agents)) = (&select, &agents) {
+        mistakes.at(
+            &agents.position,
+            "both select and agents are given",
+            "keep one of them",
+        );
+    }
+    select.or(agents)
+}
+
+/// A label expression, or a list of names.
+pub(super) fn selector(
+    section: &mut Section<'_, '_>,
+    key: &str,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Selected> {
+    let value = section.table.get(key)?.get_ref();
+    if value.is_str() && key != "agents" {
+        let (text, position) = section.text(key, mistakes)?;
+        return match Selector::parse_labels(&text) {
+            Ok(selector) => Some(Selected {
+                selector,
+                position,
+                names_at: Vec::new(),
+            }),
+            Err(reason) => {
+                mistakes.at(
+                    &position,
+                    reason,
+                    "write label=value, several with commas: \"role=client,rack=3\"",
+                );
+                None
+            }
+        };
+    }
+    if key == "select" {
+        let (value, position) = section.take(key)?;
+        mistakes.at(
+            &position,
+            format!("expected a label expression, found {}", kind(value)),
+            "write select = \"role=client\"; names stand in agents = [...]",
+        );
+        return None;
+    }
+    let (words, position) = section.words(key, mistakes)?;
+    if words.is_empty() {
+        mistakes.at(
+            &position,
+            "the list is empty",
+            "name the agents, or leave the key out",
+        );
+        return None;
+    }
+    let (names, names_at) = words.into_iter().unzip();
+    Some(Selected {
+        selector: Selector::Names(names),
+        position,
+        names_at,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::source::Source;
+    use benchmesh_model::targets::POOL_NAME;
+    use benchmesh_workloads::registry;
+
+    #[test]
+    fn a_workload_refuses_targets_of_other_kinds() {
+        let target = |locator| Target {
+            name: "t".to_owned(),
+            system: "s".to_owned(),
+            locator,
+            at: Position::default(),
+        };
+        let pool = target(Locator {
+            key: &POOL_NAME,
+            value: "bench".to_owned(),
+        });
+        let directory = target(Locator::path("/mnt/a"));
+        let source = Source {
+            text: String::new(),
+            file: "p.toml".to_owned(),
+        };
+        for (name, refused) in [("io", 0), ("fill", 1), ("objects", 1), ("null", 0)] {
+            let mut mistakes = Mistakes::new(&source);
+            let workload = registry::find(name).unwrap();
+            let targets = [&pool, &directory].into_iter();
+            check_kinds(workload, targets, &Position::default(), &mut mistakes);
+            let errors = mistakes.into_errors();
+            assert_eq!(errors.errors.len(), refused, "{errors}");
+            let of = if name == "objects" {
+                "`t` is /mnt/a"
+            } else {
+                "`t` is pool:bench"
+            };
+            assert!(refused == 0 || errors.to_string().contains(of), "{errors}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Presets: what another tool does, or a study did, as phases that a plan includes by name.
+//!
+//! A preset never changes: a plan that names one is stored as it is, and has to mean the same for ever. What would do
+//! something else has a name of its own.
+
+use benchmesh_workloads::params::{KeyValue, ValueType};
+use serde_json::Value;
+use std::sync::LazyLock;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// Phases by a name.
+#[derive(Debug)]
+pub struct Preset {
+    pub name: &'static str,
+    /// As a plan would have it, with its explanation.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal)*) => {
+        &[$(Preset {
+            name: $name,
+            text: include_str!(concat!("../../../plans/presets/", $name, ".toml")),
+        }),*]
+    };
+}
+
+/// Every preset.
+pub const PRESETS: &[Preset] = presets! {
+    "bonnie-1.03"
+    "bonnie-1.97"
+    "dd-nc"
+    "fio-4k"
+    "iozone-a"
+    "rados-bench"
+    "untar-rm-fill"
+};
+
+static NAMES: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| PRESETS.iter().map(|preset| preset.name).collect());
+
+/// The preset that a phase names.
+#[derive(Debug)]
+pub struct PresetName;
+
+impl KeyValue for PresetName {
+    fn value_type() -> ValueType {
+        ValueType::Words(&NAMES)
+    }
+
+    fn read(_value: &Value) -> Result<Self, String> {
+        Ok(Self)
+    }
+}
+
+/// The preset of this name.
+pub fn find(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+impl Preset {
+    /// What it does: the explanation that its text begins with.
+    pub fn summary(&self) -> String {
+        let lines = self.text.lines().map_while(|line| line.strip_prefix("# "));
+        lines.collect::<Vec<&str>>().join(" ")
+    }
+
+    /// Its phases, as they stand in its text.
+    pub(super) fn phases(&self) -> Vec<DeTable<'static>> {
+        let document = DeTable::parse(self.text).map(Spanned::into_inner);
+        let phases = document
+            .ok()
+            .and_then(|mut document| document.remove("phase"));
+        match phases.map(Spanned::into_inner) {
+            Some(DeValue::Array(phases)) => phases
+                .into_iter()
+                .filter_map(|phase| match phase.into_inner() {
+                    DeValue::Table(table) => Some(table),
+                    _ => None,
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! One pass over a step's intervals: its grid, its totals, its all-active window, its flags.
+//!
+//! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
+//! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
+//!
+//! `add_slice` adds what was summed up before of a slice of time, in place of its intervals. The figures are the same
+//! to the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
+//! for, have fractions.
+
+mod counts;
+mod raised;
+mod slice;
+
+pub use counts::SliceCounts;
+pub use slice::{SliceSum, SliceSummer, TaskEdges};
+
+use super::facts::{IntervalFacts, TaskFacts};
+use super::figures::{Headline, OpResult, StepResults, TaskResult};
+use super::grid::Grid;
+use super::interval::StepInterval;
+use super::seconds::{SecondsSum, WholeSeconds};
+use super::window::{Activity, Extent, Position, TaskOverlap, WindowShare, share};
+use super::{PERIOD_US, real};
+use benchmesh_model::mesh::{MeshMicros, TaskId, TaskState};
+use benchmesh_workloads::histogram::Histogram;
+use benchmesh_workloads::op::Op;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
+/// load that ends a little early makes no difference.
+const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
+/// Nor does a window with a larger part that may lie outside of it.
+const MAX_UNKNOWN_PART: f64 = 0.1;
+
+#[derive(Debug)]
+pub struct StepSum {
+    tasks: Vec<TaskFacts>,
+    activities: HashMap<TaskId, Activity>,
+    together: Option<TaskOverlap>,
+    /// Tasks that were lost or failed while others went on: the window is the others'.
+    left_early: HashSet<TaskId>,
+    all_active: Option<(i64, i64)>,
+    /// By group: its tasks together.
+    groups: HashMap<String, TaskOverlap>,
+    workers: HashMap<TaskId, u32>,
+    grid: Grid,
+    /// Only the tasks of the window, if these are not all.
+    window_grid: Option<Grid>,
+    whole_seconds: Option<WholeSeconds>,
+    totals: Totals,
+    /// By group and operation: the work in the window.
+    inside: BTreeMap<(String, String), InsideWindow>,
+}
+
+/// Sums of intervals and seconds. Whole numbers: the same in whatever order and parts they are added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Totals {
+    /// By task and operation.
+    of_tasks: BTreeMap<TaskId, BTreeMap<String, TaskSum>>,
+    /// Operations with the ramp: the harness cost them all.
+    all_ops: BTreeMap<TaskId, i64>,
+    /// Of the intervals already taken from the grid.
+    seconds: SecondsSums,
+}
+
+/// By group and operation.
+type SecondsSums = BTreeMap<String, BTreeMap<String, SecondsSum>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct TaskSum {
+    ops: i64,
+    bytes: i64,
+    errors: i64,
+    service: Histogram,
+    response: Option<Histogram>,
+}
+
+/// Work of which all is in the window, and shares of the work at its edges.
+#[derive(Debug, Default)]
+struct InsideWindow {
+    whole_ops: i64,
+    whole_bytes: i64,
+    edges: WindowShare,
+}
+
+impl InsideWindow {
+    fn add_whole(&mut self, ops: i64, bytes: i64) {
+        self.whole_ops = self.whole_ops.saturating_add(ops);
+        self.whole_bytes = self.whole_bytes.saturating_add(bytes);
+    }
+
+    fn share(&self) -> WindowShare {
+        WindowShare {
+            ops: real(self.whole_ops) + self.edges.ops,
+            bytes: real(self.whole_bytes) + self.edges.bytes,
+            ..self.edges
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, interval: &IntervalFacts) {
+        if !is_observed(&interval.op) {
+            let all = self.all_ops.entry(interval.task).or_default();
+            *all = all.saturating_add(interval.ops);
+        }
+        if interval.ramp {
+            return;
+        }
+        let of_task = self.of_tasks.entry(interval.task).or_default();
+        let sum = entry(of_task, &interval.op);
+        sum.count(interval.ops, interval.bytes, interval.errors);
+        sum.distributions(&interval.service, interval.response.as_ref());
+    }
+
+    fn seconds_of(&mut self, group: &str, op: &str) -> &mut SecondsSum {
+        entry(entry(&mut self.seconds, group), op)
+    }
+
+    fn merge_tasks(&mut self, other: &Self) {
+        for (task, ops) in &other.all_ops {
+            let all = self.all_ops.entry(*task).or_default();
+            *all = all.saturating_add(*ops);
+        }
+        for (task, ops) in &other.of_tasks {
+            let of_task = self.of_tasks.entry(*task).or_default();
+            for (op, sum) in ops {
+                entry(of_task, op).add(sum);
+            }
+        }
+    }
+
+    fn merge_seconds(&mut self, seconds: &SecondsSums) {
+        for (group, ops) in seconds {
+            for (op, sum) in ops {
+                self.seconds_of(group, op).merge(sum);
+            }
+        }
+    }
+}
+
+impl TaskSum {
+    fn add(&mut self, other: &Self) {
+        self.count(other.ops, other.bytes, other.errors);
+        self.distributions(&other.service, other.response.as_ref());
+    }
+
+    fn count(&mut self, ops: i64, bytes: i64, errors: i64) {
+        self.ops = self.ops.saturating_add(ops);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.errors = self.errors.saturating_add(errors);
+    }
+
+    fn distributions(&mut self, service: &Histogram, response: Option<&Histogram>) {
+        self.service.add(service);
+        if let Some(response) = response {
+            self.response.get_or_insert_default().add(response);
+        }
+    }
+}
+
+impl StepSum {
+    /// `start_us`: the planned start of the step.
+    pub fn new(start_us: i64, tasks: Vec<TaskFacts>) -> Self {
+        let activities: HashMap<_, _> = tasks
+            .iter()
+            .filter_map(|task| Some((task.task, Activity::of(task)?)))
+            .collect();
+        let left_early = left_early(&tasks);
+        let clients = clients(&tasks, &activities);
+        let overlap = |is_meant: &dyn Fn(&TaskFacts) -> bool| {
+            let meant = clients.iter().filter(|(task, _)| is_meant(task));
+            TaskOverlap::of(meant.map(|(_, activity)| *activity))
+        };
+        let together = |group: &str| overlap(&|task| task.group == group);
+        let groups: HashSet<&str> = tasks.iter().map(|task| task.group.as_str()).collect();
+        let all = overlap(&|_| true);
+        let staying = overlap(&|task| !left_early.contains(&task.task));
+        let window = staying
+            .filter(|_| all.is_some_and(|all| all.overlap()))
+            .and_then(|staying| staying.all_active());
+        Self {
+            whole_seconds: window.and_then(|window| WholeSeconds::of(start_us, window)),
+            groups: groups
+                .into_iter()
+                .filter_map(|group| Some((group.to_owned(), together(group)?)))
+                .collect(),
+            together: all,
+            all_active: window,
+            window_grid: (!left_early.is_empty()).then(|| Grid::new(start_us)),
+            left_early,
+            workers: tasks.iter().map(|task| (task.task, task.workers)).collect(),
+            grid: Grid::new(start_us),
+            activities,
+            tasks,
+            totals: Totals::default(),
+            inside: BTreeMap::new(),
+        }
+    }
+
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    pub fn add(&mut self, interval: &IntervalFacts) {
+        let ended_us = self.activities.get(&interval.task).map(|one| one.ended_us);
+        self.grid.add_until(interval, ended_us);
+        let is_of_window = !self.left_early.contains(&interval.task);
+        if let Some(grid) = self.window_grid.as_mut().filter(|_| is_of_window) {
+            grid.add_until(interval, ended_us);
+        }
+        self.totals.add(interval);
+        let window = self.all_active.filter(|_| is_of_window && !interval.ramp);
+        let Some(window) = window else { return };
+        let key = (interval.group.clone(), interval.op.clone());
+        let inside = self.inside.entry(key).or_default();
+        match Extent::of(interval).position(window) {
+            Position::Within => inside.add_whole(interval.ops, interval.bytes),
+            Position::Outside => {}
+            Position::Across => {
+                let workers = self.workers.get(&interval.task).copied().unwrap_or(1);
+                let activity = self.activities.get(&interval.task);
+                inside.edges.add(share(interval, workers, activity, window));
+            }
+        }
+    }
+
+    /// The step's intervals that end by `before_us`, which must not exceed the begin of the next added interval.
+    pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
+        let taken = self.grid.take_before(before_us);
+        let of_window = match &mut self.window_grid {
+            Some(grid) => &grid.take_before(before_us),
+            None => &taken,
+        };
+        if let Some(window) = self.whole_seconds {
+            for interval in of_window {
+                let sum = self.totals.seconds_of(&interval.group, &interval.op);
+                sum.add(window, interval);
+            }
+        }
+        taken
+    }
+
+    /// The last intervals and the figures.
+    pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
+        let last = self.take_before(i64::MAX);
+        let all_active = self.all_active;
+        let window = self.whole_seconds;
+        let mut ops = Vec::new();
+        for ((group, op), sum) in self.op_sums() {
+            let seconds = window.map(|window| {
+                let own = self.totals.seconds.get(&group).and_then(|ops| ops.get(&op));
+                own.copied().unwrap_or_default().finish(window)
+            });
+            let times = self.times_of(&group, all_active);
+            let inside = self.inside.get(&(group.clone(), op.clone()));
+            let inside = inside.map(InsideWindow::share).unwrap_or_default();
+            let result = op_result(group, op, sum, inside, times);
+            ops.push(OpResult { seconds, ..result });
+        }
+        let tasks = self.task_results();
+        let results = StepResults {
+            measured_from: self.together.map(|t| MeshMicros(t.first_measured_us)),
+            all_active: all_active.map(|(from, until)| (MeshMicros(from), MeshMicros(until))),
+            last_done: self.together.map(|t| MeshMicros(t.last_done_us)),
+            max_skew_us: self
+                .tasks
+                .iter()
+                .filter_map(|task| task.skew_us)
+                .max_by_key(|skew| skew.unsigned_abs()),
+            skew_error_us: self
+                .tasks
+                .iter()
+                .filter_map(|task| task.skew_error_us)
+                .max(),
+            flags: self.flags(&ops, &tasks),
+            ops,
+            tasks,
+        };
+        (last, results)
+    }
+
+    /// Times of one group; the window is the whole step's, in which everything ran at once.
+    fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
+        let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
+        let overlap = self.together.is_some_and(|together| together.overlap());
+        Times {
+            window_us: all_active.map(|(from, until)| until - from),
+            last_done_us,
+            headline: headline(all_active, last_done_us, overlap),
+        }
+    }
+
+    /// By group and operation: all of its tasks, and how many clients have operations or errors of that kind.
+    fn op_sums(&self) -> BTreeMap<(String, String), (TaskSum, u32)> {
+        let known = self.tasks.iter().map(|task| (task.task, task));
+        let known: HashMap<TaskId, &TaskFacts> = known.collect();
+        let mut sums: BTreeMap<(String, String), (TaskSum, BTreeSet<u32>)> = BTreeMap::new();
+        for (task, ops) in &self.totals.of_tasks {
+            let facts = known.get(task);
+            for (op, own) in ops {
+                let group = facts.map(|facts| facts.group.clone());
+                let key = (group.unwrap_or_default(), op.clone());
+                let (sum, clients) = sums.entry(key).or_default();
+                sum.add(own);
+                let has_done = own.ops > 0 || own.errors > 0;
+                clients.extend(facts.filter(|_| has_done).map(|facts| facts.client));
+            }
+        }
+        let counted = |(key, (sum, clients)): (_, (TaskSum, BTreeSet<u32>))| {
+            let clients = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+            (key, (sum, clients))
+        };
+        sums.into_iter().map(counted).collect()
+    }
+
+    fn task_results(&mut self) -> Vec<TaskResult> {
+        std::mem::take(&mut self.totals.of_tasks)
+            .into_iter()
+            .flat_map(|(task, ops)| ops.into_iter().map(move |(op, sum)| (task, op, sum)))
+            .map(|(task, op, sum)| {
+                let busy_us = self
+                    .activities
+                    .get(&task)
+                    .map(|one| one.ended_us.saturating_sub(one.measured_us).max(0));
+                TaskResult {
+                    task,
+                    op,
+                    ops: sum.ops,
+                    bytes: sum.bytes,
+                    errors: sum.errors,
+                    busy_us,
+                    ops_per_s: busy_us.and_then(|us| rate(real(sum.ops), us)),
+                    bytes_per_s: busy_us.and_then(|us| rate(real(sum.bytes), us)),
+                    service: sum.service,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Whether the other end of a link counted it: not work of the task itself.
+fn is_observed(op: &str) -> bool {
+    Op::parse(op).is_some_and(Op::is_observed)
+}
+
+/// When each client was at work, with its first task. One that was away and came back was at work from its first start
+/// to its last end.
+fn clients<'t>(
+    tasks: &'t [TaskFacts],
+    activities: &HashMap<TaskId, Activity>,
+) -> Vec<(&'t TaskFacts, Activity)> {
+    let mut clients: BTreeMap<u32, (&TaskFacts, Activity)> = BTreeMap::new();
+    let mut parts: Vec<&TaskFacts> = tasks.iter().collect();
+    parts.sort_by_key(|task| task.part);
+    for task in parts {
+        let Some(activity) = activities.get(&task.task) else {
+            continue;
+        };
+        let known = clients.entry(task.client).or_insert((task, *activity));
+        known.1 = known.1.until_end_of(activity);
+    }
+    clients.into_values().collect()
+}
+
+/// The tasks of clients that left a step early while others went on; empty if no client went on.
+fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
+    let mut last: HashMap<u32, &TaskFacts> = HashMap::new();
+    for task in tasks {
+        let known = last.entry(task.client).or_insert(task);
+        if task.part > known.part {
+            *known = task;
+        }
+    }
+    let is_early = |task: &&TaskFacts| {
+        last.get(&task.client).is_some_and(|task| {
+            task.ended_us.is_none() || matches!(task.state, TaskState::Lost | TaskState::Failed)
+        })
+    };
+    let early: HashSet<TaskId> = tasks
+        .iter()
+        .filter(is_early)
+        .map(|task| task.task)
+        .collect();
+    match early.len() < tasks.len() {
+        true => early,
+        false => HashSet::new(),
+    }
+}
+
+fn entry<'m, V: Default>(map: &'m mut BTreeMap<String, V>, key: &str) -> &'m mut V {
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), V::default());
+    }
+    map.entry(key.to_owned()).or_default()
+}
+
+fn headline(all_active: Option<(i64, i64)>, last_done_us: Option<i64>, overlap: bool) -> Headline {
+    let (Some(whole), true) = (last_done_us, overlap) else {
+        return Headline::None;
+    };
+    match all_active {
+        Some((from, until)) if until - from >= MIN_WINDOW_US && (until - from) * 2 >= whole => {
+            Headline::Window
+        }
+        _ => Headline::LastDone,
+    }
+}
+
+/// The times for computing rates.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    window_us: Option<i64>,
+    last_done_us: Option<i64>,
+    headline: Headline,
+}
+
+fn op_result(
+    group: String,
+    op: String,
+    (sum, tasks): (TaskSum, u32),
+    inside: WindowShare,
+    times: Times,
+) -> OpResult {
+    let Times {
+        window_us,
+        last_done_us,
+        headline,
+    } = times;
+    let headline = match headline {
+        Headline::Window if inside.unknown_part() > MAX_UNKNOWN_PART => Headline::LastDone,
+        other => other,
+    };
+    let inside = window_us.map(|_| inside);
+    let last_done = |count: i64| match headline {
+        Headline::None => None,
+        _ => last_done_us.and_then(|us| rate(real(count), us)),
+    };
+    let last_done_ops_per_s = last_done(sum.ops);
+    let last_done_bytes_per_s = last_done(sum.bytes);
+    let leading = |within: Option<f64>, whole: Option<f64>| match headline {
+        Headline::Window => rate(within?, window_us?),
+        Headline::LastDone => whole,
+        Headline::None => None,
+    };
+    OpResult {
+        ops_per_s: leading(inside.map(|share| share.ops), last_done_ops_per_s),
+        bytes_per_s: leading(inside.map(|share| share.bytes), last_done_bytes_per_s),
+        group,
+        op,
+        tasks,
+        ops: sum.ops,
+        bytes: sum.bytes,
+        errors: sum.errors,
+        window_us,
+        window_ops: inside.map(|share| share.ops),
+        window_ops_error: inside.map(|share| share.ops_error),
+        window_bytes: inside.map(|share| share.bytes),
+        window_bytes_error: inside.map(|share| share.bytes_error),
+        headline,
+        last_done_us,
+        last_done_ops_per_s,
+        last_done_bytes_per_s,
+        seconds: None,
+        service: sum.service,
+        response: sum.response,
+    }
+}
+
+/// Per second; `None` if no time passed.
+fn rate(count: f64, us: i64) -> Option<f64> {
+    (us > 0).then(|| count * 1e6 / real(us))
+}

@@ -1,0 +1,70 @@
+//! docs/systems.md against the table of systems.
+//!
+//! After a change of it, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- tests::systems` writes them anew.
+
+use crate::flags::reference::{between, held};
+use benchmesh_model::systems::{System, daemons, systems};
+
+const BEGIN: &str = "<!-- begin systems -->\n";
+const END: &str = "<!-- end systems -->";
+
+fn code(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match words.is_empty() {
+        true => "any".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+/// The daemons of a system, each with how its instances are named.
+fn named(system: &System) -> String {
+    let known = |name: &&str| daemons().iter().find(|known| known.name == *name);
+    let cells: Vec<String> = (system.daemons.iter())
+        .filter_map(known)
+        .map(|daemon| match daemon.naming.example() {
+            Some(example) => format!("`{}` ({example})", daemon.name),
+            None => format!("`{}`", daemon.name),
+        })
+        .collect();
+    match cells.is_empty() {
+        true => "none: it runs in the kernel".to_owned(),
+        false => cells.join(", "),
+    }
+}
+
+fn row(system: &System) -> String {
+    let facts = system.facts.map_or(String::from("-"), |facts| {
+        format!("`--facts {}`", facts.system)
+    });
+    format!(
+        "| {} | {} | {} | {facts} |",
+        code(system.words),
+        code(system.mounts),
+        named(system)
+    )
+}
+
+/// The daemons that have a version, each with how its program is asked.
+fn asked() -> String {
+    let mut asked: Vec<String> = (daemons().iter())
+        .filter_map(|daemon| {
+            let arguments = daemon.version?.arguments.join(" ");
+            Some(format!("`{} {arguments}`", daemon.name))
+        })
+        .collect();
+    asked.dedup();
+    format!(
+        "Versions of running daemons are had by {}.",
+        asked.join(", ")
+    )
+}
+
+#[test]
+fn docs_say_what_the_table_says() {
+    let head = "| `system` has | mounted as | daemons, and how instances are named | its state |\n\
+                | --- | --- | --- | --- |";
+    let lines = std::iter::once(head.to_owned()).chain(systems().iter().map(row));
+    let lines = lines.chain([String::new(), asked()]);
+    let lines: Vec<String> = lines.collect();
+    held("systems.md", |text| between(text, BEGIN, END, &lines));
+}

@@ -1,0 +1,60 @@
+//! Reads that are tried again where they stand: a database that is busy for a while is no reason to begin anew from the
+//! rows.
+
+use benchmesh_store::StoreError;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A read that fails for longer fails the scheduler, which begins anew.
+const TRIED_FOR: Duration = Duration::from_secs(300);
+
+/// What `read` returns in the end. It is repeated while its error may be over later.
+pub(super) async fn retried<T, F>(mut read: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let began = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match read().await {
+            Err(error) if error.is_retryable() && began.elapsed() < TRIED_FOR => {
+                warn!(error = %benchmesh_workloads::error_chain(&error), "a read of the scheduler is tried again");
+            }
+            outcome => return outcome,
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn an_error_that_is_over_later_is_waited_for() {
+        let tries = Cell::new(0);
+        let read = || async {
+            tries.set(tries.get() + 1);
+            match tries.get() {
+                1..3 => Err(StoreError::sql("be read")(sqlx::Error::PoolTimedOut)),
+                tries => Ok(tries),
+            }
+        };
+        assert_eq!(retried(read).await.unwrap(), 3);
+        let missing = || async {
+            tries.set(tries.get() + 1);
+            Err::<(), _>(StoreError::NoSuch {
+                what: "run",
+                id: String::from("7"),
+            })
+        };
+        assert!(retried(missing).await.is_err());
+        assert_eq!(tries.get(), 4);
+    }
+}

@@ -1,0 +1,555 @@
+//! The scheduler's decisions as a pure state machine: `handle(event, now)` changes plain fields and returns what to
+//! store, ask, await and show.
+//!
+//! It knows no tokio, no store and no fleet; time is passed in. The rows of one event are one transaction, and the
+//! effects follow its commit (`effect`). A collector that starts again makes a machine of the rows and continues;
+//! nothing depends on state that is not in a row. `simulation` drives it through thousands of faults.
+
+mod arm;
+mod caches;
+mod cell;
+mod close;
+mod departures;
+mod directories;
+pub(super) mod effect;
+mod end;
+mod ended;
+pub(super) mod event;
+mod finish;
+mod kept;
+mod late;
+mod lead;
+mod leftovers;
+mod loops;
+mod loss;
+pub(super) mod members;
+mod next;
+mod outputs;
+mod parts;
+mod prepare;
+mod rates;
+mod removal;
+mod requests;
+mod resume;
+mod returns;
+mod run;
+mod running;
+mod search;
+mod settle;
+mod shares;
+mod stage;
+mod steady;
+mod step;
+mod step_rows;
+mod stop;
+mod tasks;
+mod undrivable;
+mod waiting;
+
+#[cfg(test)]
+pub(super) use directories::directory_row;
+pub(super) use run::STOPPING;
+#[cfg(test)]
+pub(super) use tasks::TaskOutcome;
+pub(super) use tasks::has_ended;
+#[cfg(test)]
+pub(super) use tasks::{NEVER_BEGAN, is_undecided};
+
+use crate::sessions::command::Progress;
+use benchmesh_model::mesh::{MeshMicros, RunId, RunState, Severity};
+use benchmesh_store::rows::{NewEvent, Row, RunChange};
+use effect::{Effect, Output, Show};
+use event::{Completion, Event, LoadedRun, Token};
+use leftovers::Leftovers;
+use members::Members;
+use run::{Run, Tokens, after};
+use stage::Goal;
+#[cfg(test)]
+use stage::Stage;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use waiting::Waiting;
+
+/// Samplers keep their period for this long after a run.
+const SAMPLE_AFTER: Duration = Duration::from_secs(5);
+/// The beat of samplers during a run.
+const SAMPLE_PERIOD_US: i64 = 1_000_000;
+/// Numbers of one run's tokens.
+const TOKENS_PER_RUN: u64 = 1 << 40;
+
+/// The scheduler's state: the run under way, and agents that are being tidied up.
+#[derive(Debug)]
+pub(super) struct Machine {
+    members: Arc<Members>,
+    run: Option<Box<Run>>,
+    leftovers: Leftovers,
+    /// The next run is being looked for.
+    loading: bool,
+    /// There may be another one since.
+    load_again: bool,
+    /// Runs that are to stop, while the next one is being looked for.
+    stops: BTreeMap<RunId, (String, MeshMicros)>,
+    /// Runs that have ended, or that a stop has ended in the queue, and that were not resumed.
+    ended: BTreeSet<RunId>,
+    /// The run under way was resumed after its end, while its last commands were still awaited.
+    resumed_at_end: bool,
+    /// The next run, as long as a directory is being removed that an earlier end of it has left.
+    waits_for_removal: Option<RunId>,
+    runs_begun: u64,
+    own_tokens: Tokens,
+    /// When samplers rest.
+    sampling_ends: Option<Token>,
+    blocked: Option<(MeshMicros, String)>,
+}
+
+impl Machine {
+    /// A new machine, and its first output.
+    pub fn start() -> (Self, Output) {
+        let mut machine = Self {
+            members: Arc::default(),
+            run: None,
+            leftovers: Leftovers::new(Tokens::from(TOKENS_PER_RUN)),
+            loading: false,
+            load_again: false,
+            stops: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            resumed_at_end: false,
+            waits_for_removal: None,
+            runs_begun: 1,
+            own_tokens: Tokens::default(),
+            sampling_ends: None,
+            blocked: None,
+        };
+        let mut out = Output::default();
+        machine.load(&mut out);
+        (machine, out)
+    }
+
+    /// Everything that it waits for. Nothing, with a run under way: it would wait for ever.
+    #[cfg(test)]
+    pub fn waits_for(&self) -> impl Iterator<Item = Token> + '_ {
+        let run = self.run.iter().flat_map(|run| run.waiting.keys().copied());
+        let own = self.sampling_ends.iter().copied();
+        run.chain(self.leftovers.waits_for()).chain(own)
+    }
+
+    /// The awaited entry as text, for messages.
+    #[cfg(test)]
+    pub fn awaited(&self, token: Token) -> String {
+        let waiting = self.run.as_ref().and_then(|run| run.waiting.get(&token));
+        format!("{waiting:?}")
+    }
+
+    /// The run under way.
+    pub fn running(&self) -> Option<RunId> {
+        self.run.as_ref().map(|run| run.row.id)
+    }
+
+    #[cfg(test)]
+    pub fn stage(&self) -> String {
+        let run = self.run.as_ref();
+        run.map_or_else(|| String::from("no run"), |run| format!("{:?}", run.stage))
+    }
+
+    /// Handles one event, and returns its output.
+    pub fn handle(&mut self, event: Event, now: MeshMicros) -> Output {
+        let mut out = Output::default();
+        let step = self.run.as_ref().and_then(|run| run.step.as_ref());
+        let is_needed = |task| step.is_some_and(|step| step.tasks.is_live(task));
+        if self.leftovers.handle(&event, is_needed, now, &mut out) {
+            self.load_after_removal(&mut out);
+            return out;
+        }
+        match event {
+            Event::Agents(all) => {
+                let members = Arc::new(Members::new(all));
+                let before = std::mem::replace(&mut self.members, members);
+                if let Some(run) = &mut self.run {
+                    run.members = Arc::clone(&self.members);
+                    run.now = now;
+                    run.note_departures(&before);
+                    run.stop_on_returned_agents(&before);
+                    run.repeat_after_restore();
+                    run.find_task_holders();
+                    run.advance_stages();
+                    out.append(std::mem::take(&mut run.out));
+                }
+                self.stop_strays(&mut out);
+                self.leftovers.on_agents(&self.members, &mut out);
+                self.load_after_removal(&mut out);
+            }
+            Event::Queued => self.load(&mut out),
+            Event::Resumed { run } => self.resumed(run, &mut out),
+            Event::Loaded(loaded) => self.loaded(loaded, now, &mut out),
+            Event::Stop { run, reason, at } => self.stop(run, reason, at, now, &mut out),
+            Event::Abort { run, reason } => self.abort(run, reason, now, &mut out),
+            Event::Steadiness { step, judged } => {
+                if let Some(run) = &mut self.run {
+                    run.now = now;
+                    run.on_steadiness(step, judged);
+                    out.append(std::mem::take(&mut run.out));
+                }
+            }
+            Event::Blocked { why, remedy } => self.blocked(why, &remedy, now, &mut out),
+            Event::Unblocked => self.unblocked(now, &mut out),
+            Event::Due { token } if self.sampling_ends == Some(token) => {
+                self.sampling_ends = None;
+                out.then.push(Effect::Sample {
+                    period_us: 0,
+                    run: None,
+                });
+            }
+            Event::Due { token } => self.of_run(token, now, &mut out, Run::on_due),
+            Event::Completed { token, completion } => {
+                self.of_run(token, now, &mut out, |run, waiting| {
+                    run.on_completion(waiting, completion);
+                });
+            }
+            Event::Answered { token, answer } => {
+                self.of_run(token, now, &mut out, |run, waiting| {
+                    run.on_answered(waiting, answer);
+                });
+            }
+            Event::Progressed { token, progress } => {
+                if let Some(run) = &mut self.run {
+                    run.now = now;
+                    run.on_progress(token, &progress);
+                    out.append(std::mem::take(&mut run.out));
+                }
+            }
+        }
+        self.after_run(now, &mut out);
+        out
+    }
+
+    fn load(&mut self, out: &mut Output) {
+        if self.loading || self.run.is_some() {
+            self.load_again = true;
+            return;
+        }
+        self.loading = true;
+        self.load_again = false;
+        out.then.push(Effect::Load);
+    }
+
+    /// An ended run is in the queue again.
+    fn resumed(&mut self, resumed: RunId, out: &mut Output) {
+        self.ended.remove(&resumed);
+        self.stops.remove(&resumed);
+        self.resumed_at_end = self.running() == Some(resumed);
+        self.load(out);
+    }
+
+    fn load_after_removal(&mut self, out: &mut Output) {
+        let is_over = |run: &mut RunId| !self.leftovers.is_removing(*run);
+        if self.waits_for_removal.take_if(is_over).is_some() {
+            self.load(out);
+        }
+    }
+
+    fn loaded(&mut self, loaded: Option<Box<LoadedRun>>, now: MeshMicros, out: &mut Output) {
+        if !self.loading {
+            return;
+        }
+        self.loading = false;
+        let run = loaded.as_ref().map(|loaded| loaded.row.id);
+        self.waits_for_removal = run.filter(|run| self.leftovers.is_removing(*run));
+        if let Some(loaded) = loaded.filter(|_| self.waits_for_removal.is_none()) {
+            self.ended.remove(&loaded.row.id);
+            self.leftovers.keep_directories_of(Some(loaded.row.id));
+            let tokens = Tokens::from((self.runs_begun + 1).saturating_mul(TOKENS_PER_RUN));
+            self.runs_begun += 1;
+            if let Some(token) = self.sampling_ends.take() {
+                out.at_once.push(Effect::Cancel(token));
+            }
+            out.then.push(Effect::Sample {
+                period_us: SAMPLE_PERIOD_US,
+                run,
+            });
+            let members = Arc::clone(&self.members);
+            let mut run = Run::load(*loaded, members, tokens, now);
+            out.append(std::mem::take(&mut run.out));
+            self.run = Some(Box::new(run));
+        }
+        self.stop_strays(out);
+        for (run, (reason, at)) in std::mem::take(&mut self.stops) {
+            self.stop(run, reason, at, now, out);
+        }
+        if self.run.is_none() && self.load_again {
+            self.load(out);
+        }
+    }
+
+    /// Stops what agents have attached with of steps that are over. While the next run is being looked for, it is not
+    /// known which step is under way.
+    fn stop_strays(&mut self, out: &mut Output) {
+        if self.loading {
+            return;
+        }
+        let step = self.run.as_ref().and_then(|run| run.step.as_ref());
+        let is_under_way = |task| step.is_some_and(|step| step.tasks.get(task).is_some());
+        self.leftovers.stop_strays(&self.members, is_under_way, out);
+    }
+
+    fn stop(
+        &mut self,
+        wanted: RunId,
+        reason: String,
+        at: MeshMicros,
+        now: MeshMicros,
+        out: &mut Output,
+    ) {
+        match &mut self.run {
+            Some(run) if run.row.id == wanted => {
+                run.now = now;
+                run.stop(reason, at);
+                run.advance_stages();
+                out.append(std::mem::take(&mut run.out));
+            }
+            _ if self.loading => {
+                self.stops.entry(wanted).or_insert((reason, at));
+            }
+            _ if !self.ended.insert(wanted) => {}
+            // It waits in the queue.
+            _ => {
+                out.rows.push(Row::Event(NewEvent {
+                    at: now,
+                    run: Some(wanted),
+                    step: None,
+                    agent: None,
+                    severity: Severity::Info,
+                    kind: format!("run-{}", RunState::Stopped),
+                    message: reason.clone(),
+                    detail_json: None,
+                }));
+                let change = RunChange {
+                    state: RunState::Stopped,
+                    partial: false,
+                    reason: Some(reason),
+                    at: now,
+                };
+                out.rows.push(Row::Run {
+                    run: wanted,
+                    change: change.clone(),
+                });
+                out.then.push(Effect::Show {
+                    run: wanted,
+                    show: Show::Ended(change),
+                });
+            }
+        }
+    }
+
+    /// Ends a run that is under way; one that has ended, or waits in the queue, stays as it is.
+    fn abort(&mut self, wanted: RunId, reason: String, now: MeshMicros, out: &mut Output) {
+        let run = self.run.as_mut().filter(|run| run.row.id == wanted);
+        if let Some(run) = run.filter(|run| !run.is_ending()) {
+            run.now = now;
+            run.abort(reason);
+            run.advance_stages();
+            out.append(std::mem::take(&mut run.out));
+        }
+    }
+
+    /// Hands the run the entry of a token; an unknown token is late or repeated, and ignored.
+    fn of_run(
+        &mut self,
+        token: Token,
+        now: MeshMicros,
+        out: &mut Output,
+        act: impl FnOnce(&mut Run, Waiting),
+    ) {
+        let Some(run) = &mut self.run else { return };
+        let Some(waiting) = run.waiting.remove(&token) else {
+            return;
+        };
+        run.now = now;
+        act(run, waiting);
+        run.advance_stages();
+        out.append(std::mem::take(&mut run.out));
+    }
+
+    /// After the end of a run the next one is loaded.
+    fn after_run(&mut self, now: MeshMicros, out: &mut Output) {
+        if !self.run.as_ref().is_some_and(|run| run.is_over()) {
+            return;
+        }
+        if let Some(run) = self.run.take()
+            && !std::mem::take(&mut self.resumed_at_end)
+        {
+            self.ended.insert(run.row.id);
+        }
+        self.leftovers.keep_directories_of(None);
+        out.then.push(Effect::LossAfter(None));
+        let token = self.own_tokens.next();
+        self.sampling_ends = Some(token);
+        let at = after(now, SAMPLE_AFTER);
+        out.then.push(Effect::Wait { token, at });
+        self.load(out);
+    }
+
+    fn blocked(&mut self, why: String, remedy: &str, now: MeshMicros, out: &mut Output) {
+        if self.blocked.is_none() {
+            out.at_once.push(Effect::ShowAll(format!(
+                "the database cannot be written ({why}): {remedy}; agents keep what they measure until it can"
+            )));
+            self.blocked = Some((now, why));
+        }
+    }
+
+    fn unblocked(&mut self, now: MeshMicros, out: &mut Output) {
+        let Some((from, why)) = self.blocked.take() else {
+            return;
+        };
+        let lasted_us = now.0.saturating_sub(from.0).max(0);
+        let (s, tenths) = (lasted_us / 1_000_000, lasted_us % 1_000_000 / 100_000);
+        let message = format!(
+            "the database could not be written for {s}.{tenths} s ({why}); agents kept what they measured"
+        );
+        out.at_once.push(Effect::ShowAll(message.clone()));
+        out.rows.push(Row::Event(NewEvent {
+            at: now,
+            run: self.running(),
+            step: None,
+            agent: None,
+            severity: Severity::Warning,
+            kind: String::from("database-blocked"),
+            message,
+            detail_json: Some(
+                serde_json::json!({ "from_us": from.0, "until_us": now.0 }).to_string(),
+            ),
+        }));
+    }
+}
+
+impl Run {
+    fn on_due(&mut self, waiting: Waiting) {
+        match waiting {
+            // The step should long have ended.
+            Waiting::Overtime => self.close(Goal::CutOff),
+            Waiting::PreparationDue => self.on_preparation_due(),
+            Waiting::BeginningDue => self.check_begun(Waiting::BegunBefore),
+            Waiting::BegunPatience { before } => {
+                self.check_begun(Waiting::BegunAfter { before });
+            }
+            Waiting::LeaseOver { task } => self.on_lease_over(task),
+            // The stage goes on.
+            _ => {}
+        }
+    }
+
+    fn on_completion(&mut self, waiting: Waiting, completion: Completion) {
+        match (waiting, completion) {
+            (Waiting::Environment, Completion::Environment(agents)) => self.on_environment(agents),
+            (
+                Waiting::StepsMade {
+                    range,
+                    only,
+                    attempt,
+                },
+                Completion::StepsMade(ids),
+            ) => self.on_steps_made(range, only, attempt, &ids),
+            (Waiting::TasksMade, Completion::TasksMade(ids)) => self.on_tasks_made(&ids),
+            (Waiting::PartsMade { agent, parts }, Completion::TasksMade(ids)) => {
+                self.on_parts_made(agent, parts, &ids);
+            }
+            (Waiting::LinkSpeeds, Completion::LinkSpeeds(speeds)) => {
+                self.link_speeds.extend(speeds)
+            }
+            (Waiting::Secrets, Completion::Secrets(secrets)) => self.on_secrets(secrets),
+            (Waiting::Busy, Completion::Busy(all)) => self.on_busy(&all),
+            (Waiting::Daemons, Completion::Daemons(daemons)) => self.on_daemons(daemons),
+            (Waiting::Clocks, Completion::Clocks(clocks)) => self.on_clocks(&clocks),
+            (Waiting::LoopPlanned, Completion::Loop(planned)) => self.on_loop_planned(planned),
+            (Waiting::ProbesRead { last }, Completion::Probes(measured)) => {
+                self.on_probes_read(last, &measured);
+            }
+            (Waiting::EndStored { task, end }, Completion::Rows(missing)) => {
+                self.on_end_stored(task, end, missing);
+            }
+            (Waiting::EndRead { task, end, why }, Completion::Tasks(rows)) => {
+                self.on_end_read(task, end, &why, &rows);
+            }
+            (Waiting::ReceiverLost { receiver }, Completion::Lost(why)) => {
+                self.lose_receiver(receiver, &why);
+            }
+            (Waiting::TasksRead, Completion::Tasks(rows)) => self.on_tasks_read(rows),
+            (Waiting::RowsStored { task }, Completion::Rows(missing)) => {
+                self.on_rows_stored(task, missing);
+            }
+            (Waiting::BegunBefore, Completion::Begun(begun)) => self.on_begun_before(begun),
+            (Waiting::BegunAfter { before }, Completion::Begun(begun)) => {
+                self.on_begun_after(&before, &begun);
+            }
+            (Waiting::Finished, Completion::Finished { without, failed }) => {
+                self.on_finished(without, failed);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_answered(
+        &mut self,
+        waiting: Waiting,
+        answer: Result<crate::sessions::command::Answer, crate::sessions::command::CallError>,
+    ) {
+        match waiting {
+            Waiting::Opened { agent, path, make } => self.on_opened(agent, &path, make, answer),
+            Waiting::Listening {
+                task,
+                receiver,
+                token,
+            } => self.on_listening(task, receiver, token, answer),
+            Waiting::Prepared { task } => self.on_prepared(task, answer),
+            Waiting::ReceiverThere { task, refusal } => {
+                self.on_receiver_there(task, refusal, answer);
+            }
+            Waiting::Dropped { kernel, agent } => self.on_dropped(kernel, agent, answer),
+            Waiting::Armed { task } => self.on_armed(task, answer),
+            Waiting::Ended { task } => self.on_ended(task, answer),
+            Waiting::Stopped { task } => self.on_stopped(task, &answer),
+            Waiting::EndedAfterStop { task } => self.on_ended_after_stop(task, answer),
+            Waiting::CellRemoved { agent, .. } => self.on_cell_removed(agent, &answer),
+            Waiting::DirectoryRemoved { entry, .. } => self.on_directory_removed(entry, answer),
+            Waiting::RateShared { load } => self.on_rate_shared(load, &answer),
+            Waiting::StopLost { task } => self.on_lost_stopped(task, &answer),
+            Waiting::EndOfLost { task } => self.on_lost_ended(task, &answer),
+            Waiting::PartPrepared { task } => self.on_part_prepared(task, answer),
+            Waiting::PartArmed { task, start } => self.on_part_armed(task, start, answer),
+            // It has forgotten, or `leftovers` asks again when it attaches.
+            _ => {}
+        }
+    }
+
+    fn on_progress(&mut self, token: Token, progress: &Progress) {
+        let more = match self.waiting.get_mut(&token) {
+            Some(Waiting::Prepared { task }) => {
+                let task = *task;
+                return self.show_progress(task, progress.clone());
+            }
+            Some(Waiting::Ended { task }) => {
+                let task = task.task;
+                return self.on_load_over(task);
+            }
+            Some(Waiting::CellRemoved { files, .. } | Waiting::DirectoryRemoved { files, .. }) => {
+                let more = progress.done.saturating_sub(*files);
+                // An agent that was asked again counts from zero.
+                *files = progress.done;
+                more
+            }
+            _ => return,
+        };
+        self.show_at_once(Show::Removed(more));
+    }
+}
+
+#[cfg(test)]
+impl Machine {
+    pub fn is_idle(&self) -> bool {
+        let over = |run: &Run| matches!(run.stage, Stage::Over);
+        !self.loading && self.run.as_ref().is_none_or(|run| over(run))
+    }
+}

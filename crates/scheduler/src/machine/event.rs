@@ -1,0 +1,233 @@
+//! The machine's input: plain values that the driver makes of answers, timers, commits and reads.
+//!
+//! A token ties an answer to its request. The machine ignores a token that it does not know, so a late or repeated
+//! answer is harmless.
+
+pub(crate) use super::ended::EndedSteps;
+
+use super::members::Presence;
+use crate::{
+    agents::RunAgents,
+    live::Steadiness,
+    sessions::command::{Answer, CallError, Progress},
+};
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, TaskId};
+use benchmesh_plan::{Loops, OnLoss, OnStall, PlannedStep, search::ProbeOp, with_probes};
+use benchmesh_store::{
+    Busy, DirectoryLeft,
+    rows::{NewRunAgent, RunDirectoryRow, RunRow, StepRow, TaskRow},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Names one thing that the machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Token(pub u64);
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// Every agent, whenever one has come or gone.
+    Agents(Vec<Presence>),
+    /// There may be a run to drive.
+    Queued,
+    /// A run that had ended is in the queue again.
+    Resumed {
+        run: RunId,
+    },
+    /// The run to drive next, from the rows; `None`: there is none.
+    Loaded(Option<Box<LoadedRun>>),
+    /// A stop of a run is requested.
+    Stop {
+        run: RunId,
+        reason: String,
+        at: MeshMicros,
+    },
+    /// An alarm of its plan ends a run.
+    Abort {
+        run: RunId,
+        reason: String,
+    },
+    Answered {
+        token: Token,
+        answer: Result<Answer, CallError>,
+    },
+    Progressed {
+        token: Token,
+        progress: Progress,
+    },
+    Completed {
+        token: Token,
+        completion: Completion,
+    },
+    /// A timer is due.
+    Due {
+        token: Token,
+    },
+    /// How steady the load of a step has become.
+    Steadiness {
+        step: StepId,
+        judged: Steadiness,
+    },
+    /// The database cannot be written.
+    Blocked {
+        why: String,
+        remedy: String,
+    },
+    Unblocked,
+}
+
+/// The result of a read, of rows that make ids, or of a step's end.
+#[derive(Clone, Debug)]
+pub(crate) enum Completion {
+    Environment(Vec<NewRunAgent>),
+    /// The steps of a loop; the error is why the plan makes none any more.
+    Loop(Result<Arc<[PlannedStep]>, String>),
+    StepsMade(Vec<StepId>),
+    /// What each of the steps measured.
+    Probes(Vec<Vec<ProbeOp>>),
+    TasksMade(Vec<TaskId>),
+    Clocks(Vec<ClockQuality>),
+    /// The most that was ever sent to each agent in a second; `None`: not known.
+    LinkSpeeds(BTreeMap<AgentId, Option<i64>>),
+    /// Random tokens that cannot be guessed.
+    Secrets(Vec<String>),
+    Tasks(Vec<TaskRow>),
+    /// `None`: everything up to the requested sequence is stored; otherwise the reason why not.
+    Rows(Option<String>),
+    Busy(Vec<HostBusy>),
+    Daemons(Vec<(HostId, Vec<String>)>),
+    Begun(Begun),
+    Leftovers(Leftover),
+    /// The agent is lost; the reason.
+    Lost(String),
+    /// The step's results are stored. `without`: the clients that it went on without, in words. `failed`: why its
+    /// figures make a step a failure that had ended well.
+    Finished {
+        without: Option<String>,
+        failed: Option<String>,
+    },
+}
+
+/// The quality of an agent's clock estimate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClockQuality {
+    /// Zero: not measured yet.
+    pub round_trip: Duration,
+    pub error: Duration,
+}
+
+/// How busy a host was.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBusy {
+    pub host: HostId,
+    pub covered_us: i64,
+    pub busy: Vec<Busy>,
+}
+
+/// Which tasks have sent nothing, and how far the spools of their agents are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Begun {
+    pub without_rows: Vec<TaskId>,
+    pub positions: BTreeMap<AgentId, Vec<(String, u64)>>,
+}
+
+/// What an agent still holds of ended steps and runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leftover {
+    pub tasks: Vec<StrayTask>,
+    pub directories: Vec<DirectoryLeft>,
+}
+
+/// A task of an ended step or run.
+#[derive(Clone, Debug)]
+pub(crate) struct StrayTask {
+    pub task: TaskRow,
+    pub run: RunId,
+    pub ordinal: u32,
+    /// Its data, unless a later mode of its cell still uses them.
+    pub data: Option<CellData>,
+}
+
+/// The data of one task of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CellData {
+    pub run_uid: String,
+    pub path: String,
+    pub cell: String,
+    pub task_index: u32,
+}
+
+/// A run as its rows have it.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedRun {
+    pub row: RunRow,
+    /// The error is why it cannot run at all.
+    pub plan: Result<RunPlan, String>,
+    /// The newest loop that has steps; 1 before there are any.
+    pub loop_number: u32,
+    /// Of the loops before it.
+    pub earlier: EndedSteps,
+    /// The newest attempt of each step of that loop.
+    pub steps: Vec<StepRow>,
+    /// Those of the step that is under way.
+    pub tasks: Vec<TaskRow>,
+    pub directories: Vec<RunDirectoryRow>,
+    /// Steps of a run that was resumed whose mode cannot be done there.
+    pub left_out: BTreeSet<StepId>,
+    /// The last probes of searches that have ended.
+    pub searched: BTreeSet<StepId>,
+}
+
+/// The expansion of a run's plan in one loop.
+#[derive(Clone, Debug)]
+pub(crate) struct RunPlan {
+    pub policy: Policy,
+    pub agents: RunAgents,
+    pub loops: Loops,
+    /// Of one loop.
+    pub steps: Arc<[PlannedStep]>,
+    /// What of the plan is not measured because it cannot be: a sentence each.
+    pub left_out: Vec<String>,
+}
+
+impl RunPlan {
+    /// Adds the probes that were made, by the rows of its loop.
+    pub fn add_probes(&mut self, rows: &[StepRow]) {
+        let rows = rows.iter();
+        let rows = rows.map(|row| (row.ordinal, row.params_json.as_str()));
+        if let Some(steps) = with_probes(&self.steps, rows) {
+            self.steps = steps.into();
+        }
+    }
+
+    /// For a run whose plan cannot be read.
+    pub fn none() -> Self {
+        Self {
+            policy: Policy {
+                on_loss: OnLoss::Continue,
+                on_stall: OnStall::Continue,
+                loss_after: Duration::ZERO,
+                lease: Duration::ZERO,
+            },
+            agents: RunAgents::default(),
+            loops: Loops::ONE,
+            steps: Arc::default(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// The plan's policy on faults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub on_loss: OnLoss,
+    pub on_stall: OnStall,
+    /// An agent without contact for this long is lost.
+    pub loss_after: Duration,
+    /// How long an agent without contact carries its load on.
+    pub lease: Duration,
+}

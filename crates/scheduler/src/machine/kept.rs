@@ -1,0 +1,54 @@
+//! The rows about data sets that stay: noted before they are laid out, and whole once a step on them has ended well.
+//!
+//! Their directories are made by the agents as they prepare; no cell and no end of a run removes them.
+
+use super::run::Run;
+use benchmesh_model::mesh::AgentId;
+use benchmesh_plan::{PlannedData, PlannedLoad, PlannedStep};
+use benchmesh_store::rows::{NewKeptData, Row};
+use std::collections::BTreeSet;
+
+impl Run {
+    /// From now on there may be data of the step's set.
+    pub(super) fn note_kept_data(&mut self) {
+        let agents: BTreeSet<AgentId> = self.live().into_iter().map(|task| task.agent).collect();
+        let Some(step) = self.active_plan() else {
+            return;
+        };
+        let Some(data) = &step.kept else { return };
+        let sum = |each: fn(&PlannedLoad) -> u64| {
+            let loads = step.loads.iter();
+            loads.fold(0_u64, |sum, load| {
+                sum.saturating_add(each(load).saturating_mul(load.tasks.into()))
+            })
+        };
+        let row = NewKeptData {
+            name: data.name.clone(),
+            path: step.path.clone(),
+            target: step.target.clone(),
+            system: step.system.clone(),
+            workload: step.workload.clone(),
+            shape: data.shape.clone(),
+            tasks: u32::try_from(step.tasks.len()).unwrap_or(u32::MAX),
+            bytes: sum(|load| load.footprint.bytes),
+            files: sum(|load| load.footprint.files),
+            remakes: data.remakes,
+            run_uid: self.row.uid.clone(),
+            agents: agents.into_iter().collect(),
+            at: self.now,
+        };
+        self.out.rows.push(Row::KeptData(row));
+    }
+
+    /// A step has ended well, with all of its clients.
+    pub(super) fn note_kept_whole(&mut self) {
+        let kept = |step: &PlannedStep| {
+            let PlannedData { name, .. } = step.kept.as_ref()?;
+            Some((name.clone(), step.path.clone()))
+        };
+        if let Some((name, path)) = self.active_plan().and_then(kept) {
+            let at = self.now;
+            self.out.rows.push(Row::KeptDataWhole { name, path, at });
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Agents that attach again: tasks of steps and runs that are over are stopped, and their data removed.
+//!
+//! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
+//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run.
+//! The database says what is over, so that this also works after a start of the collector; an agent that does not
+//! answer is asked again when it attaches the next time.
+//! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is
+//! over, because no other step can be.
+
+use super::{
+    effect::{Ask, Effect, Lookup, Output, Show, Within},
+    event::{CellData, Completion, Event, Leftover, StrayTask, Token},
+    members::{Members, Presence},
+    removal::STALLED,
+    run::Tokens,
+    stop::STOP_WITHIN,
+};
+use crate::sessions::command::{Answer, CallError, Command};
+use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, Severity, StepId, TaskId, TaskState};
+use benchmesh_store::{
+    DirectoryLeft,
+    rows::{NewEvent, Row},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+/// By then a stopped task has ended, or one of its operations hangs.
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// An agent that is lost meanwhile is asked again when it attaches.
+const LOSS_AFTER: Duration = Duration::from_secs(5);
+/// Why a task of an ended step is stopped, for its agent.
+const GONE_ON: &str = "the step has gone on without this agent";
+/// The event of a removal that was left behind.
+const GONE: &str = "directory-removed";
+
+/// The request to one agent that is open.
+#[derive(Clone, Debug)]
+enum CleanupRequest {
+    Looking,
+    Stopping(StrayTask),
+    AwaitingEnd(StrayTask),
+    Forgetting(StrayTask),
+    RemovingCell(StrayTask),
+    RemovingDirectory(DirectoryLeft),
+}
+
+impl CleanupRequest {
+    /// The task that it is about.
+    fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Stopping(stray)
+            | Self::AwaitingEnd(stray)
+            | Self::Forgetting(stray)
+            | Self::RemovingCell(stray) => Some(stray.task.id),
+            Self::Looking | Self::RemovingDirectory(_) => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct AgentCleanup {
+    name: String,
+    token: Token,
+    request: CleanupRequest,
+    tasks: VecDeque<StrayTask>,
+    directories: VecDeque<DirectoryLeft>,
+}
+
+/// The agents that are being tidied up.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    tokens: Tokens,
+    /// The session in which each agent was cleaned up.
+    seen: BTreeMap<AgentId, u64>,
+    /// The session in which each agent was asked to stop tasks that are over.
+    stopped: BTreeMap<AgentId, u64>,
+    cleanups: BTreeMap<AgentId, AgentCleanup>,
+    /// The run under way, which uses the directories that an earlier end of it has left.
+    kept: Option<RunId>,
+}
+
+impl Leftovers {
+    pub fn new(tokens: Tokens) -> Self {
+        Self {
+            tokens,
+            seen: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            cleanups: BTreeMap::new(),
+            kept: None,
+        }
+    }
+
+    /// Directories of the run under way are not removed.
+    pub fn keep_directories_of(&mut self, run: Option<RunId>) {
+        self.kept = run;
+        for cleanup in self.cleanups.values_mut() {
+            cleanup.directories.retain(|left| Some(left.run) != run);
+        }
+    }
+
+    /// Whether an agent is removing a directory that this run has left.
+    pub fn is_removing(&self, run: RunId) -> bool {
+        let mut cleanups = self.cleanups.values();
+        cleanups.any(|cleanup| {
+            matches!(&cleanup.request, CleanupRequest::RemovingDirectory(left) if left.run == run)
+        })
+    }
+
+    /// The tokens that it waits for.
+    pub fn waits_for(&self) -> impl Iterator<Item = Token> + '_ {
+        self.cleanups.values().map(|cleanup| cleanup.token)
+    }
+
+    /// Begins to clean up every agent with a new session.
+    pub fn on_agents(&mut self, members: &Members, out: &mut Output) {
+        for member in members.all().filter(|member| member.attached) {
+            if self.seen.insert(member.id, member.session) != Some(member.session) {
+                self.lookup(member, out);
+            }
+        }
+    }
+
+    /// Stops every task that an agent has attached with and that is not of the step under way. The answer is not
+    /// awaited: the cleanup stops the task again, and awaits its end.
+    pub fn stop_strays(
+        &mut self,
+        members: &Members,
+        is_under_way: impl Fn(TaskId) -> bool,
+        out: &mut Output,
+    ) {
+        for member in members.all().filter(|member| member.attached) {
+            if self.stopped.insert(member.id, member.session) == Some(member.session) {
+                continue;
+            }
+            let held = member.held_tasks.iter().copied();
+            for task in held.filter(|task| !is_under_way(*task)) {
+                out.at_once.push(Effect::Ask(Box::new(Ask {
+                    token: self.tokens.next(),
+                    agent: member.id,
+                    run: None,
+                    command: Command::StopTask {
+                        task,
+                        reason: String::from(GONE_ON),
+                    },
+                    loss_after: LOSS_AFTER,
+                    within: Within::For(STOP_WITHIN),
+                    silence: None,
+                })));
+            }
+        }
+    }
+
+    fn lookup(&mut self, member: &Presence, out: &mut Output) {
+        let token = self.tokens.next();
+        let before = self.cleanups.insert(
+            member.id,
+            AgentCleanup {
+                name: member.name.clone(),
+                token,
+                request: CleanupRequest::Looking,
+                tasks: VecDeque::new(),
+                directories: VecDeque::new(),
+            },
+        );
+        if let Some(before) = before {
+            out.at_once.push(Effect::Cancel(before.token));
+        }
+        let lookup = Lookup::Leftovers {
+            agent: member.id,
+            held: member.held_tasks.clone(),
+        };
+        out.then.push(Effect::Lookup { token, lookup });
+    }
+
+    /// Whether the event was meant for it. Tasks that the step under way needs are not cleaned up any more.
+    pub fn handle(
+        &mut self,
+        event: &Event,
+        is_needed: impl Fn(TaskId) -> bool,
+        now: MeshMicros,
+        out: &mut Output,
+    ) -> bool {
+        let token = match event {
+            Event::Answered { token, .. } | Event::Completed { token, .. } => *token,
+            // Progress of these removals is not shown.
+            Event::Progressed { token, .. } => {
+                return self.waits_for().any(|known| known == *token);
+            }
+            _ => return false,
+        };
+        let mut cleanups = self.cleanups.iter();
+        let Some(agent) = cleanups.find(|(_, cleanup)| cleanup.token == token) else {
+            return false;
+        };
+        let agent = *agent.0;
+        let Some(mut cleanup) = self.cleanups.remove(&agent) else {
+            return false;
+        };
+        cleanup.tasks.retain(|stray| !is_needed(stray.task.id));
+        if cleanup.request.task().is_some_and(&is_needed) {
+            self.next(agent, cleanup, out);
+            return true;
+        }
+        match event {
+            Event::Completed {
+                completion: Completion::Leftovers(Leftover { tasks, directories }),
+                ..
+            } => {
+                let tasks = tasks.iter().filter(|stray| !is_needed(stray.task.id));
+                cleanup.tasks = tasks.cloned().collect();
+                // They may have been read before the run was resumed.
+                let left = directories
+                    .iter()
+                    .filter(|left| self.kept != Some(left.run));
+                cleanup.directories = left.cloned().collect();
+                self.next(agent, cleanup, out);
+            }
+            Event::Answered { answer, .. } => self.answered(agent, cleanup, answer, now, out),
+            _ => {}
+        }
+        true
+    }
+
+    /// The next thing that the agent holds.
+    fn next(&mut self, agent: AgentId, mut cleanup: AgentCleanup, out: &mut Output) {
+        if let Some(stray) = cleanup.tasks.pop_front() {
+            let command = Command::StopTask {
+                task: stray.task.id,
+                reason: String::from(GONE_ON),
+            };
+            self.ask(
+                agent,
+                cleanup,
+                CleanupRequest::Stopping(stray),
+                command,
+                out,
+            );
+        } else if let Some(left) = cleanup.directories.pop_front() {
+            let command = Command::RemoveRunDirectory {
+                run_uid: left.run_uid.clone(),
+                path: left.path.clone(),
+            };
+            self.ask(
+                agent,
+                cleanup,
+                CleanupRequest::RemovingDirectory(left),
+                command,
+                out,
+            );
+        }
+    }
+
+    fn ask(
+        &mut self,
+        agent: AgentId,
+        mut cleanup: AgentCleanup,
+        request: CleanupRequest,
+        command: Command,
+        out: &mut Output,
+    ) {
+        let token = self.tokens.next();
+        let removes = matches!(
+            request,
+            CleanupRequest::RemovingCell(_) | CleanupRequest::RemovingDirectory(_)
+        );
+        out.then.push(Effect::Ask(Box::new(Ask {
+            token,
+            agent,
+            run: None,
+            command,
+            loss_after: LOSS_AFTER,
+            within: match removes {
+                true => Within::Contact,
+                false => Within::For(END_WITHIN),
+            },
+            silence: removes.then_some(STALLED),
+        })));
+        cleanup.token = token;
+        cleanup.request = request;
+        self.cleanups.insert(agent, cleanup);
+    }
+
+    fn answered(
+        &mut self,
+        agent: AgentId,
+        cleanup: AgentCleanup,
+        answer: &Result<Answer, CallError>,
+        now: MeshMicros,
+        out: &mut Output,
+    ) {
+        match (cleanup.request.clone(), answer) {
+            (CleanupRequest::Stopping(stray), Ok(_)) => {
+                let command = Command::AwaitEnd {
+                    task: stray.task.id,
+                };
+                self.ask(
+                    agent,
+                    cleanup,
+                    CleanupRequest::AwaitingEnd(stray),
+                    command,
+                    out,
+                );
+            }
+            // One that was never armed has no end.
+            (CleanupRequest::AwaitingEnd(stray), Ok(_) | Err(CallError::Refused { .. })) => {
+                let command = Command::ForgetTask {
+                    task: stray.task.id,
+                };
+                self.ask(
+                    agent,
+                    cleanup,
+                    CleanupRequest::Forgetting(stray),
+                    command,
+                    out,
+                );
+            }
+            (CleanupRequest::Forgetting(stray), Ok(_)) => match stray.data.clone() {
+                Some(data) => {
+                    let CellData {
+                        run_uid,
+                        path,
+                        cell,
+                        task_index,
+                    } = data;
+                    let command = Command::RemoveCell {
+                        run_uid,
+                        path,
+                        cell,
+                        task_index,
+                    };
+                    self.ask(
+                        agent,
+                        cleanup,
+                        CleanupRequest::RemovingCell(stray),
+                        command,
+                        out,
+                    );
+                }
+                None => self.task_is_gone(agent, cleanup, &stray, now, out),
+            },
+            // Where its data stay, they go with the run's directory.
+            (CleanupRequest::RemovingCell(stray), _) => {
+                self.task_is_gone(agent, cleanup, &stray, now, out);
+            }
+            (CleanupRequest::RemovingDirectory(left), Ok(_)) => {
+                let message = format!(
+                    "agent `{}` is back and has removed the run's directory {}/benchmesh-{}",
+                    cleanup.name, left.path, left.run_uid
+                );
+                let detail =
+                    serde_json::json!({ "run_uid": left.run_uid, "path": left.path }).to_string();
+                record_event(out, now, agent, left.run, None, GONE, message, Some(detail));
+                self.next(agent, cleanup, out);
+            }
+            // It hangs, or will not: the next time it attaches it is asked again.
+            (_, Err(error)) if !error.is_lost() => self.next(agent, cleanup, out),
+            // Lost: it is cleaned up when it attaches again.
+            _ => {}
+        }
+    }
+
+    fn task_is_gone(
+        &mut self,
+        agent: AgentId,
+        cleanup: AgentCleanup,
+        stray: &StrayTask,
+        now: MeshMicros,
+        out: &mut Output,
+    ) {
+        // A task that had ended only had to be forgotten.
+        if stray.task.state == TaskState::Lost {
+            let message = format!(
+                "agent `{}` is back and still held its task of step {}: the task was stopped; its measurements until then are kept",
+                cleanup.name, stray.ordinal
+            );
+            let step = Some(stray.task.step);
+            record_event(
+                out,
+                now,
+                agent,
+                stray.run,
+                step,
+                "agent-tidied",
+                message,
+                None,
+            );
+        }
+        self.next(agent, cleanup, out);
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the columns of an event")]
+fn record_event(
+    out: &mut Output,
+    at: MeshMicros,
+    agent: AgentId,
+    run: RunId,
+    step: Option<StepId>,
+    kind: &str,
+    message: String,
+    detail_json: Option<String>,
+) {
+    out.rows.push(Row::Event(NewEvent {
+        at,
+        run: Some(run),
+        step,
+        agent: Some(agent),
+        severity: Severity::Info,
+        kind: kind.to_owned(),
+        message: message.clone(),
+        detail_json,
+    }));
+    out.then.push(Effect::Show {
+        run,
+        show: Show::Message(message),
+    });
+}

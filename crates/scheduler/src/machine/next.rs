@@ -1,0 +1,37 @@
+//! What follows a stage: the part of the machine that ends the stage returns it, and `run` carries it out. So no part
+//! calls the next one, and all ways from stage to stage stand in one place.
+
+use super::stage::{Goal, StepEnd};
+use benchmesh_model::mesh::MeshMicros;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The next step that has not ended.
+    FindStep,
+    Listen,
+    Settle,
+    DropCaches,
+    Arm,
+    /// The load runs, from this instant.
+    StartLoad(MeshMicros),
+    StoreRows(Goal),
+    Close(Goal),
+    Conclude,
+    /// The step's cell is repeated as its next attempt.
+    RepeatCell {
+        reason: String,
+    },
+    Finish(StepEnd),
+    /// A requested stop ends the step.
+    StopStep {
+        reason: String,
+    },
+    /// The later modes of a failed cell end; `cleaned`: its data are gone already.
+    FailCell {
+        index: usize,
+        reason: String,
+        cleaned: bool,
+    },
+    RemoveDirectories,
+    ConcludeRun,
+}

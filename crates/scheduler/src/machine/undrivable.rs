@@ -1,0 +1,59 @@
+//! A run that cannot be driven: no steps can be made of its plan any more, or its rows are refused by the database
+//! again and again. It fails as it is stored, so that the runs behind it have their turn.
+
+use super::{
+    removal::LEFT,
+    run::Run,
+    tasks::{TaskHandle, has_ended},
+};
+use benchmesh_model::mesh::{RunState, Severity};
+use benchmesh_store::rows::{Row, RunDirectoryRow, TaskRow};
+
+impl Run {
+    /// Ends the run with all that is open of it. Its tasks are stopped where they are, and its directories are removed
+    /// as leftovers.
+    pub(super) fn fail_as_stored(
+        &mut self,
+        tasks: &[TaskRow],
+        directories: &[RunDirectoryRow],
+        reason: String,
+    ) {
+        self.partial = true;
+        self.out.rows.push(Row::OpenFailed {
+            run: self.row.id,
+            reason: reason.clone(),
+            at: self.now,
+        });
+        for task in tasks.iter().filter(|task| !has_ended(task.state)) {
+            self.stop_lost(TaskHandle {
+                task: task.id,
+                agent: task.agent,
+                peer: task.peer,
+            });
+        }
+        for directory in directories.iter().filter(|directory| directory.made) {
+            let path = &directory.path;
+            let message = format!(
+                "the run's directory {path}/benchmesh-{} stays: the run could not be driven to its end; it is removed \
+                 when the agent attaches again",
+                self.row.uid
+            );
+            let detail = serde_json::json!({ "run_uid": self.row.uid, "path": path });
+            self.record_event_of(
+                None,
+                Some(directory.agent),
+                Severity::Warning,
+                LEFT,
+                message,
+                Some(detail.to_string()),
+            );
+        }
+        if !directories.is_empty() {
+            self.directories.clear();
+            self.out
+                .rows
+                .push(Row::DirectoriesGone { run: self.row.id });
+        }
+        self.end(RunState::Failed, Some(reason));
+    }
+}

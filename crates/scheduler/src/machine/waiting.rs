@@ -1,0 +1,218 @@
+//! The entries that the machine waits for, and how long each is kept.
+
+use super::tasks::TaskHandle;
+use crate::sessions::command::{End, Make};
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
+use std::{collections::BTreeMap, ops::Range};
+
+/// Where the spools of agents are.
+pub(super) type Positions = BTreeMap<AgentId, Vec<(String, u64)>>;
+
+/// How long something is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Until the stage ends; the stage ends when nothing of it is left.
+    Stage,
+    /// As long as its preparation or the load runs; no stage waits for it.
+    Load,
+    /// As long as the run is under way; its end waits for it.
+    Cleanup,
+}
+
+/// One thing that is waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Waiting {
+    Environment,
+    /// Steps of the plan; `only`: of the range, those.
+    StepsMade {
+        range: Range<usize>,
+        only: Vec<usize>,
+        attempt: u32,
+    },
+    TasksMade,
+    /// Further tasks of clients that are back: index and number of each.
+    PartsMade {
+        agent: AgentId,
+        parts: Vec<(usize, u32)>,
+    },
+    LoopPause,
+    LoopPlanned,
+    /// What the probes of a search measured, to this step.
+    ProbesRead {
+        last: usize,
+    },
+    LinkSpeeds,
+    /// An agent's answer to `OpenRunDirectory`.
+    Opened {
+        agent: AgentId,
+        path: String,
+        make: Make,
+    },
+    Secrets,
+    Listening {
+        task: TaskHandle,
+        receiver: AgentId,
+        token: String,
+    },
+    Prepared {
+        task: TaskHandle,
+    },
+    /// Whether the receiver of a link is there that its sender could not open.
+    ReceiverThere {
+        task: TaskHandle,
+        refusal: String,
+    },
+    Settled,
+    Busy,
+    Dropped {
+        kernel: usize,
+        agent: AgentId,
+    },
+    Daemons,
+    Clocks,
+    Armed {
+        task: TaskHandle,
+    },
+    HoldersLost,
+    Ended {
+        task: TaskHandle,
+    },
+    /// The rows of a task that has failed.
+    EndStored {
+        task: TaskHandle,
+        end: End,
+    },
+    /// The stored end of a task that has failed, or (`None`) whose agent does not answer any more.
+    EndRead {
+        task: TaskHandle,
+        end: Option<End>,
+        why: String,
+    },
+    Stopped {
+        task: TaskHandle,
+    },
+    EndedAfterStop {
+        task: TaskHandle,
+    },
+    /// Before its agent prepares the task once more.
+    ForgottenForRetry,
+    RowsStored {
+        task: TaskHandle,
+    },
+    TasksRead,
+    CellRemoved {
+        agent: AgentId,
+        files: u64,
+    },
+    Finished,
+    DirectoryRemoved {
+        entry: usize,
+        files: u64,
+    },
+    // As long as the load runs.
+    /// From here on an agent is late with its preparation.
+    PreparationDue,
+    /// The loss of an agent that receives from others.
+    ReceiverLost {
+        receiver: AgentId,
+    },
+    Overtime,
+    /// From here on all should have begun.
+    BeginningDue,
+    BegunBefore,
+    BegunPatience {
+        before: Positions,
+    },
+    BegunAfter {
+        before: Positions,
+    },
+    LeaseOver {
+        task: TaskId,
+    },
+    RateShared {
+        load: usize,
+    },
+    /// An agent that is back is given further tasks from here on.
+    ReturnDue {
+        agent: AgentId,
+    },
+    /// The further task of a client that is back.
+    PartPrepared {
+        task: TaskHandle,
+    },
+    PartArmed {
+        task: TaskHandle,
+        start: MeshMicros,
+    },
+    /// Of a task whose load is in steady state; its end is awaited.
+    SteadyStop,
+    // Independent of the stage.
+    StopLost {
+        task: TaskHandle,
+    },
+    EndOfLost {
+        task: TaskHandle,
+    },
+    StoppedAgain,
+    Forgotten,
+}
+
+impl Waiting {
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::PreparationDue
+            | Self::ReceiverLost { .. }
+            | Self::Overtime
+            | Self::BeginningDue
+            | Self::BegunBefore
+            | Self::BegunPatience { .. }
+            | Self::BegunAfter { .. }
+            | Self::LeaseOver { .. }
+            | Self::RateShared { .. }
+            | Self::ReturnDue { .. }
+            | Self::PartPrepared { .. }
+            | Self::PartArmed { .. }
+            | Self::SteadyStop => Scope::Load,
+            Self::StopLost { .. }
+            | Self::EndOfLost { .. }
+            | Self::StoppedAgain
+            | Self::Forgotten => Scope::Cleanup,
+            _ => Scope::Stage,
+        }
+    }
+
+    pub fn is_cleanup(&self) -> bool {
+        self.scope() == Scope::Cleanup
+    }
+
+    /// Whether its answer is needed in any case: rows that are being made exist from then on, and a directory that may
+    /// be made has to be removed afterwards.
+    pub fn must_be_awaited(&self) -> bool {
+        matches!(
+            self,
+            Self::StepsMade { .. }
+                | Self::TasksMade
+                | Self::PartsMade { .. }
+                | Self::Finished
+                | Self::Opened { .. }
+        )
+    }
+}
+
+impl Waiting {
+    /// The task that the awaited answer is about.
+    pub fn task(&self) -> Option<TaskHandle> {
+        match self {
+            Self::Listening { task, .. }
+            | Self::Prepared { task }
+            | Self::ReceiverThere { task, .. }
+            | Self::Armed { task }
+            | Self::Ended { task }
+            | Self::EndStored { task, .. }
+            | Self::EndRead { task, .. }
+            | Self::PartPrepared { task }
+            | Self::PartArmed { task, .. } => Some(*task),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Live figures of the running step, from `live`.
+
+use super::{Change, RunProgress};
+use crate::live::{Figures, LiveView};
+use benchmesh_model::mesh::{MeshMicros, StepId, StepState, TaskId};
+use std::collections::BTreeSet;
+
+impl LiveView for RunProgress {
+    fn running(&self) -> Option<(StepId, BTreeSet<TaskId>)> {
+        self.look(|view| {
+            let step = view.step.as_ref()?;
+            (step.now.state == StepState::Running).then(|| (step.now.step_id, step.tasks.clone()))
+        })
+    }
+
+    fn show(&self, step: StepId, figures: &Figures, at: MeshMicros) {
+        self.change_if(|view| {
+            let Some(step) = view.step.as_mut().filter(|view| view.now.step_id == step) else {
+                return Change::None;
+            };
+            step.now.load = figures.load;
+            step.rates.clone_from(&figures.tasks);
+            step.last_rows_at = Some(at);
+            Change::Made
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! Limits of the accepted batches: an agent's budget, events per minute, and rows of a host from its sampler only.
+
+use super::Fleet;
+use crate::sessions::{hello::Hello, recent::EventRoom};
+use benchmesh_model::mesh::{AgentId, Severity};
+use benchmesh_store::{
+    ingest::{
+        Batch,
+        appointed::Appointed,
+        budget::{Flood, Refusal, costs},
+    },
+    rows::NewEvent,
+};
+use std::sync::Arc;
+use tokio::time::Instant;
+use tracing::warn;
+
+impl Fleet {
+    /// How many events of an agent's batch are stored.
+    pub fn room_for_events(&self, name: &str, events: usize) -> EventRoom {
+        self.state().recent.room_for(name, events, Instant::now())
+    }
+
+    /// Takes the cost of a batch from its agent's budget. Exceeding the budget ends its session, with an event.
+    pub fn spend(&self, agent: AgentId, name: &str, batch: &Batch) -> Result<(), Flood> {
+        let costs = costs(batch);
+        let now = Instant::now().into_std();
+        let flood = {
+            let mut state = self.state();
+            match state.budget.spend(name, &costs, now) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::GoesOn(flood)) => return Err(flood),
+                Err(Refusal::Begins(flood)) => {
+                    let member = state.members.get(&agent);
+                    if let Some(session) = member.and_then(|member| member.session.as_ref()) {
+                        session.cancel.cancel();
+                    }
+                    flood
+                }
+            }
+        };
+        warn!("{flood}; its session ends");
+        self.store_event(NewEvent {
+            at: self.clock().now(),
+            run: None,
+            step: None,
+            agent: Some(agent),
+            severity: Severity::Warning,
+            kind: String::from("agent-flood"),
+            message: format!("{flood}; its session was ended"),
+            detail_json: Some(
+                serde_json::json!({ "table": flood.table, "unit": flood.unit, "limit": flood.limit })
+                    .to_string(),
+            ),
+        });
+        Err(flood)
+    }
+
+    /// Removes rows of hosts and interfaces that the agent must not describe from a batch: one event a minute.
+    pub fn take_out_of_others(&self, agent: AgentId, batch: &mut Batch) {
+        let Some((hello, host, interfaces)) = self.appointed(agent) else {
+            return;
+        };
+        let rows = batch.take_out_of_others(&host, &interfaces);
+        let name = &hello.name;
+        if rows == 0 || !self.state().recent.is_first_of_others(name, Instant::now()) {
+            return;
+        }
+        let why = match host.is_own {
+            true => "from before it was its sampler",
+            false => "which another agent sampled at that time",
+        };
+        let message = format!(
+            "agent `{name}` sent rows about host `{}`, {why}: these {rows} are left out, and those that follow",
+            hello.host_name
+        );
+        warn!("{message}");
+        self.store_event(NewEvent {
+            at: self.clock().now(),
+            run: None,
+            step: None,
+            agent: Some(agent),
+            severity: Severity::Warning,
+            kind: String::from("host-of-another"),
+            message,
+            detail_json: Some(serde_json::json!({ "rows": rows }).to_string()),
+        });
+    }
+
+    /// An agent's hello, and when its rows about its host and about interfaces count.
+    fn appointed(&self, agent: AgentId) -> Option<(Arc<Hello>, Appointed, Appointed)> {
+        let state = self.state();
+        let member = state.members.get(&agent)?;
+        let of = |place| state.samplers.appointed(&place, agent, &member.hello.name);
+        let (host, interfaces) = (of(member.host_place()), of(member.net_place()));
+        Some((Arc::clone(&member.hello), host, interfaces))
+    }
+
+    /// Checks the free space of the database's disk: low space is an event, and so is its recovery, even after a short
+    /// time. Returns whether it is low now.
+    pub(super) fn note_room(&self, was_low: bool) -> bool {
+        let store = &self.0.store;
+        let is_low = store.is_low_on_space();
+        let was_found_low = store.take_was_low_on_space();
+        if was_found_low && !was_low {
+            self.store_room(
+                "database-low",
+                Severity::Warning,
+                "the database's disk is almost full: samples are left out and no new run is accepted, the rest is \
+                reserved for \
+                 results; free space on it",
+            );
+        }
+        if (was_low || was_found_low) && !is_low {
+            self.store_room(
+                "database-room",
+                Severity::Info,
+                "the database's disk has room again: samples are stored, and new runs are taken",
+            );
+        }
+        is_low
+    }
+
+    fn store_room(&self, kind: &str, severity: Severity, message: &str) {
+        warn!("{message}");
+        self.store_event(NewEvent {
+            at: self.clock().now(),
+            run: None,
+            step: None,
+            agent: None,
+            severity,
+            kind: kind.to_owned(),
+            message: message.to_owned(),
+            detail_json: None,
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Activity of each agent within a minute or an hour: an agent that attaches without end must fill neither the log nor
+//! the database.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// An agent without a connection retries with growing pauses, and restarts take seconds.
+const MAX_ATTACHES: u32 = 120;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Attachments with a new uid, or with another description: each leaves a row forever. An agent without a persistent
+/// state directory has a new uid after each restart.
+pub(super) const MAX_CHANGES: u32 = 100;
+
+/// Stored events of one agent; each is a row forever. A soak in which every worker stalls sends some tens.
+const MAX_EVENTS: usize = 2000;
+
+#[derive(Debug)]
+struct Minute {
+    began: Instant,
+    attaches: u32,
+    has_claimed: bool,
+    has_shown_foreign_uid: bool,
+    has_sent_rows_of_others: bool,
+    events: usize,
+    has_left_out: bool,
+}
+
+/// How many events of a batch are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRoom {
+    pub stored: usize,
+    /// The first omission of this minute.
+    pub begins_to_leave_out: bool,
+}
+
+#[derive(Debug)]
+struct Hour {
+    began: Instant,
+    changes: u32,
+}
+
+/// By name.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    minutes: HashMap<String, Minute>,
+    /// Of agents that attached with a new uid or another description.
+    hours: HashMap<String, Hour>,
+}
+
+impl Recent {
+    fn minute(&mut self, name: &str, now: Instant) -> &mut Minute {
+        self.minutes
+            .retain(|_, minute| now.duration_since(minute.began) < MINUTE);
+        self.minutes.entry(name.to_owned()).or_insert(Minute {
+            began: now,
+            attaches: 0,
+            has_claimed: false,
+            has_shown_foreign_uid: false,
+            has_sent_rows_of_others: false,
+            events: 0,
+            has_left_out: false,
+        })
+    }
+
+    /// Counts an attachment; `false` if it exceeds the limit.
+    pub fn attach(&mut self, name: &str, now: Instant) -> bool {
+        let minute = self.minute(name, now);
+        minute.attaches = minute.attaches.saturating_add(1);
+        minute.attaches <= MAX_ATTACHES
+    }
+
+    /// Counts an attachment with a new uid or another description; `false` if it exceeds the limit.
+    pub fn change(&mut self, name: &str, now: Instant) -> bool {
+        self.hours
+            .retain(|_, hour| now.duration_since(hour.began) < HOUR);
+        let hour = self.hours.entry(name.to_owned()).or_insert(Hour {
+            began: now,
+            changes: 0,
+        });
+        hour.changes = hour.changes.saturating_add(1);
+        hour.changes <= MAX_CHANGES
+    }
+
+    /// Counts a change no longer: it was refused or could not be stored.
+    pub fn undo_change(&mut self, name: &str) {
+        if let Some(hour) = self.hours.get_mut(name) {
+            hour.changes = hour.changes.saturating_sub(1);
+        }
+    }
+
+    /// Room for events of a batch.
+    pub fn room_for(&mut self, name: &str, events: usize, now: Instant) -> EventRoom {
+        let minute = self.minute(name, now);
+        let stored = events.min(MAX_EVENTS.saturating_sub(minute.events));
+        minute.events = minute.events.saturating_add(stored);
+        let leaves_out = stored < events;
+        let had = minute.has_left_out;
+        minute.has_left_out |= leaves_out;
+        EventRoom {
+            stored,
+            begins_to_leave_out: leaves_out && !had,
+        }
+    }
+
+    /// Whether this claim of other agents' tasks is the first of the minute.
+    pub fn is_first_claim(&mut self, name: &str, now: Instant) -> bool {
+        !std::mem::replace(&mut self.minute(name, now).has_claimed, true)
+    }
+
+    /// Whether these rows about another agent's host are the first of the minute.
+    pub fn is_first_of_others(&mut self, name: &str, now: Instant) -> bool {
+        !std::mem::replace(&mut self.minute(name, now).has_sent_rows_of_others, true)
+    }
+
+    /// Whether this uid of another name is the first of the minute.
+    pub fn is_first_foreign_uid(&mut self, name: &str, now: Instant) -> bool {
+        !std::mem::replace(&mut self.minute(name, now).has_shown_foreign_uid, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_without_end_are_left_out_until_the_minute_is_over() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        let room = |stored, begins_to_leave_out| EventRoom {
+            stored,
+            begins_to_leave_out,
+        };
+        assert_eq!(recent.room_for("a", 1500, now), room(1500, false));
+        assert_eq!(recent.room_for("a", 1500, now), room(500, true));
+        assert_eq!(recent.room_for("a", 10_000, now), room(0, false));
+        assert_eq!(recent.room_for("b", 10, now), room(10, false));
+        assert_eq!(recent.room_for("a", 10, now + MINUTE), room(10, false));
+    }
+
+    #[test]
+    fn changes_of_an_hour_are_bounded() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        let changes = |recent: &mut Recent, now| {
+            let taken = (0..1000).filter(|_| recent.change("a", now));
+            taken.count()
+        };
+        assert_eq!(changes(&mut recent, now), MAX_CHANGES as usize);
+        assert_eq!(changes(&mut recent, now + MINUTE), 0);
+        assert!(recent.change("b", now));
+        assert_eq!(changes(&mut recent, now + HOUR), MAX_CHANGES as usize);
+    }
+
+    #[test]
+    fn attachments_and_claims_of_a_minute_are_bounded() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        let taken = (0..1000).filter(|_| recent.attach("a", now)).count();
+        assert_eq!(taken, MAX_ATTACHES as usize);
+        assert!(recent.attach("b", now));
+        assert!(recent.attach("a", now + MINUTE));
+        assert!(recent.is_first_claim("a", now + MINUTE));
+        assert!(!recent.is_first_claim("a", now + MINUTE));
+        assert!(recent.is_first_claim("a", now + MINUTE * 2));
+    }
+}

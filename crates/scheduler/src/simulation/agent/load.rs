@@ -1,0 +1,107 @@
+//! The load of a simulated agent: a task is prepared, runs, and ends with a last row in the agent's spool.
+
+use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, Spooled, State, UNSTARTED};
+use crate::sessions::command::{Answer, End, RefusalKind};
+use benchmesh_model::mesh::{MeshMicros, TaskId, TaskState};
+use benchmesh_store::rows::SpoolPosition;
+use benchmesh_workloads::random::Random;
+
+impl SimAgent {
+    /// Applies a delayed consequence. Returns the answers with their tokens.
+    pub fn later(
+        &mut self,
+        later: &Later,
+        now: MeshMicros,
+        faults: &Faults,
+        random: &mut Random,
+    ) -> Replies {
+        match later {
+            Later::Prepared(id) => {
+                let Some(task) = self.tasks.get_mut(id) else {
+                    return Vec::new();
+                };
+                let State::Preparing { waiting } = &mut task.state else {
+                    return Vec::new();
+                };
+                let waiting = std::mem::take(waiting);
+                let reply: Reply = match task.stopped {
+                    true => {
+                        task.state = State::Ended(UNSTARTED);
+                        Err((RefusalKind::Failed, String::from("it was stopped")))
+                    }
+                    false => {
+                        task.state = State::Prepared;
+                        Ok(Answer::Done)
+                    }
+                };
+                if task.forgotten {
+                    self.tasks.remove(id);
+                }
+                waiting
+                    .into_iter()
+                    .map(|token| (token, reply.clone()))
+                    .collect()
+            }
+            Later::Over(id, armed_for) => self.end(*id, *armed_for, now, faults, random),
+            Later::Directory(_) => Vec::new(),
+        }
+    }
+
+    fn end(
+        &mut self,
+        id: TaskId,
+        start: MeshMicros,
+        now: MeshMicros,
+        faults: &Faults,
+        random: &mut Random,
+    ) -> Replies {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return Vec::new();
+        };
+        let waiting = match &task.state {
+            State::Running { start: of, waiting } if *of == start => waiting.clone(),
+            _ => return Vec::new(),
+        };
+        // One that was stopped before its start has a row, and no operation.
+        let began = now >= start && !task.cancelled && task.begins;
+        let (state, error) = match task.stopped {
+            true => (TaskState::Stopped, task.stop_reason.as_str()),
+            false if !task.begins => (TaskState::Failed, "no worker has started"),
+            false if self.target_is_dead => (TaskState::Failed, GAVE_UP),
+            false if random.below(1000) < faults.fails => {
+                (TaskState::Failed, "read: Input/output error")
+            }
+            false => (TaskState::Done, ""),
+        };
+        task.began = began.then_some(start);
+        self.sequence += 1;
+        let end = End {
+            state,
+            last_batch: Some(SpoolPosition {
+                spool_id: format!("spool-{}", self.id),
+                sequence: self.sequence,
+            }),
+            stalled: state == TaskState::Failed
+                && error != GAVE_UP
+                && random.below(4) == 0
+                // Where all loads fail, failures and nothing else are looked at.
+                && faults.fails < 1000,
+        };
+        self.spool.push(Spooled {
+            sequence: self.sequence,
+            task: id,
+            state,
+            error: error.to_owned(),
+            start: match random.below(1000) < faults.starts_apart {
+                true => MeshMicros(start.0 + 2_000_000),
+                false => start,
+            },
+            began,
+        });
+        task.state = State::Ended(end.clone());
+        waiting
+            .into_iter()
+            .map(|token| (token, Ok(Answer::End(end.clone()))))
+            .collect()
+    }
+}

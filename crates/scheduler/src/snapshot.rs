@@ -1,0 +1,304 @@
+//! The state of the mesh now, as plain values: the one form from which the messages of `Control`, the JSON of the page,
+//! `/metrics` and the terminal are written. The names are the fields of the JSON that `docs/openapi.json` describes.
+//!
+//! Instants are mesh time in microseconds; `None` is a figure that is not known.
+
+pub use benchmesh_store::ingest::recent::Newest;
+
+use benchmesh_model::figures::{DaemonFigures, HostFigures};
+use benchmesh_model::mesh::{RunId, RunState, StepId, StepState};
+use benchmesh_plan::AgentPolicy;
+use benchmesh_results::real;
+use benchmesh_workloads::figures;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Everything that is shown live.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub health: Health,
+    pub run: Option<RunNow>,
+    pub agents: Vec<AgentNow>,
+    pub daemons: Vec<DaemonNow>,
+    pub hosts: Vec<HostNow>,
+    pub events: Vec<EventNow>,
+    pub runs: Vec<RunListed>,
+}
+
+/// The collector itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Health {
+    pub now_us: i64,
+    pub version: &'static str,
+    pub mesh_uid: String,
+    /// Why whoever looks should not trust the mesh: it has no TLS.
+    pub security_warning: Option<&'static str>,
+    pub uptime_s: u64,
+    pub database_bytes: u64,
+    /// What the write-ahead file holds, or held.
+    pub wal_bytes: u64,
+    /// Why the database cannot be written now.
+    pub blocked: Option<String>,
+    /// Runs that wait for their turn.
+    pub queued_runs: u32,
+    pub agents_attached: usize,
+    pub agents_known: usize,
+    pub viewers: usize,
+    /// CPU time of the collector's process.
+    pub cpu_s: f64,
+    pub resident_bytes: u64,
+}
+
+/// The run under way; else the last one since the collector started.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunNow {
+    pub run_id: RunId,
+    pub run: String,
+    pub state: RunState,
+    pub partial: bool,
+    /// `loop 3 of 10`; empty: the plan has no loops.
+    #[serde(rename = "loop")]
+    pub loop_in_words: String,
+    pub steps_done: usize,
+    pub steps_total: usize,
+    pub started_us: Option<i64>,
+    pub elapsed_us: i64,
+    pub left_us: Option<i64>,
+    pub removed_files: Option<u64>,
+    pub step: Option<StepNow>,
+    /// The slowest first.
+    pub clients: Vec<ClientRate>,
+    /// The newest last.
+    pub messages: Vec<String>,
+    /// The newest last.
+    pub finished: Vec<StepDone>,
+    /// Alarms of the plan that are raised now.
+    pub alarms: Vec<AlarmNow>,
+    /// Objectives of the plan.
+    pub objectives: Vec<ObjectiveNow>,
+    /// Of the last two hours, the newest last.
+    pub marks: Vec<MarkNow>,
+}
+
+/// An alarm that is raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AlarmNow {
+    /// The condition, as the plan has it.
+    pub when: String,
+    /// The figure that holds it.
+    pub because: String,
+}
+
+/// How an objective of the plan has been kept so far.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectiveNow {
+    /// As the plan has it.
+    pub holds: String,
+    /// Seconds so far, and those of them that were bad.
+    pub seconds: i64,
+    pub bad_seconds: i64,
+    /// So many may be bad, of those so far and those that are left of the run.
+    pub budget_s: f64,
+    /// More were bad.
+    pub broken: bool,
+}
+
+impl ObjectiveNow {
+    /// What is left of the budget: `2.5 of 10.4 s left`, `broken: 12 s bad, 10.4 allowed`.
+    pub fn budget_in_words(&self) -> String {
+        let budget = figures::rate(self.budget_s);
+        let left = self.budget_s - real(self.bad_seconds);
+        match self.broken {
+            true => format!(
+                "broken: {} s bad, {budget} allowed",
+                figures::count(self.bad_seconds)
+            ),
+            false => format!(
+                "{} of {budget} s left to be bad",
+                figures::rate(left.max(0.0))
+            ),
+        }
+    }
+}
+
+/// What is dated on the time line of the run: said by people, or daemons that started or ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MarkNow {
+    pub at_us: i64,
+    pub source: String,
+    pub text: String,
+}
+
+/// The step under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepNow {
+    pub step_id: StepId,
+    pub ordinal: u32,
+    pub phase: String,
+    pub target: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    pub peer: String,
+    pub state: StepState,
+    pub clients: u32,
+    /// Agents of the step that are not attached now: without contact, or lost.
+    pub clients_absent: usize,
+    pub elapsed_us: i64,
+    pub share_done: Option<f64>,
+    /// For so long nothing of its load has come.
+    pub silent_us: i64,
+    #[serde(flatten)]
+    pub load: LoadNow,
+}
+
+/// The load of the step under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LoadNow {
+    /// Of the whole step so far.
+    pub ops: u64,
+    pub bytes: u64,
+    /// Over the last seconds.
+    pub ops_per_s: f64,
+    pub bytes_per_s: f64,
+    /// Latencies over the last seconds; `None`: nothing was measured yet.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
+}
+
+/// What one agent contributes to the step under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClientRate {
+    pub agent: String,
+    pub ops_per_s: f64,
+    pub bytes_per_s: f64,
+}
+
+/// A step that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepDone {
+    pub step_id: StepId,
+    pub ordinal: u32,
+    pub phase: String,
+    pub target: String,
+    pub workload: String,
+    pub mode: String,
+    pub params: Map<String, Value>,
+    /// network: "from -> to".
+    pub link: String,
+    pub clients: u32,
+    pub state: StepState,
+    pub max_skew_us: Option<i64>,
+    pub skew_error_us: Option<i64>,
+    pub flags: Vec<String>,
+    pub ops: Vec<OpDone>,
+}
+
+/// One operation of a step that has ended: the figures alone, for a run may have a hundred thousand steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OpDone {
+    /// Empty: the step has no groups.
+    pub group: String,
+    pub op: String,
+    pub ops: i64,
+    pub errors: i64,
+    pub ops_per_s: Option<f64>,
+    pub bytes_per_s: Option<f64>,
+    pub mean_ms: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+    /// `None`: the load was not paced.
+    pub response_p99_ms: Option<f64>,
+}
+
+/// One agent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AgentNow {
+    pub agent_id: i64,
+    pub name: String,
+    pub attached: bool,
+    pub host: String,
+    pub labels: BTreeMap<String, String>,
+    pub version: String,
+    pub kernel: String,
+    pub cpus: u32,
+    pub memory_bytes: i64,
+    pub allowed_paths: Vec<String>,
+    /// `None`: it does not tell it.
+    pub policy: Option<AgentPolicy>,
+    pub address: String,
+    /// `None` while it is attached.
+    pub last_seen_us: Option<i64>,
+    pub clock_error_us: Option<i64>,
+    pub round_trip_us: Option<i64>,
+    pub samples_host: bool,
+}
+
+/// A daemon that is sampled now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DaemonNow {
+    pub daemon_id: i64,
+    pub host: String,
+    pub name: String,
+    pub instance: String,
+    pub pid: i64,
+    /// Cumulative.
+    pub cpu_us: i64,
+    /// Over the last seconds; 100 is one CPU.
+    pub cpu_percent: Option<f64>,
+    #[serde(flatten)]
+    pub newest: Newest<DaemonFigures>,
+}
+
+/// A host that is sampled now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostNow {
+    pub host: String,
+    pub cpus: i64,
+    /// Of all its CPUs, over the last seconds.
+    pub busy_percent: Option<f64>,
+    pub iowait_percent: Option<f64>,
+    #[serde(flatten)]
+    pub newest: Newest<HostFigures>,
+}
+
+/// A dated fact.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EventNow {
+    pub event_id: i64,
+    pub at_us: i64,
+    pub severity: String,
+    pub kind: String,
+    pub run_id: Option<i64>,
+    pub step_id: Option<i64>,
+    pub agent: Option<String>,
+    pub message: String,
+}
+
+/// A run in the history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunListed {
+    pub run_id: i64,
+    pub uid: String,
+    pub run: String,
+    pub state: String,
+    pub partial: bool,
+    pub stopping: bool,
+    pub created_us: i64,
+    pub started_us: Option<i64>,
+    pub ended_us: Option<i64>,
+    pub steps: i64,
+    pub steps_done: i64,
+    pub warnings: i64,
+}
+
+/// A run that was saved under a name, to be compared with.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BaselineListed {
+    pub baseline: String,
+    pub run_id: i64,
+    pub run: String,
+    pub saved_us: i64,
+}

@@ -1,0 +1,311 @@
+//! Annotations of runs (tags, notes, dated marks, names of baselines), and the search for runs by them.
+
+use super::read::run_row;
+use super::rows::RunRow;
+use super::{Store, StoreError};
+use benchmesh_model::mesh::{MeshMicros, RunId};
+use benchmesh_model::text::is_hidden;
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+use std::collections::BTreeMap;
+
+/// Longest key of a tag and name of a baseline, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+/// A script that marks what it did may be a little behind the run; hosts are sampled as long.
+const MARK_AFTER_END_US: i64 = 5_000_000;
+/// Longest value of a tag, note and mark.
+const MAX_TEXT_BYTES: usize = 8192;
+
+/// One annotation of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Annotation {
+    Tag {
+        set: BTreeMap<String, String>,
+        remove: Vec<String>,
+    },
+    Note(String),
+    /// `at`: `None` is now.
+    Mark {
+        text: String,
+        at: Option<MeshMicros>,
+    },
+    Baseline(String),
+}
+
+/// The run that was annotated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotated {
+    pub run: RunId,
+    pub name: String,
+    pub at: MeshMicros,
+}
+
+/// Why nothing was kept.
+#[derive(Debug, thiserror::Error)]
+pub enum AnnotateError {
+    #[error("{0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// Filters of the list of runs; an unset filter excludes nothing.
+#[derive(Clone, Debug, Default)]
+pub struct RunSearch {
+    pub limit: u32,
+    pub text: String,
+    /// Key, or key and value.
+    pub tags: Vec<(String, Option<String>)>,
+    pub target: String,
+    pub since: Option<MeshMicros>,
+    pub until: Option<MeshMicros>,
+}
+
+/// A run with its annotations.
+#[derive(Clone, Debug)]
+pub struct ListedRun {
+    pub run: RunRow,
+    pub tags: BTreeMap<String, String>,
+    pub notes: Vec<String>,
+    pub imported_from: Option<String>,
+}
+
+impl Store {
+    /// Stores an annotation of the run that `wanted` names. Empty: the running one, otherwise the newest.
+    pub async fn annotate(
+        &self,
+        wanted: &str,
+        annotation: Annotation,
+        now: MeshMicros,
+    ) -> Result<Annotated, AnnotateError> {
+        check(&annotation)?;
+        let run = match wanted {
+            "" | "last" => self.running_or_newest().await,
+            wanted => self.find_run(wanted).await,
+        };
+        let run = run.map_err(AnnotateError::Store)?;
+        let mut at = now;
+        if let Annotation::Mark {
+            at: Some(wished), ..
+        } = &annotation
+        {
+            at = *wished;
+            if at < run.created || at > now {
+                return Err(AnnotateError::Wrong(format!(
+                    "{} is not within the run: it was queued {}, and now is {}",
+                    benchmesh_workloads::figures::instant(at.0),
+                    benchmesh_workloads::figures::instant(run.created.0),
+                    benchmesh_workloads::figures::instant(now.0)
+                )));
+            }
+        }
+        if let (Annotation::Mark { .. }, Some(ended)) = (&annotation, run.ended)
+            && at.0 > ended.0.saturating_add(MARK_AFTER_END_US)
+        {
+            return Err(AnnotateError::Wrong(format!(
+                "run {} ended {}: a mark belongs on its time line (`--at` says when it happened, `note` says anything)",
+                run.id,
+                benchmesh_workloads::figures::instant(ended.0)
+            )));
+        }
+        self.note(at);
+        self.write(
+            (run.id, annotation, at),
+            |(run, annotation, at), connection| Box::pin(keep(*run, annotation, *at, connection)),
+        )
+        .await
+        .map_err(AnnotateError::Store)?;
+        Ok(Annotated {
+            run: run.id,
+            name: run.name,
+            at,
+        })
+    }
+
+    async fn running_or_newest(&self) -> Result<RunRow, StoreError> {
+        let running =
+            sqlx::query("SELECT * FROM runs WHERE state = 'running' ORDER BY id DESC LIMIT 1")
+                .try_map(run_row)
+                .fetch_optional(self.reader())
+                .await
+                .map_err(StoreError::sql("look for the run that is under way"))?;
+        match running {
+            Some(run) => Ok(run),
+            None => self.find_run("").await,
+        }
+    }
+
+    /// The newest runs first.
+    pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<ListedRun>, StoreError> {
+        const DOING: &str = "search the runs";
+        let mut sql = searching(search);
+        let rows = sql
+            .build()
+            .fetch_all(self.reader())
+            .await
+            .map_err(StoreError::sql(DOING))?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in rows {
+            let imported_from = row
+                .try_get("imported_from")
+                .map_err(StoreError::sql(DOING))?;
+            let run = run_row(row).map_err(StoreError::sql(DOING))?;
+            let tags: Vec<(String, String)> =
+                sqlx::query_as("SELECT key, value FROM run_tags WHERE run_id = ?")
+                    .bind(run.id.0)
+                    .fetch_all(self.reader())
+                    .await
+                    .map_err(StoreError::sql(DOING))?;
+            let notes =
+                sqlx::query_scalar("SELECT text FROM run_notes WHERE run_id = ? ORDER BY id")
+                    .bind(run.id.0)
+                    .fetch_all(self.reader())
+                    .await
+                    .map_err(StoreError::sql(DOING))?;
+            found.push(ListedRun {
+                run,
+                tags: tags.into_iter().collect(),
+                notes,
+                imported_from,
+            });
+        }
+        Ok(found)
+    }
+}
+
+fn searching(search: &RunSearch) -> QueryBuilder<Sqlite> {
+    let mut sql = QueryBuilder::new("SELECT * FROM runs AS r WHERE 1");
+    if !search.text.is_empty() {
+        let like = format!(
+            "%{}%",
+            search
+                .text
+                .replace('\\', "\\\\")
+                .replace('%', "\\%")
+                .replace('_', "\\_")
+        );
+        sql.push(" AND (r.name LIKE ")
+            .push_bind(like.clone())
+            .push(" ESCAPE '\\' OR EXISTS (SELECT 1 FROM run_notes AS n WHERE n.run_id = r.id AND n.text LIKE ")
+            .push_bind(like.clone())
+            .push(" ESCAPE '\\') OR EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id AND t.value LIKE ")
+            .push_bind(like)
+            .push(" ESCAPE '\\'))");
+    }
+    for (key, value) in &search.tags {
+        sql.push(" AND EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id AND t.key = ")
+            .push_bind(key.clone());
+        if let Some(value) = value {
+            sql.push(" AND t.value = ").push_bind(value.clone());
+        }
+        sql.push(")");
+    }
+    if !search.target.is_empty() {
+        sql.push(" AND EXISTS (SELECT 1 FROM steps AS s WHERE s.run_id = r.id AND (s.target = ")
+            .push_bind(search.target.clone())
+            .push(" OR s.system = ")
+            .push_bind(search.target.clone())
+            .push("))");
+    }
+    if let Some(since) = search.since {
+        sql.push(" AND r.created_us >= ").push_bind(since.0);
+    }
+    if let Some(until) = search.until {
+        sql.push(" AND r.created_us < ").push_bind(until.0);
+    }
+    sql.push(" ORDER BY r.id DESC LIMIT ")
+        .push_bind(search.limit);
+    sql
+}
+
+fn check(annotation: &Annotation) -> Result<(), AnnotateError> {
+    let wrong = |why: String| Err(AnnotateError::Wrong(why));
+    let name = |what: &str, name: &str| match name {
+        "" => wrong(format!("{what} is empty")),
+        name if name.len() > MAX_NAME_BYTES => {
+            wrong(format!("{what} is longer than {MAX_NAME_BYTES} bytes"))
+        }
+        name if name.contains('=') || name.chars().any(is_hidden) => wrong(format!(
+            "{what} {name:?} has a = or a control character in it"
+        )),
+        _ => Ok(()),
+    };
+    let text = |what: &str, text: &str| match text.len() > MAX_TEXT_BYTES {
+        true => wrong(format!("{what} is longer than {MAX_TEXT_BYTES} bytes")),
+        false => Ok(()),
+    };
+    match annotation {
+        Annotation::Tag { set, remove } => {
+            if set.is_empty() && remove.is_empty() {
+                return wrong(String::from("no tag is named"));
+            }
+            for (key, value) in set {
+                name("the key of a tag", key)?;
+                text("the value of a tag", value)?;
+            }
+            Ok(())
+        }
+        Annotation::Baseline(baseline) => name("the name of a baseline", baseline),
+        Annotation::Note(said) | Annotation::Mark { text: said, .. } => {
+            if said.trim().is_empty() {
+                return wrong(String::from("the text is empty"));
+            }
+            text("the text", said)
+        }
+    }
+}
+
+async fn keep(
+    run: RunId,
+    annotation: &Annotation,
+    at: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    const DOING: &str = "store an annotation of a run";
+    let failed = StoreError::sql(DOING);
+    match annotation {
+        Annotation::Tag { set, remove } => {
+            for key in remove {
+                sqlx::query("DELETE FROM run_tags WHERE run_id = ? AND key = ?")
+                    .bind(run.0)
+                    .bind(key)
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(StoreError::sql(DOING))?;
+            }
+            for (key, value) in set {
+                sqlx::query(
+                    "INSERT OR REPLACE INTO run_tags (run_id, key, value) VALUES (?, ?, ?)",
+                )
+                .bind(run.0)
+                .bind(key)
+                .bind(value)
+                .execute(&mut *connection)
+                .await
+                .map_err(StoreError::sql(DOING))?;
+            }
+            return Ok(());
+        }
+        Annotation::Note(text) => {
+            sqlx::query("INSERT INTO run_notes (run_id, at_us, text) VALUES (?, ?, ?)")
+                .bind(run.0)
+                .bind(at.0)
+                .bind(text)
+        }
+        Annotation::Mark { text, .. } => {
+            sqlx::query("INSERT INTO marks (run_id, at_us, text) VALUES (?, ?, ?)")
+                .bind(run.0)
+                .bind(at.0)
+                .bind(text)
+        }
+        Annotation::Baseline(name) => sqlx::query(
+            "INSERT OR REPLACE INTO baselines (name, run_id, saved_us) VALUES (?, ?, ?)",
+        )
+        .bind(name)
+        .bind(run.0)
+        .bind(at.0),
+    }
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(failed)
+}

@@ -1,0 +1,47 @@
+//! Whose figures are being computed: each step by one at a time, different steps at once, so that a step that ends does
+//! not wait for the late data of another one.
+
+use benchmesh_model::mesh::StepId;
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// The steps that are claimed.
+#[derive(Debug, Default)]
+pub(crate) struct StepClaims {
+    held: Mutex<HashSet<StepId>>,
+    freed: Notify,
+}
+
+/// A claim on a step, given back when it is dropped.
+#[derive(Debug)]
+pub struct StepClaim<'c> {
+    claims: &'c StepClaims,
+    step: StepId,
+}
+
+impl StepClaims {
+    /// Waits until no other task has claimed the step.
+    pub(crate) async fn claim(&self, step: StepId) -> StepClaim<'_> {
+        loop {
+            // Made before the look, so that no release in between is missed.
+            let freed = self.freed.notified();
+            let is_free = {
+                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                held.insert(step)
+            };
+            if is_free {
+                return StepClaim { claims: self, step };
+            }
+            freed.await;
+        }
+    }
+}
+
+impl Drop for StepClaim<'_> {
+    fn drop(&mut self) {
+        let mut held = (self.claims.held.lock()).unwrap_or_else(PoisonError::into_inner);
+        held.remove(&self.step);
+        self.claims.freed.notify_waiters();
+    }
+}

@@ -1,0 +1,108 @@
+//! What is known of a step's target, hosts and agents when the usage of daemons is computed: which daemons serve the
+//! target, and what each host can use. As it was when the run began, whatever attached since.
+
+use super::Measured;
+use crate::database::StoreError;
+use benchmesh_model::mesh::StepId;
+use benchmesh_model::systems::{OWN, Place};
+use sqlx::sqlite::SqlitePool;
+use std::collections::{BTreeSet, HashMap};
+
+/// The agents of a host may name what their host's daemons serve: targets or systems, with commas between them.
+const LABEL: &str = "serves";
+
+/// The facts that decide which daemons serve the step's target.
+#[derive(Debug)]
+pub(super) struct Facts {
+    target: Option<String>,
+    system: String,
+    mount: Option<String>,
+    beneath: Vec<String>,
+    /// Per host: what its daemons can use in a microsecond, which is its CPUs.
+    pub(super) cpus: HashMap<i64, i64>,
+    /// Per host: what the labels of its agents say that it serves. Empty: no agent has such a label.
+    labelled: HashMap<i64, BTreeSet<String>>,
+}
+
+impl Facts {
+    pub(super) async fn of(
+        reader: &SqlitePool,
+        step: StepId,
+        measured: Measured,
+    ) -> Result<Self, StoreError> {
+        let doing = || StoreError::sql("read what a step's target is served by");
+        let (target, system, mount, beneath): (Option<String>, Option<String>, Option<String>, Option<String>) =
+            sqlx::query_as(
+                "SELECT s.target, s.system, max(m.mount_type), max(m.beneath) FROM steps AS s
+                 LEFT JOIN run_targets AS m ON m.run_id = s.run_id AND m.target = s.target WHERE s.id = ?",
+            )
+            .bind(step.0)
+            .fetch_one(reader)
+            .await
+            .map_err(doing())?;
+        // As they were when the run began, of agents that had attached before the step's end: samples that come late do
+        // not change what it was served by. An agent that comes back after a reboot serves on another host.
+        let labels: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT h.id, coalesce(e.labels, a.labels) ->> ?1
+             FROM steps AS s CROSS JOIN agents AS a
+             LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = a.id
+             JOIN hosts AS h ON h.id IN (a.host_id, e.host_id)
+             WHERE s.id = ?2 AND coalesce(e.labels, a.labels) ->> ?1 IS NOT NULL AND a.first_seen_us <= ?3",
+        )
+        .bind(LABEL)
+        .bind(step.0)
+        .bind(measured.until_us)
+        .fetch_all(reader)
+        .await
+        .map_err(doing())?;
+        let cpus: Vec<(i64, i64)> = sqlx::query_as(
+            "SELECT h.id, coalesce(max(e.cpus), h.cpus) AS cpus
+             FROM steps AS s CROSS JOIN hosts AS h
+             LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.host_id = h.id
+             WHERE s.id = ? GROUP BY h.id HAVING coalesce(max(e.cpus), h.cpus) > 0",
+        )
+        .bind(step.0)
+        .fetch_all(reader)
+        .await
+        .map_err(doing())?;
+        let mut labelled: HashMap<i64, BTreeSet<String>> = HashMap::new();
+        for (host, names) in labels {
+            let names = names.split(',').map(|name| name.trim().to_owned());
+            labelled.entry(host).or_default().extend(names);
+        }
+        Ok(Self {
+            target,
+            system: system.unwrap_or_default(),
+            mount,
+            beneath: beneath
+                .and_then(|layers| serde_json::from_str(&layers).ok())
+                .unwrap_or_default(),
+            cpus: cpus.into_iter().collect(),
+            labelled,
+        })
+    }
+
+    pub(super) fn serves(&self, host: i64, daemon: &str) -> Option<bool> {
+        let Some(target) = &self.target else {
+            return Some(false);
+        };
+        let place = Place {
+            system: &self.system,
+            mount: self.mount.as_deref(),
+            beneath: &self.beneath,
+        };
+        let by_name = place.is_served_by(daemon);
+        let says =
+            |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
+        match self.labelled.get(&host) {
+            // A label says what the host serves, and the table which of its daemons do, where it knows the system.
+            Some(names) if says(names) => {
+                Some(daemon != OWN && !(place.is_known() && by_name == Some(false)))
+            }
+            Some(_) => Some(false),
+            // Others say that they serve it, this host does not.
+            None if self.labelled.values().any(says) => Some(false),
+            None => by_name,
+        }
+    }
+}

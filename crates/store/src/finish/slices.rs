@@ -1,0 +1,473 @@
+//! Sums of slices of a step's time, kept in `step_sums` while the step runs: its end adds them up, and reads only the
+//! rows of the other times.
+//!
+//! A slice is claimed by a row without sums before its rows are read. Ingest marks each row of `step_sums` that it
+//! brings data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such
+//! a mark are made again while the step runs; after its end their rows are read. The writes are apart from others, so
+//! that gathered rows go on waiting.
+//!
+//! The rows of a slice may be merged while the step runs (`prune::running`): from then on its sums stay what they are,
+//! and no other slice reaches into it.
+
+use super::extremes::{self, Extremes};
+use super::{SLICE_US, blocking, load, packed};
+use crate::Store;
+use crate::database::StoreError;
+use crate::finish::timeline::{self, Comparison, TimelineRow};
+use crate::writer::Haste;
+use benchmesh_model::mesh::{StepId, TaskId};
+use benchmesh_results::grid::Grid;
+use benchmesh_results::{SliceCounts, SliceSum, SliceSummer};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqlitePool;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How long a slice is, but for the ends of gaps: at a step's end two to four slices are read as rows.
+const LENGTH_US: i64 = 600_000_000;
+/// The newest rows are left to come in.
+const LAG_US: i64 = 60_000_000;
+/// A slice whose end an interval crosses becomes longer by this: no multiple of the width of merged intervals, which
+/// cross the lines in the same places again and again.
+const LONGER_US: i64 = 61_000_000;
+/// How long one look at a running step may sum up, as after a restart.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A slice whose sums can be taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    pub id: i64,
+    pub from_us: i64,
+    pub until_us: i64,
+    /// How its rows are kept.
+    pub resolution_s: i64,
+}
+
+/// Which slices are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Whose sums can be taken.
+    Sums,
+    /// Whose samples can be taken.
+    Samples,
+    /// Both.
+    Whole,
+}
+
+/// A slice that is to be summed up.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    from_us: i64,
+    until_us: i64,
+    /// It must not become longer than to here, where a merged slice begins.
+    limit_us: i64,
+}
+
+impl Store {
+    /// Sums up slices of a running step that have no sums, or got more rows since. The answer is the newest row up to
+    /// which it is not worth another try.
+    pub(super) async fn keep_slices(
+        &self,
+        step: StepId,
+        start_us: i64,
+        newest_us: i64,
+    ) -> Result<i64, StoreError> {
+        let began = Instant::now();
+        let without = load::left_early(self.reader(), step).await?;
+        let ready_us = Grid::new(start_us).before_a_line(newest_us.saturating_sub(LAG_US));
+        while began.elapsed() < PATIENCE
+            && !self.shared.closing.is_cancelled()
+            && let Some(missing) = self.missing(step, start_us, ready_us).await?
+        {
+            let summed = self.sum_slice(step, start_us, missing, ready_us, &without);
+            if !summed.await? {
+                return Ok(newest_us.saturating_add(LONGER_US));
+            }
+        }
+        Ok(i64::MIN)
+    }
+
+    /// The first rows that no slice covers, if they are of a whole slice.
+    async fn missing(
+        &self,
+        step: StepId,
+        start_us: i64,
+        ready_us: i64,
+    ) -> Result<Option<Missing>, StoreError> {
+        let grid = Grid::new(start_us);
+        let mut slices = kept(self.reader(), step, Kept::Whole).await?;
+        slices.push(Slice {
+            id: 0,
+            from_us: ready_us,
+            until_us: ready_us,
+            resolution_s: 1,
+        });
+        let mut at = i64::MIN;
+        let merged = slices.iter().filter(|slice| slice.is_merged());
+        let merged: Vec<i64> = merged.map(|slice| slice.from_us).collect();
+        for slice in slices {
+            let from = at;
+            at = slice.until_us;
+            // A slice before a merged one could not become longer.
+            if from >= slice.from_us || slice.is_merged() {
+                continue;
+            }
+            let first = load::next_instant(self.reader(), step, from).await?;
+            let Some(first) = first.filter(|first| *first < slice.from_us) else {
+                continue;
+            };
+            let from_us = grid.before_a_line(first).max(from);
+            let end_us = from_us.saturating_add(LENGTH_US);
+            let is_open = slice.id == 0;
+            if is_open && end_us > ready_us {
+                return Ok(None);
+            }
+            return Ok(Some(Missing {
+                from_us,
+                until_us: end_us.min(slice.from_us),
+                limit_us: merged
+                    .iter()
+                    .copied()
+                    .find(|at| *at > first)
+                    .unwrap_or(i64::MAX),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Whether it could be: an interval that crosses the end may not be here as a whole yet, or each line is crossed
+    /// for [`LENGTH_US`], as where agents were away for long and widened what they kept.
+    async fn sum_slice(
+        &self,
+        step: StepId,
+        start_us: i64,
+        missing: Missing,
+        ready_us: i64,
+        without: &BTreeSet<TaskId>,
+    ) -> Result<bool, StoreError> {
+        let latest_us = missing
+            .until_us
+            .saturating_add(LENGTH_US)
+            .min(ready_us)
+            .min(missing.limit_us);
+        let mut summing = Summing::new(start_us, missing, without);
+        let id = self
+            .write_in(
+                Haste::Apart,
+                (step, missing, text(without)),
+                |(step, missing, without), connection| {
+                    Box::pin(claim(*step, *missing, without, connection))
+                },
+            )
+            .await?;
+        while !self.shared.closing.is_cancelled() {
+            summing = self.sum_rows(step, summing).await?;
+            if let Some((slice, changes)) = self.summed(step, &mut summing).await? {
+                let until_us = summing.until_us;
+                let samples = extremes::between(self.reader(), missing.from_us, until_us).await?;
+                let counts = summing.summer.counts();
+                let packed = blocking(move || {
+                    Ok::<_, StoreError>(Packed {
+                        sums: pack(&slice)?,
+                        samples: pack(&samples)?,
+                        counts: pack(&counts)?,
+                    })
+                })
+                .await??;
+                self.write_in(
+                    Haste::Apart,
+                    (step, id, packed, changes),
+                    |(step, id, packed, changes), connection| {
+                        Box::pin(async move {
+                            timeline::write(*step, changes, connection).await?;
+                            keep(*id, packed, connection).await
+                        })
+                    },
+                )
+                .await?;
+                return Ok(true);
+            }
+            let longer = Missing {
+                from_us: summing.until_us,
+                until_us: summing.until_us.saturating_add(LONGER_US),
+                limit_us: missing.limit_us,
+            };
+            if longer.until_us > latest_us {
+                break;
+            }
+            self.write_in(
+                Haste::Apart,
+                (step, id, longer),
+                |(step, id, longer), connection| Box::pin(widen(*step, *id, *longer, connection)),
+            )
+            .await?;
+            summing.until_us = longer.until_us;
+        }
+        Ok(false)
+    }
+
+    /// Adds the rows that are not summed up yet.
+    async fn sum_rows(&self, step: StepId, mut summing: Summing) -> Result<Summing, StoreError> {
+        while let Some(first) = load::next_instant(self.reader(), step, summing.at).await?
+            && first < summing.until_us
+        {
+            let grid = summing.summer.grid();
+            let at = grid
+                .before_a_line(first.saturating_add(SLICE_US))
+                .max(first.saturating_add(1))
+                .min(summing.until_us);
+            let rows = load::intervals(self.reader(), step, first, at).await?;
+            summing = blocking(move || {
+                for row in rows {
+                    summing.summer.add(&row.facts()?);
+                }
+                summing.at = at;
+                summing.take();
+                Ok::<_, StoreError>(summing)
+            })
+            .await??;
+        }
+        summing.at = summing.until_us;
+        summing.take();
+        Ok(summing)
+    }
+
+    /// The slice, and what changes of the time line in it; `None` while an interval crosses its end.
+    async fn summed(
+        &self,
+        step: StepId,
+        summing: &mut Summing,
+    ) -> Result<Option<(SliceSum, timeline::Changes)>, StoreError> {
+        let Some(slice) = summing.summer.finish_at(summing.until_us) else {
+            return Ok(None);
+        };
+        let (from, until) = slice.lines();
+        let mut timeline = Comparison::default();
+        timeline.skip_to(from);
+        timeline.add(std::mem::take(&mut summing.rows));
+        timeline.compare_before(self.reader(), step, until).await?;
+        Ok(Some((slice, timeline.finish())))
+    }
+}
+
+/// A slice that is being summed up.
+struct Summing {
+    summer: SliceSummer,
+    /// Of the time line.
+    rows: Vec<TimelineRow>,
+    /// Rows before are summed up.
+    at: i64,
+    until_us: i64,
+}
+
+impl Summing {
+    fn new(start_us: i64, missing: Missing, without: &BTreeSet<TaskId>) -> Self {
+        Self {
+            summer: SliceSummer::new(start_us, missing.from_us, without.clone()),
+            rows: Vec::new(),
+            at: missing.from_us,
+            until_us: missing.until_us,
+        }
+    }
+
+    /// Takes the seconds that are whole: each holds histograms until then.
+    fn take(&mut self) {
+        self.rows.extend(packed(self.summer.take_before(self.at)));
+    }
+}
+
+/// What is stored of a slice.
+struct Packed {
+    sums: Vec<u8>,
+    samples: Vec<u8>,
+    counts: Vec<u8>,
+}
+
+/// Slices of a step, by time.
+pub(crate) async fn kept(
+    reader: &SqlitePool,
+    step: StepId,
+    wanted: Kept,
+) -> Result<Vec<Slice>, StoreError> {
+    let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
+        "SELECT id, from_us, until_us, resolution_s FROM step_sums
+         WHERE step_id = ?1 AND sums IS NOT NULL AND (?2 OR stale = 0) AND (?3 OR stale_samples = 0)
+         ORDER BY until_us",
+    )
+    .bind(step.0)
+    .bind(wanted == Kept::Samples)
+    .bind(wanted == Kept::Sums)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("look for the sums of a step"))?;
+    Ok(rows
+        .into_iter()
+        .map(|(id, from_us, until_us, resolution_s)| Slice {
+            id,
+            from_us,
+            until_us,
+            resolution_s,
+        })
+        .collect())
+}
+
+impl Slice {
+    pub(crate) fn is_merged(&self) -> bool {
+        self.resolution_s != 1
+    }
+
+    /// The counts of its intervals; `None` if it has gone since.
+    pub(super) async fn counts(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<Option<SliceCounts>, StoreError> {
+        self.read(reader, "SELECT counts FROM step_sums WHERE id = ?")
+            .await
+    }
+
+    /// `None` if it has gone since, or is of another version.
+    pub(crate) async fn sums(&self, reader: &SqlitePool) -> Result<Option<SliceSum>, StoreError> {
+        self.read(reader, "SELECT sums FROM step_sums WHERE id = ?")
+            .await
+    }
+
+    /// Likewise: by daemon, the extremes of its samples.
+    pub(super) async fn samples(
+        &self,
+        reader: &SqlitePool,
+    ) -> Result<Option<Vec<(i64, Extremes)>>, StoreError> {
+        let sql = "SELECT samples FROM step_sums WHERE id = ?";
+        let samples: Option<Vec<(i64, Extremes)>> = self.read(reader, sql).await?;
+        Ok(samples.filter(|all| all.iter().all(|(_, it)| it.is_of_this_version())))
+    }
+
+    /// Whether they can be taken.
+    pub(crate) async fn has_samples(&self, reader: &SqlitePool) -> Result<bool, StoreError> {
+        self.samples(reader).await.map(|samples| samples.is_some())
+    }
+
+    async fn read<T: DeserializeOwned + Send + 'static>(
+        &self,
+        reader: &SqlitePool,
+        sql: &'static str,
+    ) -> Result<Option<T>, StoreError> {
+        let packed: Option<Option<Vec<u8>>> = sqlx::query_scalar(sql)
+            .bind(self.id)
+            .fetch_optional(reader)
+            .await
+            .map_err(StoreError::sql("read the sums of a step"))?;
+        match packed.flatten() {
+            Some(packed) => blocking(move || unpack(&packed)).await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// Forgets the sums of a step.
+pub(crate) async fn forget(
+    step: StepId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM step_sums WHERE step_id = ?")
+        .bind(step.0)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("forget the sums of a step"))
+}
+
+async fn claim(
+    step: StepId,
+    missing: Missing,
+    without: &str,
+    connection: &mut SqliteConnection,
+) -> Result<i64, StoreError> {
+    let doing = || StoreError::sql("claim a slice of a step");
+    sqlx::query(
+        "DELETE FROM step_sums WHERE step_id = ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
+    )
+    .bind(step.0)
+    .bind(missing.from_us)
+    .bind(missing.until_us)
+    .execute(&mut *connection)
+    .await
+    .map_err(doing())?;
+    sqlx::query("INSERT INTO step_sums (step_id, from_us, until_us, without) VALUES (?, ?, ?, ?)")
+        .bind(step.0)
+        .bind(missing.from_us)
+        .bind(missing.until_us)
+        .bind(without)
+        .execute(connection)
+        .await
+        .map(|done| done.last_insert_rowid())
+        .map_err(doing())
+}
+
+/// Makes a claimed slice longer.
+async fn widen(
+    step: StepId,
+    id: i64,
+    longer: Missing,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let doing = || StoreError::sql("claim a slice of a step");
+    sqlx::query(
+        "DELETE FROM step_sums WHERE step_id = ? AND id <> ? AND until_us > ? AND from_us < ? AND resolution_s = 1",
+    )
+    .bind(step.0)
+    .bind(id)
+    .bind(longer.from_us)
+    .bind(longer.until_us)
+    .execute(&mut *connection)
+    .await
+    .map_err(doing())?;
+    sqlx::query("UPDATE step_sums SET until_us = ? WHERE id = ?")
+        .bind(longer.until_us)
+        .bind(id)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(doing())
+}
+
+/// Keeps what was summed up, with the marks that it got meanwhile.
+async fn keep(
+    id: i64,
+    packed: &Packed,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE step_sums SET sums = ?, samples = ?, counts = ? WHERE id = ?")
+        .bind(packed.sums.as_slice())
+        .bind(packed.samples.as_slice())
+        .bind(packed.counts.as_slice())
+        .bind(id)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("store the sums of a step"))
+}
+
+fn text(without: &BTreeSet<TaskId>) -> String {
+    let ids: Vec<i64> = without.iter().map(|task| task.0).collect();
+    serde_json::Value::from(ids).to_string()
+}
+
+fn pack<T: Serialize>(sums: &T) -> Result<Vec<u8>, StoreError> {
+    let doing = |why: String| StoreError::NotWritten { why };
+    let text = serde_json::to_vec(sums).map_err(|error| doing(error.to_string()))?;
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder
+        .write_all(&text)
+        .and_then(|()| encoder.finish())
+        .map_err(|error| doing(error.to_string()))
+}
+
+fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Option<T> {
+    serde_json::from_reader(std::io::BufReader::new(ZlibDecoder::new(packed))).ok()
+}

@@ -1,0 +1,272 @@
+//! What the load on each client's host moved in a step, beside what its interfaces and disks carried, stored in
+//! `step_traffic`; and the flag that follows from it.
+
+use super::daemons::Measured;
+use super::flags;
+use crate::database::StoreError;
+use benchmesh_model::mesh::StepId;
+use benchmesh_results::Flag;
+use benchmesh_results::direction::{Direction, direction_of};
+use benchmesh_results::origin::{Carried, Origin, cached, is_suspect, origin};
+use benchmesh_results::usage::{Point, used};
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{Row, SqliteConnection};
+use std::collections::BTreeMap;
+
+/// Samples further away from a step's start or end are not used for it: the beat is a second.
+const AROUND_US: i64 = 2_500_000;
+
+/// A row of `step_traffic`.
+#[derive(Debug, Default)]
+pub(super) struct HostTraffic {
+    host: i64,
+    moved: Moved,
+    network: Option<[i64; 2]>,
+    disks: Option<[i64; 2]>,
+    cached_bytes: Option<i64>,
+    not_judged: Option<&'static str>,
+}
+
+/// Bytes of the load itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    read: i64,
+    written: i64,
+}
+
+/// Bytes that the devices of a kind carried on each host.
+type Devices = BTreeMap<i64, Vec<[Vec<Point>; 2]>>;
+
+const INTERFACES: &str = "SELECT n.host_id, n.id, x.at_us, x.rx_bytes AS came, x.tx_bytes AS went
+    FROM interfaces AS n CROSS JOIN net_samples AS x ON x.interface_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    WHERE n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
+    ORDER BY n.host_id, n.id, x.at_us";
+const DISKS: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.write_bytes AS went
+    FROM disks AS n CROSS JOIN disk_samples AS x ON x.disk_id = n.id
+        AND (x.at_us BETWEEN ?1 AND ?2 OR x.at_us BETWEEN ?3 AND ?4)
+    WHERE n.stacked = 0
+      AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
+    ORDER BY n.host_id, n.id, x.at_us";
+
+/// Of every host with a task of the step, from what is stored now.
+pub(super) async fn traffic(
+    reader: &SqlitePool,
+    step: StepId,
+    measured: Measured,
+) -> Result<Vec<HostTraffic>, StoreError> {
+    let moved = moved(reader, step).await?;
+    if moved.is_empty() || measured.from_us >= measured.until_us {
+        return Ok(Vec::new());
+    }
+    let origins = origins(reader, step).await?;
+    let interfaces = devices(reader, INTERFACES, step, measured).await?;
+    let disks = devices(reader, DISKS, step, measured).await?;
+    let of_host = |(host, moved): (i64, Moved)| {
+        let carried = |devices: &Devices| carried(devices.get(&host)?, measured);
+        let (network, disks) = (carried(&interfaces), carried(&disks));
+        let unknown = Origin::Unknown("how the target is mounted is not known");
+        let judged = cached(
+            origins.get(&host).copied().unwrap_or(unknown),
+            Carried {
+                read_bytes: moved.read,
+                received_bytes: network.map(|[came, _]| came.most),
+                disk_read_bytes: disks.map(|[came, _]| came.most),
+            },
+        );
+        HostTraffic {
+            host,
+            moved,
+            network: network.map(|both| both.map(|one| one.amount)),
+            disks: disks.map(|both| both.map(|one| one.amount)),
+            cached_bytes: judged.ok().flatten(),
+            not_judged: judged.err(),
+        }
+    };
+    Ok(moved.into_iter().map(of_host).collect())
+}
+
+/// By host: what the tasks read from the target and wrote to it. Links have no target.
+async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>, StoreError> {
+    let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(
+        "SELECT coalesce(e.host_id, a.host_id), r.op, coalesce(g.mode, s.mode), sum(r.bytes)
+         FROM tasks AS t
+         JOIN steps AS s ON s.id = t.step_id AND s.target IS NOT NULL
+         JOIN agents AS a ON a.id = t.agent_id
+         LEFT JOIN run_agents AS e ON e.run_id = s.run_id AND e.agent_id = t.agent_id
+         LEFT JOIN step_groups AS g ON g.step_id = t.step_id AND g.name = t.group_name
+         JOIN task_results AS r ON r.task_id = t.id
+         WHERE t.step_id = ?1 GROUP BY 1, 2, 3",
+    )
+    .bind(step.0)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read what a step moved"))?;
+    let mut hosts: BTreeMap<i64, Moved> = BTreeMap::new();
+    for (host, op, mode, bytes) in rows {
+        let moved = hosts.entry(host).or_default();
+        let sum = match direction_of(&op, &mode) {
+            Some(Direction::FromStorage) => &mut moved.read,
+            Some(Direction::ToStorage) => &mut moved.written,
+            None => continue,
+        };
+        *sum = sum.saturating_add(bytes);
+    }
+    Ok(hosts)
+}
+
+/// By host: how its agents found the step's target mounted. Agents of one host that do not agree are not judged.
+async fn origins(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Origin>, StoreError> {
+    let rows: Vec<(i64, String, String, String)> = sqlx::query_as(
+        "SELECT DISTINCT a.host_id, coalesce(m.mount_type, ''), coalesce(m.mount_source, ''),
+                coalesce(m.mount_options, '')
+         FROM steps AS s
+         JOIN run_targets AS m ON m.run_id = s.run_id AND m.target = s.target
+         JOIN run_agents AS a ON a.run_id = m.run_id AND a.agent_id = m.agent_id
+         WHERE s.id = ?1 AND m.agent_id IN (SELECT agent_id FROM tasks WHERE step_id = ?1)",
+    )
+    .bind(step.0)
+    .fetch_all(reader)
+    .await
+    .map_err(StoreError::sql("read how a step's target is mounted"))?;
+    let mut origins: BTreeMap<i64, Origin> = BTreeMap::new();
+    for (host, file_system, source, options) in rows {
+        let found = origin(&file_system, &source, &options);
+        origins
+            .entry(host)
+            .and_modify(|known| {
+                if *known != found {
+                    *known = Origin::Unknown("its agents have it mounted in several ways");
+                }
+            })
+            .or_insert(found);
+    }
+    Ok(origins)
+}
+
+async fn devices(
+    reader: &SqlitePool,
+    sql: &'static str,
+    step: StepId,
+    measured: Measured,
+) -> Result<Devices, StoreError> {
+    let doing = || StoreError::sql("read what devices carried in a step");
+    let rows = sqlx::query(sql)
+        .bind(measured.from_us.saturating_sub(AROUND_US))
+        .bind(measured.from_us.saturating_add(AROUND_US))
+        .bind(measured.until_us.saturating_sub(AROUND_US))
+        .bind(measured.until_us.saturating_add(AROUND_US))
+        .bind(step.0)
+        .fetch_all(reader)
+        .await
+        .map_err(doing())?;
+    let mut devices = Devices::new();
+    let mut last = None;
+    let mut add = |row: &SqliteRow| {
+        let (host, device): (i64, i64) = (row.try_get("host_id")?, row.try_get("id")?);
+        let of_host = devices.entry(host).or_default();
+        if last.replace(device) != Some(device) {
+            of_host.push([Vec::new(), Vec::new()]);
+        }
+        let at: i64 = row.try_get("at_us")?;
+        if let Some([came, went]) = of_host.last_mut() {
+            came.push((at, row.try_get("came")?));
+            went.push((at, row.try_get("went")?));
+        }
+        Ok(())
+    };
+    for row in &rows {
+        add(row).map_err(doing())?;
+    }
+    Ok(devices)
+}
+
+/// Bytes that all devices of a host carried one way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    amount: i64,
+    /// With the error of what lies between two samples.
+    most: i64,
+}
+
+/// Both ways; `None`: the samples do not cover the time, or a counter was set back in it.
+fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> {
+    let Measured { from_us, until_us } = measured;
+    let mut sums: Option<[Way; 2]> = None;
+    for device in devices {
+        let mut both = device
+            .iter()
+            .map(|points| used(points, from_us, until_us, None));
+        let (Some(Some(came)), Some(Some(went))) = (both.next(), both.next()) else {
+            return None;
+        };
+        if (came.from_us, came.until_us) != (from_us, until_us) {
+            return None;
+        }
+        let sums = sums.get_or_insert_default();
+        for (sum, one) in sums.iter_mut().zip([came, went]) {
+            sum.amount = sum.amount.saturating_add(one.amount);
+            sum.most = sum
+                .most
+                .saturating_add(one.amount.saturating_add(one.error));
+        }
+    }
+    sums
+}
+
+/// Replaces the rows of a step, and the flag where they judge it.
+pub(super) async fn keep(
+    step: StepId,
+    traffic: &[HostTraffic],
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let doing = || StoreError::sql("store what carried the data of a step");
+    sqlx::query("DELETE FROM step_traffic WHERE step_id = ?")
+        .bind(step.0)
+        .execute(&mut *connection)
+        .await
+        .map_err(doing())?;
+    for one in traffic {
+        let mut row = sqlx::query(
+            "INSERT INTO step_traffic (step_id, host_id, read_bytes, written_bytes, received_bytes, sent_bytes,
+                 disk_read_bytes, disk_written_bytes, cached_bytes, not_judged)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(step.0)
+        .bind(one.host)
+        .bind(one.moved.read)
+        .bind(one.moved.written);
+        for both in [one.network, one.disks] {
+            row = row
+                .bind(both.map(|[came, _]| came))
+                .bind(both.map(|[_, went]| went));
+        }
+        row.bind(one.cached_bytes)
+            .bind(one.not_judged)
+            .execute(&mut *connection)
+            .await
+            .map_err(doing())?;
+    }
+    flag(step, traffic, connection).await
+}
+
+/// Bytes judge better than a link's speed: where they do, its verdict is replaced. Of a warmed step caching is the
+/// intent.
+async fn flag(
+    step: StepId,
+    traffic: &[HostTraffic],
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let judged = |one: &HostTraffic| Some((one.cached_bytes?, one.moved.read));
+    let mut judged = traffic.iter().filter_map(judged).peekable();
+    if judged.peek().is_none() || traffic.iter().any(|one| one.not_judged.is_some()) {
+        return Ok(());
+    }
+    let cache: String = sqlx::query_scalar("SELECT cache FROM steps WHERE id = ?")
+        .bind(step.0)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(StoreError::sql("read a step"))?;
+    let suspect = cache != "warm" && judged.any(|(cached, read)| is_suspect(cached, read));
+    flags::set(step, Flag::CacheSuspect, suspect, connection).await
+}

@@ -1,0 +1,305 @@
+//! Stores a run that was read from another tool's output, in one transaction.
+
+use super::{Store, StoreError};
+use crate::off_runtime;
+use benchmesh_model::mesh::RunId;
+use benchmesh_model::text::is_hidden;
+use benchmesh_results::StepInterval;
+use benchmesh_results::import::{self, ImportedLog, ImportedOp, ImportedSecond, ImportedStep};
+use benchmesh_results::seconds::{Seconds, SecondsSum, WholeSeconds};
+use benchmesh_workloads::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+use sqlx::SqliteConnection;
+
+/// Longest text of a log that is kept with its run.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+/// The name of a run, of a target, of a system: the name of a file fits.
+const MAX_NAME_BYTES: usize = 1024;
+/// Logs that repeat each other.
+const MAX_LOGS: usize = 10_000;
+
+/// A run to store: one log, or several that repeat each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportedRun {
+    pub name: String,
+    /// The storage under test; empty: unknown.
+    pub target: String,
+    pub system: String,
+    /// Each with its text; the first is the first repeat.
+    pub logs: Vec<(ImportedLog, String)>,
+}
+
+/// Why nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreImportError {
+    #[error("this log is already in the database, as run {run}")]
+    Known { run: RunId },
+    #[error("{0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl ImportedRun {
+    /// The same for the same texts: FNV-1a of 128 bits.
+    fn uid(&self) -> String {
+        let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        for (_, text) in &self.logs {
+            for byte in text.bytes().chain([0]) {
+                hash ^= u128::from(byte);
+                hash = hash.wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+            }
+        }
+        format!("import-{hash:032x}")
+    }
+
+    /// Whether it can be stored, whoever sends it.
+    fn check(&self) -> Result<(), StoreImportError> {
+        let wrong = |what: String| Err(StoreImportError::Wrong(what));
+        if self.logs.is_empty() || self.name.trim().is_empty() {
+            return wrong(String::from("an imported run needs a name and a log"));
+        }
+        if self.logs.len() > MAX_LOGS {
+            return wrong(format!(
+                "{} logs are too many for one run, at most {MAX_LOGS} are taken",
+                self.logs.len()
+            ));
+        }
+        for (what, text) in [
+            ("name", &self.name),
+            ("target", &self.target),
+            ("system", &self.system),
+        ] {
+            if text.len() > MAX_NAME_BYTES || text.chars().any(is_hidden) {
+                return wrong(format!(
+                    "the {what} of an imported run is longer than {MAX_NAME_BYTES} bytes or has control characters"
+                ));
+            }
+        }
+        for (log, _) in &self.logs {
+            import::check(log).or_else(|error| wrong(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn ended_us(&self) -> i64 {
+        let ends = self.logs.iter().flat_map(|(log, _)| {
+            let steps = log.steps.iter();
+            steps.map(|step| {
+                log.started_us
+                    .saturating_add(step.at_us)
+                    .saturating_add(step.lasted_us)
+            })
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    fn started_us(&self) -> i64 {
+        let starts = self.logs.iter().map(|(log, _)| log.started_us);
+        starts.min().unwrap_or(0)
+    }
+}
+
+impl Store {
+    /// Stores an imported run. The same logs are refused a second time.
+    pub async fn import_run(&self, run: ImportedRun) -> Result<RunId, StoreImportError> {
+        let (run, uid) = off_runtime(move || {
+            run.check()?;
+            let uid = run.uid();
+            Ok((run, uid))
+        })
+        .await?;
+        let known: Option<i64> = sqlx::query_scalar("SELECT id FROM runs WHERE uid = ?")
+            .bind(&uid)
+            .fetch_optional(self.reader())
+            .await
+            .map_err(StoreError::sql("look for an imported run"))
+            .map_err(StoreImportError::Store)?;
+        if let Some(run) = known {
+            return Err(StoreImportError::Known { run: RunId(run) });
+        }
+        self.write((run, uid), |(run, uid), connection| {
+            Box::pin(store(run, uid, connection))
+        })
+        .await
+        .map_err(StoreImportError::Store)
+    }
+}
+
+async fn store(
+    run: &ImportedRun,
+    uid: &str,
+    connection: &mut SqliteConnection,
+) -> Result<RunId, StoreError> {
+    const DOING: &str = "store an imported run";
+    let (started, ended) = (run.started_us(), run.ended_us());
+    let mut text: String = run.logs.iter().map(|(_, text)| text.as_str()).collect();
+    let cut = (0..=MAX_TEXT_BYTES)
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    text.truncate(cut.unwrap_or(0));
+    let steps = || run.logs.iter().flat_map(|(log, _)| &log.steps);
+    let tool = run.logs.first().map_or("", |(log, _)| log.tool.as_str());
+    let id: i64 = sqlx::query_scalar(
+        "INSERT INTO runs (uid, name, plan, state, partial, created_us, started_us, ended_us, version, imported_from)
+         VALUES (?, ?, ?, 'done', ?, ?, ?, ?, ?, ?) RETURNING id",
+    )
+    .bind(uid)
+    .bind(&run.name)
+    .bind(text)
+    .bind(steps().any(|step| step.partial))
+    .bind(started)
+    .bind(started)
+    .bind(ended)
+    .bind(env!("CARGO_PKG_VERSION"))
+    .bind(tool)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(StoreError::sql(DOING))?;
+    let mut ordinal = 0_i64;
+    for ((log, _), repeat) in run.logs.iter().zip(1_i64..) {
+        for step in &log.steps {
+            ordinal += 1;
+            let begun = log.started_us.saturating_add(step.at_us);
+            let step_id = insert_step(run, step, (id, ordinal, repeat, begun), connection).await?;
+            for op in &step.ops {
+                insert_op(step_id, step, op, connection).await?;
+            }
+            for second in &step.seconds {
+                insert_second(step_id, begun, second, connection).await?;
+            }
+        }
+    }
+    Ok(RunId(id))
+}
+
+async fn insert_step(
+    run: &ImportedRun,
+    step: &ImportedStep,
+    (id, ordinal, repeat, begun): (i64, i64, i64, i64),
+    connection: &mut SqliteConnection,
+) -> Result<i64, StoreError> {
+    let ended = begun.saturating_add(step.lasted_us);
+    sqlx::query_scalar(
+        "INSERT INTO steps (run_id, ordinal, repeat, phase, cell, target, system, workload, mode, params, clients, cache,
+             state, partial, flags, start_us, measured_from_us, last_done_us, ended_us)
+         VALUES (?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, 1, 'asis', 'done', ?, ?, ?, ?, ?, ?) RETURNING id",
+    )
+    .bind(id)
+    .bind(ordinal)
+    .bind(repeat)
+    .bind(&step.phase)
+    .bind(format!("r{repeat}-p{ordinal}"))
+    .bind(&run.target)
+    .bind(&run.system)
+    .bind(&step.workload)
+    .bind(&step.mode)
+    .bind(serde_json::Value::Object(step.params.clone()).to_string())
+    .bind(step.partial)
+    .bind(if step.partial { r#"["partial"]"# } else { "[]" })
+    .bind(begun)
+    .bind(begun)
+    .bind(ended)
+    .bind(ended)
+    .fetch_one(connection)
+    .await
+    .map_err(StoreError::sql("store an imported step"))
+}
+
+async fn insert_op(
+    step_id: i64,
+    step: &ImportedStep,
+    op: &ImportedOp,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let seconds = seconds_of(step, &op.op);
+    sqlx::query(
+        "INSERT INTO step_results (step_id, op, tasks, ops, bytes, errors, headline, ops_per_s, bytes_per_s, last_done_us,
+             last_done_ops_per_s, last_done_bytes_per_s, mean_ns, stddev_ns, min_ns, p50_ns, p90_ns, p95_ns, p99_ns, p999_ns,
+             max_ns, seconds, zero_seconds, ops_per_s_stddev, ops_per_s_min, ops_per_s_max, bytes_per_s_stddev,
+             bytes_per_s_min, bytes_per_s_max, saturated)
+         VALUES (?, ?, ?, ?, ?, ?, 'last-done', ?, ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+             ?, ?, 0)",
+    )
+    .bind(step_id)
+    .bind(&op.op)
+    .bind(step.tasks)
+    .bind(op.ops)
+    .bind(op.bytes)
+    .bind(op.errors)
+    .bind(op.ops_per_s)
+    .bind(op.bytes_per_s)
+    .bind(step.lasted_us)
+    .bind(op.ops_per_s)
+    .bind(op.bytes_per_s)
+    .bind(op.mean_ns)
+    .bind(op.stddev_ns)
+    .bind(op.min_ns)
+    .bind(op.p50_ns)
+    .bind(op.p90_ns)
+    .bind(op.p95_ns)
+    .bind(op.p99_ns)
+    .bind(op.p999_ns)
+    .bind(op.max_ns)
+    .bind(seconds.map(|seconds| seconds.count))
+    .bind(seconds.map(|seconds| seconds.zero))
+    .bind(seconds.map(|seconds| seconds.ops.stddev))
+    .bind(seconds.map(|seconds| seconds.ops.min))
+    .bind(seconds.map(|seconds| seconds.ops.max))
+    .bind(seconds.map(|seconds| seconds.bytes.stddev))
+    .bind(seconds.map(|seconds| seconds.bytes.min))
+    .bind(seconds.map(|seconds| seconds.bytes.max))
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store an imported result"))
+}
+
+/// How even an operation was, where the log has a line per second of it.
+fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
+    let own = || step.seconds.iter().filter(|second| second.op == op);
+    let end = |second: &ImportedSecond| second.at_us.saturating_add(second.span_us);
+    let from = own().map(|second| second.at_us).min()?;
+    let window = WholeSeconds::of(from, (from, own().map(end).max()?))?;
+    let mut sum = SecondsSum::default();
+    for second in own() {
+        let interval = StepInterval {
+            group: String::new(),
+            at_us: second.at_us,
+            span_us: second.span_us,
+            op: second.op.clone(),
+            ramp: false,
+            tasks: 1,
+            ops: second.ops,
+            bytes: second.bytes,
+            errors: 0,
+            service: Histogram::new(),
+            response: None,
+        };
+        sum.add(window, &interval);
+    }
+    Some(sum.finish(window))
+}
+
+async fn insert_second(
+    step_id: i64,
+    begun: i64,
+    second: &ImportedSecond,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO step_intervals (step_id, at_us, span_us, op, ramp, tasks, ops, bytes, errors, mean_ns)
+         VALUES (?, ?, ?, ?, 0, 1, ?, ?, 0, ?)",
+    )
+    .bind(step_id)
+    .bind(begun.saturating_add(second.at_us))
+    .bind(second.span_us)
+    .bind(&second.op)
+    .bind(second.ops)
+    .bind(second.bytes)
+    .bind(second.mean_ns)
+    .execute(connection)
+    .await
+    .map(drop)
+    .map_err(StoreError::sql("store an imported second"))
+}

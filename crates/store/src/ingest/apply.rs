@@ -1,0 +1,452 @@
+//! Handles batches inside the writer's transaction.
+//!
+//! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool.
+//! Rows of tasks, runs and steps that do not belong to its agent here are removed. Then the others are stored. Samples
+//! of daemons, by far the most, are collected from the whole group and inserted in the order of their key. Samples of
+//! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
+//! and the batch has results of loads too.
+//!
+//! A batch may wait for its transaction; live views get its intervals on arrival.
+
+use super::batch::{AgentEvent, Batch, DaemonSample};
+use super::cache::{Caches, Mark};
+use super::feed::{Feed, LiveInterval};
+use super::lasting::{LeftOut, MAX_ROWS};
+use super::pending::{Admission, PendingBatch};
+use super::receipt::IngestError;
+use super::reserve::{self, Reserve};
+use super::source::Source;
+use super::statements::find;
+use super::{devices, tables, tasks, unknown_rows};
+use crate::database::StoreError;
+use benchmesh_model::mesh::{AgentId, DaemonId, MeshMicros, Severity, StepId};
+use rusqlite::Connection;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How far `daemons.last_seen_us` may lag behind the newest sample.
+const SEEN_INTERVAL_US: i64 = 60_000_000;
+
+/// The ingest within the writer.
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    caches: Caches,
+    live: Feed,
+    reserve: Arc<Reserve>,
+    /// Per agent, the last batch that was sent to the live views: its spool and sequence.
+    shown: HashMap<AgentId, (String, u64)>,
+    /// Whether this transaction stored data of steps that had ended.
+    late: bool,
+}
+
+impl Ingest {
+    pub(crate) fn new(live: Feed, reserve: Arc<Reserve>) -> Self {
+        Self {
+            caches: Caches::new(),
+            live,
+            reserve,
+            shown: HashMap::new(),
+            late: false,
+        }
+    }
+
+    /// Stores the batches that are admitted, and leaves a verdict on each. On an error of the database the caller rolls
+    /// back, and neither rows nor cache entries of this call remain.
+    pub(crate) fn store(
+        &mut self,
+        connection: &Connection,
+        batches: &mut [PendingBatch],
+    ) -> Result<(), StoreError> {
+        let mut steps = BTreeMap::new();
+        let is_low = !batches.is_empty() && self.reserve.look();
+        for pending in batches.iter_mut() {
+            pending.verdict = self.admit(connection, pending)?;
+            if pending.is_fresh() {
+                if is_low {
+                    pending
+                        .withheld
+                        .extend(reserve::withhold(&mut pending.batch));
+                }
+                reserve::record(connection, pending.source.agent, &pending.withheld)?;
+                self.store_all_but_daemon_samples(connection, pending, &mut steps)?;
+                self.caches
+                    .positions
+                    .set(pending.spool(), pending.batch.sequence);
+            }
+        }
+        self.store_daemon_samples(connection, batches)?;
+        self.store_positions(connection, batches)?;
+        self.late |= tasks::mark_results_stale(connection, &steps)?;
+        Ok(())
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.caches.mark()
+    }
+
+    /// Removes the cache entries since `mark`, because its savepoint was rolled back.
+    pub(crate) fn undo_to(&mut self, mark: Mark) {
+        self.caches.undo_to(mark);
+    }
+
+    pub(crate) fn rolled_back(&mut self) {
+        self.caches.undo_to(Mark::default());
+        self.late = false;
+    }
+
+    pub(crate) fn committed(&mut self, batches: &[PendingBatch]) {
+        self.caches.commit();
+        if batches.is_empty() {
+            return;
+        }
+        for pending in batches.iter().filter(|pending| pending.is_fresh()) {
+            let batch = &pending.batch;
+            self.live
+                .set_position(pending.source.agent, &batch.spool_id, batch.sequence);
+        }
+        self.live.committed();
+        if std::mem::take(&mut self.late) {
+            self.live.late();
+        }
+    }
+
+    /// Whether `show` has work for batches that have just arrived.
+    pub(crate) fn is_to_show(&self, batches: &[PendingBatch]) -> bool {
+        if !batches.is_empty() {
+            self.live.arrived();
+        }
+        let has_intervals = |pending: &PendingBatch| !pending.batch.op_intervals.is_empty();
+        self.live.is_followed() && batches.iter().any(has_intervals)
+    }
+
+    /// Publishes the intervals of batches that have just arrived: only those of their agent's own tasks, and only once
+    /// for a batch that is sent again.
+    pub(crate) fn show(
+        &mut self,
+        connection: &Connection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
+        // Copied only when a viewer is there.
+        let has_viewers = self.live.has_viewers();
+        for pending in batches {
+            let (agent, batch) = (pending.source.agent, &pending.batch);
+            let stored = self.position(connection, pending)?;
+            let last = match self.shown.get(&agent) {
+                Some((spool, last)) if *spool == batch.spool_id => stored.max(*last),
+                _ => stored,
+            };
+            if batch.first_sequence <= last || batch.op_intervals.is_empty() {
+                continue;
+            }
+            let mut live = Vec::with_capacity(batch.op_intervals.len());
+            for interval in &batch.op_intervals {
+                if unknown_rows::is_own_interval(&mut self.caches, connection, agent, interval)? {
+                    live.push(LiveInterval {
+                        task: interval.task,
+                        at: interval.at,
+                        span_us: interval.span_us,
+                        ops: interval.ops,
+                        bytes: interval.bytes,
+                        service: has_viewers.then(|| interval.service.clone()),
+                    });
+                }
+            }
+            self.live.publish(live.into());
+            let shown = (batch.spool_id.clone(), batch.sequence);
+            self.shown.insert(agent, shown);
+        }
+        Ok(())
+    }
+
+    fn admit(
+        &mut self,
+        connection: &Connection,
+        pending: &mut PendingBatch,
+    ) -> Result<Result<Admission, IngestError>, StoreError> {
+        let last = self.position(connection, pending)?;
+        match verdict(&pending.batch, last) {
+            Ok(Admission::Fresh) => {}
+            other => return Ok(other),
+        }
+        pending.unknown.take_out(
+            &mut self.caches,
+            connection,
+            pending.source.agent,
+            &mut pending.batch,
+        )?;
+        Ok(Ok(Admission::Fresh))
+    }
+
+    fn position(
+        &mut self,
+        connection: &Connection,
+        pending: &PendingBatch,
+    ) -> Result<u64, StoreError> {
+        let spool = pending.spool();
+        if let Some(&last) = self.caches.positions.get(&spool) {
+            return Ok(last);
+        }
+        let last: Option<i64> = find(
+            connection,
+            "read the position of a spool",
+            "SELECT last_sequence FROM spools WHERE agent_id = ? AND spool_id = ?",
+            (spool.0.0, spool.1.as_str()),
+            |row| row.get(0),
+        )?;
+        let last = last.unwrap_or(0).unsigned_abs();
+        self.caches.positions.set(spool, last);
+        Ok(last)
+    }
+
+    fn store_all_but_daemon_samples(
+        &mut self,
+        connection: &Connection,
+        pending: &mut PendingBatch,
+        steps: &mut BTreeMap<StepId, tasks::Arrived>,
+    ) -> Result<(), StoreError> {
+        let PendingBatch { source, batch, .. } = &*pending;
+        for daemon in &batch.daemons {
+            devices::describe_daemon(
+                &mut self.caches,
+                connection,
+                source,
+                daemon,
+                batch.stands_in_since,
+            )?;
+            // Steps that have counted it are made again.
+            self.late |= daemon.is_parent;
+        }
+        for interval in &batch.op_intervals {
+            tasks::store_interval(connection, interval)?;
+        }
+        for end in &batch.task_ends {
+            tasks::store_end(connection, end)?;
+        }
+        let step_of = |task| Some(self.caches.tasks.get(&task)?.step);
+        for interval in &batch.op_intervals {
+            if let Some(step) = step_of(interval.task) {
+                let so_far = steps.entry(step).or_default();
+                *so_far = tasks::arrived(*so_far, interval);
+            }
+        }
+        for step in batch.task_ends.iter().filter_map(|end| step_of(end.task)) {
+            steps.entry(step).or_default();
+        }
+        store_samples(&mut self.caches, connection, source, batch)?;
+        for parent in batch.daemons.iter().filter(|daemon| daemon.is_parent) {
+            devices::name_child(connection, source, parent)?;
+        }
+        self.late |= tasks::mark_stale_by_losses(connection, source.agent, &batch.losses)?;
+        let mut ids = Vec::with_capacity(batch.daemon_samples.len());
+        for sample in &batch.daemon_samples {
+            let id = devices::daemon(&mut self.caches, connection, source.host, sample.process)?;
+            ids.push(id);
+        }
+        let unknown = ids.iter().filter(|id| id.is_none()).count();
+        if unknown > 0 {
+            let name = devices::agent_name(connection, source.agent)?;
+            (self.caches.lasting).leave_out_samples(&name, unknown, Instant::now());
+        }
+        pending
+            .unknown
+            .record(connection, source, MeshMicros(batch.newest_us))?;
+        self.record_left_out(connection, source, batch)?;
+        pending.daemon_ids = ids;
+        Ok(())
+    }
+
+    /// Records an event for the agent's rows that were left out.
+    fn record_left_out(
+        &mut self,
+        connection: &Connection,
+        source: &Source,
+        batch: &Batch,
+    ) -> Result<(), StoreError> {
+        if !self.caches.lasting.is_anything_left_out() {
+            return Ok(());
+        }
+        let name = devices::agent_name(connection, source.agent)?;
+        let Some(LeftOut { rows, samples }) =
+            (self.caches.lasting).take_left_out(&name, Instant::now())
+        else {
+            return Ok(());
+        };
+        let message = match (rows, samples) {
+            (0, _) => format!(
+                "agent `{name}` sent {samples} samples of daemons that are not in the database (left out before, or not described): they were left out"
+            ),
+            (..) => format!(
+                "agent `{name}` reports more than {MAX_ROWS} new daemons, disks and interfaces within an hour: \
+                {rows} descriptions of daemons and samples of devices were left out, and {samples} samples of daemons"
+            ),
+        };
+        tracing::warn!("{message}");
+        let event = AgentEvent {
+            at: MeshMicros(batch.newest_us),
+            run_uid: String::new(),
+            run: None,
+            step: None,
+            severity: Severity::Warning,
+            kind: "devices-left-out".to_owned(),
+            message,
+            detail_json: Some(
+                serde_json::json!({ "left_out": rows, "daemon_samples": samples }).to_string(),
+            ),
+        };
+        tables::EVENTS
+            .insert(connection, &[event], |event, row| {
+                tables::event(source.agent, event, row);
+            })
+            .map(drop)
+    }
+
+    fn store_daemon_samples(
+        &mut self,
+        connection: &Connection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
+        let mut rows: Vec<(DaemonId, &DaemonSample)> = batches
+            .iter()
+            .filter(|pending| pending.is_fresh())
+            .flat_map(|pending| {
+                let samples = &pending.batch.daemon_samples;
+                let with_ids = pending.daemon_ids.iter().zip(samples);
+                with_ids.filter_map(|(id, sample)| Some(((*id)?, sample)))
+            })
+            .collect();
+        let instants = rows.iter().map(|(_, sample)| sample.at.0);
+        let of_devices = batches.iter().filter(|pending| pending.is_fresh());
+        let of_devices = of_devices.flat_map(|pending| {
+            let disks = pending.batch.disk_samples.iter().map(|sample| sample.at.0);
+            let nets = pending.batch.net_samples.iter().map(|sample| sample.at.0);
+            disks.chain(nets)
+        });
+        let ends = instants.chain(of_devices).fold(None, |ends, at| {
+            let (oldest, newest) = ends.unwrap_or((at, at));
+            Some((at.min(oldest), at.max(newest)))
+        });
+        if let Some(ends) = ends {
+            self.late |= tasks::mark_stale_by_samples(connection, ends)?;
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        // In the order of the key, so that each page of the table is touched once.
+        rows.sort_unstable_by_key(|(daemon, sample)| (*daemon, sample.at));
+        tables::DAEMON_SAMPLES.insert(connection, &rows, tables::daemon_sample)?;
+        for of_one in rows.chunk_by(|(a, _), (b, _)| a == b) {
+            if let Some((daemon, newest)) = of_one.last() {
+                let stored = self.caches.last_seen.get(daemon).copied();
+                if stored.is_none_or(|seen| newest.at.0 - seen >= SEEN_INTERVAL_US) {
+                    devices::daemon_seen(&mut self.caches, connection, *daemon, newest.at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store_positions(
+        &mut self,
+        connection: &Connection,
+        batches: &[PendingBatch],
+    ) -> Result<(), StoreError> {
+        let mut moved: Vec<(AgentId, &str, u64)> = batches
+            .iter()
+            .filter(|pending| pending.is_fresh())
+            .map(|pending| {
+                let batch = &pending.batch;
+                (
+                    pending.source.agent,
+                    batch.spool_id.as_str(),
+                    batch.sequence,
+                )
+            })
+            .collect();
+        // Sorted descending, so that the last position of each spool comes first and is kept.
+        moved.sort_unstable_by(|a, b| b.cmp(a));
+        moved.dedup_by_key(|(agent, spool, _)| (*agent, *spool));
+        tables::SPOOLS
+            .insert(connection, &moved, tables::position)
+            .map(drop)
+    }
+}
+
+/// Whether `batch` is the next after `last`, a repeat, or neither.
+fn verdict(batch: &Batch, last: u64) -> Result<Admission, IngestError> {
+    if batch.sequence <= last {
+        return Ok(Admission::Repeat);
+    }
+    let expected = last + 1;
+    if batch.first_sequence == expected {
+        return Ok(Admission::Fresh);
+    }
+    if batch.first_sequence > expected {
+        return Err(IngestError::Hole {
+            spool_id: batch.spool_id.clone(),
+            last,
+            expected,
+            found: batch.first_sequence,
+        });
+    }
+    Err(IngestError::Overlap {
+        spool_id: batch.spool_id.clone(),
+        first: batch.first_sequence,
+        sequence: batch.sequence,
+        last,
+    })
+}
+
+fn store_samples(
+    caches: &mut Caches,
+    connection: &Connection,
+    source: &Source,
+    batch: &Batch,
+) -> Result<(), StoreError> {
+    let (agent, host) = (source.agent, source.host);
+    tables::HOST_SAMPLES.insert(connection, &batch.host_samples, |sample, row| {
+        tables::host_sample(host, sample, row);
+    })?;
+    let mut disks = Vec::with_capacity(batch.disk_samples.len());
+    for sample in &batch.disk_samples {
+        let stacked = sample.stacked;
+        let is_own = batch.stands_in_since.is_none();
+        let disk = devices::disk(caches, connection, source, &sample.disk, stacked, is_own)?;
+        disks.extend(disk.map(|disk| (disk, sample)));
+    }
+    tables::DISK_SAMPLES.insert(connection, &disks, tables::disk_sample)?;
+    let mut interfaces = Vec::with_capacity(batch.net_samples.len());
+    for sample in &batch.net_samples {
+        let interface = devices::interface(caches, connection, source, &sample.interface)?;
+        interfaces.extend(interface.map(|interface| (interface, sample)));
+    }
+    tables::NET_SAMPLES.insert(connection, &interfaces, tables::net_sample)?;
+    let mut targets = Vec::with_capacity(batch.target_samples.len());
+    for sample in &batch.target_samples {
+        let target = devices::target(caches, connection, agent, sample)?;
+        targets.extend(target.map(|target| (target, sample)));
+    }
+    tables::TARGET_SAMPLES.insert(connection, &targets, tables::target_sample)?;
+    tables::CLOCK_OFFSETS.insert(connection, &batch.clock_offsets, |offset, row| {
+        tables::clock_offset(agent, offset, row);
+    })?;
+    tables::EVENTS.insert(connection, &batch.events, |event, row| {
+        tables::event(agent, event, row);
+    })?;
+    let mut facts = Vec::with_capacity(batch.facts.len());
+    // Those of one reading have one instant.
+    for of_one in batch.facts.chunk_by(|a, b| (a.at, a.run) == (b.at, b.run)) {
+        let Some(first) = of_one.first() else {
+            continue;
+        };
+        let (run, step) = devices::sampled_run(connection, agent, first.run, first.at)?;
+        facts.extend(of_one.iter().map(|fact| (run, step, fact)));
+    }
+    tables::FACTS.insert(connection, &facts, |fact, row| {
+        tables::fact(agent, fact, row)
+    })?;
+    tables::LOSSES.insert(connection, &batch.losses, |loss, row| {
+        tables::loss(agent, loss, row);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at their time.
+//! Others are removed from a batch and counted.
+
+use super::batch::{AgentEvent, Batch};
+use benchmesh_model::events::{OF_HOSTS, OF_INTERFACES};
+use benchmesh_model::mesh::MeshMicros;
+
+/// By how much a sampler may date its rows before it was appointed, or after another was.
+const TOLERANCE_US: i64 = 2_000_000;
+
+/// When an agent was appointed to sample a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Appointed {
+    /// The agent is the place's own agent, so its rows also update the description of the place.
+    pub is_own: bool,
+    /// From when until when, in their order.
+    pub spans: Vec<(MeshMicros, MeshMicros)>,
+}
+
+impl Appointed {
+    fn holds(&self, at: MeshMicros) -> bool {
+        let mut spans = self.spans.iter();
+        spans.any(|(from, until)| {
+            (from.0.saturating_sub(TOLERANCE_US)..=until.0.saturating_add(TOLERANCE_US))
+                .contains(&at.0)
+        })
+    }
+}
+
+impl Batch {
+    /// Removes rows that the agent was not appointed to sample; returns their number.
+    pub fn take_out_of_others(&mut self, host: &Appointed, interfaces: &Appointed) -> usize {
+        let before = self.rows();
+        self.daemons.retain(|row| host.holds(row.at));
+        self.daemon_samples.retain(|row| host.holds(row.at));
+        self.host_samples.retain(|row| host.holds(row.at));
+        self.disk_samples.retain(|row| host.holds(row.at));
+        self.net_samples.retain(|row| interfaces.holds(row.at));
+        let is_of = |event: &AgentEvent, kinds: &[&str]| kinds.contains(&event.kind.as_str());
+        self.events.retain(|row| {
+            (!is_of(row, &OF_HOSTS) || host.holds(row.at))
+                && (!is_of(row, &OF_INTERFACES) || interfaces.holds(row.at))
+        });
+        let since = host.spans.last().map(|(from, _)| *from);
+        self.stands_in_since = since.filter(|_| !host.is_own);
+        before - self.rows()
+    }
+}

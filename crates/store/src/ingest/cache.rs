@@ -1,0 +1,145 @@
+//! Write-through caches for the lookups of each batch: spool positions, tasks, daemons, devices.
+//!
+//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled
+//! back.
+
+use super::batch::Process;
+use super::lasting::LastingRows;
+use benchmesh_model::mesh::{AgentId, DaemonId, HostId, StepId, TaskId};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Maximum entries of one kind; above it, the cache is emptied at a commit. Daemons and tasks change over months.
+const KEPT: usize = 1 << 17;
+
+/// The properties of a task that its rows need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TaskFacts {
+    pub agent: AgentId,
+    pub run_uid: Arc<str>,
+    pub step: StepId,
+    /// The name in the registry; `None` if this version does not have the workload.
+    pub workload: Option<&'static str>,
+}
+
+/// A map that remembers how it was before.
+#[derive(Debug)]
+pub(crate) struct WriteThroughCache<K, V> {
+    map: HashMap<K, V>,
+    before: Vec<(K, Option<V>)>,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
+    fn new() -> Self {
+        Self {
+            map: HashMap::new(),
+            before: Vec::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.map.get(key)
+    }
+
+    pub(crate) fn set(&mut self, key: K, value: V) {
+        let before = self.map.insert(key.clone(), value);
+        self.before.push((key, before));
+    }
+
+    fn undo_to(&mut self, mark: usize) {
+        while self.before.len() > mark
+            && let Some((key, before)) = self.before.pop()
+        {
+            match before {
+                Some(value) => self.map.insert(key, value),
+                None => self.map.remove(&key),
+            };
+        }
+    }
+
+    fn commit(&mut self) {
+        self.before.clear();
+        if self.map.len() > KEPT {
+            self.map.clear();
+        }
+    }
+}
+
+/// Each journal's length at a savepoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark([usize; 7]);
+
+#[derive(Debug)]
+pub(crate) struct Caches {
+    /// The last sequence of each agent's spools.
+    pub positions: WriteThroughCache<(AgentId, String), u64>,
+    pub tasks: WriteThroughCache<TaskId, TaskFacts>,
+    pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
+    /// `last_seen_us` as the table has it.
+    pub last_seen: WriteThroughCache<DaemonId, i64>,
+    /// The row's id, and whether the disk is stored as built on others.
+    pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
+    pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
+    /// The number of rows that each agent may still add to the tables of these.
+    pub lasting: LastingRows,
+}
+
+impl Caches {
+    pub(crate) fn new() -> Self {
+        Self {
+            positions: WriteThroughCache::new(),
+            tasks: WriteThroughCache::new(),
+            daemons: WriteThroughCache::new(),
+            last_seen: WriteThroughCache::new(),
+            disks: WriteThroughCache::new(),
+            interfaces: WriteThroughCache::new(),
+            lasting: LastingRows::default(),
+        }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark([
+            self.positions.before.len(),
+            self.tasks.before.len(),
+            self.daemons.before.len(),
+            self.last_seen.before.len(),
+            self.disks.before.len(),
+            self.interfaces.before.len(),
+            self.lasting.mark(),
+        ])
+    }
+
+    pub(crate) fn undo_to(
+        &mut self,
+        Mark(
+            [
+                positions,
+                tasks,
+                daemons,
+                last_seen,
+                disks,
+                interfaces,
+                lasting,
+            ],
+        ): Mark,
+    ) {
+        self.positions.undo_to(positions);
+        self.tasks.undo_to(tasks);
+        self.daemons.undo_to(daemons);
+        self.last_seen.undo_to(last_seen);
+        self.disks.undo_to(disks);
+        self.interfaces.undo_to(interfaces);
+        self.lasting.undo_to(lasting);
+    }
+
+    pub(crate) fn commit(&mut self) {
+        self.positions.commit();
+        self.tasks.commit();
+        self.daemons.commit();
+        self.last_seen.commit();
+        self.disks.commit();
+        self.interfaces.commit();
+        self.lasting.commit();
+    }
+}

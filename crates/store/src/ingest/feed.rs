@@ -1,0 +1,150 @@
+//! Notifications of received and committed batches, for live views and for callers that wait for a batch.
+//!
+//! Delivery is best effort: a receiver that lags loses intervals and reads the database instead.
+
+use super::recent::RecentSamples;
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
+use benchmesh_workloads::histogram::Blob;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::{broadcast, watch};
+
+/// Batches of a large mesh in a few seconds; a receiver that falls behind this far loses the oldest.
+const BUFFERED_BATCHES: usize = 2048;
+
+/// One interval of a task's operations.
+#[derive(Clone, Debug)]
+pub struct LiveInterval {
+    pub task: TaskId,
+    pub at: MeshMicros,
+    pub span_us: i64,
+    pub ops: i64,
+    pub bytes: i64,
+    /// The service times; `None` if there was no viewer at its arrival.
+    pub service: Option<Blob>,
+}
+
+/// Publishes arriving rows, and commits; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    intervals: broadcast::Sender<Arc<[LiveInterval]>>,
+    samples: Arc<RecentSamples>,
+    arrivals: watch::Sender<u64>,
+    commits: watch::Sender<u64>,
+    late: watch::Sender<u64>,
+    viewers: Arc<AtomicUsize>,
+    /// The last batch of each agent that was committed: its spool and sequence.
+    positions: Arc<Mutex<HashMap<AgentId, (String, u64)>>>,
+}
+
+/// A viewer of latencies, for as long as this exists.
+#[derive(Debug)]
+pub struct Viewer(Arc<AtomicUsize>);
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Feed {
+    pub(crate) fn new() -> Self {
+        Self {
+            intervals: broadcast::Sender::new(BUFFERED_BATCHES),
+            samples: Arc::default(),
+            arrivals: watch::Sender::new(0),
+            commits: watch::Sender::new(0),
+            late: watch::Sender::new(0),
+            viewers: Arc::default(),
+            positions: Arc::default(),
+        }
+    }
+
+    /// The newest samples.
+    pub fn samples(&self) -> &RecentSamples {
+        &self.samples
+    }
+
+    /// The intervals of each arriving batch, before its commit. Bounded: a receiver that lags loses the oldest.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<[LiveInterval]>> {
+        self.intervals.subscribe()
+    }
+
+    /// Latencies are published while there is a viewer.
+    pub fn viewer(&self) -> Viewer {
+        self.viewers.fetch_add(1, Ordering::Relaxed);
+        Viewer(Arc::clone(&self.viewers))
+    }
+
+    /// Changes with every arriving batch: `Store::flush` commits it.
+    pub fn arrivals(&self) -> watch::Receiver<u64> {
+        self.arrivals.subscribe()
+    }
+
+    pub(crate) fn arrived(&self) {
+        self.arrivals.send_modify(|arrivals| *arrivals += 1);
+    }
+
+    /// Changes with every commit that stored a batch.
+    pub(crate) fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
+    }
+
+    /// Changes with every commit that stored data of a step that had ended.
+    pub(crate) fn late_data(&self) -> watch::Receiver<u64> {
+        self.late.subscribe()
+    }
+
+    pub(crate) fn late(&self) {
+        self.late.send_modify(|late| *late += 1);
+    }
+
+    /// Whether there is a receiver of intervals.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.intervals.receiver_count() > 0
+    }
+
+    /// Whether there is a viewer of latencies.
+    pub(crate) fn has_viewers(&self) -> bool {
+        self.viewers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Publishes the intervals of one batch.
+    pub(crate) fn publish(&self, intervals: Arc<[LiveInterval]>) {
+        if !intervals.is_empty() {
+            // The last receiver may just have been dropped.
+            drop(self.intervals.send(intervals));
+        }
+    }
+
+    /// Notes the last batch of an agent, before `committed` wakes its waiters.
+    pub(crate) fn set_position(&self, agent: AgentId, spool_id: &str, sequence: u64) {
+        let mut positions = self
+            .positions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match positions.get_mut(&agent) {
+            Some((spool, last)) if spool == spool_id => *last = sequence,
+            _ => drop(positions.insert(agent, (spool_id.to_owned(), sequence))),
+        }
+    }
+
+    /// How far this spool is committed, if the agent's last batch was of it.
+    pub(crate) fn position(&self, agent: AgentId, spool_id: &str) -> Option<u64> {
+        let positions = self
+            .positions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (spool, last) = positions.get(&agent)?;
+        (spool == spool_id).then_some(*last)
+    }
+
+    pub(crate) fn committed(&self) {
+        self.commits.send_modify(|commits| *commits += 1);
+    }
+}

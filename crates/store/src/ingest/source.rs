@@ -1,0 +1,13 @@
+//! The agent and host that a batch belongs to.
+
+use benchmesh_model::mesh::{AgentId, HostId};
+
+/// The agent of a publisher's batches.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub agent: AgentId,
+    pub host: HostId,
+    pub net_namespace: String,
+    /// Number of batches that it sends ahead of their acknowledgement.
+    pub window: usize,
+}

@@ -1,0 +1,154 @@
+//! Data sets that stay on targets: noted before an agent is asked to make one, forgotten when an agent has removed its
+//! part.
+
+use super::rows::NewKeptData;
+use super::{Store, StoreError};
+use benchmesh_model::mesh::{AgentId, MeshMicros};
+use benchmesh_plan::{KeptFacts, Shape};
+use sqlx::SqliteConnection;
+use std::collections::BTreeSet;
+
+/// A set, and who has a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptSet {
+    pub id: i64,
+    pub facts: KeptFacts,
+    /// Of the run that worked on it last.
+    pub used_run_uid: String,
+    pub agents: BTreeSet<AgentId>,
+}
+
+impl Store {
+    /// All that are kept, by name and path.
+    pub async fn kept_data(&self) -> Result<Vec<KeptSet>, StoreError> {
+        let failed = || StoreError::sql("look for data that are kept");
+        type Found = (i64, String, String, String, u32, bool, String);
+        let found: Vec<Found> = sqlx::query_as(
+            "SELECT id, name, path, shape, tasks, is_whole, used_run_uid FROM kept_data ORDER BY name, path",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(failed())?;
+        let agents: Vec<(i64, i64)> =
+            sqlx::query_as("SELECT kept_data_id, agent_id FROM kept_data_agents")
+                .fetch_all(self.reader())
+                .await
+                .map_err(failed())?;
+        let sets =
+            found
+                .into_iter()
+                .map(|(id, name, path, shape, tasks, is_whole, used_run_uid)| {
+                    let own = agents.iter().filter(|(set, _)| *set == id);
+                    KeptSet {
+                        id,
+                        facts: KeptFacts {
+                            name,
+                            path,
+                            // One that cannot be read is like no other.
+                            shape: serde_json::from_str(&shape).unwrap_or_else(|_| Shape::new()),
+                            tasks,
+                            is_whole,
+                        },
+                        used_run_uid,
+                        agents: own.map(|(_, agent)| AgentId(*agent)).collect(),
+                    }
+                });
+        Ok(sets.collect())
+    }
+
+    /// An agent has removed its part of a set; the last one's takes the set along.
+    pub async fn kept_data_removed(&self, set: i64, agent: AgentId) -> Result<(), StoreError> {
+        self.write((set, agent), |(set, agent), connection| {
+            Box::pin(remove_part(*set, *agent, connection))
+        })
+        .await
+    }
+}
+
+async fn remove_part(
+    set: i64,
+    agent: AgentId,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    for statement in [
+        "DELETE FROM kept_data_agents WHERE kept_data_id = ?1 AND agent_id = ?2",
+        // Whoever is left has a part of data that are not whole any more.
+        "UPDATE kept_data SET is_whole = 0 WHERE id = ?1 AND ?2 IS NOT NULL",
+        "DELETE FROM kept_data WHERE id = ?1 AND ?2 IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM kept_data_agents AS a WHERE a.kept_data_id = ?1)",
+    ] {
+        sqlx::query(statement)
+            .bind(set)
+            .bind(agent.0)
+            .execute(&mut *connection)
+            .await
+            .map_err(StoreError::sql("forget data that were kept"))?;
+    }
+    Ok(())
+}
+
+/// Before agents are asked to prepare tasks on it.
+pub(super) async fn note(
+    data: &NewKeptData,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let failed = || StoreError::sql("note data that are kept");
+    let shape = serde_json::to_string(&data.shape).unwrap_or_default();
+    let set: i64 = sqlx::query_scalar(
+        "INSERT INTO kept_data (name, path, target, system, workload, shape, tasks, bytes, files, is_whole,
+             made_run_uid, made_us, used_run_uid, used_us)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?10, ?11)
+         ON CONFLICT (name, path) DO UPDATE SET target = excluded.target, system = excluded.system,
+             bytes = iif(excluded.tasks > tasks, excluded.bytes, bytes),
+             files = iif(excluded.tasks > tasks, excluded.files, files),
+             is_whole = is_whole AND NOT ?12 AND excluded.tasks <= tasks,
+             tasks = max(tasks, excluded.tasks),
+             made_run_uid = iif(?12, excluded.made_run_uid, made_run_uid),
+             made_us = iif(?12, excluded.made_us, made_us),
+             used_run_uid = excluded.used_run_uid, used_us = excluded.used_us
+         RETURNING id",
+    )
+    .bind(data.name.as_str())
+    .bind(data.path.as_str())
+    .bind(data.target.as_str())
+    .bind(data.system.as_str())
+    .bind(data.workload.as_str())
+    .bind(shape)
+    .bind(data.tasks)
+    .bind(i64::try_from(data.bytes).unwrap_or(i64::MAX))
+    .bind(i64::try_from(data.files).unwrap_or(i64::MAX))
+    .bind(data.run_uid.as_str())
+    .bind(data.at.0)
+    .bind(data.remakes)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(failed())?;
+    for agent in &data.agents {
+        sqlx::query(
+            "INSERT OR IGNORE INTO kept_data_agents (kept_data_id, agent_id) VALUES (?, ?)",
+        )
+        .bind(set)
+        .bind(agent.0)
+        .execute(&mut *connection)
+        .await
+        .map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// A step that laid them out, or found them whole, has ended well.
+pub(super) async fn whole(
+    name: &str,
+    path: &str,
+    at: MeshMicros,
+    connection: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE kept_data SET is_whole = 1, used_us = ?3 WHERE name = ?1 AND path = ?2")
+        .bind(name)
+        .bind(path)
+        .bind(at.0)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(StoreError::sql("note that data are kept whole"))
+}

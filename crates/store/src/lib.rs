@@ -1,0 +1,414 @@
+//! The database: opened and migrated once, written by one task, read through a pool that cannot write.
+//!
+//! Every write returns after its commit. The scheduler's rows are plain structs (`rows`); telemetry goes in through a
+//! `Publisher`. Nothing outside this room and the reports names a table.
+
+mod agents;
+pub mod annotate;
+mod blocked;
+pub(crate) mod busy;
+pub mod clock;
+pub mod database;
+mod environment;
+mod figure_columns;
+mod findings;
+mod finish;
+pub mod import;
+pub mod ingest;
+mod kept;
+pub(crate) mod left;
+mod lock;
+pub mod maintain;
+pub mod objectives;
+mod off_runtime;
+pub mod older;
+pub mod open;
+mod probes;
+pub mod prune;
+mod publisher;
+mod read;
+pub mod retention;
+pub mod rows;
+mod runs;
+mod samplers;
+mod views;
+pub(crate) mod writer;
+
+pub use crate::database::{Blocked, StoreError};
+pub use busy::Busy;
+pub use finish::last_samples::HOSTS_AWAITED;
+pub use kept::KeptSet;
+pub use left::DirectoryLeft;
+pub use off_runtime::off_runtime;
+pub use publisher::MAX_WINDOW;
+pub use publisher::Publisher;
+pub use writer::GROUP_ROWS;
+
+use crate::ingest::apply::Ingest;
+use crate::ingest::feed::Feed;
+use crate::ingest::reserve::Reserve;
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros};
+use finish::claims::StepClaims;
+use publisher::QUEUED_ROWS;
+use rows::Anchor;
+use sqlx::sqlite::SqlitePool;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use writer::{Calm, Haste, WriterHandle};
+
+/// How long `close` waits for the store's own readers before it closes the writer on them.
+const QUIET_END: Duration = Duration::from_secs(5);
+
+/// How often what is gathered is committed while somebody waits for a batch.
+const FLUSH_AGAIN: Duration = Duration::from_secs(1);
+/// How long somebody who asks waits for the intervals of running steps.
+const REFRESH_WITHIN: Duration = Duration::from_secs(2);
+/// Those who ask at once; further ones wait.
+const QUEUED_REFRESHES: usize = 64;
+
+/// An open database. Cheap to clone; the last word is `close`.
+#[derive(Clone, Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    readers: Readers,
+}
+
+/// Whose connections a store reads by.
+#[derive(Clone, Copy, Debug)]
+enum Readers {
+    /// Reports, pages and exports: many, and some are slow.
+    Shared,
+    /// The scheduler, the sessions, and the figures of steps: a run does not wait for reports.
+    Scheduler,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    mesh_uid: String,
+    reader: SqlitePool,
+    scheduler_reader: SqlitePool,
+    writer: WriterHandle,
+    /// The writer's task, the one that makes figures again and the one that follows running steps; taken at `close`.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Cancelled first at `close`: ends the store's own readers and writers.
+    closing: CancellationToken,
+    rows: Arc<Semaphore>,
+    /// Asks the task that follows running steps for a look now; it drops what it was sent when it is done.
+    refresh: mpsc::Sender<oneshot::Sender<()>>,
+    live: Feed,
+    reserve: Arc<Reserve>,
+    blocked: blocked::Blockage,
+    /// Steps whose figures are being computed.
+    computing: StepClaims,
+    /// The latest instant that the collector itself wrote.
+    newest: Arc<AtomicI64>,
+}
+
+impl Store {
+    /// Opens the database at `path`; makes it when there is none, brings an older one up to date.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_in(path, Calm::default()).await
+    }
+
+    async fn open_in(path: &Path, calm: Calm) -> Result<Self, StoreError> {
+        let opened = open::open(path).await?;
+        let live = Feed::new();
+        let reserve = Arc::new(Reserve::of(&opened.path));
+        let ingest = Ingest::new(live.clone(), Arc::clone(&reserve));
+        let blocked = blocked::Blockage::new(None);
+        let (writer, task) = WriterHandle::start(
+            opened.writer,
+            opened.options,
+            opened.lock,
+            ingest,
+            blocked.clone(),
+            calm,
+        )?;
+        let (refresh, refreshes) = mpsc::channel(QUEUED_REFRESHES);
+        let store = Self {
+            shared: Arc::new(Shared {
+                path: opened.path,
+                mesh_uid: opened.mesh_uid,
+                reader: opened.reader,
+                scheduler_reader: opened.scheduler_reader,
+                writer,
+                tasks: Mutex::new(vec![task]),
+                closing: CancellationToken::new(),
+                rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
+                refresh,
+                live,
+                reserve,
+                blocked,
+                computing: StepClaims::default(),
+                newest: Arc::new(AtomicI64::new(0)),
+            }),
+            readers: Readers::Shared,
+        };
+        if let Some(newest) = store.newest_instant().await? {
+            store.note(newest);
+        }
+        let weak = Arc::downgrade(&store.shared);
+        let mut tasks = store.shared.tasks.lock().await;
+        tasks.push(tokio::spawn(finish::recompute_late(weak.clone())));
+        tasks.push(tokio::spawn(finish::follow::follow(weak, refreshes)));
+        drop(tasks);
+        Ok(store)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Resolves if nothing more can be written, because the writer's thread has ended on its own.
+    pub async fn writer_died(&self) {
+        self.shared.writer.died().await;
+    }
+
+    /// Connections that cannot write. Keep what is read short: a snapshot that stays open keeps the WAL from shrinking.
+    pub fn reader(&self) -> &SqlitePool {
+        match self.readers {
+            Readers::Shared => &self.shared.reader,
+            Readers::Scheduler => &self.shared.scheduler_reader,
+        }
+    }
+
+    /// The same store, which reads by connections that reports do not share.
+    #[must_use]
+    pub fn for_scheduler(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            readers: Readers::Scheduler,
+        }
+    }
+
+    /// As its own tasks use it, which compute the figures of steps.
+    fn own(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            readers: Readers::Scheduler,
+        }
+    }
+
+    /// Made with the database; distinguishes meshes.
+    pub fn mesh_uid(&self) -> &str {
+        &self.shared.mesh_uid
+    }
+
+    /// A session's handle for storing batches.
+    pub fn publisher(&self, agent: AgentId, host: HostId, net_namespace: String) -> Publisher {
+        Publisher::new(
+            self.shared.writer.clone(),
+            Arc::clone(&self.shared.rows),
+            Arc::clone(&self.shared.newest),
+            self.shared.live.clone(),
+            agent,
+            host,
+            net_namespace,
+        )
+    }
+
+    /// Whether what is free on the database's disk is kept for results.
+    pub fn is_low_on_space(&self) -> bool {
+        self.shared.reserve.look()
+    }
+
+    /// Whether it was so since the last call.
+    pub fn take_was_low_on_space(&self) -> bool {
+        self.shared.reserve.take_was_low()
+    }
+
+    /// Notifications of rows that have come, and of commits.
+    pub fn live(&self) -> &Feed {
+        &self.shared.live
+    }
+
+    /// Resolves once everything up to `sequence` of the agent's spool is committed.
+    pub async fn stored(
+        &self,
+        agent: AgentId,
+        spool_id: &str,
+        sequence: u64,
+    ) -> Result<(), StoreError> {
+        let mut commits = self.shared.live.commits();
+        self.flush().await;
+        loop {
+            commits.mark_unchanged();
+            // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database
+            // is asked only where the feed does not know.
+            let position = match self.shared.live.position(agent, spool_id) {
+                Some(position) => position,
+                None => self.position(agent, spool_id).await?,
+            };
+            if position >= sequence {
+                return Ok(());
+            }
+            match timeout(FLUSH_AGAIN, commits.changed()).await {
+                Ok(changed) => changed.map_err(|_| StoreError::Closed)?,
+                // What has come since may be gathered.
+                Err(_) => self.flush().await,
+            }
+        }
+    }
+
+    /// The latest instant in the database that the collector's own clock gave; `None` in a new one. Runs that were
+    /// imported have the instants of other clocks.
+    pub async fn newest_instant(&self) -> Result<Option<MeshMicros>, StoreError> {
+        sqlx::query_scalar::<_, Option<i64>>(
+            "SELECT max(at_us) FROM (
+                 SELECT max(last_seen_us) AS at_us FROM agents
+                 UNION ALL SELECT max(max(created_us, coalesce(started_us, 0), coalesce(ended_us, 0))) FROM runs
+                     WHERE imported_from IS NULL
+                 UNION ALL SELECT max(max(coalesce(start_us, 0), coalesce(ended_us, 0))) FROM steps
+                     WHERE run_id NOT IN (SELECT id FROM runs WHERE imported_from IS NOT NULL)
+                 UNION ALL SELECT max(at_us) FROM cache_drops
+                 UNION ALL SELECT clock_mesh_us FROM meta)",
+        )
+        .fetch_one(self.reader())
+        .await
+        .map(|at| at.filter(|&at| at > 0).map(MeshMicros))
+        .map_err(StoreError::sql("read its latest instant"))
+    }
+
+    /// The point at which mesh time was tied to this boot's clock, or that of an earlier boot.
+    pub async fn clock_anchor(&self) -> Result<Option<Anchor>, StoreError> {
+        let row: Option<(String, i64, i64)> = sqlx::query_as(
+            "SELECT clock_boot_id, clock_boottime_ns, clock_mesh_us FROM meta
+             WHERE clock_boot_id IS NOT NULL AND clock_boottime_ns IS NOT NULL AND clock_mesh_us IS NOT NULL",
+        )
+        .fetch_optional(self.reader())
+        .await
+        .map_err(StoreError::sql("read its clock anchor"))?;
+        Ok(row.map(|(boot_id, boottime_ns, mesh_us)| Anchor {
+            boot_id,
+            boottime_ns,
+            mesh_us: MeshMicros(mesh_us),
+        }))
+    }
+
+    /// Stores the anchor that `anchor_now` gives when the rows that are gathered are committed with it.
+    pub async fn set_clock_anchor(
+        &self,
+        anchor_now: impl Fn() -> Anchor + Send + Sync + 'static,
+    ) -> Result<(), StoreError> {
+        self.note(anchor_now().mesh_us);
+        self.write_in(Haste::WithOthers, anchor_now, |anchor_now, connection| {
+            Box::pin(async move {
+                let anchor = anchor_now();
+                sqlx::query(
+                    "UPDATE meta SET clock_boot_id = ?, clock_boottime_ns = ?, clock_mesh_us = ?",
+                )
+                .bind(anchor.boot_id.as_str())
+                .bind(anchor.boottime_ns)
+                .bind(anchor.mesh_us.0)
+                .execute(connection)
+                .await
+                .map(drop)
+                .map_err(StoreError::sql("store the clock anchor"))
+            })
+        })
+        .await
+    }
+
+    /// Writes everything queued, refuses later writes, and closes the file. Sessions should have ended before.
+    pub async fn close(&self) {
+        self.shared.closing.cancel();
+        // The store's own tasks may wait for what is gathered.
+        self.flush().await;
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
+        // Readers first: only the last connection takes the WAL with it, and only one that may write can.
+        let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
+        for task in &mut tasks {
+            // They end at once, unless they wait for a writer that waits for room on its disk.
+            if let Ok(outcome) = timeout(QUIET_END, task).await {
+                ended(outcome);
+            }
+        }
+        self.shared.reader.close().await;
+        self.shared.scheduler_reader.close().await;
+        self.shared.writer.close();
+        if let Some(writer) = writer {
+            ended(writer.await);
+        }
+    }
+
+    pub async fn write<D, T>(&self, data: D, apply: writer::Apply<D, T>) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.write_in(Haste::AtOnce, data, apply).await
+    }
+
+    pub(crate) async fn write_in<D, T>(
+        &self,
+        haste: Haste,
+        data: D,
+        apply: writer::Apply<D, T>,
+    ) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.shared.writer.write(data, apply, haste).await
+    }
+
+    /// Commits everything that has come, so that a reader sees it. While the database cannot be written it does
+    /// nothing: what is read then is of before.
+    pub async fn flush(&self) {
+        self.flush_in(Haste::WithGathered).await;
+    }
+
+    async fn flush_in(&self, haste: Haste) {
+        let commit = self.write_in(haste, (), |(), _| Box::pin(async { Ok(()) }));
+        tokio::select! {
+            biased;
+            _ = self.is_blocked() => {}
+            committed = commit => if let Err(error) = committed {
+                tracing::debug!(%error, "what was gathered is not committed");
+            },
+        }
+    }
+
+    /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next
+    /// is of now.
+    pub async fn refresh(&self) {
+        self.flush_in(Haste::Watched).await;
+        if self.shared.blocked.borrow().is_some() {
+            return;
+        }
+        let (done, followed) = oneshot::channel();
+        let follow = async {
+            if self.shared.refresh.send(done).await.is_ok() {
+                // The sender is dropped when it is done.
+                let _ = followed.await;
+            }
+        };
+        if timeout(REFRESH_WITHIN, follow).await.is_err() {
+            tracing::debug!("the timeline of a running step is delayed");
+        }
+    }
+
+    /// Remembers an instant that the collector's clock gave.
+    pub(crate) fn note(&self, at: MeshMicros) {
+        self.shared.newest.fetch_max(at.0, Ordering::Relaxed);
+    }
+}
+
+fn ended(task: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = task {
+        tracing::error!(%error, "a task of the store ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+benchmesh_testing::counts_memory!();

@@ -1,0 +1,430 @@
+//! Opening the database: each reason why it cannot be used has its own error, found before the first row is read.
+//!
+//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of another
+//! program, or one that a newer benchmesh wrote, is not changed.
+
+use super::lock::{Lock, refused};
+use super::{figure_columns, views};
+use crate::database::{SqliteErrorKind, StoreError};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr, SqliteConnection};
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The files of `migrations`: version, name, text. `sqlx::migrate!` would list them too, but compile all of sqlx and
+/// SQLite a second time, for the build host.
+pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "schema", include_str!("../migrations/0001_schema.sql")),
+    (
+        2,
+        "runs_due",
+        include_str!("../migrations/0002_runs_due.sql"),
+    ),
+    (
+        3,
+        "findings",
+        include_str!("../migrations/0003_findings.sql"),
+    ),
+    (
+        4,
+        "retention",
+        include_str!("../migrations/0004_retention.sql"),
+    ),
+    (5, "loops", include_str!("../migrations/0005_loops.sql")),
+    (6, "paused", include_str!("../migrations/0006_paused.sql")),
+    (
+        7,
+        "objectives",
+        include_str!("../migrations/0007_objectives.sql"),
+    ),
+    (
+        8,
+        "step_sums",
+        include_str!("../migrations/0008_step_sums.sql"),
+    ),
+    (9, "facts", include_str!("../migrations/0009_facts.sql")),
+    (
+        10,
+        "task_parts",
+        include_str!("../migrations/0010_task_parts.sql"),
+    ),
+    (
+        11,
+        "target_space",
+        include_str!("../migrations/0011_target_space.sql"),
+    ),
+    (
+        12,
+        "merged_slices",
+        include_str!("../migrations/0012_merged_slices.sql"),
+    ),
+    (
+        13,
+        "kept_data",
+        include_str!("../migrations/0013_kept_data.sql"),
+    ),
+    (
+        14,
+        "daemon_versions",
+        include_str!("../migrations/0014_daemon_versions.sql"),
+    ),
+];
+
+fn migrator() -> Migrator {
+    let migrations = MIGRATIONS.iter().map(|&(version, name, text)| {
+        let text = text.into_sql_str();
+        Migration::new(version, name.into(), MigrationType::Simple, text, false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+/// `PRAGMA application_id` of our databases: the letters "bmsh".
+pub(super) const APPLICATION_ID: i64 = 0x626d_7368;
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const PAGE_BYTES: u32 = 4096;
+/// A checkpoint or a reader's snapshot can hold the lock for a moment, never for long.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The WAL is copied into the database from 16 MiB on, and its file is cut back to that once it was larger.
+const WAL_PAGES: u32 = 4096;
+const WAL_LIMIT_BYTES: u32 = 16 << 20;
+/// Room for the pages that the newest samples of a thousand daemons touch.
+const WRITER_CACHE_KIB: u32 = 16 << 10;
+/// The scheduler's and the sessions'; those of ingest are prepared for each transaction.
+const WRITER_STATEMENTS: usize = 64;
+/// Connections for reports, queries of pages and exports; each may take minutes.
+const READERS: u32 = 4;
+/// Connections for the scheduler, the sessions and the figures of steps, whose reads are short.
+const SCHEDULER_READERS: u32 = 3;
+const SCHEDULER_READER_CACHE_KIB: u32 = 16 << 10;
+const READER_CACHE_KIB: u32 = 64 << 10;
+
+/// More tasks, steps and events than a mesh makes, over the time since its database was made.
+const MOST_TASKS_PER_S: i64 = 1000;
+const MOST_STEPS_PER_S: i64 = 100;
+const MOST_EVENTS_PER_S: i64 = 1000;
+
+/// Everything that an open database consists of.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub path: PathBuf,
+    pub writer: SqliteConnection,
+    pub options: SqliteConnectOptions,
+    pub reader: SqlitePool,
+    pub scheduler_reader: SqlitePool,
+    pub mesh_uid: String,
+    pub lock: Lock,
+}
+
+pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
+    check_path(path)?;
+    let lock = Lock::take(path)?;
+    if check_file(path)? == FileContent::Database {
+        check_owner(path).await?;
+    }
+    let options = writer_options(path);
+    let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
+    mark(path, &mut writer).await?;
+    migrate(path, &mut writer).await?;
+    figure_columns::update(&mut writer)
+        .await
+        .map_err(|e| open_error(path, e))?;
+    views::update(&mut writer)
+        .await
+        .map_err(|e| open_error(path, e))?;
+    let mesh_uid = mesh_uid(path, &mut writer).await?;
+    raise_ids(path, &mut writer).await?;
+    let pool = |connections, cache_kib| {
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .min_connections(0)
+            .after_release(|connection, _| Box::pin(forget_pages(connection)))
+            .connect_lazy_with(reader_options(path, cache_kib))
+    };
+    Ok(Opened {
+        path: path.to_owned(),
+        writer,
+        options,
+        reader: pool(READERS, READER_CACHE_KIB),
+        scheduler_reader: pool(SCHEDULER_READERS, SCHEDULER_READER_CACHE_KIB),
+        mesh_uid,
+        lock,
+    })
+}
+
+/// Frees what is cached. SQLite is built so that all connections share one budget of pages, the sum of their cache
+/// sizes, and without this any of them fills it in the course of hours, also the writer with pages that nobody reads
+/// again.
+async fn forget_pages(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query("PRAGMA shrink_memory")
+        .execute(connection)
+        .await?;
+    Ok(true)
+}
+
+/// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write
+/// does it with its first look at the file. Without a journal there is nothing to undo.
+pub fn roll_back(path: &Path) {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    let left = std::fs::metadata(PathBuf::from(journal)).is_ok_and(|journal| journal.len() > 0);
+    if !left {
+        return;
+    }
+    // Whoever opens the file next reports why it cannot be read.
+    let looked = rusqlite::Connection::open(path).and_then(|connection| {
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+            row.get::<_, i64>(0)
+        })
+    });
+    if let Err(error) = looked {
+        tracing::debug!(%error, "roll back what was left in {}", path.display());
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), StoreError> {
+    if path.is_dir() {
+        return Err(StoreError::IsDirectory {
+            path: path.to_owned(),
+        });
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+            Err(StoreError::NoDirectory {
+                directory: parent.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileContent {
+    Empty,
+    Database,
+}
+
+/// Looks at an existing file before SQLite does: it must be writable, and empty or a database.
+fn check_file(path: &Path) -> Result<FileContent, StoreError> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(FileContent::Empty);
+        }
+        Err(source) => return Err(refused(path, source)),
+    };
+    let mut head = Vec::with_capacity(MAGIC.len());
+    file.by_ref()
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut head)
+        .map_err(|source| refused(path, source))?;
+    match head.as_slice() {
+        [] => Ok(FileContent::Empty),
+        head if head == MAGIC => Ok(FileContent::Database),
+        _ => Err(StoreError::NotADatabase {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+fn writer_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .page_size(PAGE_BYTES)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", format!("-{WRITER_CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", WAL_PAGES.to_string())
+        .pragma("journal_size_limit", WAL_LIMIT_BYTES.to_string())
+        .statement_cache_capacity(WRITER_STATEMENTS)
+        .thread_name(|_| "store-sqlite".to_owned())
+        .disable_statement_logging()
+}
+
+fn reader_options(path: &Path, cache_kib: u32) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", format!("-{cache_kib}"))
+        .pragma("query_only", "ON")
+        .thread_name(|id| format!("store-reader-{id}"))
+        .disable_statement_logging()
+}
+
+/// Refuses another program's database and one that a newer benchmesh wrote, without a change to either.
+async fn check_owner(path: &Path) -> Result<(), StoreError> {
+    let open_error = |e| open_error(path, e);
+    let mut looking = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(open_error)?;
+    let id = number(&mut looking, "PRAGMA application_id")
+        .await
+        .map_err(open_error)?;
+    let tables = number(&mut looking, "SELECT count(*) FROM sqlite_master")
+        .await
+        .map_err(open_error)?;
+    let migrated = number(
+        &mut looking,
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'",
+    )
+    .await
+    .map_err(open_error)?;
+    let found = match migrated {
+        0 => 0,
+        _ => number(
+            &mut looking,
+            "SELECT coalesce(max(version), 0) FROM _sqlx_migrations",
+        )
+        .await
+        .map_err(open_error)?,
+    };
+    looking.close().await.map_err(open_error)?;
+    let path = path.to_owned();
+    let known = newest_schema();
+    if id != APPLICATION_ID && (id != 0 || tables > 0) {
+        return Err(StoreError::ForeignDatabase { path });
+    }
+    if found > known {
+        return Err(StoreError::NewerSchema { path, found, known });
+    }
+    Ok(())
+}
+
+async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sql).fetch_one(connection).await
+}
+
+/// So that `file` and we know whose database it is.
+async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    sqlx::query("PRAGMA application_id = 1651340136")
+        .execute(writer)
+        .await
+        .map(drop)
+        .map_err(|e| open_error(path, e))
+}
+
+pub(super) fn newest_schema() -> i64 {
+    let versions = MIGRATIONS.iter().map(|&(version, ..)| version);
+    versions.max().unwrap_or(0)
+}
+
+async fn migrate(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    migrator().run(writer).await.map_err(|error| match error {
+        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+            open_error(path, source)
+        }
+        MigrateError::VersionMismatch(version) | MigrateError::Dirty(version) => {
+            StoreError::AlteredSchema {
+                path: path.to_owned(),
+                version,
+            }
+        }
+        other => StoreError::Sql {
+            doing: "bring its schema up to date",
+            source: sqlx::Error::Migrate(Box::new(other)),
+        },
+    })
+}
+
+async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, StoreError> {
+    sqlx::query(
+        "INSERT INTO meta (id, mesh_uid, created_us, version)
+         VALUES (1, ?, CAST(unixepoch('subsec') * 1e6 AS INTEGER), ?) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(uuid::Uuid::new_v4().to_string())
+    .bind(env!("CARGO_PKG_VERSION"))
+    .execute(&mut *writer)
+    .await
+    .map_err(|e| open_error(path, e))?;
+    sqlx::query_scalar("SELECT mesh_uid FROM meta WHERE id = 1")
+        .fetch_one(&mut *writer)
+        .await
+        .map_err(|e| open_error(path, e))
+}
+
+/// Ids of tasks, steps and events are taken from behind all that may have been given since the file was made: it may be
+/// a copy that was put back. Those of runs, which people type, are raised by what agents have seen
+/// (`Store::raise_run_ids`).
+async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
+    for (table, per_second) in [
+        ("tasks", MOST_TASKS_PER_S),
+        ("steps", MOST_STEPS_PER_S),
+        ("events", MOST_EVENTS_PER_S),
+    ] {
+        for statement in [
+            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, 0
+             WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)",
+            "UPDATE sqlite_sequence
+             SET seq = max(seq, (SELECT CAST(unixepoch('subsec') - created_us / 1e6 AS INTEGER) * ?2 FROM meta))
+             WHERE name = ?1",
+        ] {
+            sqlx::query(statement)
+                .bind(table)
+                .bind(per_second)
+                .execute(&mut *writer)
+                .await
+                .map_err(|e| open_error(path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// SQLite's code as a sentence about the file.
+fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
+    let path = path.to_owned();
+    let io = |kind| std::io::Error::new(kind, error.to_string());
+    match SqliteErrorKind::of(&error) {
+        SqliteErrorKind::Full => StoreError::Full { path },
+        SqliteErrorKind::ReadOnly | SqliteErrorKind::CannotOpen => StoreError::ReadOnly {
+            path,
+            source: io(std::io::ErrorKind::PermissionDenied),
+        },
+        SqliteErrorKind::Io => {
+            if is_full(&path) {
+                StoreError::Full { path }
+            } else {
+                StoreError::Open {
+                    path,
+                    source: io(std::io::ErrorKind::Other),
+                }
+            }
+        }
+        SqliteErrorKind::NotADatabase => StoreError::NotADatabase { path },
+        SqliteErrorKind::Corrupt => StoreError::Damaged {
+            path,
+            source: error,
+        },
+        SqliteErrorKind::Busy => StoreError::InUse { path, holder: None },
+        SqliteErrorKind::Connection | SqliteErrorKind::Rows => StoreError::Sql {
+            doing: "be opened",
+            source: error,
+        },
+    }
+}
+
+/// SQLite reports some writes that found no room as plain I/O errors; the file system knows.
+fn is_full(path: &Path) -> bool {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    rustix::fs::statvfs(directory)
+        .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < u64::from(PAGE_BYTES) * 64)
+}

@@ -1,0 +1,356 @@
+//! Rows that grow old: intervals of ended steps are merged into wider ones, samples are thinned, both are deleted at
+//! last. Rows of a running step are merged once their slice is summed up (`running`).
+//!
+//! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
+//! The writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in
+//! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
+//! when.
+
+mod intervals;
+mod merge;
+mod running;
+mod samples;
+pub(crate) mod status;
+mod thin;
+mod write;
+
+pub use running::RunningStep;
+pub use status::{Settings, Size, StepToPrune};
+
+use super::writer::Haste;
+use super::{Store, StoreError};
+use benchmesh_model::mesh::{MeshMicros, StepId};
+use running::MergedSlice;
+use rusqlite::{Connection, OpenFlags};
+use std::time::{Duration, Instant};
+use write::Change;
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// After each transaction the writer is left to others for as long as it took, times this.
+const PAUSES: u32 = 1;
+const MIN_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Free pages that are given back in one transaction.
+const PAGES_AT_ONCE: u32 = 128;
+/// Free pages stay where they are below this: rows that come next take them.
+const MIN_KEPT_FREE: i64 = 16 << 20;
+/// And so much of what is used, of a database whose old rows make room for new ones: giving pages back moves others.
+const KEPT_FREE_SHARE: i64 = 8;
+const MAX_KEPT_FREE: i64 = 256 << 20;
+
+/// How fine rows are kept that are no longer those of single seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resolution {
+    TenSeconds,
+    Minute,
+    /// They are deleted; the results stay.
+    Nothing,
+}
+
+impl Resolution {
+    /// All, from fine to coarse.
+    pub const ALL: [Self; 3] = [Self::TenSeconds, Self::Minute, Self::Nothing];
+
+    /// As `steps.resolution_s` has it.
+    pub fn seconds(self) -> i64 {
+        match self {
+            Self::TenSeconds => 10,
+            Self::Minute => 60,
+            Self::Nothing => 0,
+        }
+    }
+
+    fn of_seconds(seconds: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.seconds() == seconds)
+    }
+
+    fn bucket_us(self) -> Option<i64> {
+        match self {
+            Self::TenSeconds | Self::Minute => Some(self.seconds() * 1_000_000),
+            Self::Nothing => None,
+        }
+    }
+
+    /// What happens to rows that become so, for people.
+    pub fn done_to_rows(self) -> &'static str {
+        match self {
+            Self::TenSeconds => "merged into rows of 10 s",
+            Self::Minute => "merged into rows of 60 s",
+            Self::Nothing => "deleted",
+        }
+    }
+}
+
+/// How much of a file that is free stays in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptFree {
+    /// As little as possible.
+    Least,
+    /// What rows to come will soon take.
+    ForNewRows,
+}
+
+impl KeptFree {
+    fn bytes(self, used_bytes: i64) -> i64 {
+        match self {
+            Self::Least => MIN_KEPT_FREE,
+            Self::ForNewRows => (used_bytes / KEPT_FREE_SHARE).clamp(MIN_KEPT_FREE, MAX_KEPT_FREE),
+        }
+    }
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub steps: u64,
+    /// Rows that are gone: they were merged into others, or deleted.
+    pub rows: u64,
+    /// The longest transaction.
+    pub longest: Duration,
+}
+
+/// Merges, thins and deletes. One at a time; dropping it stops between two transactions.
+#[derive(Debug)]
+pub struct Pruner {
+    store: Store,
+    /// Reads; `None` while a thread has it.
+    connection: Option<Connection>,
+    budget: Budget,
+    /// Changes that wait for enough others to fill a transaction.
+    gathered: Vec<Change>,
+    pruned: Pruned,
+}
+
+impl Store {
+    /// A pruner of this database.
+    pub async fn pruner(&self) -> Result<Pruner, StoreError> {
+        let path = self.path().to_owned();
+        let connection = super::finish::blocking(move || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(path, flags)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            Ok(connection)
+        })
+        .await?
+        .map_err(StoreError::row("be opened to merge old rows"))?;
+        Ok(Pruner {
+            store: self.for_scheduler(),
+            connection: Some(connection),
+            budget: Budget::default(),
+            gathered: Vec::new(),
+            pruned: Pruned::default(),
+        })
+    }
+}
+
+impl Pruner {
+    pub fn pruned(&self) -> Pruned {
+        self.pruned
+    }
+
+    /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left
+    /// out; says whether it was not.
+    pub async fn prune_step(&mut self, step: StepId, to: Resolution) -> Result<bool, StoreError> {
+        self.store.flush().await;
+        let is_marked = {
+            // The figures of a step that is marked are never computed again.
+            let _claim = self.store.shared.computing.claim(step).await;
+            self.store
+                .write_in(Haste::Apart, (step, to), |(step, to), connection| {
+                    Box::pin(status::mark(*step, *to, connection))
+                })
+                .await?
+        };
+        if !is_marked {
+            return Ok(false);
+        }
+        intervals::prune(self, step, to, intervals::WHOLE).await?;
+        self.store
+            .write_in(Haste::Apart, step, |step, connection| {
+                Box::pin(status::done(*step, connection))
+            })
+            .await?;
+        self.pruned.steps += 1;
+        Ok(true)
+    }
+
+    /// Merges the oldest rows of a running step, at most `max_slices` slices; returns their number.
+    pub async fn prune_running(
+        &mut self,
+        step: RunningStep,
+        to: Resolution,
+        max_slices: usize,
+    ) -> Result<usize, StoreError> {
+        let slices = self.store.mark_slices(step, to, max_slices).await?;
+        self.merge_slices(&slices).await?;
+        Ok(slices.len())
+    }
+
+    /// Merges the rows of slices of which not all are, as after a restart.
+    pub async fn finish_slices(&mut self) -> Result<(), StoreError> {
+        let slices = self.store.unfinished_slices().await?;
+        self.merge_slices(&slices).await
+    }
+
+    async fn merge_slices(&mut self, slices: &[MergedSlice]) -> Result<(), StoreError> {
+        for slice in slices {
+            let part = (slice.from_us, slice.until_us);
+            match intervals::prune(self, slice.step, slice.to, part).await {
+                // Its rows stay as they are, and do not hold up the others.
+                Err(error @ StoreError::Histogram { .. }) => {
+                    tracing::warn!(step = %slice.step, %error, "some rows of a step cannot be merged");
+                }
+                merged => merged?,
+            }
+            self.store.slice_merged(*slice).await?;
+        }
+        Ok(())
+    }
+
+    /// Thins the samples of `from..until`, but for those within the `untouched` spans.
+    pub async fn prune_samples(
+        &mut self,
+        from: MeshMicros,
+        until: MeshMicros,
+        to: Resolution,
+        untouched: &[(i64, i64)],
+    ) -> Result<(), StoreError> {
+        self.store.flush().await;
+        samples::prune(self, (from.0, until.0), to, untouched).await
+    }
+
+    /// Gives free pages back to the file system, down to what is kept of them.
+    pub async fn give_back(&mut self, kept: KeptFree) -> Result<(), StoreError> {
+        loop {
+            let before = self.store.size().await?;
+            if before.free_bytes <= kept.bytes(before.used_bytes()) {
+                return Ok(());
+            }
+            self.paced((), |(), connection| {
+                Box::pin(status::vacuum(PAGES_AT_ONCE, connection))
+            })
+            .await?;
+            // A file that was made without auto-vacuum keeps its pages.
+            if self.store.size().await?.free_bytes >= before.free_bytes {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads on a thread that may block.
+    async fn read<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let connection = self.connection.take().ok_or(StoreError::Closed)?;
+        let (connection, outcome) = super::finish::blocking(move || {
+            let outcome = work(&connection);
+            (connection, outcome)
+        })
+        .await?;
+        self.connection = Some(connection);
+        outcome
+    }
+
+    /// Writes changes once they fill a transaction: those of few rows each would write the same inner pages of the file
+    /// again and again. `write_gathered` writes the last.
+    async fn gather(&mut self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+        self.gathered.extend(changes);
+        let rows: usize = self.gathered.iter().map(Change::rows).sum();
+        if rows < self.budget.rows {
+            return Ok(());
+        }
+        self.write_gathered().await
+    }
+
+    async fn write_gathered(&mut self) -> Result<(), StoreError> {
+        let changes = std::mem::take(&mut self.gathered);
+        self.write(changes).await
+    }
+
+    /// Writes changes, as many at once as the budget allows.
+    async fn write(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            let mut some = Vec::new();
+            let mut rows = 0;
+            while let Some(next) =
+                changes.next_if(|next| rows == 0 || rows + next.rows() <= self.budget.rows)
+            {
+                rows += next.rows();
+                some.push(next);
+            }
+            let gone = self
+                .paced(some, |some, connection| {
+                    Box::pin(write::apply(some, connection))
+                })
+                .await?;
+            self.pruned.rows += gone;
+        }
+        Ok(())
+    }
+
+    /// One short transaction, and then a pause for others.
+    async fn paced<D, T>(
+        &mut self,
+        data: D,
+        apply: super::writer::Apply<D, Timed<T>>,
+    ) -> Result<T, StoreError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        if self.store.shared.closing.is_cancelled() {
+            return Err(StoreError::Closed);
+        }
+        let done = self.store.write_in(Haste::Apart, data, apply).await?;
+        self.pruned.longest = self.pruned.longest.max(done.took);
+        self.budget.took(done.took);
+        let pause = (done.took * PAUSES).clamp(MIN_PAUSE, MAX_PAUSE);
+        tokio::time::sleep(pause).await;
+        Ok(done.value)
+    }
+}
+
+/// What a transaction did, and how long it held the writer.
+#[derive(Debug)]
+struct Timed<T> {
+    value: T,
+    took: Duration,
+}
+
+impl<T> Timed<T> {
+    fn since(began: Instant, value: T) -> Self {
+        Self {
+            value,
+            took: began.elapsed(),
+        }
+    }
+}
+
+/// Rows of one transaction: fewer after one that took long.
+#[derive(Debug)]
+struct Budget {
+    rows: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { rows: 512 }
+    }
+}
+
+impl Budget {
+    const LONG: Duration = Duration::from_millis(30);
+    const SHORT: Duration = Duration::from_millis(10);
+    const MIN_ROWS: usize = 16;
+    const MAX_ROWS: usize = 32_768;
+
+    fn took(&mut self, took: Duration) {
+        if took > Self::LONG {
+            self.rows = (self.rows / 2).max(Self::MIN_ROWS);
+        } else if took < Self::SHORT {
+            self.rows = (self.rows * 5 / 4).min(Self::MAX_ROWS);
+        }
+    }
+}

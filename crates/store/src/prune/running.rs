@@ -1,0 +1,290 @@
+//! Slices of running steps whose rows may be merged: from then on, results come from their sums.
+//!
+//! A slice is marked in one transaction, if it is summed up and nothing came since, before the first of its rows is
+//! merged; so rows are never merged that are not summed up. Left alone are slices in which a task began or ended,
+//! because their rows decide about the edges of the step's window.
+
+use super::Resolution;
+use crate::Store;
+use crate::database::StoreError;
+use crate::finish::slices::{self, Kept, Slice};
+use crate::finish::{blocking, load};
+use crate::objectives::{Tally, TallyRange};
+use crate::writer::Haste;
+use benchmesh_model::mesh::{MeshMicros, RunId, StepId};
+use benchmesh_plan as plan;
+use benchmesh_results::TaskEdges;
+use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
+
+/// How long rows are awaited of a client, or samples of a host, of which nothing comes; the lease of its run comes on
+/// top, in which a client goes on without contact.
+const AWAITED_US: i64 = 86_400_000_000;
+/// Behind the newest rows of each client, as the slices are.
+const LAG_US: i64 = 60_000_000;
+
+/// A running step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningStep {
+    pub step: StepId,
+    pub run: RunId,
+    /// No rows are awaited that begin before.
+    pub settled: MeshMicros,
+}
+
+/// A part of a step whose rows are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MergedSlice {
+    pub id: i64,
+    pub step: StepId,
+    pub from_us: i64,
+    pub until_us: i64,
+    pub to: Resolution,
+    /// `step_sums.merging` when it was marked or read.
+    merging: i64,
+}
+
+impl Store {
+    /// The steps under way of runs with none of the tags, that began before an instant, the oldest first.
+    pub(crate) async fn prunable_running_steps(
+        &self,
+        before: MeshMicros,
+        now: MeshMicros,
+        but: &[(String, String)],
+    ) -> Result<Vec<RunningStep>, StoreError> {
+        let but: Vec<String> = but.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let rows: Vec<(i64, i64, String, String)> = sqlx::query_as(
+            "SELECT s.id, s.run_id, r.plan, r.name FROM runs AS r CROSS JOIN steps AS s ON s.run_id = r.id
+             WHERE r.state = 'running' AND s.state = 'running' AND s.start_us < ?1
+               AND NOT EXISTS (SELECT 1 FROM run_tags AS t WHERE t.run_id = r.id
+                               AND t.key || '=' || t.value IN (SELECT value FROM json_each(?2)))
+             ORDER BY s.start_us",
+        )
+        .bind(before.0)
+        .bind(serde_json::Value::from(but).to_string())
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for steps under way"))?;
+        let mut steps = Vec::new();
+        for (step, run, text, name) in rows {
+            let lease = blocking(move || plan::parse(&text, &name).map(|plan| plan.lease));
+            let lease = lease.await?.unwrap_or_default();
+            let lease_us = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
+            let awaited_us = AWAITED_US.saturating_add(lease_us);
+            let newest = self
+                .newest_of_slowest(StepId(step), now.0.saturating_sub(awaited_us))
+                .await?;
+            let settled = newest.map_or(i64::MAX, |newest| newest.saturating_sub(LAG_US));
+            steps.push(RunningStep {
+                step: StepId(step),
+                run: RunId(run),
+                settled: MeshMicros(settled.min(before.0)),
+            });
+        }
+        Ok(steps)
+    }
+
+    /// The newest instant up to which all clients of a step and all hosts have sent what they have; those of which
+    /// nothing has come since `silent_us` are not awaited.
+    async fn newest_of_slowest(
+        &self,
+        step: StepId,
+        silent_us: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT min(newest_us) FROM (
+                 SELECT coalesce((SELECT max(i.at_us) FROM op_intervals AS i WHERE i.task_id = t.id), t.start_us, s.start_us)
+                        AS newest_us
+                 FROM tasks AS t JOIN steps AS s ON s.id = t.step_id WHERE t.step_id = ?1 AND t.ended_us IS NULL
+                 UNION ALL
+                 SELECT (SELECT max(x.at_us) FROM host_samples AS x WHERE x.host_id = h.id
+                         AND x.at_us >= (SELECT start_us FROM steps WHERE id = ?1)) FROM hosts AS h)
+             WHERE newest_us >= ?2",
+        )
+        .bind(step.0)
+        .bind(silent_us)
+        .fetch_one(self.reader())
+        .await
+        .map_err(StoreError::sql("look for the newest rows of a step"))
+    }
+
+    /// The oldest slices of a step under way that are finer than a resolution and can be brought to it, at most so
+    /// many. Each is marked: its rows are to be merged now.
+    pub(crate) async fn mark_slices(
+        &self,
+        step: RunningStep,
+        to: Resolution,
+        max_slices: usize,
+    ) -> Result<Vec<MergedSlice>, StoreError> {
+        // The figures of the step are not computed meanwhile.
+        let _claim = self.shared.computing.claim(step.step).await;
+        let slices = slices::kept(self.reader(), step.step, Kept::Whole).await?;
+        let finer = slices
+            .into_iter()
+            .filter(|slice| slice.resolution_s < to.seconds() && slice.until_us <= step.settled.0);
+        let mut edges = None;
+        let mut marked = Vec::new();
+        for slice in finer {
+            if marked.len() >= max_slices {
+                break;
+            }
+            if !slice.is_merged() {
+                let edges = match &mut edges {
+                    Some(edges) => edges,
+                    none => none.insert(TaskEdges::of(
+                        &load::step(self.reader(), step.step).await?.tasks,
+                    )),
+                };
+                if edges.has_any_in(slice.from_us, slice.until_us) {
+                    continue;
+                }
+                let sums = slice.sums(self.reader()).await?;
+                if !slice.has_samples(self.reader()).await?
+                    || sums.is_none_or(|sums| !sums.is_clear_of(edges))
+                {
+                    continue;
+                }
+            }
+            if self.mark_slice(step.step, slice, to).await? {
+                marked.push(MergedSlice {
+                    id: slice.id,
+                    step: step.step,
+                    from_us: slice.from_us,
+                    until_us: slice.until_us,
+                    to,
+                    merging: 1,
+                });
+            }
+        }
+        Ok(marked)
+    }
+
+    async fn mark_slice(
+        &self,
+        step: StepId,
+        slice: Slice,
+        to: Resolution,
+    ) -> Result<bool, StoreError> {
+        let tallies = match slice.is_merged() {
+            true => None,
+            false => self.tallies_of_slice(step, slice).await?,
+        };
+        self.write_in(
+            Haste::Apart,
+            (step, slice, to, tallies),
+            |(step, slice, to, tallies), connection| {
+                Box::pin(mark(*step, *slice, *to, tallies.as_deref(), connection))
+            },
+        )
+        .await
+    }
+
+    /// How the seconds of a slice were, as JSON; `None`: the plan has no objectives.
+    async fn tallies_of_slice(
+        &self,
+        step: StepId,
+        slice: Slice,
+    ) -> Result<Option<String>, StoreError> {
+        let objectives = self.objectives_of(step).await?;
+        if objectives.is_empty() {
+            return Ok(None);
+        }
+        let range = TallyRange::Slice {
+            from_us: slice.from_us,
+            until_us: slice.until_us,
+        };
+        let (tallies, _) = self.tally_rows(step, range, &objectives).await?;
+        let by_words: BTreeMap<&str, Tally> = objectives
+            .iter()
+            .map(|objective| objective.holds.as_str())
+            .zip(tallies)
+            .collect();
+        serde_json::to_string(&by_words)
+            .map(Some)
+            .map_err(|error| StoreError::NotWritten {
+                why: error.to_string(),
+            })
+    }
+
+    /// Slices that are marked and whose rows are not all merged: after a restart, or since late rows came.
+    pub(crate) async fn unfinished_slices(&self) -> Result<Vec<MergedSlice>, StoreError> {
+        let rows: Vec<(i64, i64, i64, i64, i64, i64)> = sqlx::query_as(
+            "SELECT id, step_id, from_us, until_us, resolution_s, merging FROM step_sums WHERE merging > 0 ORDER BY id",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("look for slices to merge"))?;
+        let slices =
+            rows.into_iter()
+                .filter_map(|(id, step, from_us, until_us, seconds, merging)| {
+                    Some(MergedSlice {
+                        id,
+                        step: StepId(step),
+                        from_us,
+                        until_us,
+                        to: Resolution::of_seconds(seconds)?,
+                        merging,
+                    })
+                });
+        Ok(slices.collect())
+    }
+
+    /// All rows of the slice are merged that were there when the merging began. What came since is merged next.
+    pub(crate) async fn slice_merged(&self, slice: MergedSlice) -> Result<(), StoreError> {
+        self.write_in(Haste::Apart, slice, |slice, connection| {
+            Box::pin(async move {
+                sqlx::query("UPDATE step_sums SET merging = 0 WHERE id = ? AND merging = ?")
+                    .bind(slice.id)
+                    .bind(slice.merging)
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(StoreError::sql("mark a slice as merged"))
+            })
+        })
+        .await
+    }
+}
+
+/// From now on the sums of the slice stay what they are. Says whether it may be merged.
+async fn mark(
+    step: StepId,
+    slice: Slice,
+    to: Resolution,
+    tallies: Option<&str>,
+    connection: &mut SqliteConnection,
+) -> Result<bool, StoreError> {
+    let doing = || StoreError::sql("mark a slice whose rows are merged");
+    let marked = sqlx::query(
+        "UPDATE step_sums SET resolution_s = ?2, merging = 1, tallies = coalesce(?3, tallies)
+         WHERE id = ?1 AND sums IS NOT NULL AND counts IS NOT NULL AND stale = 0 AND stale_samples = 0
+           AND resolution_s = ?4 AND from_us = ?5 AND until_us = ?6
+           AND EXISTS (SELECT 1 FROM steps WHERE id = ?7 AND state = 'running')",
+    )
+    .bind(slice.id)
+    .bind(to.seconds())
+    .bind(tallies)
+    .bind(slice.resolution_s)
+    .bind(slice.from_us)
+    .bind(slice.until_us)
+    .bind(step.0)
+    .execute(&mut *connection)
+    .await
+    .map(|done| done.rows_affected() == 1)
+    .map_err(doing())?;
+    if marked {
+        sqlx::query(
+            "UPDATE steps SET merged_10s_until_us = max(coalesce(merged_10s_until_us, ?2), ?2),
+                 merged_60s_until_us = CASE WHEN ?3 THEN max(coalesce(merged_60s_until_us, ?2), ?2)
+                                            ELSE merged_60s_until_us END
+             WHERE id = ?1",
+        )
+        .bind(step.0)
+        .bind(slice.until_us)
+        .bind(to >= Resolution::Minute)
+        .execute(connection)
+        .await
+        .map_err(doing())?;
+    }
+    Ok(marked)
+}

@@ -1,0 +1,59 @@
+//! Who was appointed to sample a host, and when.
+
+use super::rows::{NewSampler, SamplerRow};
+use super::{Store, StoreError};
+use benchmesh_model::mesh::{AgentId, MeshMicros};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+impl Store {
+    /// The appointments of all hosts that an agent is on, in their order.
+    pub async fn samplers(&self) -> Result<Vec<SamplerRow>, StoreError> {
+        sqlx::query(
+            "SELECT h.boot_id, h.pid_namespace, s.net_namespace, s.agent_id, a.name, s.from_us, s.until_us
+             FROM samplers AS s JOIN hosts AS h ON h.id = s.host_id JOIN agents AS a ON a.id = s.agent_id
+             WHERE s.host_id IN (SELECT host_id FROM agents WHERE forgotten_us IS NULL) ORDER BY s.id",
+        )
+        .try_map(|row: SqliteRow| {
+            Ok(SamplerRow {
+                boot_id: row.try_get("boot_id")?,
+                pid_namespace: row.try_get("pid_namespace")?,
+                net_namespace: row.try_get("net_namespace")?,
+                agent: AgentId(row.try_get("agent_id")?),
+                name: row.try_get("name")?,
+                from: MeshMicros(row.try_get("from_us")?),
+                until: row
+                    .try_get::<Option<i64>, _>("until_us")?
+                    .map(MeshMicros),
+            })
+        })
+        .fetch_all(self.reader())
+        .await
+        .map_err(StoreError::sql("read who samples its hosts"))
+    }
+
+    /// Keeps that an agent samples a host from now on, in the place of the one before.
+    pub async fn appoint_sampler(&self, sampler: NewSampler) -> Result<(), StoreError> {
+        self.note(sampler.from);
+        self.write(sampler, |sampler, connection| {
+            Box::pin(async move {
+                for statement in [
+                    "UPDATE samplers SET until_us = ?4
+                     WHERE host_id = ?1 AND net_namespace IS ?2 AND until_us IS NULL AND agent_id <> ?3",
+                    "INSERT INTO samplers (host_id, net_namespace, agent_id, from_us) VALUES (?1, ?2, ?3, ?4)",
+                ] {
+                    sqlx::query(statement)
+                        .bind(sampler.host.0)
+                        .bind(sampler.net_namespace.as_deref())
+                        .bind(sampler.agent.0)
+                        .bind(sampler.from.0)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(StoreError::sql("store who samples a host"))?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+}

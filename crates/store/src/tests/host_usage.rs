@@ -1,0 +1,262 @@
+//! Figures of hosts and disks: of two samples within the step, over the time between those two, and never above what
+//! can be.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::{Mesh, S, T0, batch, interval, new_step, task_end};
+use crate::ingest::batch::{DiskSample, NetSample};
+use crate::rows::StepChange;
+use benchmesh_model::figures::{DiskFigures, Figures, NetFigures};
+use benchmesh_model::mesh::MeshMicros;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use rusqlite::Connection;
+use sqlx::Row;
+
+fn disk(at: i64, name: &str, bytes: i64, busy_us: i64) -> DiskSample {
+    DiskSample {
+        at: MeshMicros(at),
+        disk: name.to_owned(),
+        stacked: name.starts_with("loop"),
+        figures: DiskFigures {
+            read_bytes: bytes,
+            write_bytes: bytes,
+            busy_us,
+            ..DiskFigures::from_values(std::iter::repeat(0))
+        },
+    }
+}
+
+/// A step of 8 ms whose disks were sampled by the beat too: what they moved in a tenth of a second is not its rate.
+#[tokio::test]
+async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, _) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let (step, tasks) = mesh
+        .step(run, new_step(0, "files", "create"), &[agent])
+        .await;
+    mesh.begun(step).await;
+    let mut one = batch("s", 1);
+    let mut short = interval(tasks[0], T0, "create", 100, 1000);
+    short.span_us = 8_000;
+    one.op_intervals = vec![short];
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 8_000)];
+    let mib = 1 << 20;
+    for (at, moved, busy) in [
+        (T0 - 90_000, 0, 0),
+        (T0 + 100, 400, 60_000),
+        (T0 + 9_000, 404, 64_000),
+        (T0 + 95_000, 900, 120_000),
+    ] {
+        let mut host = super::usage::host_sample(at);
+        host.figures.user_us = busy * 4;
+        host.figures.idle_us = at - T0 + S;
+        one.host_samples.push(host);
+        one.disk_samples
+            .push(disk(at + 50, "vda", moved * mib, busy));
+        one.disk_samples
+            .push(disk(at + 50, "loop0", moved * mib, busy));
+    }
+    super::send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 8_000).await;
+    let row = sqlx::query("SELECT * FROM v_host_usage")
+        .fetch_one(mesh.store.reader())
+        .await
+        .unwrap();
+    let figure = |column: &str| row.get::<Option<f64>, _>(column);
+    // 4 MiB in 8.9 ms, of the disk and not of the loop device on it as well.
+    let written = figure("disk_written_mib_per_s").unwrap();
+    assert!((written - 4.0 / 0.0089).abs() < 0.01, "{written}");
+    assert_eq!(figure("sampled_s"), Some(0.0089));
+    for column in [
+        "user_percent",
+        "busy_percent",
+        "busiest_disk_percent",
+        "user_s",
+    ] {
+        assert_eq!(
+            figure(column),
+            None,
+            "{column}: ticks of 10 ms tell nothing of 9 ms"
+        );
+    }
+}
+
+/// The views over rows of one host with as many CPUs, whatever its counters did.
+fn highest(file: &Connection, sql: &str) -> Vec<f64> {
+    let mut statement = file.prepare(sql).unwrap();
+    let columns = statement.column_count();
+    let mut rows = statement.query([]).unwrap();
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        all.extend((0..columns).filter_map(|column| row.get::<_, Option<f64>>(column).unwrap()));
+    }
+    all
+}
+
+const SETUP: &str = "
+    INSERT INTO hosts (id, boot_id, pid_namespace, name, kernel, cpus, memory_bytes)
+    VALUES (1, 'b', 'p', 'h', 'k', 3, 1);
+    INSERT INTO disks (id, host_id, name) VALUES (1, 1, 'vda');
+    INSERT INTO interfaces (id, host_id, net_namespace, name) VALUES (1, 1, 'n', 'eth0');
+    INSERT INTO runs (id, uid, name, plan, state, created_us, started_us, version)
+    VALUES (1, 'u', 'r', '', 'done', 0, 0, '0');
+    INSERT INTO steps (id, run_id, ordinal, repeat, phase, cell, workload, mode, clients, cache, state, start_us,
+        last_done_us, ended_us) VALUES (1, 1, 0, 1, 'p', 'c', 'io', 'read', 1, 'asis', 'done', 10000000, 10000000,
+        99000000);";
+
+/// However long the step is, wherever its samples lie, and whatever counters a host shows: a share is between 0 and
+/// 100 %, and a rate is what moved between two samples over the time between them.
+#[test]
+fn no_share_is_above_all_of_it() {
+    let mesh = tempfile::tempdir().unwrap();
+    let path = mesh.path().join("mesh.db");
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        crate::Store::open(&path).await.unwrap().close().await;
+    });
+    let file = Connection::open(&path).unwrap();
+    file.execute_batch(SETUP).unwrap();
+    let step = 1_000_i64..3_000_000;
+    let samples = prop::collection::vec(
+        (1_i64..1_500_000, 0_i64..9_000_000, 0_i64..4_000_000),
+        2..12,
+    );
+    TestRunner::default()
+        .run(&(step, samples), |(length, samples)| {
+            let change = file.unchecked_transaction().unwrap();
+            change.execute("UPDATE steps SET last_done_us = start_us + ?", [length]).unwrap();
+            let (mut at, mut used, mut busy) = (9_500_000_i64, 0_i64, 0_i64);
+            for (distance, cpu, disk) in samples {
+                (at, used, busy) = (at + distance, used + cpu, busy + disk);
+                change
+                    .execute(
+                        "INSERT INTO host_samples (host_id, at_us, user_us, nice_us, system_us, idle_us, iowait_us,
+                             irq_us, softirq_us, steal_us, memory_total_bytes, memory_available_bytes,
+                             memory_free_bytes, cached_bytes, dirty_bytes, writeback_bytes, swap_used_bytes, load1)
+                         VALUES (1, ?1, ?2, ?2 / 5, ?2 / 3, ?3, ?2 / 7, 0, ?2 / 9, 0, 1, 1, 1, 1, 1, 1, 1, 0)",
+                        [at, used, busy],
+                    )
+                    .unwrap();
+                change
+                    .execute(
+                        "INSERT INTO disk_samples VALUES (1, ?1, 0, ?2, 0, 0, ?2, 0, 0, ?2, 0, 0, 0)",
+                        [at + 7, busy],
+                    )
+                    .unwrap();
+                change
+                    .execute("INSERT INTO net_samples VALUES (1, ?1, ?2, 0, 0, 0, ?2, 0, 0, 0)", [at + 9, used])
+                    .unwrap();
+            }
+            let shares = [
+                "SELECT user_percent, system_percent, iowait_percent, steal_percent, busy_percent, \
+                 busiest_disk_percent FROM v_host_usage",
+                "SELECT user_percent, system_percent, iowait_percent, busy_percent FROM v_host_timeline",
+            ];
+            for sql in shares {
+                for share in highest(&change, sql) {
+                    prop_assert!((0.0..=100.000_001).contains(&share), "{share} of {sql}");
+                }
+            }
+            // The counters of a disk move by at most 4 s' worth of bytes between two samples.
+            let fastest = highest(&change, "
+                SELECT max((u.read_bytes - f.read_bytes) * 1e6 / (u.at_us - f.at_us)) / 1048576.0
+                FROM disk_samples AS f JOIN disk_samples AS u ON u.at_us > f.at_us");
+            for rate in highest(&change, "SELECT disk_read_mib_per_s FROM v_host_usage") {
+                prop_assert!(rate <= fastest[0] * 1.000_001, "{rate} of {fastest:?}");
+            }
+            change.rollback().unwrap();
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn net(at: i64, received: i64) -> NetSample {
+    NetSample {
+        at: MeshMicros(at),
+        interface: "eth0".to_owned(),
+        figures: NetFigures {
+            rx_bytes: received,
+            tx_bytes: received / 100,
+            ..NetFigures::from_values(std::iter::repeat(0))
+        },
+    }
+}
+
+/// A step of 4 s that reads 1.6 MB a second of a target that is mounted like this, from a host that received so much of
+/// it.
+async fn read_of(
+    mount: (&str, &str),
+    cache: &str,
+    came: [i64; 2],
+) -> (String, Option<f64>, Option<String>) {
+    let mesh = Mesh::new().await;
+    let (publisher, agent, host) = mesh.publisher("a").await;
+    let run = mesh.run("u").await;
+    let mut planned = new_step(0, "files", "read");
+    planned.cache = cache.to_owned();
+    let (step, tasks) = mesh.step(run, planned, &[agent]).await;
+    let file = Connection::open(mesh.path()).unwrap();
+    file.execute(
+        "INSERT INTO run_agents (run_id, agent_id, host_id, name, host, version, kernel, cpus, memory_bytes)
+         VALUES (?, ?, ?, 'a', 'h', '1', 'k', 1, 1)",
+        [run.0, agent.0, host.0],
+    )
+    .unwrap();
+    file.execute(
+        "INSERT INTO run_targets (run_id, agent_id, target, system, path, mount_type, mount_source)
+         SELECT ?1, ?2, target, 'x', '/mnt', ?3, ?4 FROM steps WHERE id = ?5",
+        rusqlite::params![run.0, agent.0, mount.0, mount.1, step.0],
+    )
+    .unwrap();
+    drop(file);
+    let change = StepChange {
+        state: benchmesh_model::mesh::StepState::Running,
+        at: MeshMicros(T0),
+        start: Some(MeshMicros(T0)),
+        ended: None,
+        reason: None,
+    };
+    mesh.store.set_step_state(step, change).await.unwrap();
+    let mut one = batch("s", 1);
+    one.op_intervals = (0..4)
+        .map(|second| interval(tasks[0], T0 + second * S, "read", 100, 1000))
+        .collect();
+    let read: i64 = one.op_intervals.iter().map(|one| one.bytes).sum();
+    one.task_ends = vec![task_end(tasks[0], 0, T0 + 4 * S)];
+    for (at, share) in [(T0 - S, 0), (T0, 0), (T0 + 4 * S, 100), (T0 + 5 * S, 100)] {
+        one.net_samples
+            .push(net(at, read * share / 100 * came[0] / 100));
+        one.disk_samples
+            .push(disk(at, "vda", read * share / 100 * came[1] / 100, 0));
+    }
+    super::send(&publisher, one).await.unwrap();
+    mesh.finish(step, T0 + 4 * S).await;
+    sqlx::query_as(
+        "SELECT s.flags, t.cached_percent, t.not_judged FROM v_traffic AS t \
+        JOIN steps AS s ON s.id = t.step_id",
+    )
+    .fetch_one(mesh.store.reader())
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_read_of_which_the_host_received_nothing_is_cached() {
+    const FUSE: (&str, &str) = ("fuse.ceph-fuse", "ceph-fuse");
+    for (mount, cache, came, suspect, percent) in [
+        (FUSE, "cold", [0, 0], true, Some(100.0)),
+        (FUSE, "cold", [103, 0], false, Some(0.0)),
+        (FUSE, "cold", [60, 100], true, Some(40.0)),
+        (FUSE, "warm", [0, 0], false, Some(100.0)),
+        (("ext4", "/dev/vda1"), "asis", [0, 100], false, Some(0.0)),
+        (("ext4", "/dev/vda1"), "asis", [0, 0], true, Some(100.0)),
+        (("ext4", "/dev/loop3"), "asis", [0, 0], false, None),
+        (("tmpfs", "tmpfs"), "asis", [0, 0], false, None),
+    ] {
+        let (flags, cached, not_judged) = read_of(mount, cache, came).await;
+        let case = format!("{mount:?} {cache} {came:?}: {flags} {cached:?} {not_judged:?}");
+        assert_eq!(flags.contains("cache-suspect"), suspect, "{case}");
+        assert_eq!(cached.map(f64::round), percent, "{case}");
+        assert_eq!(not_judged.is_some(), percent.is_none(), "{case}");
+    }
+}

@@ -1,0 +1,327 @@
+//! Each reason why a database cannot be opened has its own error; a valid one has the settings of the contract.
+
+use super::{Mesh, message, new_agent};
+use crate::maintain::backup;
+use crate::{Store, StoreError};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use tempfile::TempDir;
+
+async fn refusal(path: &Path) -> StoreError {
+    match Store::open(path).await {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn a_new_database_has_the_settings_of_the_contract() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    let pragma = |name: &str| -> String {
+        file.query_row(&format!("PRAGMA {name}"), [], |row| {
+            row.get::<_, rusqlite::types::Value>(0)
+        })
+        .map(|value| format!("{value:?}"))
+        .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), "Text(\"wal\")");
+    assert_eq!(pragma("page_size"), "Integer(4096)");
+    assert_eq!(pragma("auto_vacuum"), "Integer(2)");
+    assert_eq!(pragma("application_id"), "Integer(1651340136)");
+    let loose: Vec<String> = file
+        .prepare(
+            "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main' AND strict = 0
+             AND name NOT LIKE 'sqlite_%' AND name <> '_sqlx_migrations'",
+        )
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(loose.is_empty(), "tables that are not STRICT: {loose:?}");
+}
+
+/// Daemons' command lines and all results are in it.
+#[tokio::test]
+async fn a_new_database_is_private_and_an_old_one_keeps_its_mode() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = mesh.path().into_os_string();
+        file.push(suffix);
+        assert_eq!(mode(Path::new(&file)), 0o600, "{}", file.display());
+    }
+    let copy = mesh.directory.path().join("copy.db");
+    fs::set_permissions(mesh.path(), fs::Permissions::from_mode(0o640)).unwrap();
+    backup(&mesh.path(), &copy).unwrap();
+    assert_eq!(mode(&copy), 0o640);
+    Store::open(&copy).await.unwrap().close().await;
+    assert_eq!(mode(&copy), 0o640);
+}
+
+#[tokio::test]
+async fn writers_are_durable_and_readers_cannot_write() {
+    let mesh = Mesh::new().await;
+    let synchronous = mesh
+        .store
+        .write((), |(), connection| {
+            Box::pin(async move {
+                sqlx::query_scalar::<_, i64>("PRAGMA synchronous")
+                    .fetch_one(connection)
+                    .await
+                    .map_err(StoreError::sql("read a setting"))
+            })
+        })
+        .await
+        .unwrap();
+    assert_eq!(synchronous, 2, "FULL");
+    let refused = sqlx::query("DELETE FROM agents")
+        .execute(mesh.store.reader())
+        .await;
+    assert!(refused.is_err());
+}
+
+#[tokio::test]
+async fn rows_survive_a_reopening() {
+    let mut mesh = Mesh::new().await;
+    let uid = mesh.store.mesh_uid().to_owned();
+    let (agent, host) = mesh.agent("a").await;
+    mesh.reopen().await;
+    assert_eq!(mesh.store.mesh_uid(), uid);
+    assert_eq!(
+        mesh.store.attach_agent(new_agent("a")).await.unwrap(),
+        (agent, host)
+    );
+}
+
+#[tokio::test]
+async fn one_collector_at_a_time_and_any_reader() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    let error = refusal(&mesh.path()).await;
+    assert!(
+        matches!(error, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()),
+        "{error:?}"
+    );
+    assert!(message(&error).contains("in use by another collector"));
+    let reader = rusqlite::Connection::open(mesh.path()).unwrap();
+    let agents: i64 = reader
+        .query_row("SELECT count(*) FROM agents", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(agents, 1);
+}
+
+#[tokio::test]
+async fn another_path_to_the_same_file_is_in_use_too() {
+    let mesh = Mesh::new().await;
+    let (symlink, hard_link) = (
+        mesh.directory.path().join("symlink.db"),
+        mesh.directory.path().join("hard_link.db"),
+    );
+    std::os::unix::fs::symlink(mesh.path(), &symlink).unwrap();
+    std::fs::hard_link(mesh.path(), &hard_link).unwrap();
+    for other in [symlink, hard_link] {
+        let error = refusal(&other).await;
+        assert!(
+            matches!(error, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()),
+            "{error:?}"
+        );
+    }
+    // The first one's own locks are as they were.
+    mesh.agent("a").await;
+    mesh.store.close().await;
+}
+
+#[tokio::test]
+async fn a_clean_end_leaves_only_the_database() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    mesh.store.close().await;
+    let left: Vec<_> = std::fs::read_dir(mesh.directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["mesh.db"]);
+    let refused = mesh.store.attach_agent(new_agent("b")).await;
+    assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn each_unusable_path_has_its_error() {
+    let directory = TempDir::new().unwrap();
+    let error = refusal(directory.path()).await;
+    assert!(matches!(error, StoreError::IsDirectory { .. }), "{error:?}");
+
+    let error = refusal(&directory.path().join("none/mesh.db")).await;
+    assert!(matches!(error, StoreError::NoDirectory { .. }), "{error:?}");
+    assert!(message(&error).contains("mkdir -p"));
+
+    let text = directory.path().join("notes.txt");
+    std::fs::write(&text, "these are my notes, and no database").unwrap();
+    let error = refusal(&text).await;
+    assert!(
+        matches!(error, StoreError::NotADatabase { .. }),
+        "{error:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&text).unwrap(),
+        "these are my notes, and no database"
+    );
+
+    let other = directory.path().join("other.db");
+    rusqlite::Connection::open(&other)
+        .unwrap()
+        .execute_batch("CREATE TABLE theirs (a)")
+        .unwrap();
+    let before = std::fs::read(&other).unwrap();
+    let error = refusal(&other).await;
+    assert!(
+        matches!(error, StoreError::ForeignDatabase { .. }),
+        "{error:?}"
+    );
+    assert!(std::fs::read(&other).unwrap() == before, "it was changed");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let mesh = Mesh::new().await;
+    mesh.store.close().await;
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    file.execute(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', 1, x'00', 0)",
+        [],
+    )
+    .unwrap();
+    drop(file);
+    let error = refusal(&mesh.path()).await;
+    assert!(
+        matches!(error, StoreError::NewerSchema { found: 9999, .. }),
+        "{error:?}"
+    );
+    assert!(message(&error).contains("knows schemas up to"));
+}
+
+#[tokio::test]
+async fn a_damaged_database_says_so() {
+    let mesh = Mesh::new().await;
+    mesh.agent("a").await;
+    mesh.store.close().await;
+    let mut bytes = std::fs::read(mesh.path()).unwrap();
+    for byte in &mut bytes[100..8192] {
+        *byte = 0xa5;
+    }
+    std::fs::write(mesh.path(), bytes).unwrap();
+    let error = refusal(&mesh.path()).await;
+    assert!(
+        matches!(
+            error,
+            StoreError::Damaged { .. } | StoreError::NotADatabase { .. }
+        ),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_newest_instant_and_the_anchor_survive() {
+    use crate::rows::Anchor;
+    use benchmesh_model::mesh::MeshMicros;
+    let mut mesh = Mesh::new().await;
+    assert_eq!(mesh.store.newest_instant().await.unwrap(), None);
+    assert_eq!(mesh.store.clock_anchor().await.unwrap(), None);
+    mesh.agent("a").await;
+    let newest = Some(MeshMicros(super::T0));
+    assert_eq!(mesh.store.newest_instant().await.unwrap(), newest);
+    let anchor = Anchor {
+        boot_id: "boot".to_owned(),
+        boottime_ns: 5,
+        mesh_us: MeshMicros(super::T0 + 7),
+    };
+    let stored = anchor.clone();
+    mesh.store
+        .set_clock_anchor(move || stored.clone())
+        .await
+        .unwrap();
+    mesh.reopen().await;
+    assert_eq!(mesh.store.clock_anchor().await.unwrap(), Some(anchor));
+    let newest = Some(MeshMicros(super::T0 + 7));
+    assert_eq!(mesh.store.newest_instant().await.unwrap(), newest);
+}
+
+#[tokio::test]
+async fn a_database_of_another_text_of_the_schema_is_refused() {
+    let mesh = Mesh::new().await;
+    mesh.store.close().await;
+    let file = rusqlite::Connection::open(mesh.path()).unwrap();
+    file.execute(
+        "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1",
+        [],
+    )
+    .unwrap();
+    drop(file);
+    let error = refusal(&mesh.path()).await;
+    assert!(
+        matches!(error, StoreError::AlteredSchema { version: 1, .. }),
+        "{error:?}"
+    );
+    assert!(message(&error).contains("choose another file"));
+}
+
+#[test]
+fn every_file_of_migrations_is_built_in() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let names = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let built_in: Vec<String> = crate::open::MIGRATIONS
+        .iter()
+        .map(|(version, name, _)| format!("{version:04}_{name}.sql"))
+        .collect();
+    assert_eq!(built_in, names);
+    let versions = crate::open::MIGRATIONS.iter().map(|row| row.0);
+    assert!(versions.is_sorted_by(|a, b| a < b), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_database_of_another_version_gets_the_views_of_this_one() {
+    let mut mesh = Mesh::new().await;
+    let schema = "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY name";
+    let views = |mesh: &Mesh| -> Vec<(String, String)> {
+        let file = rusqlite::Connection::open(mesh.path()).unwrap();
+        let mut views = file.prepare(schema).unwrap();
+        let views = views.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        views.unwrap().map(Result::unwrap).collect()
+    };
+    let ours = views(&mesh);
+    assert!(ours.len() >= 11 && ours.iter().all(|(name, _)| name.starts_with("v_")));
+    let schema_version = |mesh: &Mesh| -> i64 {
+        let file = rusqlite::Connection::open(mesh.path()).unwrap();
+        file.query_row("PRAGMA schema_version", [], |row| row.get(0))
+            .unwrap()
+    };
+    let version = schema_version(&mesh);
+    mesh.reopen().await;
+    assert_eq!(schema_version(&mesh), version, "nothing to make");
+    mesh.store.close().await;
+    rusqlite::Connection::open(mesh.path())
+        .unwrap()
+        .execute_batch(
+            "DROP VIEW v_timeline; DROP VIEW v_results;
+             CREATE VIEW v_results AS SELECT flags, 0 AS flag_gone FROM steps;
+             CREATE VIEW v_gone AS SELECT gone FROM steps;
+             CREATE VIEW theirs AS SELECT step_id FROM v_results;
+             PRAGMA user_version = 7;",
+        )
+        .unwrap();
+    mesh.reopen().await;
+    let mut found = views(&mesh);
+    let theirs = found.remove(0);
+    assert_eq!(theirs.0, "theirs");
+    assert_eq!(found, ours);
+}

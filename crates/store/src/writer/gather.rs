@@ -1,0 +1,120 @@
+//! How long rows of samples and intervals wait for others before they are committed. Pure.
+//!
+//! Samples are kept by daemon and time, disk and time, interface and time: a commit writes a page of 4 KiB for each of
+//! them, whether it has one row of it or a hundred. Agents keep what is not acknowledged, so a wait loses nothing.
+
+use benchmesh_model::mesh::AgentId;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Rows of one transaction: two minutes of twelve agents with ten daemons each, few enough that it lasts tens of
+/// milliseconds.
+pub const GROUP_ROWS: usize = 24_576;
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(120);
+/// After somebody asked for rows, the next ones do not wait for so long.
+const PROMPT: Duration = Duration::from_secs(5);
+/// Rows of one agent that wait, of a few hundred bytes each; it sends no more than 4 MiB ahead.
+const MAX_AGENT_ROWS: usize = 8192;
+
+/// Since when nobody asked for rows, and no run began or ended.
+#[derive(Debug)]
+pub(crate) struct Calm(Instant);
+
+impl Default for Calm {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Calm {
+    /// Somebody looks at what comes.
+    pub(super) fn disturb(&mut self, now: Instant) {
+        self.0 = now;
+    }
+
+    /// How long a row that comes now may wait: longer the longer it is calm, so that rows are stored at once at the
+    /// start and the end of a run, and while somebody asks again and again.
+    pub(super) fn patience(&self, now: Instant) -> Duration {
+        let calm = now.saturating_duration_since(self.0);
+        calm.saturating_sub(PROMPT).min(LONGEST)
+    }
+
+    /// As if nobody had asked for long.
+    #[cfg(test)]
+    pub(crate) fn complete() -> Option<Self> {
+        Instant::now().checked_sub(PROMPT + LONGEST).map(Self)
+    }
+}
+
+/// What waits: bounded, and less of each agent than what stops its sending.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    rows: usize,
+    agents: HashMap<AgentId, AgentLoad>,
+    is_agent_full: bool,
+}
+
+#[derive(Debug, Default)]
+struct AgentLoad {
+    batches: usize,
+    rows: usize,
+}
+
+impl Load {
+    /// `window`: the batches that the agent sends ahead of their acknowledgement.
+    pub(super) fn add(&mut self, agent: AgentId, rows: usize, window: usize) {
+        let rows = rows.max(1);
+        self.rows += rows;
+        let of_agent = self.agents.entry(agent).or_default();
+        of_agent.batches += 1;
+        of_agent.rows += rows;
+        self.is_agent_full |= of_agent.batches >= window * 3 / 4 || of_agent.rows >= MAX_AGENT_ROWS;
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.rows >= GROUP_ROWS || self.is_agent_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calmer_it_is_the_longer_rows_wait() {
+        let start = Instant::now();
+        let mut calm = Calm::default();
+        calm.disturb(start);
+        for (after_s, patience_s) in [(0, 0), (5, 0), (9, 4), (65, 60), (125, 120), (3600, 120)] {
+            let patience = calm.patience(start + Duration::from_secs(after_s));
+            assert_eq!(patience.as_secs(), patience_s, "after {after_s} s");
+        }
+        calm.disturb(start + Duration::from_secs(3600));
+        let after = start + Duration::from_secs(3607);
+        assert_eq!(calm.patience(after), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_group_is_full_by_rows_and_before_an_agent_has_to_stop_sending() {
+        let full_after = |agents: i64, rows: usize, window: usize| {
+            let mut load = Load::default();
+            let mut batches = 0;
+            while !load.is_full() {
+                load.add(AgentId(batches % agents), rows, window);
+                batches += 1;
+            }
+            batches
+        };
+        assert_eq!(full_after(1, 1, 32), 24);
+        assert_eq!(full_after(1, 1, 256), 192);
+        assert_eq!(full_after(10, 0, 32), 231);
+        assert_eq!(full_after(1, 1024, 256), 8);
+        assert_eq!(full_after(1000, 1024, 256), 24);
+    }
+}
