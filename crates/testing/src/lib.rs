@@ -12,7 +12,6 @@
 //! all possible needs of tests; `BENCHMESH_REQUIRE` selects those that the machine must meet; `.ci/run` sets it.
 
 pub mod hostile;
-pub mod layers;
 pub mod logs;
 mod measured;
 pub mod memory;

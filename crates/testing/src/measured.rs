@@ -8,6 +8,8 @@
 
 #[cfg(test)]
 mod bodies;
+#[cfg(test)]
+mod tokens;
 
 use std::fmt::{self, Display, Formatter};
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! The load itself: operations, histograms, recorders, the sandbox, and the workloads.
 //!
-//! The folders are the layers, and an import goes down, never up (`tests/layers.rs`):
+//! The folders are the layers, and an import goes down, never up:
 //! [`params`] (how a key is read), [`measure`] (clock, recorder, histogram, pacing), [`target`] (system calls, buffers,
 //! content, sandbox), [`engine`] (a [`task::Task`] runs one mode of a [`workload::Workload`] on OS threads that all
 //! begin at one instant, and hands out [`interval::Interval`]s), [`workloads`] (none imports another), [`registry`].

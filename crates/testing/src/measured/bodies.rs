@@ -1,7 +1,7 @@
 //! Every body that is repeated can fail by time: it has a `timing!`, or calls a function that returns a
 //! [`TimingError`](super::TimingError). Checked in the source of the whole workspace.
 
-use crate::layers::tokens::{Token, tokens};
+use super::tokens::{Token, tokens};
 use crate::sources::sources;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! All that a workload imports of the crate: `use crate::engine::author::*`, and nothing else (`tests/layers.rs`).
+//! All that a workload imports of the crate: `use crate::engine::author::*`, and nothing else.
 //!
 //! What a task is and does, what its measured loop needs, what it works on, how its keys are declared.
 

@@ -1,4 +1,4 @@
-//! Rust source as names and signs. Comments, literals and lifetimes are left out; what is within them is no import.
+//! Rust source as names and signs. Comments, literals and lifetimes are left out; what is within them is no call.
 
 /// A name, keyword or sign, and the line it is on, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
