@@ -28,6 +28,7 @@ mod telemetry;
 use benchmesh_model::mesh::RunId;
 use benchmesh_results::{Finding, FindingKind};
 use benchmesh_workloads::figures;
+use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 
 /// Points of a series.
@@ -61,8 +62,15 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> FindingsError {
 }
 
 /// The findings of a run from the data stored so far, whether the run has ended or not; the kinds in the order of their
-/// table. Never empty.
-pub async fn of_run(
+/// table. Never empty. Boxed: other crates would compile a copy of it.
+pub fn of_run(
+    connection: &mut SqliteConnection,
+    run: RunId,
+) -> BoxFuture<'_, Result<Vec<Finding>, FindingsError>> {
+    Box::pin(all_kinds(connection, run))
+}
+
+async fn all_kinds(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Vec<Finding>, FindingsError> {

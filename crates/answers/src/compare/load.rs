@@ -20,6 +20,7 @@ use benchmesh_model::mesh::RunId;
 use benchmesh_results::Finding;
 use benchmesh_workloads::histogram::DecodeError;
 use cells::{Seconds, cells_of};
+use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -178,7 +179,15 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> CompareError {
     move |source| CompareError::Read { what, source }
 }
 
-async fn load(
+/// Boxed: other crates would compile a copy of it.
+fn load<'c>(
+    connection: &'c mut SqliteConnection,
+    request: &'c Request,
+) -> BoxFuture<'c, Result<LoadedRequest, CompareError>> {
+    Box::pin(sides_or_trend(connection, request))
+}
+
+async fn sides_or_trend(
     connection: &mut SqliteConnection,
     request: &Request,
 ) -> Result<LoadedRequest, CompareError> {

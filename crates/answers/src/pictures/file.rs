@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Style and scripts of the file, which the live page loads too.
-pub const STYLE: &str = include_str!("assets/page.css");
-pub const CHARTS: &str = include_str!("assets/charts.js");
-pub const REPORT: &str = include_str!("assets/report.js");
-pub const COMPARE: &str = include_str!("assets/compare.js");
+pub static STYLE: &str = include_str!("assets/page.css");
+pub static CHARTS: &str = include_str!("assets/charts.js");
+pub static REPORT: &str = include_str!("assets/report.js");
+pub static COMPARE: &str = include_str!("assets/compare.js");
 
 /// The document that the script shows: the report's tables as text, and the pictures. The live page requests the same.
 pub fn report_document(report: &Report, pictures: &Pictures) -> Value {

@@ -11,6 +11,7 @@ use super::sections::{
 };
 use crate::compare::LoadedTargets;
 use crate::query::{ReadOnly, find_run};
+use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::path::Path;
 
@@ -28,7 +29,15 @@ pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError>
     report
 }
 
-async fn load_from(connection: &mut SqliteConnection, wanted: &str) -> Result<Report, ReportError> {
+/// Boxed: other crates would compile a copy of it.
+fn load_from<'c>(
+    connection: &'c mut SqliteConnection,
+    wanted: &'c str,
+) -> BoxFuture<'c, Result<Report, ReportError>> {
+    Box::pin(whole(connection, wanted))
+}
+
+async fn whole(connection: &mut SqliteConnection, wanted: &str) -> Result<Report, ReportError> {
     let mut transaction = connection.begin().await.map_err(reading("the database"))?;
     let run = run(&mut transaction, wanted).await?;
     let id = run.id;

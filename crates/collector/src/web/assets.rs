@@ -19,7 +19,7 @@ const ICON: &str = include_str!("assets/icon.svg");
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 /// Name, content type, text.
-const ASSETS: [(&str, &str, &str); 6] = [
+static ASSETS: [(&str, &str, &str); 6] = [
     ("page.css", "text/css; charset=utf-8", file::STYLE),
     (
         "page.js",
