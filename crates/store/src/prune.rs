@@ -2,24 +2,27 @@
 //! last. Rows of a running step are merged once their slice is summed up (`running`).
 //!
 //! What is to be merged is read and worked out beside the writer (`intervals`, `samples`; `merge` and `thin` decide).
-//! The writer gets short transactions ([`Budget`]), each of which stands for itself: a process that is killed in
+//! The writer gets short slices of changes (`pace`), each of which stands for itself: a process that is killed in
 //! between leaves rows that are merged and rows that are not, and merging them again is the same. `retention` says
 //! when.
 
 mod intervals;
 mod merge;
+mod pace;
 mod running;
 mod samples;
 pub(crate) mod status;
 mod thin;
 mod write;
 
+pub use pace::{Pace, Patience};
 pub use running::RunningStep;
 pub use status::{Settings, Size, StepToPrune};
 
 use super::writer::Haste;
 use super::{Store, StoreError};
 use benchmesh_model::mesh::{MeshMicros, StepId};
+use pace::{Sizes, Slice};
 use running::MergedSlice;
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
@@ -32,10 +35,12 @@ const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Free pages that are given back in one transaction.
 const PAGES_AT_ONCE: u32 = 128;
-/// Free pages stay where they are below this: rows that come next take them.
-const MIN_KEPT_FREE: i64 = 16 << 20;
+/// Free pages stay where they are below this.
+const LEAST_KEPT_FREE: i64 = 16 << 20;
 /// And so much of what is used, of a database whose old rows make room for new ones: giving pages back moves others.
 const KEPT_FREE_SHARE: i64 = 8;
+/// At least what an hour of twelve agents takes.
+const MIN_KEPT_FREE: i64 = 64 << 20;
 const MAX_KEPT_FREE: i64 = 256 << 20;
 
 /// How fine rows are kept that are no longer those of single seconds.
@@ -93,7 +98,7 @@ pub enum KeptFree {
 impl KeptFree {
     fn bytes(self, used_bytes: i64) -> i64 {
         match self {
-            Self::Least => MIN_KEPT_FREE,
+            Self::Least => LEAST_KEPT_FREE,
             Self::ForNewRows => (used_bytes / KEPT_FREE_SHARE).clamp(MIN_KEPT_FREE, MAX_KEPT_FREE),
         }
     }
@@ -115,8 +120,9 @@ pub struct Pruner {
     store: Store,
     /// Reads; `None` while a thread has it.
     connection: Option<Connection>,
-    budget: Budget,
-    /// Changes that wait for enough others to fill a transaction.
+    pace: Pace,
+    sizes: Sizes,
+    /// Changes that wait for enough others to fill a slice.
     gathered: Vec<Change>,
     pruned: Pruned,
 }
@@ -136,7 +142,8 @@ impl Store {
         Ok(Pruner {
             store: self.for_scheduler(),
             connection: Some(connection),
-            budget: Budget::default(),
+            pace: Pace::AtOnce,
+            sizes: Sizes::new(self.shared.writer.ingested()),
             gathered: Vec::new(),
             pruned: Pruned::default(),
         })
@@ -146,6 +153,10 @@ impl Store {
 impl Pruner {
     pub fn pruned(&self) -> Pruned {
         self.pruned
+    }
+
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
     }
 
     /// Brings the intervals of a step to a resolution. A step that got data since its figures were computed is left
@@ -215,7 +226,9 @@ impl Pruner {
         to: Resolution,
         untouched: &[(i64, i64)],
     ) -> Result<(), StoreError> {
-        self.store.flush().await;
+        if matches!(self.pace, Pace::AtOnce) {
+            self.store.flush().await;
+        }
         samples::prune(self, (from.0, until.0), to, untouched).await
     }
 
@@ -226,7 +239,8 @@ impl Pruner {
             if before.free_bytes <= kept.bytes(before.used_bytes()) {
                 return Ok(());
             }
-            self.paced((), |(), connection| {
+            let slice = Slice::Apart { rows: 0 };
+            self.paced(slice, (), |(), connection| {
                 Box::pin(status::vacuum(PAGES_AT_ONCE, connection))
             })
             .await?;
@@ -252,12 +266,12 @@ impl Pruner {
         outcome
     }
 
-    /// Writes changes once they fill a transaction: those of few rows each would write the same inner pages of the file
-    /// again and again. `write_gathered` writes the last.
+    /// Writes changes once they fill a slice: those of few rows each would write the same pages of the file again and
+    /// again. `write_gathered` writes the last.
     async fn gather(&mut self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
         self.gathered.extend(changes);
         let rows: usize = self.gathered.iter().map(Change::rows).sum();
-        if rows < self.budget.rows {
+        if rows < self.next_slice().rows() {
             return Ok(());
         }
         self.write_gathered().await
@@ -268,20 +282,23 @@ impl Pruner {
         self.write(changes).await
     }
 
-    /// Writes changes, as many at once as the budget allows.
+    /// Writes changes, as many at once as a slice may have.
     async fn write(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
+            self.look_at_size().await?;
+            let slice = self.next_slice();
+            self.sizes.begin(self.store.shared.writer.ingested());
             let mut some = Vec::new();
             let mut rows = 0;
             while let Some(next) =
-                changes.next_if(|next| rows == 0 || rows + next.rows() <= self.budget.rows)
+                changes.next_if(|next| rows == 0 || rows + next.rows() <= slice.rows())
             {
                 rows += next.rows();
                 some.push(next);
             }
             let gone = self
-                .paced(some, |some, connection| {
+                .paced(slice, some, |some, connection| {
                     Box::pin(write::apply(some, connection))
                 })
                 .await?;
@@ -290,9 +307,27 @@ impl Pruner {
         Ok(())
     }
 
-    /// One short transaction, and then a pause for others.
+    fn next_slice(&self) -> Slice {
+        let ingested = self.store.shared.writer.ingested();
+        self.sizes
+            .next(&self.pace, ingested, tokio::time::Instant::now())
+    }
+
+    /// Waits for new rows no more once the database is too large.
+    async fn look_at_size(&mut self) -> Result<(), StoreError> {
+        if let Pace::WithNewRows(patience) = &self.pace
+            && let Some(limit) = patience.max_used_bytes
+            && self.store.size().await?.used_bytes() > limit
+        {
+            self.pace = Pace::AtOnce;
+        }
+        Ok(())
+    }
+
+    /// One slice. After a transaction of its own there is a pause for others.
     async fn paced<D, T>(
         &mut self,
+        slice: Slice,
         data: D,
         apply: super::writer::Apply<D, Timed<T>>,
     ) -> Result<T, StoreError>
@@ -303,11 +338,13 @@ impl Pruner {
         if self.store.shared.closing.is_cancelled() {
             return Err(StoreError::Closed);
         }
-        let done = self.store.write_in(Haste::Apart, data, apply).await?;
+        let done = self.store.write_in(slice.haste(), data, apply).await?;
         self.pruned.longest = self.pruned.longest.max(done.took);
-        self.budget.took(done.took);
-        let pause = (done.took * PAUSES).clamp(MIN_PAUSE, MAX_PAUSE);
-        tokio::time::sleep(pause).await;
+        self.sizes.took(slice, done.took);
+        if let Slice::Apart { .. } = slice {
+            let pause = (done.took * PAUSES).clamp(MIN_PAUSE, MAX_PAUSE);
+            tokio::time::sleep(pause).await;
+        }
         Ok(done.value)
     }
 }
@@ -324,33 +361,6 @@ impl<T> Timed<T> {
         Self {
             value,
             took: began.elapsed(),
-        }
-    }
-}
-
-/// Rows of one transaction: fewer after one that took long.
-#[derive(Debug)]
-struct Budget {
-    rows: usize,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self { rows: 512 }
-    }
-}
-
-impl Budget {
-    const LONG: Duration = Duration::from_millis(30);
-    const SHORT: Duration = Duration::from_millis(10);
-    const MIN_ROWS: usize = 16;
-    const MAX_ROWS: usize = 32_768;
-
-    fn took(&mut self, took: Duration) {
-        if took > Self::LONG {
-            self.rows = (self.rows / 2).max(Self::MIN_ROWS);
-        } else if took < Self::SHORT {
-            self.rows = (self.rows * 5 / 4).min(Self::MAX_ROWS);
         }
     }
 }

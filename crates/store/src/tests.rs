@@ -25,6 +25,7 @@ mod one_row;
 mod opening;
 mod prune_running;
 mod pruned;
+mod pruned_with_new_rows;
 mod readers;
 mod reference;
 mod scheduling;

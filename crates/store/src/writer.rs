@@ -12,6 +12,7 @@ mod group;
 pub(crate) use direct::directly;
 pub(crate) use gather::Calm;
 pub use gather::GROUP_ROWS;
+pub(crate) use gather::LONGEST as LONGEST_WAIT;
 pub(crate) use group::{Haste, Pending};
 
 use super::blocked::Blockage;
@@ -23,7 +24,8 @@ use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Writes of the scheduler and the sessions that may wait. They are few and small; a sender waits when it is full.
@@ -38,6 +40,16 @@ pub(crate) struct WriterHandle {
     batches: mpsc::Sender<PendingBatch>,
     closing: CancellationToken,
     died: CancellationToken,
+    ingested: watch::Receiver<Option<Ingested>>,
+}
+
+/// Rows of agents that were committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ingested {
+    /// Since the database was opened.
+    pub rows: u64,
+    /// When the latest were.
+    pub at: Instant,
 }
 
 impl WriterHandle {
@@ -52,6 +64,7 @@ impl WriterHandle {
         let (writes, queued_writes) = mpsc::channel(QUEUED_WRITES);
         let (batches, queued_batches) = mpsc::channel(QUEUED_BATCHES);
         let closing = CancellationToken::new();
+        let (latest, ingested) = watch::channel(None);
         let writer = group::Writer {
             connection,
             options,
@@ -61,6 +74,7 @@ impl WriterHandle {
             batches: queued_batches,
             closing: closing.clone(),
             calm,
+            latest,
         };
         let (over, ended) = oneshot::channel();
         thread(move |runtime| {
@@ -83,6 +97,7 @@ impl WriterHandle {
             batches,
             closing,
             died,
+            ingested,
         };
         Ok((handle, task))
     }
@@ -90,6 +105,11 @@ impl WriterHandle {
     /// Resolves if the writer's thread ends on its own, which a healthy one never does.
     pub(crate) async fn died(&self) {
         self.died.cancelled().await;
+    }
+
+    /// `None`: no agent has sent any.
+    pub(crate) fn ingested(&self) -> Option<Ingested> {
+        *self.ingested.borrow()
     }
 
     /// Queued writes are still done; later ones are refused.

@@ -27,6 +27,18 @@ pub(super) async fn prune(
     to: Resolution,
     part: (i64, i64),
 ) -> Result<(), StoreError> {
+    let pruned = read_and_gather(pruner, step, to, part).await;
+    // Also those before rows that cannot be read.
+    pruner.write_gathered().await?;
+    pruned
+}
+
+async fn read_and_gather(
+    pruner: &mut Pruner,
+    step: StepId,
+    to: Resolution,
+    part: (i64, i64),
+) -> Result<(), StoreError> {
     let tasks = pruner
         .read(move |connection| tasks(step, connection))
         .await?;
@@ -92,14 +104,14 @@ async fn merge(
             .read(move |connection| read(from, limit, connection))
             .await?;
         let Some(next) = found.next else {
-            return pruner.write(found.changes).await;
+            return pruner.gather(found.changes.into_iter()).await;
         };
         if next <= from && limit < MAX_SLICE_ROWS {
             // A bucket has more rows than were read.
             limit *= 2;
             continue;
         }
-        pruner.write(found.changes).await?;
+        pruner.gather(found.changes.into_iter()).await?;
         from = next.max(from.saturating_add(grid.bucket_us));
         limit = SLICE_ROWS;
     }

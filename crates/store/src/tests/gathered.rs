@@ -82,7 +82,7 @@ impl CalmMesh {
     }
 }
 
-async fn calm(path: &Path) -> Store {
+pub(super) async fn calm(path: &Path) -> Store {
     let calm = Calm::complete().expect("a machine that is up for a minute");
     Store::open_in(path, calm).await.unwrap()
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-const HOUR: Duration = Duration::from_secs(3600);
-const HOUR_US: i64 = 3_600_000_000;
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const HOUR_US: i64 = 3_600_000_000;
 
 const SHAPE: benchmesh_synthetic::Shape = benchmesh_synthetic::Shape {
     hosts: 2,
@@ -28,7 +28,7 @@ const SHAPE: benchmesh_synthetic::Shape = benchmesh_synthetic::Shape {
 };
 
 /// A generated database, and the instant when its last run ended.
-async fn generated() -> (TempDir, Store, i64) {
+pub(super) async fn generated() -> (TempDir, Store, i64) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("mesh.db");
     std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ async fn generated() -> (TempDir, Store, i64) {
     )
 }
 
-fn keeping(seconds: Duration, tens: Duration) -> Retention {
+pub(super) fn keeping(seconds: Duration, tens: Duration) -> Retention {
     Retention {
         keep_seconds: KeepFor::Span(seconds),
         keep_10s: KeepFor::Span(tens),
@@ -54,7 +54,7 @@ fn keeping(seconds: Duration, tens: Duration) -> Retention {
 }
 
 /// The answer to a query as one text.
-fn answer(path: &Path, sql: &str) -> String {
+pub(super) fn answer(path: &Path, sql: &str) -> String {
     let connection = Connection::open(path).unwrap();
     let mut statement = connection.prepare(sql).unwrap();
     let columns = statement.column_count();
@@ -70,7 +70,7 @@ fn answer(path: &Path, sql: &str) -> String {
     rows.join("\n")
 }
 
-fn number(path: &Path, sql: &str) -> i64 {
+pub(super) fn number(path: &Path, sql: &str) -> i64 {
     Connection::open(path)
         .unwrap()
         .query_row(sql, [], |row| row.get(0))
@@ -120,9 +120,9 @@ fn histograms(path: &Path) -> Vec<Conserved> {
 }
 
 /// Count, median, p99 and maximum of a sum of histograms.
-type Conserved = (u64, u64, u64, u64);
+pub(super) type Conserved = (u64, u64, u64, u64);
 
-fn conserved(path: &Path) -> (Vec<String>, Vec<Conserved>) {
+pub(super) fn conserved(path: &Path) -> (Vec<String>, Vec<Conserved>) {
     let answers = CONSERVED.iter().map(|sql| answer(path, sql)).collect();
     (answers, histograms(path))
 }

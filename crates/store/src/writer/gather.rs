@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// milliseconds.
 pub const GROUP_ROWS: usize = 24_576;
 /// The longest wait.
-const LONGEST: Duration = Duration::from_secs(120);
+pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 /// After somebody asked for rows, the next ones do not wait for so long.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Rows of one agent that wait, of a few hundred bytes each; it sends no more than 4 MiB ahead.

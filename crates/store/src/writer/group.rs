@@ -4,9 +4,9 @@
 //! interface that it has a row of (`gather`).
 
 use super::super::blocked::Blockage;
-use super::Apply;
 use super::direct::directly;
 use super::gather::{Calm, GROUP_ROWS, Load};
+use super::{Apply, Ingested};
 use crate::database::Blocked;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -172,6 +172,7 @@ pub(super) struct Writer {
     pub(super) batches: mpsc::Receiver<PendingBatch>,
     pub(super) closing: CancellationToken,
     pub(super) calm: Calm,
+    pub(super) latest: watch::Sender<Option<Ingested>>,
 }
 
 impl Writer {
@@ -323,6 +324,12 @@ impl Writer {
             tracing::warn!("the database can be written again; everything that waited is stored");
         }
         self.ingest.committed(&group.batches);
+        if !group.batches.is_empty() {
+            let so_far = self.latest.borrow().map_or(0, |ingested| ingested.rows);
+            let rows = so_far + u64::try_from(group.load.rows()).unwrap_or(0);
+            let at = Instant::now();
+            self.latest.send_replace(Some(Ingested { rows, at }));
+        }
         for write in group.writes {
             write.answer();
         }

@@ -1,0 +1,115 @@
+//! What an operator asks for.
+
+use super::retainer::{Retainer, SPAN_US, samples_until, whole_minute};
+use super::{Progress, Request};
+use crate::prune::{KeptFree, Pruned};
+use crate::{Store, StoreError};
+use benchmesh_model::mesh::{MeshMicros, RunId};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{MutexGuard, watch};
+use tokio::time::timeout;
+
+/// How often who waits for the pruner has stored what a slice of it waits for.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Retainer {
+    /// The turn of an operator.
+    async fn take_turn(&self) -> MutexGuard<'_, ()> {
+        let _waiting = Waiting::begin(&self.0.waiting);
+        loop {
+            if let Ok(turn) = timeout(FLUSH_INTERVAL, self.0.turn.lock()).await {
+                return turn;
+            }
+            self.0.store.flush().await;
+        }
+    }
+
+    /// Does what an operator asks for, and tells how far it is. Dropping it stops it between two transactions.
+    pub async fn by_hand(
+        &self,
+        request: &Request,
+        now: MeshMicros,
+        told: &watch::Sender<Progress>,
+    ) -> Result<(), StoreError> {
+        let store = &self.0.store;
+        let older = i64::try_from(request.older.as_micros()).unwrap_or(i64::MAX);
+        let before = MeshMicros(now.0.saturating_sub(older));
+        let mut tags = self.0.retention.keep_tags.clone();
+        tags.extend(request.keep_tags.iter().cloned());
+        let _turn = self.take_turn().await;
+        let steps = self.steps(before, request.to, &tags, 0).await?;
+        let mut runs: Vec<RunId> = steps.iter().map(|found| found.run).collect();
+        runs.dedup();
+        told.send_modify(|progress| {
+            progress.steps_total = u64::try_from(steps.len()).unwrap_or(u64::MAX);
+            progress.runs_total = u64::try_from(runs.len()).unwrap_or(u64::MAX);
+        });
+        if request.dry_run {
+            return tell(store, Pruned::default(), told).await;
+        }
+        let mut pruner = store.pruner().await?;
+        for found in steps {
+            self.prune(&mut pruner, found).await?;
+            tell(store, pruner.pruned(), told).await?;
+        }
+        // From the beginning: what was kept for its tag then may have lost it.
+        if let Some(oldest) = store.oldest_sample().await? {
+            let untouched = store.untouched_spans(before, request.to, &tags).await?;
+            let until = samples_until(before, &untouched);
+            let mut from = MeshMicros(whole_minute(oldest.0));
+            while from < until {
+                let end = MeshMicros(from.0.saturating_add(SPAN_US).min(until.0));
+                pruner
+                    .prune_samples(from, end, request.to, &untouched)
+                    .await?;
+                tell(store, pruner.pruned(), told).await?;
+                from = end;
+            }
+            // What the request left out is not kept for good.
+            if request.keep_tags.is_empty() {
+                store.set_samples_pruned_until(request.to, until).await?;
+            }
+        }
+        pruner.give_back(KeptFree::Least).await?;
+        let rows = pruner.pruned().rows;
+        if rows > 0 {
+            // It would wait for rows of agents.
+            let (stored, ()) = tokio::join!(store.set_pruned(now, rows), store.flush());
+            stored?;
+        }
+        tell(store, pruner.pruned(), told).await
+    }
+}
+
+/// One who waits, until it is dropped.
+struct Waiting<'w>(&'w AtomicUsize);
+
+impl<'w> Waiting<'w> {
+    fn begin(waiting: &'w AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn tell(
+    store: &Store,
+    pruned: Pruned,
+    told: &watch::Sender<Progress>,
+) -> Result<(), StoreError> {
+    let size = store.size().await?;
+    told.send_modify(|progress| {
+        progress.steps = pruned.steps;
+        progress.rows = pruned.rows;
+        progress.longest = pruned.longest;
+        progress.used_bytes = size.used_bytes();
+        progress.file_bytes = size.file_bytes;
+    });
+    Ok(())
+}

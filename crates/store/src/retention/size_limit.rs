@@ -1,0 +1,136 @@
+//! What is merged and deleted of a database that is too large.
+
+use super::retainer::{Retainer, SLICES_AT_ONCE, event, locked};
+use crate::StoreError;
+use crate::prune::{Pruner, Resolution};
+use benchmesh_model::mesh::{MeshMicros, RunId, Severity};
+use benchmesh_workloads::figures;
+use std::sync::atomic::Ordering;
+
+/// A run that ended lately keeps its rows also in a database that is too large: its findings are made of them.
+const LATELY_US: i64 = 600_000_000;
+
+impl Retainer {
+    /// While the database is too large and nothing else is left: likewise, an hour at a time. Says whether it has
+    /// become small enough.
+    async fn shrink_running(
+        &self,
+        pruner: &mut Pruner,
+        now: MeshMicros,
+        limit: i64,
+    ) -> Result<bool, StoreError> {
+        let store = &self.0.store;
+        let before = MeshMicros(now.0.saturating_sub(LATELY_US));
+        let tags = &self.0.retention.keep_tags;
+        for to in [Resolution::TenSeconds, Resolution::Minute] {
+            for step in store.prunable_running_steps(before, now, tags).await? {
+                loop {
+                    let used = store.size().await?.used_bytes();
+                    if used <= limit {
+                        return Ok(true);
+                    }
+                    let merged = {
+                        let _turn = self.0.turn.lock().await;
+                        pruner.prune_running(step, to, SLICES_AT_ONCE).await?
+                    };
+                    if merged == 0 {
+                        break;
+                    }
+                    if locked(&self.0.limit_reported).insert((step.run, to.seconds())) {
+                        self.add_size_limit_event(now, step.run, to, used, limit)
+                            .await?;
+                    }
+                    self.thin(pruner, before, to).await?;
+                }
+            }
+        }
+        Ok(store.size().await?.used_bytes() <= limit)
+    }
+
+    /// While the database is too large: merges the rows of the oldest run that can be, into 10 s, then into 60 s, and
+    /// deletes them at last.
+    pub(super) async fn shrink(
+        &self,
+        pruner: &mut Pruner,
+        now: MeshMicros,
+    ) -> Result<(), StoreError> {
+        let Some(limit) = self.0.retention.max_size.bytes() else {
+            return Ok(());
+        };
+        let store = &self.0.store;
+        let before = MeshMicros(now.0.saturating_sub(LATELY_US));
+        for to in Resolution::ALL {
+            loop {
+                let used = store.size().await?.used_bytes();
+                if used <= limit {
+                    // A size that swings around the limit is said once.
+                    if used < limit / 100 * 95 {
+                        self.0.is_excess_known.store(false, Ordering::Relaxed);
+                    }
+                    return Ok(());
+                }
+                let steps = self.steps_due(before, to, 0).await?;
+                let Some(run) = steps.first().map(|found| found.run) else {
+                    if self.thin_span(pruner, before, to).await? {
+                        continue;
+                    }
+                    break;
+                };
+                self.add_size_limit_event(now, run, to, used, limit).await?;
+                let mut is_pruned = false;
+                for found in steps.iter().take_while(|found| found.run == run) {
+                    let _turn = self.0.turn.lock().await;
+                    is_pruned |= self.prune(pruner, *found).await?;
+                }
+                if !is_pruned {
+                    // Late data have just come; the next look finds what they left.
+                    return Ok(());
+                }
+                // Of a run under way its earlier loops.
+                let ended = store.run_ended(run).await?.unwrap_or(before);
+                self.thin(pruner, ended, to).await?;
+            }
+        }
+        if self.shrink_running(pruner, now, limit).await? {
+            return Ok(());
+        }
+        let used = store.size().await?.used_bytes();
+        if used > limit && !self.0.is_excess_known.swap(true, Ordering::Relaxed) {
+            let message = format!(
+                "the database has {}, above its limit of {} (--max-size), and nothing of it can be merged or deleted: what is \
+                 left are results, runs that ended within 10 minutes, the newest rows of a run that goes on, and runs that are kept \
+                 for a tag; raise the limit, or delete runs with `benchmesh db delete`",
+                size(used),
+                size(limit)
+            );
+            tracing::warn!("{message}");
+            let event = event(now, None, Severity::Warning, "size-limit-exceeded", message);
+            store.add_event(event).await?;
+        }
+        Ok(())
+    }
+
+    async fn add_size_limit_event(
+        &self,
+        now: MeshMicros,
+        run: RunId,
+        to: Resolution,
+        used: i64,
+        limit: i64,
+    ) -> Result<(), StoreError> {
+        let message = format!(
+            "the database has {}, above its limit of {} (--max-size): the rows of seconds of this run, and samples up to its \
+             end, are {}",
+            size(used),
+            size(limit),
+            to.done_to_rows()
+        );
+        tracing::info!(%run, "{message}");
+        let event = event(now, Some(run), Severity::Info, "size-limit", message);
+        self.0.store.add_event(event).await
+    }
+}
+
+fn size(bytes: i64) -> String {
+    figures::bytes(u64::try_from(bytes).unwrap_or(0))
+}
