@@ -56,13 +56,13 @@ fn main() {
     mesh.add(Agent::named("rest").label("role=storage"));
     // Sampled from the start of a run on: one that waits for its turn behind a long one keeps the sampler on.
     let run = mesh.begin("[[phase]]\nworkload = \"null\"\nops = 1\nsettle = \"1h\"\n");
-    let sampled = || {
-        let sql = "SELECT count(DISTINCT d.id) FROM daemons d JOIN daemon_samples s ON s.daemon_id = d.id WHERE d.name = 'ceph-osd'";
-        mesh.db().one::<i64>(sql)
-    };
-    shared::support::wait::until_true("all daemons are sampled", Duration::from_secs(60), || {
-        sampled() == i64::try_from(DAEMONS).unwrap()
-    });
+    mesh.until_stored(
+        "all daemons are sampled",
+        &format!(
+            "SELECT count(DISTINCT d.id) >= {DAEMONS} FROM daemons d JOIN daemon_samples s ON s.daemon_id = d.id
+             WHERE d.name = 'ceph-osd'"
+        ),
+    );
     wait(SETTLE);
     let pids: Vec<String> = daemons
         .iter()

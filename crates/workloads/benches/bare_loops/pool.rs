@@ -272,10 +272,14 @@ impl Pool {
     fn our_objects(&self, mode: &'static str, bytes: u64) -> Figures {
         let runtime = format!("{SECONDS}s");
         // The block that `rados bench` writes is the same again and again too.
-        let objects = (mode != "write").then(|| self.objects_laid_out(bytes));
-        let params = json!({
-            "size": bytes, "iodepth": DEPTH, "runtime": runtime, "objects": objects, "data": {"pattern": "0x55"}
+        let mut params = json!({
+            "size": bytes, "iodepth": DEPTH, "runtime": runtime, "data": {"pattern": "0x55"}
         });
+        if mode != "write"
+            && let Some(params) = params.as_object_mut()
+        {
+            params.insert("objects".to_owned(), self.objects_laid_out(bytes).into());
+        }
         let figures = self.measure("objects", mode, params);
         if mode == "write" {
             self.remove_cell();
