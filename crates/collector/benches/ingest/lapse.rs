@@ -51,12 +51,19 @@ const VIEWS: [&str; 9] = [
 ];
 
 pub fn run(options: &Options) {
-    let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
-    let path = directory.path().join("mesh.db");
-    memory::limit_kept();
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    let directory = tempfile::TempDir::new_in(&options.directory).unwrap();
+    let path = match &options.db {
+        Some(kept) if kept.exists() => {
+            read_at_the_end(&runtime, kept, RunId(1));
+            return;
+        }
+        Some(kept) => kept.clone(),
+        None => directory.path().join("mesh.db"),
+    };
+    memory::limit_kept();
     println!(
-        "{} h of {} of {} agents with {} daemons, {} disks and {} interfaces each at 1 Hz; rows of seconds are kept {} h; {}",
+        "{} h of {} of {} agents with {} daemons, {} disks and {} interfaces each, a sample every {} s; rows of seconds are kept {} h; {}",
         options.hours,
         if options.one_step {
             "one step"
@@ -67,6 +74,7 @@ pub fn run(options: &Options) {
         options.daemons,
         options.devices,
         options.devices,
+        options.every,
         options.keep_hours,
         match options.max_mb {
             0 => String::from("no limit of size"),
@@ -213,6 +221,7 @@ struct Mesh {
     publishers: Vec<Publisher>,
     daemons: usize,
     devices: i64,
+    every: u64,
     blob: Blob,
 }
 
@@ -255,6 +264,7 @@ impl Mesh {
             publishers,
             daemons: options.daemons,
             devices: options.devices,
+            every: options.every,
             blob: histogram.to_blob(),
         };
         mesh.change_run(RunState::Running, 0).await;
@@ -353,9 +363,9 @@ impl Mesh {
         let mut receipts: VecDeque<Receipt> = VecDeque::new();
         let mut rows = 0;
         let mut longest = Duration::ZERO;
-        for second in hour * HOUR + 1..=(hour + 1) * HOUR {
+        for second in (hour * HOUR + self.every..=(hour + 1) * HOUR).step_by(self.every as usize) {
             for (agent, publisher) in self.publishers.iter().enumerate() {
-                let mut batch = writes::batch(second, self.daemons, self.devices);
+                let mut batch = writes::batch(second, self.every, self.daemons, self.devices);
                 if let Some(&task) = step.tasks.get(agent) {
                     batch.op_intervals = vec![self.interval(task, second)];
                     if is_last && second == (hour + 1) * HOUR {
@@ -384,8 +394,8 @@ impl Mesh {
         OpInterval {
             task,
             run_uid: "lapse".to_owned(),
-            at: instant(second - 1),
-            span_us: 1_000_000,
+            at: instant(second - self.every),
+            span_us: self.every as i64 * 1_000_000,
             op: "write".to_owned(),
             ramp: false,
             ops: 1000,

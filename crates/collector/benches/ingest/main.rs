@@ -43,6 +43,8 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writ
   --hours N      lapse: 12
   --keep-hours N lapse: how long rows of seconds stay, and those of 10 s four times as long: 6
   --max-mb N     lapse: how large the database may become: 0, no limit
+  --every N      lapse: seconds between two samples: 1; 10 makes a file of many days sooner, of the same size
+  --db FILE      lapse: the database is made there and kept; one that exists is only read
   --one-step     lapse: the run is one step from its beginning to its end
   --against-plain  end-to-end: each round with TLS, then without
   --dir DIR      where the databases go: the directory for temporary files";
@@ -63,6 +65,8 @@ pub struct Options {
     pub hours: u64,
     pub keep_hours: u64,
     pub max_mb: u64,
+    pub every: u64,
+    pub db: Option<PathBuf>,
     pub one_step: bool,
     pub against_plain: bool,
     /// Where the generators find the owner's credentials; `None`: they speak without TLS.
@@ -92,6 +96,8 @@ fn main() {
         hours: option(&arguments, "--hours").unwrap_or(12),
         keep_hours: option(&arguments, "--keep-hours").unwrap_or(6),
         max_mb: option(&arguments, "--max-mb").unwrap_or(0),
+        every: option(&arguments, "--every").unwrap_or(1),
+        db: option(&arguments, "--db"),
         one_step: asked("--one-step"),
         against_plain: asked("--against-plain"),
         credentials: option(&arguments, "--credentials"),

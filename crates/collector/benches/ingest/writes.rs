@@ -50,11 +50,11 @@ async fn hour(options: &Options, path: &std::path::Path, gathered: u64) {
     for first in (1..=HOUR).step_by(gathered as usize) {
         let mut receipts = Vec::new();
         for publisher in &publishers {
-            let mut batch = batch(first, options.daemons, options.devices);
+            let mut batch = batch(first, 1, options.daemons, options.devices);
             for second in first + 1..first + gathered {
                 add(
                     &mut batch,
-                    self::batch(second, options.daemons, options.devices),
+                    self::batch(second, 1, options.daemons, options.devices),
                 );
             }
             receipts.push(publisher.submit(batch).await.unwrap());
@@ -79,8 +79,8 @@ fn add(batch: &mut Batch, next: Batch) {
     batch.clock_offsets.extend(next.clock_offsets);
 }
 
-/// What an agent sends in one second.
-pub fn batch(second: u64, daemons: usize, devices: i64) -> Batch {
+/// What an agent sends at `second`, if it samples each `every` seconds.
+pub fn batch(second: u64, every: u64, daemons: usize, devices: i64) -> Batch {
     let n = second as i64;
     let at = MeshMicros(1_750_000_000_000_000 + n * 1_000_000);
     let process = |daemon: usize| Process {
@@ -122,9 +122,9 @@ pub fn batch(second: u64, daemons: usize, devices: i64) -> Batch {
     };
     Batch {
         spool_id: "spool".to_owned(),
-        first_sequence: second,
-        sequence: second,
-        daemons: match second {
+        first_sequence: second / every,
+        sequence: second / every,
+        daemons: match second / every {
             1 => (0..daemons).map(described).collect(),
             _ => Vec::new(),
         },
