@@ -17,10 +17,11 @@ mod shared {
 }
 
 use shared::support::mesh::{Agent, Mesh};
+use shared::support::meter::wall_us;
 use shared::support::process::Process;
 use shared::support::wait::{try_until, until_true};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 const AGENTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Ten of each agent's host.
@@ -104,10 +105,9 @@ fn without_collector(mesh: &mut Mesh, away: Duration) -> Duration {
 
 /// Until what each agent measured before this call is stored.
 fn catch_up(mesh: &Mesh) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let sql = format!(
         "SELECT count(DISTINCT task_id) FROM op_intervals WHERE at_us + span_us >= {}",
-        now.as_micros()
+        wall_us()
     );
     until_true("the agents catch up", LIMIT, || {
         // What the collector has gathered is stored before a query.

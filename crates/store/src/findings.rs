@@ -34,7 +34,7 @@ impl Store {
             .map_err(StoreError::sql("read the steps of a run"))?;
         let mut claims = Vec::with_capacity(steps.len());
         for step in steps {
-            claims.push(self.shared.computing.claim(StepId(step)).await);
+            claims.push(self.claim(StepId(step)).await);
         }
         Ok(claims)
     }

@@ -57,7 +57,7 @@ impl Store {
 
     /// Computes the figures of a step from the rows that are stored now, and stores what has changed of them.
     pub async fn compute_results(&self, step: StepId) -> Result<StepResults, StoreError> {
-        let _claim = self.shared.computing.claim(step).await;
+        let _claim = self.claim(step).await;
         let covered = load::stale_batches(self.reader(), step).await?;
         let facts = load::step(self.reader(), step).await?;
         let found = flags::found(self.reader(), step).await?;
@@ -170,7 +170,7 @@ impl Store {
             if load::stale_batches(self.reader(), step).await? > 0 {
                 self.compute_results(step).await?;
             }
-            let _claim = self.shared.computing.claim(step).await;
+            let _claim = self.claim(step).await;
             if load::stale_samples(self.reader(), step).await? > 0 {
                 self.compute_usage(step).await?;
             }
@@ -325,7 +325,7 @@ async fn recompute_stale(store: &Store) -> Result<(), StoreError> {
         }
     }
     for step in daemons::stale(store.reader()).await? {
-        let _claim = store.shared.computing.claim(step).await;
+        let _claim = store.claim(step).await;
         if let Err(error) = store.compute_usage(step).await {
             tracing::warn!(%step, %error, "the usage of daemons in a step with late samples could not be stored");
             outcome = Err(error);

@@ -9,6 +9,7 @@ mod blocked;
 pub(crate) mod busy;
 pub mod clock;
 pub mod database;
+mod direct;
 mod environment;
 mod figure_columns;
 mod findings;
@@ -36,6 +37,7 @@ pub(crate) mod writer;
 
 pub use crate::database::{Blocked, StoreError};
 pub use busy::Busy;
+pub use direct::directly;
 pub use finish::last_samples::HOSTS_AWAITED;
 pub use kept::KeptSet;
 pub use left::DirectoryLeft;

@@ -165,7 +165,7 @@ impl Pruner {
         self.store.flush().await;
         let is_marked = {
             // The figures of a step that is marked are never computed again.
-            let _claim = self.store.shared.computing.claim(step).await;
+            let _claim = self.store.claim(step).await;
             self.store
                 .write_in(Haste::Apart, (step, to), |(step, to), connection| {
                     Box::pin(status::mark(*step, *to, connection))

@@ -5,22 +5,22 @@
 //! commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect the others; when the
 //! disk is full or failing the whole group is rolled back, nothing is answered, and the group is retried with back-off.
 
-mod direct;
 mod gather;
 mod group;
 
-pub(crate) use direct::directly;
 pub(crate) use gather::Calm;
 pub use gather::GROUP_ROWS;
 pub(crate) use gather::LONGEST as LONGEST_WAIT;
 pub(crate) use group::{Haste, Pending};
 
 use super::blocked::Blockage;
+use super::direct;
 use super::lock::Lock;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
+use rusqlite::Connection;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio::runtime::{self, Runtime};
@@ -162,3 +162,12 @@ fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError
 /// A write's function on its data.
 pub(crate) type Apply<D, T> =
     for<'c> fn(&'c D, &'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>;
+
+/// As [`direct::directly`], for what the writer does.
+pub(crate) async fn directly<T>(
+    connection: &mut SqliteConnection,
+    work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let done = direct::directly(connection, work).await;
+    done.map_err(StoreError::sql("be used by the writer"))?
+}

@@ -4,7 +4,7 @@
 //! at one run and follows indexes, so that the cost grows with the run and not with the database (`plans.rs` checks
 //! this).
 
-use super::row::{ReportError, reading, rows, value};
+use super::row::{ReportError, Statement, reading, rows};
 use super::sections::{
     REPORT_FORMAT, Report, RunReport, agents, cluster, costs, curves, events, findings, hosts,
     links, losses, marks, pivot, queried, steps, validity,
@@ -99,17 +99,18 @@ async fn run(connection: &mut SqliteConnection, wanted: &str) -> Result<RunRepor
             },
         });
     };
-    let row = sqlx::query(
-        "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version,
-         paused_us, imported_from, plan
-         FROM runs WHERE id = ?",
-    )
-    .bind(id.0)
-    .fetch_one(connection)
-    .await
-    .map_err(reading("runs"))?;
-    value(&row).map_err(reading("runs"))
+    let mut runs: Vec<RunReport> = rows(connection, RUN, id).await?;
+    runs.pop()
+        .ok_or(sqlx::Error::RowNotFound)
+        .map_err(reading(RUN.what))
 }
+
+const RUN: Statement = Statement {
+    what: "runs",
+    sql: "SELECT id, uid, name, state, partial, reason, created_us, started_us, ended_us, order_seed, version,
+                 paused_us, imported_from, plan
+          FROM runs WHERE id = ?",
+};
 
 #[cfg(test)]
 mod plans;

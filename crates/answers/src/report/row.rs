@@ -9,11 +9,17 @@ use crate::compare::CompareError;
 use crate::findings::FindingsError;
 use crate::query::QueryError;
 use benchmesh_model::mesh::RunId;
+use benchmesh_store::directly;
+use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
-use sqlx::sqlite::{Sqlite, SqliteRow, SqliteValueRef};
-use sqlx::{Column as _, Decode, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
+use sqlx::SqliteConnection;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+pub(super) use rusqlite::Row;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a report failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +40,7 @@ pub enum ReportError {
     Read {
         what: &'static str,
         #[source]
-        source: sqlx::Error,
+        source: BoxError,
     },
 }
 
@@ -46,8 +52,11 @@ pub struct Statement {
     pub sql: &'static str,
 }
 
-pub(super) fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> ReportError {
-    move |source| ReportError::Read { what, source }
+pub(super) fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> ReportError {
+    move |source| ReportError::Read {
+        what,
+        source: source.into(),
+    }
 }
 
 /// Runs a statement about one run; a value of each row.
@@ -64,26 +73,39 @@ pub(super) async fn rows_with<T>(
     connection: &mut SqliteConnection,
     statement: Statement,
     run: RunId,
-    make: fn(&SqliteRow) -> Result<T, sqlx::Error>,
+    make: fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, ReportError> {
-    let rows = sqlx::query(statement.sql)
-        .bind(run.0)
-        .fetch_all(connection)
-        .await
-        .map_err(reading(statement.what))?;
-    rows.iter()
-        .map(|row| make(row).map_err(reading(statement.what)))
-        .collect()
+    let read = directly(connection, |connection| {
+        blocking(|| {
+            let mut prepared = connection.prepare(statement.sql)?;
+            prepared.query_map([run.0], make)?.collect()
+        })
+    });
+    let rows: rusqlite::Result<Vec<T>> = read.await.map_err(reading(statement.what))?;
+    rows.map_err(reading(statement.what))
+}
+
+/// Work of up to seconds. Where the runtime has other threads, they take over what waits for this one.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 /// The value that a row is.
-pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r SqliteRow) -> Result<T, sqlx::Error> {
-    let mut fields = Vec::with_capacity(row.len());
-    for (at, column) in row.columns().iter().enumerate() {
-        fields.push((column.name(), Stored::of(row.try_get_raw(at)?)?));
+pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r Row<'_>) -> rusqlite::Result<T> {
+    let columns = row.as_ref();
+    let mut fields = Vec::with_capacity(columns.column_count());
+    for at in 0..columns.column_count() {
+        fields.push((columns.column_name(at)?, Stored::of(row.get_ref(at)?)?));
     }
-    T::deserialize(MapDeserializer::new(fields.into_iter()))
-        .map_err(|error: Error| sqlx::Error::Decode(Box::new(error)))
+    T::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error: Error| invalid(error))
+}
+
+/// A row that is not what it should be.
+pub(super) fn invalid(error: impl Into<BoxError>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Null, error.into())
 }
 
 /// A value as SQLite stores it.
@@ -97,17 +119,14 @@ enum Stored<'r> {
 }
 
 impl<'r> Stored<'r> {
-    fn of(value: SqliteValueRef<'r>) -> Result<Self, sqlx::Error> {
-        if value.is_null() {
-            return Ok(Self::Null);
-        }
-        let stored = match value.type_info().name() {
-            "INTEGER" => <i64 as Decode<Sqlite>>::decode(value).map(Self::Integer),
-            "REAL" => <f64 as Decode<Sqlite>>::decode(value).map(Self::Real),
-            "TEXT" => <&str as Decode<Sqlite>>::decode(value).map(Self::Text),
-            _ => <&[u8] as Decode<Sqlite>>::decode(value).map(Self::Blob),
-        };
-        stored.map_err(sqlx::Error::Decode)
+    fn of(value: ValueRef<'r>) -> rusqlite::Result<Self> {
+        Ok(match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(value) => Self::Integer(value),
+            ValueRef::Real(value) => Self::Real(value),
+            ValueRef::Text(text) => Self::Text(std::str::from_utf8(text)?),
+            ValueRef::Blob(bytes) => Self::Blob(bytes),
+        })
     }
 
     /// The text as JSON; `None` if it is not a text.

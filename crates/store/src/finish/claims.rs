@@ -1,10 +1,15 @@
 //! Whose figures are being computed: each step by one at a time, different steps at once, so that a step that ends does
 //! not wait for the late data of another one.
 
+use crate::Store;
 use benchmesh_model::mesh::StepId;
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How often a waiter commits what its predecessor may be waiting for.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The steps that are claimed.
 #[derive(Debug, Default)]
@@ -21,8 +26,8 @@ pub struct StepClaim<'c> {
 }
 
 impl StepClaims {
-    /// Waits until no other task has claimed the step.
-    pub(crate) async fn claim(&self, step: StepId) -> StepClaim<'_> {
+    /// Waits until no other task has claimed the step. Cancel-safe.
+    async fn claim(&self, step: StepId) -> StepClaim<'_> {
         loop {
             // Made before the look, so that no release in between is missed.
             let freed = self.freed.notified();
@@ -34,6 +39,20 @@ impl StepClaims {
                 return StepClaim { claims: self, step };
             }
             freed.await;
+        }
+    }
+}
+
+impl Store {
+    /// Claims a step. The task that has it may wait for the next commit of gathered rows (`Haste::WithOthers`), which
+    /// can be minutes away; so they are committed while this waits.
+    pub(crate) async fn claim(&self, step: StepId) -> StepClaim<'_> {
+        loop {
+            tokio::select! {
+                biased;
+                claim = self.shared.computing.claim(step) => return claim,
+                () = tokio::time::sleep(FLUSH_INTERVAL) => self.flush().await,
+            }
         }
     }
 }

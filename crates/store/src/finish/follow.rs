@@ -102,7 +102,7 @@ impl Store {
         let running = load::running_steps(self.reader()).await?;
         followed.places.retain(|step, _| running.contains(step));
         for step in running {
-            let _claim = self.shared.computing.claim(step).await;
+            let _claim = self.claim(step).await;
             self.advance(step, followed).await?;
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Store {
     /// Sums up what is ready of the steps that are followed.
     pub(crate) async fn sum_once(&self, followed: &mut FollowedSteps) -> Result<(), StoreError> {
         for (step, place) in &mut followed.places {
-            let _claim = self.shared.computing.claim(*step).await;
+            let _claim = self.claim(*step).await;
             let Some(start_us) = load::running_since(self.reader(), *step).await? else {
                 continue;
             };

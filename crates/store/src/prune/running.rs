@@ -117,7 +117,7 @@ impl Store {
         max_slices: usize,
     ) -> Result<Vec<MergedSlice>, StoreError> {
         // The figures of the step are not computed meanwhile.
-        let _claim = self.shared.computing.claim(step.step).await;
+        let _claim = self.claim(step.step).await;
         let slices = slices::kept(self.reader(), step.step, Kept::Whole).await?;
         let finer = slices
             .into_iter()

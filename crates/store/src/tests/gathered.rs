@@ -4,11 +4,12 @@ use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
 use crate::ingest::batch::ClockOffset;
 use crate::ingest::{Batch, Receipt};
 use crate::rows::{Row, RunChange};
-use crate::writer::Calm;
+use crate::writer::{Calm, Haste};
 use crate::{Publisher, Store};
-use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, RunState, TaskId};
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, RunState, StepId, TaskId};
 use futures::FutureExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// A mesh in which nobody asked for rows for long, with one agent that has a task in a running step.
 struct CalmMesh {
@@ -17,6 +18,7 @@ struct CalmMesh {
     agent: AgentId,
     host: HostId,
     run: RunId,
+    step: StepId,
     task: TaskId,
 }
 
@@ -25,7 +27,7 @@ impl CalmMesh {
         let mut mesh = Mesh::new().await;
         let (publisher, agent, host) = mesh.publisher("a").await;
         let run = mesh.run("u").await;
-        let (_, tasks) = mesh
+        let (step, tasks) = mesh
             .step(run, new_step(0, "files", "create"), &[agent])
             .await;
         let mut first = batch("s", 1);
@@ -41,6 +43,7 @@ impl CalmMesh {
             agent,
             host,
             run,
+            step,
             task: tasks[0],
         }
     }
@@ -181,6 +184,28 @@ async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
     assert!(mesh.mesh.store.run(next).await.is_ok(), "it is stored");
     assert!(waiting.iter_mut().all(is_waiting));
     assert_eq!(mesh.samples().await, 1);
+}
+
+/// As the time line of a running step, which is written with rows of agents: none may come after its end.
+#[tokio::test]
+async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
+    let mesh = CalmMesh::new().await;
+    let (store, step) = (mesh.mesh.store.clone(), mesh.step);
+    let (claimed, is_claimed) = tokio::sync::oneshot::channel();
+    let follower = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let _claim = store.claim(step).await;
+            claimed.send(()).unwrap();
+            let nothing = |(): &(), _: &mut sqlx::SqliteConnection| Box::pin(async { Ok(()) }) as _;
+            store.write_in(Haste::WithOthers, (), nothing).await
+        }
+    });
+    is_claimed.await.unwrap();
+    let results = store.compute_results(step);
+    let results = tokio::time::timeout(Duration::from_secs(20), results).await;
+    results.expect("it does not wait for rows").unwrap();
+    follower.await.unwrap().unwrap();
 }
 
 /// As for the last rows of a task that are named before they come.

@@ -4,9 +4,8 @@
 //! interface that it has a row of (`gather`).
 
 use super::super::blocked::Blockage;
-use super::direct::directly;
 use super::gather::{Calm, GROUP_ROWS, Load};
-use super::{Apply, Ingested};
+use super::{Apply, Ingested, directly};
 use crate::database::Blocked;
 use crate::database::StoreError;
 use crate::ingest::apply::Ingest;

@@ -1,11 +1,10 @@
 //! The watched processes over the run: each, or those of a name together.
 
-use crate::report::row::Statement;
+use crate::report::row::{Row, Statement};
 use crate::report::{RunReport, Table};
 use benchmesh_model::figures::{DaemonFigures, Figure, InStep, ShownIn, shown_in};
 use benchmesh_model::mesh::StepId;
 use serde::{Deserialize, Serialize};
-use sqlx::{Row, sqlite::SqliteRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Daemons that serve no target are worth a row from this share of a CPU on.
@@ -76,16 +75,16 @@ fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
 }
 
 /// Those of a row of [`USAGE`].
-pub(super) fn figures_of(row: &SqliteRow) -> Result<BTreeMap<String, f64>, sqlx::Error> {
+pub(super) fn figures_of(row: &Row<'_>) -> rusqlite::Result<BTreeMap<String, f64>> {
     let mut figures = BTreeMap::new();
     for (_, _, column) in shown() {
-        // Unchecked: a count is an integer.
-        match row.try_get_unchecked::<Option<f64>, _>(column.as_str()) {
+        // A count is an integer, and becomes a real number.
+        match row.get::<_, Option<f64>>(column.as_str()) {
             Ok(Some(value)) => {
                 figures.insert(column, value);
             }
             // A file that is only read has the views of the version that wrote it.
-            Ok(None) | Err(sqlx::Error::ColumnNotFound(_)) => {}
+            Ok(None) | Err(rusqlite::Error::InvalidColumnName(_)) => {}
             Err(error) => return Err(error),
         }
     }

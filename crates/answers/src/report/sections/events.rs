@@ -5,7 +5,7 @@ use crate::report::{Report, Table};
 use benchmesh_model::mesh::{RunId, StepId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sqlx::{Row, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::collections::HashMap;
 
 /// A soak run with a dead disk has hundreds of thousands.
@@ -48,7 +48,7 @@ pub(in crate::report) async fn load(
     run: RunId,
 ) -> Result<(Vec<EventReport>, i64), ReportError> {
     let read: Vec<(EventReport, Option<i64>)> = rows_with(connection, EVENTS, run, |row| {
-        Ok((value(row)?, row.try_get("agent_id")?))
+        Ok((value(row)?, row.get("agent_id")?))
     })
     .await?;
     let (ends, begins): (Vec<_>, Vec<_>) = read

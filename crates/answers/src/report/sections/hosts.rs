@@ -7,7 +7,7 @@ use crate::report::{Report, Table};
 use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::real;
 use serde::{Deserialize, Serialize};
-use sqlx::{Row, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, HashMap};
 
 /// Usage of a host during one step. Shares are of all its CPUs.
@@ -108,7 +108,7 @@ pub(in crate::report) async fn awaited(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Vec<String>, ReportError> {
-    rows_with(connection, AWAITED, run, |row| row.try_get(0)).await
+    rows_with(connection, AWAITED, run, |row| row.get(0)).await
 }
 
 type Figure = fn(&HostReport) -> Option<f64>;

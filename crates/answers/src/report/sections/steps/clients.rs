@@ -8,7 +8,7 @@ use benchmesh_model::mesh::RunId;
 use benchmesh_results::real;
 use benchmesh_workloads::figures;
 use serde::{Deserialize, Serialize};
-use sqlx::{Row, SqliteConnection};
+use sqlx::SqliteConnection;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -96,9 +96,9 @@ pub(in crate::report) async fn add(
 ) -> Result<(), ReportError> {
     let clients = rows_with(connection, CLIENTS, run, |row| {
         Ok(ClientOfOp {
-            step_id: row.try_get("step_id")?,
-            group: row.try_get("group_name")?,
-            op: row.try_get("op")?,
+            step_id: row.get("step_id")?,
+            group: row.get("group_name")?,
+            op: row.get("op")?,
             client: value(row)?,
         })
     })

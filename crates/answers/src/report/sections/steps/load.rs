@@ -1,13 +1,13 @@
 //! Reads a run's steps with their results and participants.
 
 use super::{GroupReport, Judged, OpReport, StepReport, TaskFailure, clients, places, traffic};
-use crate::report::row::{ReportError, Statement, rows, rows_with, value};
+use crate::report::row::{ReportError, Statement, invalid, rows, rows_with, value};
 use benchmesh_model::mesh::RunId;
 use benchmesh_plan::{TASKS_PER_AGENT, links_in_words};
 use benchmesh_results::real;
 use benchmesh_workloads::histogram::Histogram;
 use serde::Deserialize;
-use sqlx::{Row, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Every statement of the steps.
@@ -146,10 +146,10 @@ async fn add_ops(
 ) -> Result<(), ReportError> {
     let ops = rows_with(connection, OPS, run, |row| {
         let mut op: OpReport = value(row)?;
-        if row.try_get::<Option<i64>, _>("window_seconds")?.is_some() {
+        if row.get::<_, Option<i64>>("window_seconds")?.is_some() {
             op.seconds = Some(value(row)?);
         }
-        Ok((row.try_get::<i64, _>("step_id")?, op))
+        Ok((row.get::<_, i64>("step_id")?, op))
     })
     .await?;
     let at = places(steps);
@@ -177,22 +177,18 @@ async fn add_slots(
         return Ok(());
     }
     let found = rows_with(connection, HISTOGRAMS, run, |row| {
-        let slots = |column: &str| -> Result<Slots, sqlx::Error> {
-            let Some(blob) = row.try_get::<Option<Vec<u8>>, _>(column)? else {
+        let slots = |column: &str| -> rusqlite::Result<Slots> {
+            let Some(blob) = row.get::<_, Option<Vec<u8>>>(column)? else {
                 return Ok(Slots::new());
             };
-            let histogram =
-                Histogram::from_v2_deflate(&blob).map_err(|source| sqlx::Error::ColumnDecode {
-                    index: column.to_owned(),
-                    source: Box::new(source),
-                })?;
+            let histogram = Histogram::from_v2_deflate(&blob).map_err(invalid)?;
             Ok(histogram.slots().collect())
         };
-        let group: Option<String> = row.try_get("group_name")?;
+        let group: Option<String> = row.get("group_name")?;
         let key = (
-            row.try_get::<i64, _>("step_id")?,
+            row.get::<_, i64>("step_id")?,
             group.unwrap_or_default(),
-            row.try_get::<String, _>("op")?,
+            row.get::<_, String>("op")?,
         );
         Ok((key, slots("histogram")?, slots("response_histogram")?))
     })
@@ -374,7 +370,7 @@ async fn add_to_steps<T: for<'r> Deserialize<'r>>(
     mut add: impl FnMut(&mut StepReport, T),
 ) -> Result<(), ReportError> {
     let rows = rows_with(connection, statement, run, |row| {
-        Ok((row.try_get::<i64, _>("step_id")?, value(row)?))
+        Ok((row.get::<_, i64>("step_id")?, value(row)?))
     })
     .await?;
     let at = places(steps);
