@@ -458,7 +458,7 @@ step AS NOT MATERIALIZED (
     CROSS JOIN runs AS r ON r.id = s.run_id AND r.imported_from IS NULL
     -- As a row, so that it is computed once per step.
     CROSS JOIN json_each(json_array(iif(s.last_done_us - s.start_us > 480000000,
-        (SELECT max(4, min(24, 2880 / count(*)),
+        (SELECT max(2, min(24, 1440 / count(*)),
                     480 * (s.last_done_us - s.start_us) / sum(o.last_done_us - o.start_us)) FROM steps AS o
          WHERE o.run_id = s.run_id AND o.last_done_us - o.start_us > 480000000), 0))) AS share
 )

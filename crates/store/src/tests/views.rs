@@ -412,5 +412,5 @@ fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
             |row| row.get(0),
         )
         .unwrap();
-    assert_eq!(of_hundreds, 10, "2880 / 288 steps");
+    assert_eq!(of_hundreds, 5, "1440 / 288 steps");
 }
