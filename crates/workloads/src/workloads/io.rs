@@ -1,10 +1,10 @@
-//! `io`: blocks of one file per worker, read and written with pread and pwrite, many at once through io_uring, or
-//! through a buffer as stdio has it; in a pool, blocks of one RBD image per worker, through librbd.
+//! `io`: reads and writes blocks of one file per worker with pread and pwrite, with many operations in flight through
+//! io_uring, or through a stdio-like buffer. In a pool, each worker uses one RBD image through librbd.
 //!
-//! Each worker owns `w<index>.dat` in its task's directory, a range of a file that it shares, or an image. An operation
-//! is one block; bytes are the block's. What fio also has is spelled and meant as fio does it, down to the access
-//! pattern advised to the kernel. Which operations come is decided by [`sequence`], how they reach the kernel by the
-//! worker; neither knows of the other.
+//! Each worker owns `w<index>.dat` in its task's directory, a range of a shared file, or an image. An operation is one
+//! block, and its bytes are the block's. Parameters that fio also has keep fio's spelling and meaning, including the
+//! access pattern advised to the kernel. [`sequence`] decides which operations are issued and the worker decides how
+//! they reach the kernel; neither depends on the other.
 
 mod deep;
 mod file;
@@ -182,16 +182,16 @@ fn store_of(job: &Job, spec: &TaskSpec) -> Result<Store, TaskError> {
     }))
 }
 
-/// How the operations reach the kernel here.
+/// How this load submits its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Submission {
     OneByOne,
-    /// One by one although the plan asks for several in flight: the file system is the host's memory and never waits.
+    /// One at a time although the plan asks for several in flight: a file system in host memory never waits.
     Memory,
     Ring,
     /// Through librbd, any number in flight.
     Image,
-    /// So many threads per file, because the kernel refuses a ring for this reason.
+    /// This number of threads per file, because the kernel refuses a ring for this reason.
     Threads(u32, String),
 }
 
@@ -217,19 +217,19 @@ impl Submission {
 struct IoLoad {
     job: Job,
     way: Submission,
-    /// What the task lays out.
+    /// The data that the task lays out.
     store: Store,
-    /// What it works on, where that is another task's.
+    /// The data that the workers use, if another task lays it out.
     others: Option<Store>,
     task_index: u32,
-    /// The task whose data it works on.
+    /// Index of the task whose data is used.
     data_task: u32,
     cell: Option<CellDir>,
-    /// One unmeasured pass before the start.
+    /// Make one unmeasured pass before the start.
     warm: bool,
-    /// Buffers could not be registered with io_uring.
+    /// Set if the buffers could not be registered with io_uring.
     unpinned: AtomicBool,
-    /// What may stand in the blocks, once the task is prepared.
+    /// Generations that the blocks may hold; valid once the task is prepared.
     generations: Mutex<Generations>,
     progress: Arc<Progress>,
 }
@@ -242,19 +242,19 @@ impl IoLoad {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up what stands in the blocks, and announces what this mode will write.
+    /// Loads the known generations of the blocks and records the one that this mode will write.
     fn open_generations(&self) -> Result<(), TaskError> {
         if !self.job.data.verify {
             return Ok(());
         }
         let mut known = self.known_generations()?;
         if self.job.pattern.direction == Direction::WriteNew {
-            // What is not reached is laid out later.
+            // Blocks that this mode does not reach are laid out later.
             (known.oldest, known.torn) = (0, false);
         }
         if self.job.pattern.direction.writes() {
             known = known.and_one_more();
-            // Until it is known not to be so, whatever ends the writing before.
+            // Assume torn writes, however writing ends, until `finish` shows otherwise.
             self.store.set_generations(Generations {
                 torn: true,
                 ..known
@@ -268,7 +268,7 @@ impl IoLoad {
         Content::new(self.job.data, self.job.seed)
     }
 
-    /// What a thread of those that share a file does to it.
+    /// Operations of one of the threads that share a file.
     fn sequence(&self, file: u32, shard: Shard) -> Sequence {
         let numbers = [self.job.seed, self.task_index.into(), file.into(), 1];
         let sequence = Sequence::new(&self.job.pattern, shard, Random::of(&numbers));
@@ -287,17 +287,17 @@ impl IoLoad {
         }
     }
 
-    /// What the workers open.
+    /// The store that the workers open.
     fn data(&self) -> &Store {
         self.others.as_ref().unwrap_or(&self.store)
     }
 
-    /// The number of the file that a worker works on among all of the step's.
+    /// Step-wide number of the file that a worker uses.
     fn file_id(&self, file: u32) -> u64 {
         self.file_id_of(self.data_task, file)
     }
 
-    /// The number of the file that it lays out.
+    /// Step-wide number of the file that a worker lays out.
     fn own_file_id(&self, file: u32) -> u64 {
         self.file_id_of(self.task_index, file)
     }
@@ -311,7 +311,7 @@ impl IoLoad {
         }
     }
 
-    /// Waits until what other tasks lay out is there, as far as this one works on it.
+    /// Waits until other tasks have laid out the data that this task uses.
     fn await_others(&self, control: &PrepareControl) -> Result<(), TaskError> {
         if let Store::Shared(shared) = &self.store {
             shared.await_all(control)?;
@@ -329,7 +329,7 @@ impl IoLoad {
         Ok(())
     }
 
-    /// What may stand in the blocks that this task works on.
+    /// Generations that the blocks used by this task may hold.
     fn known_generations(&self) -> Result<Generations, TaskError> {
         if self.data_task == self.task_index {
             return self.store.generations();
@@ -446,11 +446,11 @@ impl Load for IoLoad {
         let is_through = self.progress.through() >= self.workers();
         if direction == Direction::WriteNew {
             if is_through {
-                // Where that is not noted, the data are laid out again, and nothing is wrong.
+                // If this fails, the data is laid out again, which is harmless.
                 let _ = self.store.all_laid();
             }
             if self.progress.gapless() >= self.workers() {
-                // Where the note stays, more is laid out than would have to be, and nothing is wrong.
+                // If the marker stays, more is laid out than necessary, which is harmless.
                 let _ = self.store.is_filled();
             }
         }
@@ -461,7 +461,7 @@ impl Load for IoLoad {
         if is_through {
             return self.store.set_generations(known.newest_only());
         }
-        // Other modes have blocks of another size than the engine `stdio` has written.
+        // The engine `stdio` writes blocks of another size than other modes read.
         match self.progress.sound() >= self.workers() && self.job.stdio.is_none() {
             true => self.store.set_generations(known),
             false => Ok(()),

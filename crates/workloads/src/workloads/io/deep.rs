@@ -1,9 +1,10 @@
 //! The measured loop of `io` with many operations in flight, through io_uring or librbd.
 //!
-//! Each operation goes to the queue as soon as its slot is free, right after its clock reading: a device that gets its
-//! work in batches stands still between them. Of a ring, one reading serves all operations whose end is seen together,
-//! and is taken then: while a block is verified, the others are looked for after each piece of it. What is done in
-//! pieces is still one operation. Operations in flight are always waited for, whatever ends the load.
+//! Each operation is submitted as soon as its slot is free, right after its clock reading: a device that gets its work
+//! in batches idles between them. With a ring, one clock reading serves all completions that are seen together, and is
+//! taken when they are seen. While a block is verified, the worker polls for completions after each piece. A short read
+//! or write that is continued is still one operation. The worker always waits for operations in flight, however the
+//! load ends.
 
 use super::job::Job;
 use super::queue::Queue;
@@ -16,7 +17,7 @@ use crate::engine::author::*;
 use std::io;
 use std::time::Duration;
 
-/// How much of a block is verified between two looks for completions: some 10 us.
+/// Bytes of a block verified between two polls for completions: about 10 us.
 const PIECE_BYTES: usize = 64 << 10;
 /// Longest sleep before the next check of the stop flag and the schedule.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,10 +30,10 @@ pub(super) struct DeepWorker<Q> {
     /// Slots with nothing in flight.
     free: Vec<u16>,
     sequence: Sequence,
-    /// Drawn, and not yet due.
+    /// Drawn, but not yet due.
     waits: Option<Next>,
     writing: Writing,
-    /// Where blocks lie in the queue's pool, where each slot's own data would repeat too soon.
+    /// Source of write blocks in the queue's pool; `None` if each slot's own buffer has enough variety.
     pool: Option<EntropyPool>,
     /// Writes between two fsyncs; `u64::MAX` for none.
     fsync_every: u64,
@@ -40,11 +41,11 @@ pub(super) struct DeepWorker<Q> {
     end_fsync: bool,
 }
 
-/// Places for 256 blocks of 4 KiB: with 32 in flight one in eight meets a place in use, and is copied.
+/// 256 distinct blocks of 4 KiB. With 32 in flight, one block in eight is in use and has to be copied.
 const DIRECT_VARIETY_BYTES: usize = 1 << 20;
 
-/// Where small blocks of random data are written from; `None` where each slot's own buffer will do. What does not pass
-/// the page cache is complete when it is submitted, so that places are hardly ever in use.
+/// Pool that small random writes are taken from; `None` if each slot's own buffer has enough variety. Buffered writes
+/// complete at submission, so their places are hardly ever in use.
 fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPool> {
     let variety = match job.direct {
         true => DIRECT_VARIETY_BYTES,
@@ -58,7 +59,7 @@ fn write_pool(job: &Job, content: &Content, largest: usize) -> Option<EntropyPoo
 struct Slot {
     next: Next,
     done: u32,
-    /// The write is done, and its fsync in flight.
+    /// The write has completed, and its fsync is in flight.
     syncs: bool,
 }
 
@@ -84,18 +85,18 @@ impl Slot {
     }
 }
 
-/// What comes after the free slots have been filled as far as possible.
+/// What the worker does after it has filled the free slots.
 enum Filled {
-    /// There is more to do when something has ended, or has already.
+    /// Reap completions: some are there already, or will come.
     Full,
-    /// The next operation is due then.
+    /// Wait until the next operation is due.
     Until(MonoNanos),
-    /// No operation begins any more.
+    /// Start no more operations.
     Last,
 }
 
 impl<Q: Queue> DeepWorker<Q> {
-    /// `queue` makes one of so many slots, of so many bytes each, with a pool of so many.
+    /// `queue` takes the number of slots, the bytes of a slot and the bytes of the pool.
     pub(super) fn open(
         load: &IoLoad,
         index: u32,
@@ -129,7 +130,7 @@ impl<Q: Queue> DeepWorker<Q> {
         })
     }
 
-    /// Issues operations into all free slots that are due.
+    /// Issues operations into all free slots, as far as operations are due.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> io::Result<Filled> {
         while let Some(slot) = self.free.last().copied() {
@@ -152,7 +153,7 @@ impl<Q: Queue> DeepWorker<Q> {
             }
             self.issue(recorder, slot, next)?;
             if self.queue.has_ended() {
-                // What was done at once has ended now, not when the other slots are filled.
+                // An operation that completed at submission is dated now, not after the other slots are filled.
                 break;
             }
         }
@@ -190,7 +191,7 @@ impl<Q: Queue> DeepWorker<Q> {
         self.queue.reap(&mut self.reaped, || recorder.now());
     }
 
-    /// What became of the entry of a slot.
+    /// Handles the completion of a slot's entry.
     #[inline]
     fn ended(&mut self, recorder: &mut Recorder, completion: Completion) -> Result<(), OpError> {
         let Completion { slot, result, at } = completion;
@@ -239,7 +240,7 @@ impl<Q: Queue> DeepWorker<Q> {
         Ok(())
     }
 
-    /// What was read into a slot and may not stand there. Looks for other completions after each piece.
+    /// Returns the mismatches of the block read into a slot. Polls for other completions after each piece.
     fn verify(&mut self, recorder: &mut Recorder, slot: u16, next: Next) -> Mismatches {
         let bytes = usize::try_from(next.bytes).unwrap_or(usize::MAX);
         let mut checked = self.writing.checking();

@@ -10,7 +10,7 @@ use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags, fadvise, statx};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Opens a worker's file as the load needs it.
+/// Opens a worker's file with the flags and the advice that the load needs.
 pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, TaskError> {
     let mut flags = match job.pattern.direction {
         Direction::WriteNew => OFlags::WRONLY | OFlags::CREATE,
@@ -34,13 +34,13 @@ pub(super) fn open(job: &Job, store: &Store, worker: u32) -> Result<OwnedFd, Tas
         store.open(worker, flags).map_err(TaskError::Sandbox)?
     };
     let advice = match job.pattern.order {
-        // A program with stdio gives none.
+        // Programs that use stdio give no advice.
         _ if job.stdio.is_some() => return Ok(file),
         Order::EachOnce | Order::Drawn(_) => Advice::Random,
         Order::Strided(_) => Advice::Normal,
         Order::Forward | Order::Backward | Order::Same => Advice::Sequential,
     };
-    // Only a hint: what cannot take it is no worse off.
+    // Only a hint; an error changes nothing.
     let _ = fadvise(&file, 0, None, advice);
     Ok(file)
 }
@@ -53,7 +53,7 @@ fn direct(opened: Result<OwnedFd, SandboxError>, path: &Path) -> Result<OwnedFd,
     }
 }
 
-/// Finds out, before anything is laid out, whether direct I/O works here with this block size.
+/// Checks, before anything is laid out, whether direct I/O works here with this block size.
 pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
     const PROBE: &str = "direct.probe";
     let (file, path) = match store {
@@ -70,7 +70,7 @@ pub(super) fn probe_direct(job: &Job, store: &Store) -> Result<(), TaskError> {
             (file, shared.task.path())
         }
         Store::Device(device, _) => (device.open(OFlags::RDONLY | OFlags::DIRECT), device.path()),
-        // Nothing of an image is cached on this host.
+        // This host does not cache images.
         Store::Images(_) => return Ok(()),
     };
     let file = direct(file, path)?;
@@ -95,7 +95,7 @@ fn no_direct(path: &Path) -> TaskError {
     }
 }
 
-/// What is to be done after the last operation, of whose errors it is one.
+/// Does the work after the last operation, outside the measured time; an error counts as one of `op`.
 pub(super) fn end(
     name: &str,
     recorder: &mut Recorder,

@@ -1,4 +1,4 @@
-//! What is known of the generations in a task's files, kept beside them from mode to mode; what was laid out is
+//! The generations known to be in a task's files. They are stored beside the files from mode to mode; the layout writes
 //! generation 0.
 
 use crate::engine::author::*;
@@ -10,7 +10,7 @@ const NAME: &str = "state";
 const UNBORN: &str = "state.new";
 const MOST_BYTES: u64 = 4096;
 
-/// What was written down in `dir`; generation 0 where nothing was.
+/// Generations stored in `dir`; generation 0 if none are stored.
 pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
     if dir.file_bytes(NAME).map_err(TaskError::Sandbox)?.is_none() {
         return Ok(Generations::default());
@@ -24,7 +24,7 @@ pub(super) fn read(dir: &Dir) -> Result<Generations, TaskError> {
     serde_json::from_str(&text).map_err(|error| TaskError::io(doing(), error))
 }
 
-/// Writes it down, whole or not at all.
+/// Stores `generations` atomically.
 pub(super) fn write(generations: Generations, dir: &Dir) -> Result<(), TaskError> {
     let doing = || format!("write {}", dir.path().join(NAME).display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;

@@ -1,4 +1,4 @@
-//! RBD images in a pool, one per worker, and what is known of them from mode to mode in the task's state object.
+//! RBD images in a pool, one per worker, and their state, which the task's state object keeps from mode to mode.
 
 use super::job::Job;
 use super::keys::{FilePer, SyncKind};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An operation that the cluster has not answered then fails: that of `objects` by default.
+/// An operation fails if the cluster has not answered by then. The same as the default of `objects`.
 const OP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of an object, unless the cluster's configuration says otherwise.
+/// Size of an object, unless the cluster's configuration sets another one.
 const OBJECT_BYTES: u64 = 4 << 20;
 
 /// The images of one task.
@@ -17,15 +17,15 @@ const OBJECT_BYTES: u64 = 4 << 20;
 pub(super) struct Images {
     place: Arc<PoolTask>,
     session: Arc<Session>,
-    /// Of each image.
+    /// Size of each image.
     bytes: u64,
     workers: u32,
 }
 
-/// What the images hold.
+/// State of the images.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
-    /// How much of each worker's image has been written, from its beginning on.
+    /// Bytes of each worker's image written so far, from its beginning.
     laid: Vec<u64>,
     generations: Generations,
 }
@@ -51,7 +51,7 @@ impl Images {
         check(job).map_err(TaskError::Params)?;
         let largest = job.pattern.sizes.largest();
         let in_flight = u64::from(job.depth).saturating_mul(job.workers.into());
-        // An image's operation may be one on several objects, and on what describes the image.
+        // One operation on an image may need operations on several objects and on the image's metadata.
         let ops = in_flight.saturating_mul(2 + 2 * largest.div_ceil(OBJECT_BYTES));
         let session = place.run.open(Limits {
             op_timeout: OP_TIMEOUT,
@@ -66,7 +66,7 @@ impl Images {
         })
     }
 
-    /// Those of another task of the step.
+    /// The images of another task of the step.
     pub(super) fn of_task(&self, task: u32) -> Images {
         Images {
             place: Arc::new(self.place.of_task(task)),
@@ -86,13 +86,13 @@ impl Images {
         self.place.image_path(worker)
     }
 
-    /// The error of who asks for a file.
+    /// Error for opening an image as a file.
     pub(super) fn no_file(&self, worker: u32) -> SandboxError {
         let doing = format!("open image `{}` as a file", self.name(worker));
         SandboxError::Pool(self.session.image_failed(&doing, -libc::EINVAL))
     }
 
-    /// Opens a worker's image; to write, it is made where it is not there, and as long as is needed.
+    /// Opens a worker's image. Opening for writing creates it, or grows it, as needed.
     pub(super) fn open(&self, worker: u32, access: ImageAccess) -> Result<Image, TaskError> {
         let open = || {
             let name = self.name(worker);
@@ -111,7 +111,7 @@ impl Images {
     fn state(&self) -> Result<State, TaskError> {
         let text = self.session.read(&self.place.state_name());
         let text = text.map_err(TaskError::Pool)?;
-        // What cannot be read is laid out again.
+        // If the state cannot be parsed, the data is laid out again.
         let state = text.and_then(|text| serde_json::from_slice(&text).ok());
         Ok(state.unwrap_or_default())
     }
@@ -128,7 +128,7 @@ impl Images {
         Ok(self.state()?.laid(worker))
     }
 
-    /// All workers' data are there.
+    /// Records that all workers' data is laid out.
     pub(super) fn all_laid(&self) -> Result<(), TaskError> {
         let is_known = {
             let state = self.state()?;
@@ -159,7 +159,7 @@ impl Images {
     }
 }
 
-/// Refuses what only files have.
+/// Refuses parameters that apply only to files.
 pub(super) fn check(job: &Job) -> Result<(), ParamError> {
     let (key, why) = if job.stdio.is_some() {
         (

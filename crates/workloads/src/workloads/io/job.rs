@@ -1,4 +1,4 @@
-//! A task of `io` from its parameters: everything about it but where it works, and why it may not be.
+//! A task of `io` from its parameters, without its target, and the checks that refuse invalid ones.
 
 use super::keys::{Engine, Fallback, FilePer, IoKeys, Ranges, STDIO, STREAMS, SyncKind};
 use super::sequence::{Direction, Order, Pattern};
@@ -7,17 +7,17 @@ use super::stdio_spec::StdioSpec;
 use super::zipf::Distribution;
 use crate::engine::author::*;
 
-/// More than any device or protocol takes at once, and few enough to hold one per worker in memory.
+/// Larger than any device or protocol takes at once, and small enough to hold one block per worker in memory.
 const MAX_BS: u64 = 1 << 30;
-/// Of a task; `numjobs` has the same bound.
+/// Workers of a task; `numjobs` has the same bound.
 const MAX_WORKERS: u32 = 4096;
-/// Buffers of one worker. A typing error must not take all of a host's memory.
+/// Buffers of one worker. A typing error must not use up a host's memory.
 const MAX_BUFFERS: u64 = 4 << 30;
-/// The least that direct I/O is aligned to anywhere.
+/// Smallest alignment that direct I/O needs anywhere.
 pub(super) const SECTOR: u64 = 512;
-/// bonnie++'s.
+/// The default of bonnie++.
 const DEFAULT_SEEKS: u64 = 8000;
-/// iozone's.
+/// The default of iozone.
 const DEFAULT_STRIDE_BLOCKS: u64 = 17;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub(super) struct Job {
     /// Operations in flight per worker.
     pub depth: u32,
     pub engine: Engine,
-    /// Of a mode of the engine `stdio`.
+    /// Set in the modes of the engine `stdio`.
     pub stdio: Option<StdioSpec>,
     /// The plan does not name the engine.
     pub engine_by_default: bool,
@@ -39,7 +39,7 @@ pub(super) struct Job {
     pub direct: bool,
     pub timing: Timing,
     pub sync: SyncKind,
-    /// An fsync after every so many writes; 0: never.
+    /// An fsync after this number of writes; 0: never.
     pub fsync_every: u64,
     pub end_fsync: bool,
     pub seed: u64,
@@ -85,7 +85,7 @@ impl Job {
         Ok(job)
     }
 
-    /// A stream has modes of its own.
+    /// The engine `stdio` and its modes require each other.
     fn check_engine(&self, mode: &str) -> Result<(), ParamError> {
         let message = match (self.engine == Engine::Stdio, self.stdio.is_some()) {
             (true, false) => format!(
@@ -98,12 +98,12 @@ impl Job {
         Err(ParamError::of("ioengine", message))
     }
 
-    /// How long each worker's file is.
+    /// Length of each worker's file.
     pub(super) fn file_bytes(&self) -> u64 {
         self.pattern.offset + self.pattern.region
     }
 
-    /// The first `bytes` of a file without a block at their end that is not whole.
+    /// The first `bytes` of a file, rounded down to whole blocks.
     pub(super) fn whole_blocks(&self, bytes: u64) -> u64 {
         let offset = self.pattern.offset;
         match bytes.checked_sub(offset) {
@@ -113,14 +113,14 @@ impl Job {
         }
     }
 
-    /// What one worker moves, when no time ends it before.
+    /// Bytes that one worker moves unless the runtime ends it first.
     pub(super) fn moved_bytes(&self) -> u64 {
         let passes = self.pattern.passes.unwrap_or(1);
         let passes = self.pattern.region.saturating_mul(passes);
         self.pattern.io_size.unwrap_or(passes)
     }
 
-    /// A block for each operation in flight, and what written ones are taken from.
+    /// Bytes of the blocks in flight and of the buffers that written blocks are taken from.
     pub(super) fn worker_buffers(&self) -> u64 {
         let blocks = self
             .pattern
@@ -135,7 +135,7 @@ impl Job {
         }
     }
 
-    /// Writes between two fsyncs; beyond all numbers for none.
+    /// Writes between two fsyncs; `u64::MAX` for none.
     pub(super) fn fsync_every(&self) -> u64 {
         match self.fsync_every {
             0 => u64::MAX,
@@ -152,7 +152,7 @@ impl Job {
         u16::try_from(self.depth).unwrap_or(u16::MAX)
     }
 
-    /// A block of each in turn has to be the same size for all, and to begin where one ends.
+    /// With strided ranges, all blocks must have the same size and be contiguous.
     fn check_ranges(&self) -> Result<(), ParamError> {
         if self.file_per == FilePer::Worker || self.ranges != Ranges::Strided {
             return Ok(());
@@ -171,7 +171,7 @@ impl Job {
         Err(ParamError::of("ranges", message))
     }
 
-    /// Files of a task, and bytes of them all.
+    /// Number of the task's files, and their total size in bytes.
     pub(super) fn files(&self) -> (u64, u64) {
         let workers = u64::from(self.workers);
         match (self.file_per, self.ranges) {
@@ -181,8 +181,8 @@ impl Job {
         }
     }
 
-    /// Blocks can be told apart by what stands in them only where they are whole sectors, and only one that nobody
-    /// writes at that moment can be read whole.
+    /// Blocks can be verified only if they are whole sectors, and read whole only if no other worker writes them at
+    /// that moment.
     fn check_verify(&self) -> Result<(), ParamError> {
         if !self.data.verify {
             return Ok(());
@@ -256,7 +256,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether blocks can be direct where offsets have to be multiples of `alignment`.
+    /// Checks that direct blocks fit a target whose offsets must be multiples of `alignment`.
     pub(super) fn check_alignment(&self, alignment: u64) -> Result<(), ParamError> {
         if !self.direct {
             return Ok(());
@@ -321,7 +321,7 @@ fn pattern(mode: &str, keys: &IoKeys, sizes: Sizes) -> Result<Pattern, ParamErro
         return Err(ParamError::of("size", "no file can be that large"));
     }
     let region = match STREAMS.contains(&mode) {
-        // The last operation has what is left.
+        // The last operation moves the remaining bytes.
         true => size,
         false => size / unit * unit,
     };
@@ -362,7 +362,7 @@ fn direction(mode: &str, keys: &IoKeys) -> Direction {
         "write" | "putc" | "fwrite" => Direction::WriteNew,
         "rewrite" | "randwrite" | "recrewrite" | "frewrite" => Direction::WriteOver,
         "rw" | "randrw" => Direction::Mixed(keys.rwmixread),
-        // What is written has been read before.
+        // `rmw` reads every block before it writes it.
         "rmw" => Direction::Mixed(0),
         "seek" if keys.rewrite_share > 0 => Direction::Mixed(100 - keys.rewrite_share),
         _ => Direction::Read,
@@ -380,7 +380,7 @@ fn order(mode: &str, keys: &IoKeys, sizes: &Sizes, region: u64) -> Result<Order,
         "recrewrite" => Order::Same,
         "seek" => Order::Drawn(Distribution::Even),
         _ if !is_random(mode) => Order::Forward,
-        // Which blocks of a mix have come already would take a table to know.
+        // With a mix of sizes, it would take a table to know which blocks have been used.
         _ => match keys.random_distribution {
             Distribution::Even if !keys.norandommap && !sizes.is_mix() => Order::EachOnce,
             drawn => Order::Drawn(drawn),

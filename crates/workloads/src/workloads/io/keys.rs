@@ -99,7 +99,7 @@ const MIXED: &[&str] = &["rw", "randrw"];
 const RANDOM: &[&str] = &["randwrite", "randread", "randrw"];
 /// The modes of the engine `stdio`.
 pub(super) const STDIO: &[&str] = &["putc", "getc", "fwrite", "frewrite", "fread", "rmw", "seek"];
-/// Those that go through the file from its beginning to its end.
+/// The modes that go through the file from its beginning to its end.
 pub(super) const STREAMS: &[&str] = &["putc", "getc", "fwrite", "frewrite", "fread", "rmw"];
 const WRITING_BLOCKS: &[&str] = &[
     "write",
@@ -217,7 +217,7 @@ pub(super) enum SyncKind {
     None,
     /// O_SYNC: data and all metadata.
     Sync,
-    /// O_DSYNC: data and what is needed to find them.
+    /// O_DSYNC: data and the metadata needed to find it.
     Dsync,
 }
 

@@ -1,4 +1,4 @@
-//! The data that a mode needs, laid out before anything is measured: real data, no holes, synced.
+//! Lays out the data that a mode needs before anything is measured: real data, no holes, synced.
 
 use super::sequence::Direction;
 use super::{IoLoad, file};
@@ -45,16 +45,16 @@ pub(super) fn prepare(load: &IoLoad, control: &PrepareControl) -> Result<(), Tas
     load.await_others(control)
 }
 
-/// What stays of the files that are there.
+/// How much of the existing files is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeps {
-    /// They were written from the beginning on.
+    /// The part written so far, from the beginning.
     Beginning,
     Nothing,
 }
 
 impl IoLoad {
-    /// Direct reads have no cache to be warm in.
+    /// Direct reads bypass the cache, so warming it has no effect.
     fn is_warmed(&self) -> bool {
         self.warm && !self.job.direct
     }
@@ -68,7 +68,7 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Writes what is missing at the end of the file, or all of it.
+    /// Writes the part of the file that is missing, or all of it.
     fn lay_out(&self, piece: &mut [u8], keeps: Keeps) -> Result<(), TaskError> {
         let (store, worker) = (&self.load.store, self.worker);
         let path = store.path(worker);

@@ -1,4 +1,4 @@
-//! A worker's file or image as the layout works on it: one piece after the other, each waited for.
+//! A worker's file or image as the layout uses it: one blocking operation at a time.
 
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ impl Opened {
         }
     }
 
-    /// How much was read; 0 at the end.
+    /// Bytes read; 0 at the end.
     pub(super) fn read_at(
         &self,
         path: &Path,

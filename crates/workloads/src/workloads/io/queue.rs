@@ -1,7 +1,6 @@
-//! What keeps many operations of one worker in flight: a ring of the kernel's, or an RBD image.
+//! Keeps many operations of one worker in flight, through io_uring or an RBD image.
 //!
-//! Every slot has one operation in flight at most. Blocks are written from, and read into, what a queue has for the
-//! slot.
+//! Each slot has at most one operation in flight, and a block that its operations read into or write from.
 
 use super::reaped::{Completion, Reaped};
 use super::ring::{Entry, Ring};
@@ -12,34 +11,34 @@ use std::time::Duration;
 pub(super) trait Queue: Send {
     fn in_flight(&self) -> usize;
 
-    /// The buffers of all slots, and the pool behind them, before the first operation.
+    /// The buffers of all slots, and the pool behind them. Only valid before the first operation.
     fn memory(&mut self) -> (&mut [u8], &mut [u8]);
 
-    /// Makes what stands at `from` of the pool the block of a slot that has nothing in flight.
+    /// Uses the block at `from` of the pool as the block of an idle slot.
     fn take_from_pool(&mut self, slot: u16, from: usize, bytes: usize);
 
-    /// The first `bytes` of the block of a slot that has nothing in flight.
+    /// The first `bytes` of an idle slot's block.
     fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8];
 
-    /// Queues an entry for a slot that has nothing in flight; it begins when it is submitted.
+    /// Queues an entry for an idle slot; it starts with the next submit.
     fn push(&mut self, slot: u16, entry: Entry);
 
-    /// Sees to it that what is queued is in flight.
+    /// Submits the queued entries.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// The same, and waits until something has ended, at most for `patience`.
+    /// Submits, and waits up to `patience` until an operation has completed.
     fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()>;
 
-    /// Whether there is something to reap.
+    /// Whether a completion can be reaped.
     fn has_ended(&mut self) -> bool;
 
-    /// Takes what has ended. `now` dates what bears no date of its own.
+    /// Reaps completions. `now` dates those that carry no time of their own.
     fn reap(&mut self, reaped: &mut Reaped, now: impl FnOnce() -> MonoNanos);
 
-    /// A slot has nothing in flight any more, and its block is not needed.
+    /// Releases the block of an idle slot.
     fn release(&mut self, slot: u16);
 
-    /// Everything written before is on the storage.
+    /// Flushes all earlier writes to the storage.
     fn sync(&mut self) -> Result<(), CallError>;
 }
 
@@ -156,7 +155,7 @@ impl Queue for ImageQueue {
         ImageQueue::has_ended(self)
     }
 
-    /// Each was dated by the library's callback.
+    /// The library's callback has dated each completion.
     #[inline]
     fn reap(&mut self, reaped: &mut Reaped, _now: impl FnOnce() -> MonoNanos) {
         while let Some(Ended { slot, at, result }) = ImageQueue::reap(self) {
@@ -164,7 +163,7 @@ impl Queue for ImageQueue {
         }
     }
 
-    /// Its buffer is its own.
+    /// No-op: each slot has its own buffer.
     #[inline]
     fn release(&mut self, _slot: u16) {}
 

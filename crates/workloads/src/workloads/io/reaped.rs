@@ -1,16 +1,16 @@
-//! Completions that were taken from a ring, each with the clock reading that was taken with it.
+//! Completions reaped from a ring, each with the clock reading that was taken with it.
 //!
-//! Invariant: a completion is dated after it happened, and before anything that the worker does with those beside it.
+//! Invariant: a completion is dated after it happened, and before the worker handles any completion reaped with it.
 
 use super::ring::Ring;
 use crate::engine::author::*;
 use std::collections::VecDeque;
 
-/// Where completions come from.
+/// A source of completions.
 pub(super) trait Completions {
-    /// How many there are now.
+    /// Completions available now.
     fn ended(&mut self) -> usize;
-    /// The slot of one of them, and what a system call would have returned.
+    /// Slot of one completion, and the result in the form of a system call's.
     fn reap(&mut self) -> Option<(u16, i32)>;
 }
 
@@ -29,23 +29,23 @@ impl Completions for Ring {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completion {
     pub slot: u16,
-    /// What a system call would have returned.
+    /// The result in the form of a system call's.
     pub result: i32,
-    /// When it was seen, or has happened where that is known.
+    /// When it happened if that is known, otherwise when it was seen.
     pub at: MonoNanos,
 }
 
-/// In the order in which they came.
+/// Completions in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Reaped(VecDeque<Completion>);
 
 impl Reaped {
-    /// With room for each slot, which has one entry with the kernel at most.
+    /// Allocates room for one completion per slot, the most that the kernel can hold.
     pub(super) fn new(depth: u16) -> Reaped {
         Reaped(VecDeque::with_capacity(depth.into()))
     }
 
-    /// Takes what is there, with one reading of the clock. One that comes after the reading is left for the next.
+    /// Takes the available completions with one clock reading; later ones are left for the next call.
     #[inline]
     pub(super) fn take_from(
         &mut self,
@@ -62,7 +62,7 @@ impl Reaped {
             .extend(there.map(|(slot, result)| Completion { slot, result, at }));
     }
 
-    /// Adds one that bears its own date.
+    /// Adds a completion that is already dated.
     #[inline]
     pub(super) fn push(&mut self, completion: Completion) {
         self.0.push_back(completion);
@@ -115,8 +115,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reading the clock takes 20 ns, and checking a piece of a block 5 us: no completion is dated before it
-        /// happened, or later than a piece after it.
+        /// Reading the clock takes 20 ns, and checking a piece of a block 5 us. A completion is dated at most one piece
+        /// late, and never before it happened.
         #[test]
         fn what_is_done_with_one_completion_dates_no_other(
             gaps in proptest::collection::vec(0_u64..20_000, 1..64),

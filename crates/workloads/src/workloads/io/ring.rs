@@ -1,9 +1,8 @@
-//! One worker's io_uring: a registered file, registered buffers, and the kernel's word on whether it may be had.
+//! One worker's io_uring with a registered file and registered buffers, and a probe for kernel support.
 //!
-//! A write goes from its slot's own buffer, or from a place in a pool that all slots share, where nothing in flight
-//! uses that place. Invariants: a ring lives in the thread that made it; every slot has at most one entry with the
-//! kernel, so that the queues never run full; [`Ring`] owns the buffers, and lets go of them only when nothing is in
-//! flight.
+//! A write uses its slot's own buffer, or a place in a pool that all slots share if no operation in flight uses that
+//! place. Invariants: a ring stays in the thread that made it; each slot has at most one entry in flight, so the queues
+//! never overflow; [`Ring`] owns the buffers, and frees them only when nothing is in flight.
 
 use crate::engine::author::*;
 use io_uring::types::{Fixed, SubmitArgs, Timespec};
@@ -18,13 +17,13 @@ const PAGE: usize = 4096;
 /// The only registered file.
 const FILE: Fixed = Fixed(0);
 
-/// Whether the kernel lets this thread have a ring; if not, why, and what can be done.
+/// Checks whether the kernel allows this thread a ring.
 ///
 /// # Errors
-/// The refusal, as a sentence.
+/// Why it is refused and what to do, as a sentence.
 pub fn probe() -> Result<(), String> {
     let ring = build(2).map_err(|error| refusal(&error))?;
-    // It came with 5.11, last of all that is used here.
+    // Added in 5.11, later than every other feature used here.
     match ring.params().is_feature_ext_arg() {
         true => Ok(()),
         false => Err(refusal(&io::ErrorKind::Unsupported.into())),
@@ -52,9 +51,9 @@ fn refusal(error: &io::Error) -> String {
     )
 }
 
-/// Completions are posted as they come, without a worker being interrupted for them: whoever wakes finds all that a
-/// device has completed at once, where deferring them (IORING_SETUP_DEFER_TASKRUN) wakes it for the first few. Kernels
-/// before 6.0 know no such ring.
+/// Completions are posted as they come, without interrupting the worker. A worker that wakes finds all that the device
+/// has completed at once; with deferred completions (IORING_SETUP_DEFER_TASKRUN) it would wake for the first few.
+/// Kernels before 6.0 lack these flags.
 fn build(entries: u32) -> io::Result<IoUring> {
     let modern = IoUring::builder()
         .setup_single_issuer()
@@ -66,15 +65,15 @@ fn build(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Whether the kernel has pinned the buffers in advance.
+/// Whether the kernel has pinned the buffers ahead of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Buffers {
     Registered,
-    /// Too little memory may be locked: each operation pins its own.
+    /// RLIMIT_MEMLOCK is too small: each operation pins its own buffer.
     Plain,
 }
 
-/// What one entry does, to its slot's buffer from `done` on.
+/// What one entry does with its slot's buffer, starting at offset `done`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Entry {
     Read { at: u64, done: u32, bytes: u32 },
@@ -84,19 +83,19 @@ pub(super) enum Entry {
 
 pub(super) struct Ring {
     ring: IoUring,
-    /// Let go of where nothing is in flight only.
+    /// Freed only when nothing is in flight.
     memory: ManuallyDrop<Pages>,
     slot_bytes: usize,
     depth: u16,
-    /// Behind the slots' buffers.
+    /// The pool lies behind the slots' buffers.
     pool_bytes: usize,
-    /// Where in the pool each slot's block begins, for slots that have none of their own.
+    /// Each slot's block in the pool; `None` if it uses its own buffer.
     claims: Box<[Option<Claim>]>,
-    /// The pages of the pool that are in use; none where nothing may be written from it in place.
+    /// Pages of the pool in use; empty if the pool cannot be written from in place.
     in_use: Box<[bool]>,
     buffers: Buffers,
     in_flight: usize,
-    /// Registered, and synced at the end.
+    /// The registered file, synced at the end.
     file: OwnedFd,
 }
 
@@ -114,7 +113,7 @@ impl Claim {
 }
 
 impl Ring {
-    /// A ring for `depth` blocks of up to `bytes`, and a pool, in the calling thread.
+    /// Creates a ring in the calling thread, for `depth` blocks of up to `bytes` and with a pool.
     pub(super) fn open(
         file: OwnedFd,
         depth: u16,
@@ -140,11 +139,10 @@ impl Ring {
             .collect();
         let pool = (pool_bytes > 0).then(|| piece(slots, pool_bytes));
         pieces.extend(pool);
-        // SAFETY: the pieces lie within `memory`, which lives as long as anything is in flight.
+        // SAFETY: the pieces lie within `memory`, which outlives every operation in flight.
         let register =
             |pieces: &[libc::iovec]| unsafe { ring.submitter().register_buffers(pieces) }.is_ok();
-        // Where not all of it may be locked, blocks are copied from the pool: a place in it can then not be written
-        // from.
+        // If not all of the memory can be locked, the pool stays unregistered and its blocks are copied.
         let (buffers, pool_in_place) = if register(&pieces) {
             (Buffers::Registered, true)
         } else if pool.is_some() && register(pieces.get(..depth.into()).unwrap_or_default()) {
@@ -183,15 +181,14 @@ impl Ring {
         self.in_flight
     }
 
-    /// The buffers of all slots, and the pool, before the first operation.
+    /// The buffers of all slots, and the pool. Only valid before the first operation.
     pub(super) fn memory(&mut self) -> (&mut [u8], &mut [u8]) {
         assert_eq!(self.in_flight, 0, "the kernel may write to the buffers");
         let slots = self.memory.len() - self.pool_bytes;
         self.memory.split_at_mut(slots)
     }
 
-    /// Gives a slot that has nothing in flight the block at `from` of the pool, unless something in flight uses a part
-    /// of it.
+    /// Assigns the block at `from` of the pool to an idle slot. Fails if an operation in flight uses a part of it.
     #[inline]
     pub(super) fn claim(&mut self, slot: u16, from: usize, bytes: usize) -> bool {
         let claim = Claim { from, bytes };
@@ -215,12 +212,12 @@ impl Ring {
         }
         let pool = usize::from(self.depth) * self.slot_bytes;
         let source = self.memory.start().wrapping_add(pool + from);
-        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot has nothing in flight,
-        // and of the pool the kernel only reads.
+        // SAFETY: both lie within the memory by the check above, and do not overlap. The slot is idle, and the kernel
+        // only reads the pool.
         unsafe { std::ptr::copy_nonoverlapping(source, self.own_start(slot), bytes) };
     }
 
-    /// Takes the place in the pool back from a slot that has nothing in flight any more.
+    /// Returns an idle slot's place to the pool.
     #[inline]
     pub(super) fn release(&mut self, slot: u16) {
         let claim = self.claims.get_mut(usize::from(slot));
@@ -232,7 +229,7 @@ impl Ring {
         }
     }
 
-    /// The first `bytes` of the block of a slot that has nothing in flight.
+    /// The first `bytes` of an idle slot's block.
     #[inline]
     pub(super) fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
         let claimed = self.claimed(slot).map(|claim| claim.bytes);
@@ -241,7 +238,7 @@ impl Ring {
         }
         // SAFETY: the block lies within the memory, by the check above or by that of `claim`, and `&mut self` makes
         // this the only reference to it. The kernel has no entry for this slot, and no other slot has claimed a page of
-        // it; to what the kernel may be reading or writing there is no reference.
+        // it. No reference exists to memory that the kernel may be reading or writing.
         unsafe { std::slice::from_raw_parts_mut(self.start(slot), bytes) }
     }
 
@@ -250,7 +247,7 @@ impl Ring {
         self.claims.get(usize::from(slot)).copied().flatten()
     }
 
-    /// Where the block of a slot begins.
+    /// Start of a slot's block.
     #[inline]
     fn start(&self, slot: u16) -> *mut u8 {
         match self.claimed(slot) {
@@ -268,7 +265,7 @@ impl Ring {
         self.memory.start().wrapping_add(offset)
     }
 
-    /// Queues an entry for a slot that has nothing in flight.
+    /// Queues an entry for an idle slot.
     #[inline]
     pub(super) fn push(&mut self, slot: u16, entry: Entry) {
         let start = self.start(slot);
@@ -283,7 +280,7 @@ impl Ring {
                 read.offset(at + u64::from(done)).build()
             }
             (Entry::Write { at, done, bytes }, Buffers::Registered) => {
-                // The pool was registered behind the slots' buffers.
+                // The pool is the registered buffer after the slots' own.
                 let buffer = self.claimed(slot).map_or(slot, |_| self.depth);
                 let write = opcode::WriteFixed::new(FILE, to(done), bytes - done, buffer);
                 write.offset(at + u64::from(done)).build()
@@ -295,20 +292,20 @@ impl Ring {
             (Entry::Fsync, _) => opcode::Fsync::new(FILE).build(),
         };
         let entry = entry.user_data(slot.into());
-        // SAFETY: the entry points into the slot's block, which stays until nothing is in flight.
+        // SAFETY: the entry points into the slot's block, which stays allocated until nothing is in flight.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is an entry for each slot");
         self.in_flight += 1;
     }
 
-    /// Gives the kernel what is queued; what it cannot take now it gets with the next call.
+    /// Submits the queued entries. Entries that the kernel cannot take now go with the next call.
     #[inline]
     pub(super) fn submit(&mut self) -> io::Result<()> {
         let submitted = self.ring.submitter().submit();
         unless_passing(submitted)
     }
 
-    /// Gives the kernel what is queued, and waits until something has ended, at most for `patience`.
+    /// Submits the queued entries, and waits up to `patience` until one has completed.
     #[inline]
     pub(super) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
         if self.has_ended() {
@@ -325,19 +322,19 @@ impl Ring {
         unless_passing(submitted)
     }
 
-    /// How many entries there are to reap.
+    /// Completions that can be reaped.
     #[inline]
     pub(super) fn ended(&mut self) -> usize {
         self.ring.completion().len()
     }
 
-    /// Whether there is something to reap.
+    /// Whether a completion can be reaped.
     #[inline]
     pub(super) fn has_ended(&mut self) -> bool {
         self.ended() > 0
     }
 
-    /// The slot of one entry that has ended, and what a system call would have returned.
+    /// Slot of one completion, and the result in the form of a system call's.
     #[inline]
     pub(super) fn reap(&mut self) -> Option<(u16, i32)> {
         let ended = self.ring.completion().next()?;
@@ -347,7 +344,7 @@ impl Ring {
     }
 }
 
-/// Whether the ring is of use still: a signal, the end of patience and a full queue pass.
+/// Ignores errors after which the ring still works: a signal, a timeout, a full queue.
 #[inline]
 fn unless_passing(submitted: io::Result<usize>) -> io::Result<()> {
     match submitted.map_err(|error| (error.raw_os_error(), error)) {
@@ -357,8 +354,8 @@ fn unless_passing(submitted: io::Result<usize>) -> io::Result<()> {
 }
 
 impl Drop for Ring {
-    /// The kernel may still write into the buffers of a worker that has panicked. From a ring that is broken nothing is
-    /// ever known: its buffers stay where they are.
+    /// The kernel may still write into the buffers of a worker that has panicked. If the ring is broken, the state of
+    /// its operations is unknown, so its buffers are leaked.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             if self.submit_and_wait(None).is_err() {
@@ -366,7 +363,7 @@ impl Drop for Ring {
             }
             while self.reap().is_some() {}
         }
-        // SAFETY: nothing is in flight, and it is not used after this.
+        // SAFETY: nothing is in flight, and `memory` is not used after this.
         unsafe { ManuallyDrop::drop(&mut self.memory) };
     }
 }

@@ -1,7 +1,7 @@
-//! What a worker does to its file, operation after operation: which block, how large, read or written.
+//! The operations of a worker on its file: offset, size and direction of each.
 //!
-//! The same seed gives the same sequence, in constant memory. A pass moves as many bytes as the region has. Where
-//! several threads share a file, each takes every n-th operation of the one sequence, so that together they do what one
+//! The same seed gives the same sequence, in constant memory. A pass moves as many bytes as the region has. If several
+//! threads share a file, each takes every n-th operation of one sequence, so that together they do what one thread
 //! would.
 
 use super::shared::Placement;
@@ -9,15 +9,15 @@ use super::sizes::Sizes;
 use super::zipf::{Distribution, Zipf};
 use crate::engine::author::*;
 
-/// In which order the blocks of a pass come.
+/// Order of the blocks within a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Order {
     Forward,
     Backward,
-    /// From the start of one block to the start of the next, in blocks; at the end of the file again from its first
-    /// block that has not come yet.
+    /// Distance in blocks between the starts of consecutive operations. At the end of the file it wraps to the first
+    /// block not used yet.
     Strided(u64),
-    /// The first block, again and again.
+    /// Always the first block.
     Same,
     /// Random, each block once per pass.
     EachOnce,
@@ -25,14 +25,14 @@ pub(super) enum Order {
     Drawn(Distribution),
 }
 
-/// What is done to the blocks.
+/// Whether blocks are read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Written, into a file that was not there.
+    /// Written into a new file.
     WriteNew,
     WriteOver,
     Read,
-    /// So many percent are read, the others written.
+    /// This percentage is read, the rest is written.
     Mixed(u32),
 }
 
@@ -42,19 +42,19 @@ impl Direction {
     }
 }
 
-/// What a sequence is made of.
+/// Parameters of a sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pattern {
     pub direction: Direction,
     pub order: Order,
     pub sizes: Sizes,
-    /// Where the region begins.
+    /// Start of the region.
     pub offset: u64,
-    /// How long it is: a multiple of the smallest size.
+    /// Length of the region: a multiple of the smallest size.
     pub region: u64,
-    /// Passes over it; `None`: without end.
+    /// Passes over the region; `None`: unlimited.
     pub passes: Option<u64>,
-    /// Bytes moved in all, if that ends it first.
+    /// Limit on the bytes moved in all.
     pub io_size: Option<u64>,
 }
 
@@ -101,19 +101,19 @@ pub(super) struct Sequence {
     region: u64,
     /// Whole blocks in the region.
     blocks: u64,
-    /// Bytes left of this pass, of how many, and of all after it.
+    /// Bytes left in this pass, bytes of this pass, and bytes left after it.
     left: u64,
     pass: u64,
     left_in_all: u64,
     passes_left: u64,
-    /// How far each direction has come through the region, in bytes: writes, reads.
+    /// Progress of each direction through the region, in bytes: writes, reads.
     come: [u64; 2],
     passes_done: u64,
     /// The next block of a strided order.
     strided: u64,
-    /// Blocks that a shuffled pass has had.
+    /// Blocks drawn in this pass of a shuffled order.
     drawn_in_pass: u64,
-    /// Operations of other threads before the next of this one.
+    /// Operations of other threads to skip before the next one of this thread.
     skip: u32,
     shards: u32,
     random: Random,
@@ -161,23 +161,23 @@ impl Sequence {
         }
     }
 
-    /// The same in a file that others share.
+    /// The same sequence, placed in a shared file.
     pub(super) fn placed(self, placement: Placement) -> Sequence {
         Sequence { placement, ..self }
     }
 
-    /// Whether every block has been written, as far as this sequence goes.
+    /// Whether the sequence has written every block so far.
     pub(super) fn has_written_all(&self) -> bool {
         let each = matches!(self.order, Order::Forward | Order::EachOnce);
         each && self.read_percent == 0 && self.passes_done > 0
     }
 
-    /// Whether the next operation is found in next to no time.
+    /// Whether computing the next operation takes negligible time.
     pub(super) fn is_cheap(&self) -> bool {
         self.shards == 1 && self.zipf.is_none()
     }
 
-    /// The next operation of this thread; `None` when all is done.
+    /// The next operation of this thread; `None` at the end.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Next> {
         if self.shards > 1 {
@@ -231,7 +231,7 @@ impl Sequence {
         }
     }
 
-    /// Each direction goes through the region by itself, as in fio.
+    /// Reads and writes advance through the region separately, as in fio.
     #[inline(always)]
     fn advance(&mut self, reads: bool, bytes: u64) -> u64 {
         let [writes_come, reads_come] = &mut self.come;
@@ -258,20 +258,20 @@ impl Sequence {
     }
 
     fn drawn(&mut self, bytes: u64) -> u64 {
-        // A division costs as much as a clock reading.
+        // Avoid the division where possible: it costs as much as a clock reading.
         let places = match self.is_mix {
             true => (self.region - bytes) / self.unit + 1,
             false => self.blocks,
         };
         let place = match &self.zipf {
-            // Which blocks are asked for most is random, and stays so.
+            // The shuffle spreads the popular blocks over the file, and stays the same in all passes.
             Some(zipf) => self.shuffle.place_of(zipf.draw(&mut self.random)),
             None => self.random.below(places),
         };
         place.min(places - 1) * self.unit
     }
 
-    /// The pass before is at its end; whether there is another one.
+    /// Starts the next pass; false if the sequence ends.
     #[cold]
     #[inline(never)]
     fn begins_pass(&mut self) -> bool {

@@ -1,6 +1,6 @@
-//! One file of several workers: whose range lies where, and whether every task of the step reaches it.
+//! One file shared by several workers: the range of each, and the check that every task of the step reaches the file.
 //!
-//! The words are IOR's. A rank is a worker's number among all that share the file. Invariant: ranges of different ranks
+//! The terms are IOR's. A rank is a worker's number among all that share the file. Invariant: ranges of different ranks
 //! never overlap, unless each is the whole file.
 
 use super::keys::{FilePer, Ranges};
@@ -8,10 +8,10 @@ use crate::engine::author::*;
 use rustix::fs::{Mode, OFlags};
 
 pub(super) const NAME: &str = "shared.dat";
-/// Stands in a task's own directory once its part of the shared file is laid out.
+/// Marker in a task's own directory: its part of the shared file is laid out.
 const LAID: &str = "state.laid";
 
-/// Where a worker's blocks lie: block `at` of its own is at `base + at * factor`.
+/// Location of a worker's blocks: its block `at` is at `base + at * factor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placement {
     pub base: u64,
@@ -25,13 +25,13 @@ impl Placement {
 /// A file that several workers share.
 #[derive(Debug)]
 pub(super) struct SharedFile {
-    /// Where it lies.
+    /// Directory of the file.
     pub dir: Dir,
     /// The task's own directory.
     pub task: Dir,
     pub per: FilePer,
     pub ranges: Ranges,
-    /// Of the task.
+    /// Index of the task.
     pub task_index: u32,
     pub tasks: u32,
     pub workers: u32,
@@ -55,7 +55,7 @@ impl SharedFile {
         }
     }
 
-    /// Where the blocks of a worker of `task` lie.
+    /// Location of the blocks of a worker of `task`.
     pub(super) fn placement(&self, task: u32, worker: u32) -> Placement {
         let rank = self.rank(task, worker);
         match self.ranges {
@@ -71,8 +71,8 @@ impl SharedFile {
         }
     }
 
-    /// Where the part begins that a worker lays out. All parts together are the file; it does not matter who lays out
-    /// what.
+    /// Start of the part that a worker lays out. The parts together cover the file; which worker lays out which one
+    /// does not matter.
     pub(super) fn laid_from(&self, worker: u32) -> Option<u64> {
         let rank = self.rank(self.task_index, worker);
         match (self.ranges, rank) {
@@ -81,7 +81,7 @@ impl SharedFile {
         }
     }
 
-    /// The number of the file among all of the step's.
+    /// Step-wide number of the file.
     pub(super) fn id(&self, task: u32) -> u64 {
         match self.per {
             FilePer::Step => u64::MAX,
@@ -98,7 +98,7 @@ impl SharedFile {
         touch(&self.task, LAID)
     }
 
-    /// Makes it an empty file again. One of those who share it does so, before any of them writes.
+    /// Truncates the file. One of the sharing workers does so before any of them writes.
     pub(super) fn empty(&self, worker: u32) -> Result<(), TaskError> {
         self.task.remove_file(LAID).map_err(TaskError::Sandbox)?;
         if self.rank(self.task_index, worker) > 0 {
@@ -109,7 +109,8 @@ impl SharedFile {
         opened.map(drop).map_err(TaskError::Sandbox)
     }
 
-    /// Waits until every task of the step has been seen beside the file: all of them reach the same one then.
+    /// Waits until every task of the step has been seen beside the file, which shows that all of them reach the same
+    /// one.
     pub(super) fn await_all(&self, control: &PrepareControl) -> Result<(), TaskError> {
         if self.per != FilePer::Step || self.tasks <= 1 {
             return Ok(());

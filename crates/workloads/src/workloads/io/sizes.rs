@@ -1,19 +1,19 @@
-//! Block sizes: one, or a mix with percentages as fio's `bssplit` has it.
+//! Block sizes: one size, or a mix with percentages like fio's `bssplit`.
 
 use crate::engine::author::*;
 use serde_json::{Value, json};
 
-/// At least one size; each a multiple of the smallest, so that blocks stay aligned whatever comes before them.
+/// At least one size. Each is a multiple of the smallest, so blocks stay aligned in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// Each size, and the share of draws out of [`Sizes::WHOLE`] that falls on it or on one before it.
+    /// Each size with its cumulative share of draws, out of [`Sizes::WHOLE`].
     upto: Vec<(u64, u64)>,
 }
 
 impl Sizes {
     /// Shares are kept in thousandths of a percent.
     const WHOLE: u64 = 100_000;
-    /// More entries are a slip of the pen.
+    /// A longer list is a mistake.
     const MOST: usize = 64;
 
     pub(super) fn one(bytes: u64) -> Sizes {
@@ -26,7 +26,7 @@ impl Sizes {
         self.upto.len() > 1
     }
 
-    /// What all sizes are multiples of.
+    /// The size that all others are multiples of.
     pub(super) fn smallest(&self) -> u64 {
         self.each().min().unwrap_or(1)
     }
@@ -74,7 +74,7 @@ impl Sizes {
             upto.push((bytes, sum));
         }
         if let Some(last) = upto.last_mut() {
-            // What rounding has left over.
+            // Assign the rounding error to the last size.
             last.1 = Sizes::WHOLE;
         }
         let sizes = Sizes { upto };

@@ -1,8 +1,8 @@
-//! The engine `stdio`: a file through a small buffer, a byte or a record at a time, and random seeks, as bonnie++ and
-//! iozone's fwrite and fread do it.
+//! The engine `stdio`: accesses a file through a small buffer, by bytes or records, and with random seeks, like
+//! bonnie++ and iozone's fwrite and fread.
 //!
-//! The buffer and its calls are our own, one function call per byte, and no C library has a part in it. An operation is
-//! a buffer's worth of bytes, or as many records as fill one: two clock readings around a single byte would measure the
+//! The buffer and its calls are our own, one function call per byte; no C library is involved. An operation is one
+//! buffer of bytes, or as many records as fill one, because two clock readings around a single byte would measure the
 //! clock.
 
 mod stream;
@@ -20,7 +20,7 @@ use stream::Stream;
 pub(super) struct Stdio {
     spec: StdioSpec,
     stream: Stream,
-    /// Where the next byte would be put or taken; `None`: not known.
+    /// File position of the next byte; `None`: unknown.
     at: Option<u64>,
     end_fsync: bool,
 }
@@ -35,7 +35,7 @@ impl Stdio {
         }
     }
 
-    /// Whether it only puts bytes into the buffer, of which some may not be written at the end.
+    /// Whether the action only writes through the buffer, which may hold unwritten bytes at the end.
     fn only_puts(&self) -> bool {
         matches!(self.spec.action, Action::Putc | Action::Fwrite)
     }
@@ -98,7 +98,7 @@ impl Access for Stdio {
                     stream.seek(next.offset)?;
                     stream.write_past(new)?;
                 }
-                // Each place is sought, also one behind the last.
+                // Seek before each place, even if the position is already there.
                 return Ok(());
             }
         }

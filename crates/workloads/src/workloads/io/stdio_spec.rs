@@ -5,7 +5,7 @@ use crate::engine::author::*;
 
 const DEFAULT_BUFFER: Bytes = Bytes(4096);
 
-/// What is done to the bytes of an operation.
+/// What an operation does with its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Putc,
@@ -14,7 +14,7 @@ pub(super) enum Action {
     Fread,
     /// Reads, changes and writes back.
     Rmw(Change),
-    /// Goes to a place and reads there; some are written back.
+    /// Seeks and reads; some blocks are written back.
     Seek,
 }
 
@@ -23,14 +23,14 @@ pub(super) enum Action {
 pub(super) struct StdioSpec {
     pub action: Action,
     pub buffer: usize,
-    /// Of one call.
+    /// Bytes per call.
     pub record: usize,
-    /// Of one operation, but for the last one of a file.
+    /// Bytes per operation, except the last one of a file.
     pub operation_bytes: u64,
 }
 
 impl StdioSpec {
-    /// `None` for a mode of the other engines.
+    /// `None` for a mode of another engine.
     pub(super) fn of(mode: &str, keys: &IoKeys) -> Result<Option<StdioSpec>, ParamError> {
         let action = match mode {
             "putc" => Action::Putc,

@@ -1,8 +1,8 @@
-//! Where the blocks are: a file per worker in the task's directory, one file for several workers, a part per worker of
-//! one raw device, or an RBD image per worker.
+//! Where the blocks are: a file per worker in the task's directory, one file for several workers, a part of a raw
+//! device per worker, or an RBD image per worker.
 //!
-//! What a directory remembers of itself (how long its files are, which generations stand in them) is remembered for a
-//! device in this process, per cell: after a restart of the agent it is laid out again.
+//! A directory stores its own state (the length of its files, their generations). The state of a device is kept in this
+//! process, per cell, so a device is laid out again after a restart of the agent.
 
 use super::generations;
 use super::images::Images;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Marker: the files may have holes. Removed once they are complete; survives a crash.
+/// Marker: the files may have holes. Removed when they are complete; survives a crash.
 const HOLES: &str = "state.holes";
 
-/// Cells that are remembered; a run has one on a device at a time.
+/// Limit on remembered cells; a run uses one cell per device at a time.
 const MOST_CELLS: usize = 64;
 
-/// What is known of a device's parts in a cell.
+/// State of a device's parts in a cell.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     is_laid: bool,
@@ -46,7 +46,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// As messages and errors call a worker's file.
+    /// Name of a worker's file in messages and errors.
     pub(super) fn name(&self, worker: u32) -> String {
         match self {
             Store::Files(_) => format!("w{worker}.dat"),
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Data are laid out in pieces of this size; in an image, of one object, which is waited for as long as for a part.
+    /// Piece size of the layout. In an image it is one object, which takes as long to write as a part of one.
     pub(super) fn piece_bytes(&self) -> usize {
         match self {
             Store::Files(_) | Store::Shared(_) | Store::Device(..) => 1 << 20,
@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// Whether the files are in the host's memory alone, where no operation waits for a device.
+    /// Whether the files are in host memory, where no operation waits for a device.
     pub(super) fn is_memory(&self) -> bool {
         const TMPFS: u64 = 0x0102_1994;
         const RAMFS: u64 = 0x8584_58f6;
@@ -84,7 +84,7 @@ impl Store {
             .is_ok_and(|facts| matches!(u64::try_from(facts.f_type), Ok(TMPFS | RAMFS)))
     }
 
-    /// The same with everything above it.
+    /// Full path of a worker's file.
     pub(super) fn path(&self, worker: u32) -> PathBuf {
         match self {
             Store::Files(dir) => dir.path().join(self.name(worker)),
@@ -94,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Where the blocks of a worker of `task` lie in what [`Store::open`] opens.
+    /// Location of a worker's blocks in what [`Store::open`] opens.
     pub(super) fn placement(&self, task: u32, worker: u32) -> Placement {
         match self {
             Store::Files(_) | Store::Images(_) => Placement::OWN_FILE,
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Where the bytes begin that a worker lays out; `None`: it lays out none.
+    /// Start of the bytes that a worker lays out; `None` if it lays out nothing.
     pub(super) fn laid_from(&self, worker: u32) -> Option<u64> {
         match self {
             Store::Files(_) | Store::Images(_) => Some(0),
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Opens what the layout works on.
+    /// Opens a worker's file or image for the layout.
     pub(super) fn open_to(&self, worker: u32, access: ImageAccess) -> Result<Opened, TaskError> {
         if let Store::Images(images) = self {
             return images.open(worker, access).map(Opened::Image);
@@ -137,10 +137,10 @@ impl Store {
         opened.map(Opened::File).map_err(TaskError::Sandbox)
     }
 
-    /// A worker's file.
+    /// Opens a worker's file.
     ///
     /// # Errors
-    /// Also where it has none, but an image.
+    /// Also if the worker has an image instead.
     pub(super) fn open(&self, worker: u32, flags: OFlags) -> Result<OwnedFd, SandboxError> {
         match self {
             Store::Files(dir) => dir.open(&self.name(worker), flags, Mode::RUSR | Mode::WUSR),
@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Refuses more than a device has.
+    /// Refuses parts that exceed the device.
     pub(super) fn check_room(&self, workers: u32) -> Result<(), TaskError> {
         let Store::Device(device, part) = self else {
             return Ok(());
@@ -173,7 +173,7 @@ impl Store {
         }
     }
 
-    /// Whether what is there of the data may have holes.
+    /// Whether the existing data may have holes.
     pub(super) fn has_holes(&self) -> Result<bool, TaskError> {
         match self.task_dir() {
             Some(dir) => {
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// From now on there may be holes, until [`Store::is_filled`].
+    /// Marks the data as possibly having holes until [`Store::is_filled`].
     pub(super) fn may_have_holes(&self) -> Result<(), TaskError> {
         if let Some(dir) = self.task_dir() {
             let flags = OFlags::WRONLY | OFlags::CREATE;
@@ -194,7 +194,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is there was written from the beginning on.
+    /// Records that the existing data has no holes.
     pub(super) fn is_filled(&self) -> Result<(), TaskError> {
         match self.task_dir() {
             Some(dir) => dir.remove_file(HOLES).map_err(TaskError::Sandbox),
@@ -202,7 +202,7 @@ impl Store {
         }
     }
 
-    /// How much of a worker's data is there, from the beginning on, where there are no holes.
+    /// Bytes of a worker's data that exist without holes, from the beginning.
     pub(super) fn laid_bytes(&self, worker: u32) -> Result<u64, TaskError> {
         match self {
             Store::Files(dir) => {
@@ -221,7 +221,7 @@ impl Store {
         }
     }
 
-    /// All workers' data are there.
+    /// Records that all workers' data is laid out.
     pub(super) fn all_laid(&self) -> Result<(), TaskError> {
         self.remember(|memory| memory.is_laid = true);
         match self {
@@ -231,7 +231,7 @@ impl Store {
         }
     }
 
-    /// Takes a worker's data away, as far as that means anything.
+    /// Removes a worker's data if it is a file.
     pub(super) fn remove(&self, worker: u32) -> Result<(), TaskError> {
         match self {
             Store::Files(dir) => {

@@ -72,7 +72,7 @@ fn totals(intervals: &[Interval]) -> (u64, u64, u64) {
     (total(|i| i.ops), total(|i| i.bytes), total(|i| i.errors))
 }
 
-/// Those that do not go through stdio.
+/// Modes of the other engines.
 fn block_modes() -> impl Iterator<Item = &'static ModeInfo> {
     MODES
         .iter()
@@ -248,7 +248,7 @@ fn a_layout_reports_its_progress_and_can_be_cancelled() {
         reached.fetch_max(progress.done, Ordering::Relaxed);
         cancel.store(true, Ordering::Relaxed);
     });
-    // More than is written until the first report.
+    // More than is written before the first progress report.
     let long = scene.spec("read", json!({"size": "4g", "bs": "4k", "numjobs": 2}));
     let error = registry::prepare(&long, &control).unwrap_err();
     assert!(matches!(error, TaskError::Cancelled));
@@ -274,7 +274,7 @@ fn a_task_without_a_target_is_refused() {
     assert!(matches!(error, TaskError::NoPlace { .. }));
 }
 
-/// Whether what needs root can be tried; a skip is said, and an error where root is required.
+/// Whether the test can run as root; reports a skip, and panics where root is required.
 fn may_be_root(what: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
@@ -287,7 +287,7 @@ fn may_be_root(what: &str) -> bool {
 struct SmallFileSystem(TempDir);
 
 impl SmallFileSystem {
-    /// `None` without root, which is said, and an error where root is required.
+    /// `None` without root: reports a skip, and panics where root is required.
     fn mount() -> Option<SmallFileSystem> {
         if !may_be_root("a full file system") {
             return None;

@@ -1,4 +1,4 @@
-//! The measured loop of `io` with one operation at a time, and how the engine `psync` carries one out.
+//! The measured loop of `io` with one operation at a time, and the engine `psync`.
 
 use super::job::Job;
 use super::sequence::{Next, Sequence, Shard};
@@ -7,29 +7,29 @@ use super::{IoLoad, file};
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 
-/// To put a stamp into so many bytes takes no longer than to record an operation.
+/// Stamping a block of up to this size takes no longer than recording an operation.
 const CHEAP_BYTES: u64 = 16 << 10;
-/// As direct I/O wants it.
+/// Alignment for direct I/O.
 const PAGE_BYTES: usize = 4096;
 
 /// How an operation reaches the kernel.
 pub(super) trait Access: Send {
-    /// Before the first operation.
+    /// Called before the first operation.
     fn begin(&mut self, _recorder: &Recorder) {}
 
-    /// What it is recorded as.
+    /// Operation to record.
     fn op(&self, next: Next) -> Op;
 
-    /// What it is recorded to have moved.
+    /// Bytes to record.
     fn bytes(&self, next: Next) -> u64;
 
-    /// Whether there is something to check afterwards.
+    /// Whether the operation reads data that can be verified.
     fn reads(&self, next: Next) -> bool;
 
-    /// An error without an offset is one of the operation's.
+    /// An error without an offset applies to the whole operation.
     fn carry_out(&mut self, next: Next, memory: &mut BlockMemory) -> Result<(), CallError>;
 
-    /// As which operation its work after the last one counts; `None`: there is none.
+    /// Operation that the work after the last one is recorded as; `None` if there is none.
     fn end_op(&self) -> Option<Op>;
 
     fn end(&mut self) -> Result<(), CallError>;
@@ -96,12 +96,12 @@ impl Access for Psync {
     }
 }
 
-/// The blocks of a worker: those that it writes, and behind them a place for what it reads.
+/// Buffers of a worker: the blocks to write, and behind them the block to read into.
 pub(super) struct BlockMemory {
     pages: Pages,
     pool: EntropyPool,
     read_at: usize,
-    /// Where the block to be written begins.
+    /// Start of the next block to write.
     from: usize,
 }
 
@@ -115,7 +115,7 @@ impl BlockMemory {
         };
         let bytes = read_at + bs;
         let doing = || format!("get a buffer of {bytes} bytes");
-        // What matters for huge pages is the size of a block.
+        // Huge pages depend on the size of a block.
         let pages = if bs < HUGE_FROM {
             Pages::small(bytes)
         } else {
@@ -141,7 +141,7 @@ impl BlockMemory {
         part(&mut self.pages, self.read_at, next)
     }
 
-    /// What is to be written, and where what is read goes.
+    /// The block to write, and the block to read into.
     pub(super) fn both(&mut self, next: Next) -> (&mut [u8], &mut [u8]) {
         let (written, read) = self.pages.split_at_mut(self.read_at);
         (part(written, self.from, next), part(read, 0, next))
@@ -161,7 +161,7 @@ pub(super) struct IoWorker<A> {
     memory: BlockMemory,
     sequence: Sequence,
     writing: Writing,
-    /// Next to nothing lies between two operations that need no block made: they share a reading of the clock.
+    /// Consecutive operations that need no new block are so close that they share a clock reading.
     follows: bool,
 }
 
@@ -192,7 +192,7 @@ impl<A: Access> IoWorker<A> {
         })
     }
 
-    /// Records an operation that came to its end at `now`; what was read is checked after that.
+    /// Records an operation that has just ended, then verifies the data it read.
     #[inline]
     fn succeeded(
         &mut self,
@@ -238,7 +238,7 @@ impl<A: Access> Worker for IoWorker<A> {
                 Ok(()) => self.succeeded(recorder, next, began)?,
                 Err(failed) => {
                     self.writing.failed |= next.writes;
-                    // To tell what failed takes longer than many an operation.
+                    // Reporting the failure takes longer than many operations.
                     follows = false;
                     recorder.error(
                         op,

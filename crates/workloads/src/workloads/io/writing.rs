@@ -1,4 +1,4 @@
-//! What a worker writes into its blocks, and what it may find there.
+//! The content that a worker writes into its blocks and expects when it reads them.
 
 use super::IoLoad;
 use super::sequence::{Next, Sequence, Shard};
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How far the workers of a task have come with its files.
+/// Progress of a task's workers through its files.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Workers that have written every block without an error.
@@ -32,7 +32,7 @@ impl Progress {
     }
 }
 
-/// What is known of a block that is checked piece by piece.
+/// Verification state of a block that is checked piece by piece.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub wrong: Mismatches,
@@ -43,15 +43,15 @@ pub(super) struct Checked {
 #[derive(Debug)]
 pub(super) struct Writing {
     pub content: Content,
-    /// A write has failed: what stands in its block is not known.
+    /// A write has failed, so the content of its block is unknown.
     pub failed: bool,
     file: u64,
     generations: Generations,
-    /// Makes a block that is written again another one, where generations are not kept.
+    /// Varies blocks that are written again, if generations are not kept.
     next: u64,
-    /// Random data that are not checked: a new stamp per block is enough.
+    /// The data is random and not verified: a new stamp per block is enough.
     only_stamps: bool,
-    /// A block may be read in another cut than it was written in.
+    /// A block may be read with another size than it was written with.
     is_cut_anew: bool,
     is_alone: bool,
     progress: Arc<Progress>,
@@ -64,7 +64,7 @@ impl Writing {
             failed: false,
             file: load.file_id(file),
             generations: *load.generations(),
-            // No two modes of a cell may write the same blocks.
+            // Modes of a cell must never write identical blocks.
             next: Random::of(&[MonoNanos::now().0, load.file_id(file), shard.index.into()])
                 .next_u64(),
             only_stamps: load.job.data == DataSpec::default(),
@@ -74,7 +74,7 @@ impl Writing {
         }
     }
 
-    /// Makes `block` what is written next.
+    /// Fills `block` with the content to write next.
     #[inline]
     pub(super) fn place(&mut self, block: &mut [u8], next: Next) {
         if self.only_stamps {
@@ -91,7 +91,7 @@ impl Writing {
             .place(block, self.file, next.offset, generation);
     }
 
-    /// What was read and may not stand there.
+    /// Returns the mismatches of a block that was read.
     #[inline]
     pub(super) fn check(&self, block: &[u8], next: Next) -> Mismatches {
         let mut checked = self.checking();
@@ -99,7 +99,7 @@ impl Writing {
         checked.wrong
     }
 
-    /// A block of which nothing has been checked yet.
+    /// Starts the verification of a block.
     #[inline]
     pub(super) fn checking(&self) -> Checked {
         Checked {
@@ -108,7 +108,7 @@ impl Writing {
         }
     }
 
-    /// The same of the next piece of a block, of whole sectors, which was read at `offset`.
+    /// Verifies the next piece, whole sectors read at `offset`.
     #[inline]
     pub(super) fn check_piece(&self, piece: &[u8], offset: u64, checked: &mut Checked) {
         let Checked { allowed, wrong } = checked;
@@ -120,7 +120,7 @@ impl Writing {
         }
     }
 
-    /// The worker is at its end.
+    /// Called when the worker has ended.
     pub(super) fn ended(&self, sequence: &Sequence) {
         if self.failed {
             return;
@@ -130,7 +130,7 @@ impl Writing {
         if is_through {
             self.progress.through.fetch_add(1, Ordering::Relaxed);
         }
-        // Of several that share a file, each stops at a block of its own.
+        // Threads that share a file each stop at a different block.
         if is_through || self.is_alone {
             self.progress.gapless.fetch_add(1, Ordering::Relaxed);
         }

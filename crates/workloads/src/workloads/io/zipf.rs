@@ -1,4 +1,4 @@
-//! How random blocks are distributed: evenly, or by Zipf's law.
+//! Distribution of random blocks: uniform, or by Zipf's law.
 
 use crate::engine::author::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ const THETA: std::ops::RangeInclusive<f64> = 0.01..=10.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Distribution {
     Even,
-    /// With its exponent.
+    /// Exponent.
     Zipf(f64),
 }
 
@@ -44,18 +44,18 @@ impl KeyValue for Distribution {
     }
 }
 
-/// Ranks from 0 on, rank r with a probability proportional to (r + 1)^-theta, in constant time and memory: rejection
-/// inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
-/// 1996). Of `rand_distr`, another version may draw other blocks from the same seed; here a seed names one sequence for
-/// good.
+/// Draws ranks from 0 on, rank r with a probability proportional to (r + 1)^-theta, in constant time and memory. The
+/// method is rejection inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
+/// discrete distributions", 1996). `rand_distr` may draw other blocks from the same seed in another version; here a
+/// seed always gives the same sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Zipf {
     theta: f64,
     most: f64,
-    /// The integral of the density at the two ends of what is drawn from.
+    /// Integral of the density at both ends of the range.
     low: f64,
     high: f64,
-    /// Below this distance from the rank no rejection is possible.
+    /// Below this distance from the rank, no rejection is possible.
     sure: f64,
 }
 
@@ -136,7 +136,7 @@ mod tests {
             let sum: f64 = (0..count).map(weight).sum();
             for (rank, seen) in seen.iter().enumerate() {
                 let expected = f64::from(draws) * weight(rank) / sum;
-                // Five standard deviations and a bit.
+                // Slightly more than five standard deviations.
                 let room = 5.0 * expected.sqrt() + 5.0;
                 assert!(
                     (seen - expected).abs() < room,

@@ -24,7 +24,7 @@ fn shard(pattern: &Pattern, shard: Shard, seed: u64) -> Vec<Next> {
     std::iter::from_fn(|| sequence.next()).collect()
 }
 
-/// Block numbers of operations of one size.
+/// Block numbers, for operations of one size.
 fn blocks(next: &[Next]) -> Vec<u64> {
     next.iter().map(|next| (next.offset - 1024) / 512).collect()
 }
@@ -144,7 +144,7 @@ fn the_order_is_random() {
     let come = blocks(&all(&twice, 1));
     let (first, second) = come.split_at(come.len() / 2);
     assert_ne!(first, second);
-    // The distance of two independent uniform numbers is a third of the range on average.
+    // Two independent uniform numbers differ by a third of the range on average.
     let pairs = || first.iter().zip(first.iter().skip(1));
     let distance: u64 = pairs().map(|(a, b)| a.abs_diff(*b)).sum();
     let mean = distance as f64 / count as f64 / count as f64;

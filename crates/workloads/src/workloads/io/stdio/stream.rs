@@ -1,8 +1,9 @@
-//! A file behind a buffer, as stdio has it: bytes go in and out by a call each, records in pieces.
+//! A file behind a buffer, like stdio: bytes go in and out by one call each, records in pieces.
 //!
-//! The file is read and written at its own position, as stdio does. A byte's call is never inlined, for in the programs
-//! that are stood for it is a call into a library. Invariant: between two operations the buffer is empty, or holds what
-//! was put and is not written yet, or what was read ahead; never both. Who goes from one to the other flushes or seeks.
+//! The file is read and written at its own position, as stdio does. The per-byte calls are never inlined, because the
+//! modelled programs call a library for each byte. Invariant: between two operations the buffer is empty, holds bytes
+//! not written yet, or holds bytes read ahead, never a mixture. A change between reading and writing needs a flush or a
+//! seek.
 
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,13 +14,13 @@ use rustix::io::Errno;
 pub(super) struct Stream {
     file: OwnedFd,
     buffer: Vec<u8>,
-    /// Where the next byte is put or taken.
+    /// Index of the next byte in the buffer.
     at: usize,
-    /// Bytes of the buffer that were read.
+    /// Bytes in the buffer that were read.
     have: usize,
-    /// Of the file itself; the buffer is beyond it when writing, before it when reading.
+    /// Position of the file itself; the logical position is ahead of it when writing and behind it when reading.
     pub position: u64,
-    /// Told before each call where it reads or writes.
+    /// Receives the position of each call before it is made.
     pub marker: Marker,
 }
 
@@ -38,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// Puts one byte; a full buffer is written first.
+    /// Puts one byte; flushes a full buffer first.
     #[inline(never)]
     pub(super) fn put(&mut self, byte: u8) -> Result<(), CallError> {
         if self.at == self.buffer.len() {
@@ -51,7 +52,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes one byte; an empty buffer is filled first. At the end of the file it is an error (NODATA).
+    /// Takes one byte; fills an empty buffer first. The end of the file is an error (NODATA).
     #[inline(never)]
     pub(super) fn take(&mut self) -> Result<u8, CallError> {
         if self.at == self.have {
@@ -62,7 +63,7 @@ impl Stream {
         Ok(byte)
     }
 
-    /// Writes a record: what fits into the buffer goes there, whole buffers past it.
+    /// Writes a record: partial buffers are buffered, whole buffers bypass the buffer.
     pub(super) fn write(&mut self, mut record: &[u8]) -> Result<(), CallError> {
         while !record.is_empty() {
             if self.at == 0 && record.len() >= self.buffer.len() {
@@ -88,7 +89,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads a record: what is in the buffer comes from there, whole buffers past it.
+    /// Reads a record: buffered bytes come first, whole buffers bypass the buffer.
     pub(super) fn read(&mut self, record: &mut [u8]) -> Result<(), CallError> {
         let mut filled = 0;
         while let Some(rest) = record.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -115,12 +116,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes what was put.
+    /// Writes the buffered bytes.
     pub(super) fn flush(&mut self) -> Result<(), CallError> {
         self.marker.at(FILE, self.position);
         let put = self.buffer.get(..self.at).unwrap_or_default();
         let result = calls::write_all(self.file.as_fd(), put, &mut self.position);
-        // What could not be written is lost, as with stdio.
+        // Bytes that could not be written are lost, as with stdio.
         (self.at, self.have) = (0, 0);
         result
     }
@@ -142,7 +143,7 @@ impl Stream {
         }
     }
 
-    /// Writes what was put, forgets what was read, and goes to a place.
+    /// Flushes buffered writes, drops bytes read ahead, and seeks.
     pub(super) fn seek(&mut self, place: u64) -> Result<(), CallError> {
         if self.have == 0 && self.at > 0 {
             self.flush()?;
@@ -155,7 +156,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads without the buffer, at `place`, where the file's position is.
+    /// Reads without the buffer at `place`, which must be the file's position.
     pub(super) fn read_past(&mut self, record: &mut [u8], place: u64) -> Result<(), CallError> {
         calls::read_full(self.file.as_fd(), record, place)
     }
@@ -169,8 +170,8 @@ impl Stream {
         rustix::fs::fsync(&self.file).map_err(|errno| CallError::at(errno, self.position))
     }
 
-    /// Reads up to a whole buffer, takes each byte to `read`, puts one of `new` in its place, and writes them where
-    /// they were. Both have the same length.
+    /// Reads up to one buffer, copies its bytes to `read`, replaces them by those of `new`, and writes them back in
+    /// place. Both have the same length.
     pub(super) fn rewrite(&mut self, new: &[u8], read: &mut [u8]) -> Result<(), CallError> {
         let place = self.position;
         self.fill_with(read.len())?;
@@ -182,7 +183,8 @@ impl Stream {
         self.write_back(place)
     }
 
-    /// Reads up to a whole buffer, changes one byte of it, another one from place to place, and writes it where it was.
+    /// Reads up to one buffer, changes one byte, at another index from place to place, and writes the buffer back in
+    /// place.
     pub(super) fn rewrite_one(&mut self, bytes: usize) -> Result<(), CallError> {
         let place = self.position;
         self.fill_with(bytes)?;
@@ -195,7 +197,7 @@ impl Stream {
         self.write_back(place)
     }
 
-    /// Reads so many bytes from the file's position, no more and no fewer.
+    /// Reads exactly `bytes` from the file's position.
     fn fill_with(&mut self, bytes: usize) -> Result<(), CallError> {
         let buffer = self.buffer.get_mut(..bytes).unwrap_or_default();
         self.marker.at(FILE, self.position);
@@ -204,7 +206,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes what is in the buffer at the place that it was read from.
+    /// Writes the buffer back to the place that it was read from.
     fn write_back(&mut self, place: u64) -> Result<(), CallError> {
         rustix::fs::seek(&self.file, SeekFrom::Start(place))
             .map_err(|errno| CallError::at(errno, place))?;
@@ -245,7 +247,7 @@ mod tests {
             for byte in &put {
                 stream.put(*byte).unwrap();
             }
-            // To go elsewhere writes what was put.
+            // A seek flushes what was put.
             stream.seek(0).unwrap();
             assert_eq!(fs::read(&path).unwrap(), put, "{record} {buffer}");
             let mut stream = opened(File::open(&path).unwrap());

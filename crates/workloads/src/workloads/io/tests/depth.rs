@@ -1,4 +1,4 @@
-//! Many operations in flight, through io_uring and through the threads that take its place.
+//! Many operations in flight, through io_uring and through the threads of the fallback.
 
 use super::super::ring::Ring;
 use super::*;
@@ -7,7 +7,7 @@ use crate::registry;
 use crate::target::data::{DataSpec, EntropyPool};
 use benchmesh_testing::{measured, scheduled, timing};
 
-/// Installs a filter in the calling thread, and whoever it starts, that refuses `io_uring_setup`.
+/// Installs a seccomp filter that refuses `io_uring_setup`, in the calling thread and the threads that it starts.
 fn forbid_io_uring() {
     let [read_number, equal, give] = [
         libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
@@ -58,7 +58,7 @@ fn each_mode_counts_every_block_at_any_depth() {
     }
 }
 
-/// Written from the pool or, where its place in the pool was in use, from a copy of it.
+/// Each block comes from the pool, or from a copy if its place in the pool was in use.
 #[test]
 fn each_block_is_the_pools_at_its_offset_with_a_stamp_of_its_own() {
     let scene = Scene::new();
@@ -102,7 +102,8 @@ fn no_two_slots_share_a_page_of_the_pool() {
     assert!(ring.block(2, 513).is_empty(), "more than it has claimed");
 }
 
-/// Unless the plan names its engine, one at a time in memory, with a note; on a disk as many as the plan says.
+/// In memory, operations run one at a time and a note says so, unless the plan names an engine. On a disk the plan's
+/// depth applies.
 #[test]
 fn memory_is_read_one_block_at_a_time() {
     let notes = |target: &Path, engine: Option<&str>| {
@@ -135,7 +136,7 @@ fn memory_is_read_one_block_at_a_time() {
 #[test]
 fn what_is_written_at_depth_stands_where_it_belongs() {
     let scene = Scene::new();
-    // Every 4 KiB of a file that was laid out is unlike any other; after a pass of writes not one is what it was.
+    // All 4 KiB blocks of a laid-out file differ from each other, and a pass of writes changes every one.
     let params = json!({"size": "4m", "bssplit": "4k/70:32k/30", "iodepth": 32, "offset": "16k"});
     scene.run("read", params.clone());
     let before = fs::read(scene.file(0)).unwrap();
@@ -211,7 +212,7 @@ fn a_rate_is_kept_at_depth_and_a_runtime_ends_it() {
         };
         let all = counted(true) + counted(false);
         scheduled(all, 150..=240)?;
-        // What falls due in the ramp and ends after it counts as after it.
+        // An operation that is due in the ramp and ends after it counts as after it.
         timing!((100..=205).contains(&counted(false)), "{}", counted(false));
         let response = intervals.iter().filter_map(|it| it.response.as_ref());
         assert_eq!(response.map(|it| it.count()).sum::<u64>(), all);
@@ -260,7 +261,7 @@ fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
     );
     assert_eq!((end.state, end.workers), (End::Done, 8));
     assert_eq!(totals(&intervals), (96, 96 * 4096, 0));
-    // 48 operations per file at 400 per second, whoever does them.
+    // 48 operations per file at 400 per second, with any number of threads.
     let took = paced.ended.since(paced.planned_start);
     assert!(took.as_millis() >= 110, "{took:?}");
 
@@ -269,7 +270,7 @@ fn a_kernel_that_forbids_io_uring_is_told_or_replaced_by_threads() {
     assert_eq!(task.notes(), []);
 }
 
-/// Whether the threads that share a file have left holes is a matter of chance; here they have.
+/// Threads that share a file may or may not leave holes; this test makes sure that they do.
 #[test]
 fn what_threads_that_share_a_file_have_left_out_is_laid_out() {
     measured(|| {
@@ -330,13 +331,13 @@ fn whose_turn_it_is_among_threads_is_no_part_of_an_operation() {
         let (mut ops, mut served) = (0, 0.0);
         consumer.take(&mut |buffer| {
             ops += buffer.series[0].service.count();
-            // By the median: whoever stops this thread for a moment does so in one of them.
+            // By the median: a preemption of this thread affects one operation.
             served += buffer.series[0].service.count() as f64
                 * buffer.series[0].service.quantile(0.5) as f64
                 / 1e9;
         });
         assert_eq!(ops, 8);
-        // It goes past 1023 blocks of others for each of its own.
+        // Each thread skips 1023 blocks of others for each of its own.
         timing!(served < took / 2.0, "{served} s of {took} s");
         Ok(())
     });

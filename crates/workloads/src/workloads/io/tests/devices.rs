@@ -1,4 +1,4 @@
-//! Raw block devices: loop devices of the tests' own.
+//! Raw block devices, on loop devices that the tests create.
 
 use super::*;
 use crate::engine::workload::Params;
@@ -14,7 +14,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None` without root, which is said, and an error where root is required.
+    /// `None` without root: reports a skip, and panics where root is required.
     fn attach() -> Option<Loop> {
         if !may_be_root("raw devices") {
             return None;
@@ -81,7 +81,7 @@ fn each_mode_works_on_each_workers_part_of_a_device() {
             .extend(more.as_object().unwrap().clone());
         let is_plain = more == json!({});
         if is_plain {
-            // One operation of the engine `stdio` is as large, and a pass of `seek` reads all.
+            // Make an operation of the engine `stdio` as large, and have a pass of `seek` only read.
             params["buffer"] = json!("16k");
             params["rewrite-share"] = json!(0);
             params["loops"] = json!(1);
@@ -189,7 +189,7 @@ fn a_device_that_is_not_allowed_or_not_free_is_left_alone() {
     );
 }
 
-/// Between its fork and its exec a process holds a copy of every claim that was let go meanwhile.
+/// Between fork and exec, a child process holds a copy of each claim that is released meanwhile.
 #[test]
 fn a_claim_is_not_refused_for_a_process_that_is_being_started() {
     let Some(device) = Loop::attach() else {
@@ -214,7 +214,7 @@ fn a_claim_is_not_refused_for_a_process_that_is_being_started() {
     });
 }
 
-/// The device's name leads to another disk since it was allowed.
+/// The device's name refers to another disk than when it was allowed.
 #[test]
 fn a_device_that_was_exchanged_is_left_alone() {
     let Some(device) = Loop::attach() else {

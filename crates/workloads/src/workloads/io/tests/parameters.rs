@@ -1,4 +1,4 @@
-//! What `io` takes and refuses before it has seen a target.
+//! Parameters that `io` accepts and refuses without a target.
 
 use super::*;
 use crate::engine::workload::Footprint;
@@ -134,7 +134,7 @@ fn parameters_are_refused_by_name() {
         let params = json!({"size": "1m", "stride": stride});
         check_in("strideread", params, "stride", part);
     }
-    // What the default of 17 blocks leads past is read block after block.
+    // If the default of 17 blocks exceeds the file, blocks are read one after another.
     for (size, bs) in [("17m", "1m"), ("64k", "4k")] {
         let params = json!({"size": size, "bs": bs});
         check_in("strideread", params, "stride", "17 blocks");

@@ -1,4 +1,4 @@
-//! One file of several workers, and data of other tasks.
+//! One file shared by several workers, and reading the data of other tasks.
 
 use super::super::keys::{FilePer, Ranges};
 use super::super::shared::Placement;
@@ -62,7 +62,7 @@ fn ranges_cover_a_file_once() {
     }
 }
 
-/// What each layout writes is found by each way of reading it, and a flipped bit by whoever reads its block.
+/// Each mode reads what each layout wrote, and a worker that reads a flipped bit reports it.
 #[test]
 fn workers_of_a_task_share_a_file() {
     for ranges in ["segmented", "strided"] {
@@ -140,7 +140,7 @@ fn tasks_of_a_step_share_a_file_and_read_what_the_other_wrote() {
             }
             assert_eq!(fs::metadata(&file).unwrap().len(), 4 * (64 << 10));
         }
-        // The first block is of the first worker of the first task.
+        // The first block belongs to the first worker of the first task.
         flip(&file, 0);
         let mut reordered = params.clone();
         reordered["reorder-tasks"] = json!(1);
@@ -153,7 +153,7 @@ fn tasks_of_a_step_share_a_file_and_read_what_the_other_wrote() {
     }
 }
 
-/// Each worker has its own file, and reads another task's: as after a write, so where nothing was written before.
+/// Each worker has its own file and reads that of another task, after a preparation and after a write.
 #[test]
 fn a_task_reads_the_files_of_the_next() {
     let scene = Scene::new();
@@ -180,7 +180,7 @@ fn a_task_reads_the_files_of_the_next() {
     );
 }
 
-/// On a file system of its own a task never sees the other's data; the wait ends with the preparation.
+/// On separate file systems a task never sees the other's data; the wait ends when the preparation is cancelled.
 #[test]
 fn a_task_that_cannot_see_the_others_waits_until_it_is_cancelled() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! The engine `stdio`: whole passes through tasks, on real files; what is reported is held against what is on disk.
+//! The engine `stdio`: whole passes through tasks on real files, compared with the content on disk.
 
 use super::*;
 use crate::testing::{Cell, Tmpfs, expect_mismatches, flip};
@@ -112,7 +112,7 @@ fn passes_and_seeks_are_counted_or_ended_by_time_whichever_comes_first() {
             .as_millis()
             >= 150
     );
-    // A new file is written over in the passes after the first.
+    // The passes after the first overwrite the new file.
     run("fwrite", json!({"loops": 3}))
         .0
         .expect(&[(Op::Fwrite, 60, 300_000)]);
@@ -138,7 +138,7 @@ fn a_file_that_ends_early_is_a_counted_error() {
     cell.run("putc", params());
     let spec = cell.spec("getc", params());
     let task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    // A preparation would lay out what is missing.
+    // A preparation would lay out the missing data.
     fs::File::options()
         .write(true)
         .open(file(&cell, 1))
@@ -147,7 +147,7 @@ fn a_file_that_ends_early_is_a_counted_error() {
         .unwrap();
     let outcome = crate::testing::run_prepared(task);
     let (ops, bytes, errors) = outcome.of(Op::Getc);
-    // Nine whole buffers of ten; four cannot be had.
+    // Nine whole buffers can be read; the other four cannot.
     assert_eq!((ops, bytes, errors), (13 + 9, 50_000 + 9 * 4096, 4));
     assert!(
         outcome.end.errors[0].first.contains("w1.dat at offset"),
@@ -176,7 +176,7 @@ fn verified() -> Value {
 #[test]
 fn what_was_written_is_found_again_whatever_wrote_it() {
     let cell = cell();
-    // Each mode lays out what it misses; afterwards each finds what the one before has left.
+    // Each mode lays out the data it lacks, then reads what the mode before it has left.
     for mode in [
         "fread", "putc", "getc", "seek", "getc", "rmw", "fread", "seek", "rmw", "getc", "fwrite",
         "seek",
@@ -205,7 +205,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         ("seek", Op::Seek),
     ] {
         let cell = cell();
-        // So many seeks come everywhere; none rewrites, so that each place is found each time.
+        // This number of seeks reaches every place. None writes back, so that each place is verified each time.
         let mut params = verified();
         params["seeks"] = json!(2000);
         params["rewrite-share"] = json!(0);
@@ -234,7 +234,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
             ),
             _ => assert_eq!(errors, 3, "{mode}"),
         }
-        // What was written over is whole again; what was only read is not.
+        // Overwritten blocks are valid again; blocks that were only read are not.
         let (_, _, errors) = cell.run("getc", params).of(Op::Getc);
         assert_eq!(errors, if mode == "rmw" { 0 } else { 3 }, "{mode}");
     }
@@ -253,12 +253,12 @@ fn every_wrong_sector_of_an_operation_is_counted() {
             "size": "256k", "buffer": "64k", "bs": "64k", "seeks": 200, "rewrite-share": 0, "verify": true
         });
         cell.run("putc", params.clone());
-        // Three sectors in the first operation's place, one in the last's.
+        // Three sectors in the first operation's block, one in the last one's.
         flip(&file(&cell, 0), &[5000, 5001, 9000, 65_535, 262_143]);
         let outcome = cell.run(mode, params);
         let (_, _, errors) = outcome.of(op);
         if mode == "seek" {
-            // Each place was come to now and then: with three wrong sectors, and with one.
+            // The seeks hit each place several times, one with three wrong sectors and one with a single one.
             let wrong = outcome.end.errors[0].count;
             assert!(wrong > errors && wrong < 3 * errors, "{wrong} {errors}");
             assert_eq!((wrong - errors) % 2, 0);
@@ -281,7 +281,7 @@ fn a_lost_write_is_found() {
         .open(file(&cell, 0))
         .unwrap();
     kept.write_all_at(&before[8192..12_288], 8192).unwrap();
-    // As if the other file's block had been written here.
+    // Simulates a write of the other file's block here.
     let other = fs::read(file(&cell, 1)).unwrap();
     kept.write_all_at(&other[40_960..45_056], 40_960).unwrap();
     let outcome = cell.run("getc", verified());
@@ -323,7 +323,7 @@ fn parameters_are_checked() {
     }
 }
 
-/// iozone's frewrite: the file stays, and its content is another one.
+/// iozone's frewrite: the file stays, and its content changes.
 #[test]
 fn frewrite_writes_over_the_existing_file() {
     let cell = cell();
@@ -390,7 +390,7 @@ fn seekers_share_a_file() {
     assert_eq!((ops, errors, outcome.end.workers), (200, 0, 5));
     let made = fs::metadata(cell.task_dir().join("shared.dat")).unwrap();
     assert_eq!(made.len(), 50_000);
-    // Segments of a file are streams as well.
+    // Segments of a file can be read and written as streams.
     let segments = shared(json!({"ranges": "segmented", "size": 10_000}));
     for (mode, op) in [("putc", Op::Putc), ("getc", Op::Getc)] {
         cell.run(mode, segments.clone())
@@ -434,7 +434,7 @@ fn seekers_share_a_file() {
     assert!(IO.check("getc", named.as_object().unwrap()).is_ok());
 }
 
-/// The file of the other engines is theirs too: a phase may do all that bonnie++ does to one file.
+/// The engines share one file: a phase may run every bonnie++ test on it.
 #[test]
 fn other_engines_read_what_was_put_and_the_other_way_round() {
     let cell = cell();

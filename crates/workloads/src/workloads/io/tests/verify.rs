@@ -1,4 +1,4 @@
-//! Blocks that know their place: what is not as it was written is found, wherever it stands.
+//! Verified blocks: wrong data is found wherever it is.
 
 use super::*;
 use crate::registry;
@@ -86,7 +86,7 @@ fn a_lost_write_is_found_once_all_was_written_again() {
     let before = fs::read(scene.file(0)).unwrap();
     scene.run("rewrite", params.clone());
     let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
-    // As if the storage had kept the block of the first mode.
+    // Simulates a storage that has kept the block of the first mode.
     file.write_all_at(&before[8192..12_288], 8192).unwrap();
     let (end, _) = scene.run("read", params);
     assert_eq!(end.errors.len(), 1, "{:?}", end.errors);
@@ -125,7 +125,7 @@ fn blocks_of_a_mix_may_be_read_in_another_cut_than_they_were_written_in() {
             assert_eq!(end.errors, [], "{mode} at {depth}");
             assert!(totals(&intervals).1 >= 512 << 10, "{mode} at {depth}");
         };
-        // A part of it is written, and the rest laid out.
+        // A part of it is written, and the rest is laid out.
         clean("write", &half);
         clean("read", &params);
         clean("randwrite", &half);
@@ -142,7 +142,7 @@ fn blocks_of_a_mix_may_be_read_in_another_cut_than_they_were_written_in() {
     }
 }
 
-/// What an agent that was killed in the midst of a write would have left.
+/// Simulates an agent that was killed during a write.
 #[test]
 fn a_block_may_be_of_two_generations_where_a_write_did_not_end() {
     let scene = Scene::new();
@@ -159,7 +159,7 @@ fn a_block_may_be_of_two_generations_where_a_write_did_not_end() {
     assert_eq!(end.errors, []);
     let file = fs::File::options().write(true).open(scene.file(0)).unwrap();
     file.write_all_at(&before[40_960..49_152], 40_960).unwrap();
-    // It is an error where all was written, and none where the writing was cut off.
+    // It is an error after a complete pass, and none after an interrupted one.
     let (end, _) = scene.run("read", params.clone());
     expect_mismatches(&end, 2, &["at offset 40960: ", "at offset 45056: "]);
     fs::write(&state, midst).unwrap();
