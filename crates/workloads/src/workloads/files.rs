@@ -1,9 +1,8 @@
 //! `files`: many files, each created, looked up, read, changed, renamed or deleted as a whole, and their directories.
 //!
-//! A task's files are split over its workers; as a rule each worker has a tree of its own in the task's directory. A
-//! worker goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds
-//! them, whatever process runs it. What the files are is decided by the parameters alone. Nothing is known here of time
-//! or of other tasks.
+//! A task's files are split over its workers; by default each worker has its own tree in the task's directory. A worker
+//! goes through its files in order or at random. The data outlive the mode: the next mode of the cell finds them, even
+//! in another process. The parameters alone determine the files. This module does not depend on time or on other tasks.
 
 mod attributes;
 mod found;
@@ -141,17 +140,17 @@ impl Definition for FilesOptions {
 
 struct FilesLoad {
     options: FilesOptions,
-    /// Where the task's own data lie.
+    /// Directories of the task's own data.
     home: DatasetDirs,
-    /// Where the data lie that it works on, where those are another task's.
+    /// Directories of another task's data, if the task works on those.
     others: Option<DatasetDirs>,
-    /// How the data are laid out that it works on.
+    /// Layout of the data that the task works on.
     data_layout: Layout,
-    /// What those are; known once prepared.
+    /// State of that data; known once prepared.
     known: Mutex<KnownData>,
-    /// Files that each worker has created, from its first one on without a gap.
+    /// Files that each worker has created without a gap, from its first one.
     created: Arc<[AtomicU64]>,
-    /// Where each worker works, for messages.
+    /// Root of each worker's tree, for messages.
     roots: Mutex<BTreeMap<u32, PathBuf>>,
     whole: WholePasses,
 }
@@ -166,7 +165,7 @@ impl FilesLoad {
         self.known().dataset
     }
 
-    /// What is left of the files of each worker; `None`: it is not known.
+    /// Number of files that each worker leaves behind; `None` if unknown.
     fn parts_left(&self, left: DatasetState) -> Option<Vec<u64>> {
         let layout = &self.options.layout;
         if self.whole.all(layout.shape.workers) {
@@ -175,13 +174,13 @@ impl FilesLoad {
                 _ => self.known().parts.clone(),
             });
         }
-        // A part that nobody wants is laid out whole by the next mode.
+        // Without `only-existing`, the next mode lays out all files anyway.
         let is_part = self.options.mode == FilesMode::Create && layout.only_existing;
         let created = self.created.iter();
         is_part.then(|| created.map(|files| files.load(Ordering::Relaxed)).collect())
     }
 
-    /// Directories that a worker may keep open: together at most half of the descriptors that the process may have.
+    /// Directories that each worker may keep open: together at most half of the process's descriptor limit.
     fn directories_to_keep(&self) -> u64 {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
         limit / 2 / u64::from(self.options.layout.shape.workers)
@@ -215,7 +214,7 @@ impl FilesLoad {
         })
     }
 
-    /// One clear error for a file system that cannot do what the mode is about.
+    /// Fails with a clear error if the file system lacks the attributes that the mode needs.
     fn try_attribute(&self) -> Result<(), TaskError> {
         let name = c"probe";
         let dir = self.home.task.fd();
@@ -253,7 +252,7 @@ impl FilesLoad {
         Err(TaskError::Unsupported { why })
     }
 
-    /// What a worker of `mix` draws from.
+    /// The random sequence of a `mix` worker.
     fn random(&self, worker: u32) -> Random {
         let layout = &self.options.layout;
         let op = u64::try_from(MixedOp::Write.op().ordinal()).unwrap_or(0);

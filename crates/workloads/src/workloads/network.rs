@@ -1,9 +1,9 @@
-//! `network`: how much a path between two agents carries, how long a round trip on it takes, and how fast a peer
-//! answers.
+//! `network`: measures the throughput of a path between two agents, its round-trip time, and the response time of a
+//! peer.
 //!
-//! The sending end is a task like any other, with one worker per stream; it times and records. The receiving end is a
-//! port that its agent opens for the step and closes after it. Nothing is known here of why two agents are a pair.
-//! Invariant: bytes count when the peer's kernel has acknowledged them, so nothing that waits in a buffer is a result.
+//! The sending end is an ordinary task with one worker per stream; it times and records. The receiving end is a port
+//! that its agent opens for the step and closes after it. This module does not know why two agents form a pair.
+//! Invariant: bytes count once the peer's kernel has acknowledged them, so data in a buffer is never part of a result.
 
 mod connection;
 mod datagram;
@@ -47,7 +47,7 @@ impl Definition for NetworkParams {
 
     fn check_common(&self, params: &PlanParams) -> Result<(), ParamError> {
         match self.traffic {
-            // A datagram that cannot be sent leaves the link as it is.
+            // A datagram that cannot be sent does not break the link.
             Traffic::Datagrams(_) | Traffic::Requests(_) => Ok(()),
             Traffic::Blocks(_) | Traffic::Exchanges(_) => keys::check_common(params),
         }

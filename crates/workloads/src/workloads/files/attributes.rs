@@ -1,8 +1,8 @@
-//! The calls on what a file has beside its content: its permissions and one extended attribute.
+//! System calls on a file's metadata: its permissions and one extended attribute.
 //!
-//! The usual calls follow a symlink that has taken a file's place, or take a path from the root. These do not: the
-//! newer ones that take a directory's descriptor are used where the kernel has them, and otherwise the nearest that
-//! cannot be led astray either. Which one is found out once, never in a measured loop.
+//! The usual calls follow a symlink that has replaced a file, or take a path from the root. This module uses the newer
+//! calls on a directory's descriptor where the kernel has them, and otherwise the closest calls that follow no symlink
+//! either. The kernel is probed once, never in a measured loop.
 
 use crate::engine::author::*;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -14,12 +14,12 @@ use std::sync::OnceLock;
 /// The attribute that is set and read.
 pub(super) const NAME: &CStr = c"user.benchmesh";
 
-// One number on every architecture; libc does not name all of them yet.
+// Each has the same number on all architectures; libc does not define all of them yet.
 const FCHMODAT2: c_long = 452;
 const SETXATTRAT: c_long = 463;
 const GETXATTRAT: c_long = 464;
 
-/// What the kernel has.
+/// Calls that the kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Calls {
     chmod_at: bool,
@@ -27,14 +27,14 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Asks the kernel, the first time.
+    /// Probes the kernel on the first call.
     pub(super) fn known() -> Self {
         static KNOWN: OnceLock<Calls> = OnceLock::new();
         *KNOWN.get_or_init(|| Self {
-            // Refused for their arguments where they are known.
+            // Kernels that have these calls refuse the arguments.
             // SAFETY: the name ends in NUL and is only read.
             chmod_at: is_known(unsafe { libc::syscall(FCHMODAT2, -1, c"".as_ptr(), 0, -1) }),
-            // SAFETY: as above; a structure of no size is refused before its address, which is none, is looked at.
+            // SAFETY: as above; the kernel refuses a structure of size 0 before it reads the null address.
             xattr_at: is_known(unsafe {
                 libc::syscall(
                     SETXATTRAT,
@@ -92,7 +92,7 @@ impl Calls {
         outcome(result).map(|_| bytes)
     }
 
-    /// Reads the attribute into `value`; one of another length is an error (NODATA).
+    /// Reads the attribute into `value`; an attribute of another length is an error (NODATA).
     #[inline]
     pub(super) fn get(
         self,
@@ -120,7 +120,7 @@ impl Calls {
 /// `setxattrat` or `getxattrat` of our attribute on a name that is not followed.
 ///
 /// # Safety
-/// The `bytes` at `value` are the kernel's to read or write during the call.
+/// The kernel must be allowed to read and write the `bytes` at `value` during the call.
 unsafe fn attribute_at(
     call: libc::c_long,
     dir: BorrowedFd<'_>,
@@ -157,7 +157,7 @@ struct Arguments {
 }
 
 fn is_known(result: c_long) -> bool {
-    // Filters of containers answer EPERM to what they do not know.
+    // Seccomp filters of containers answer unknown calls with EPERM.
     !matches!(outcome(result), Err(failed) if matches!(failed.errno, Errno::NOSYS | Errno::PERM))
 }
 
@@ -172,7 +172,7 @@ fn outcome(result: c_long) -> Result<u64, CallError> {
     }
 }
 
-/// `/proc/self/fd/N/NAME`: a path whose last component alone could be a symlink, and is not followed. On the stack.
+/// `/proc/self/fd/N/NAME`, on the stack. Only its last component could be a symlink, and that is not followed.
 struct ByDescriptor {
     bytes: [u8; Self::LEN],
 }
@@ -181,7 +181,7 @@ impl ByDescriptor {
     const PREFIX: &[u8] = b"/proc/self/fd/";
     const LEN: usize = Self::PREFIX.len() + 10 + 1 + 16 + 1;
 
-    /// `name` has at most 16 bytes, as all of ours; a longer one is cut short and not found.
+    /// `name` has at most 16 bytes, as all of ours have; a longer one is truncated and so not found.
     fn new(dir: BorrowedFd<'_>, name: &CStr) -> Self {
         let mut bytes = [0; Self::LEN];
         let mut digits = [0; 10];

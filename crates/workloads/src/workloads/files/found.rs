@@ -1,6 +1,6 @@
-//! What a directory of a share holds: which names of which of its files, and what does not belong there.
+//! The content of a share's directory: the names of each of its files, and stray entries.
 //!
-//! Where several share a directory, everything that is not this share's is left alone.
+//! In a shared directory, every entry outside this share is left alone.
 
 use super::name::{Name, NameKind, Names};
 use super::tree::Share;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::ops::Range;
 
-/// Under which names something was found: one bit each.
+/// The names that a file was found under: one bit each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NameSet(u8);
 
@@ -39,7 +39,7 @@ pub(super) struct DirectoryListing {
 }
 
 impl DirectoryListing {
-    /// Looks through `dir` for `files` of the share.
+    /// Scans `dir` for `files` of the share.
     pub(super) fn look(
         dir: BorrowedFd<'_>,
         share: &Share,

@@ -1,9 +1,8 @@
-//! Bringing a task's part of a cell into the state that a mode starts from, unmeasured.
+//! Brings a task's part of a cell into the state that a mode starts from, unmeasured.
 //!
-//! Where the state that an earlier mode left is known, nothing is touched. Otherwise every directory is checked
-//! and repaired: what is missing or cut short is written, what was renamed gets its first name back, what does not
-//! belong is removed. It knows nothing of modes. Invariant: when it fails or is interrupted, the state on disk is
-//! `Unsettled`.
+//! If an earlier mode left a known state, nothing is touched. Otherwise every directory is checked and repaired:
+//! missing or truncated files are written, renamed ones get their first name back, stray entries are removed. This
+//! module does not depend on modes. Invariant: if it fails or is interrupted, the state on disk is `Unsettled`.
 
 use super::attributes::Calls;
 use super::found::{DirectoryListing, NameSet};
@@ -16,7 +15,7 @@ use rustix::fs::{AtFlags, Mode, mkdirat};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// All that decides what the data are.
+/// The parameters that determine the data.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub shape: Shape,
@@ -25,15 +24,15 @@ pub(super) struct Layout {
     pub data: DataSpec,
     /// Bytes per write.
     pub unit: usize,
-    /// What a `create` has left that was ended is enough.
+    /// Work only on the files that an interrupted `create` has left.
     pub only_existing: bool,
 }
 
-/// What is known of a task's data.
+/// Known state of a task's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownData {
     pub dataset: DatasetState,
-    /// How many files each worker has, from its first one on. Empty: all.
+    /// Number of files of each worker, from its first one. Empty: all.
     pub parts: Vec<u64>,
 }
 
@@ -45,7 +44,7 @@ impl KnownData {
         }
     }
 
-    /// The files of a worker that are there.
+    /// The existing files of a worker.
     pub(super) fn share(&self, shape: &Shape, worker: u32) -> Share {
         let share = shape.share(worker);
         let part = usize::try_from(worker)
@@ -59,7 +58,7 @@ impl KnownData {
 }
 
 impl Layout {
-    /// Data of one text are the same data.
+    /// Description of the data: equal text means equal data.
     fn describe(&self) -> String {
         let Shape {
             files,
@@ -78,13 +77,13 @@ impl Layout {
             self.sizes, self.seed
         );
         if self.data != DataSpec::default() {
-            // What is checked was written in these units.
+            // Verified data depends on the unit that it was written in.
             text.push_str(&format!(", {:?} in units of {}", self.data, self.unit));
         }
         text
     }
 
-    /// The same by the names of the keys, for data that stay.
+    /// The same in terms of the keys, for kept data.
     pub(super) fn data_shape(&self) -> DataShape {
         let shape = &self.shape;
         let mut keys = vec![
@@ -102,7 +101,7 @@ impl Layout {
         keys
     }
 
-    /// `parts`: as [`KnownData::parts`].
+    /// `parts`: see [`KnownData::parts`].
     pub(super) fn state(&self, dataset: DatasetState, parts: Vec<u64>) -> DatasetRecord {
         DatasetRecord {
             shape: self.describe(),
@@ -112,30 +111,30 @@ impl Layout {
         }
     }
 
-    /// What to write, a unit at a time.
+    /// Source of the bytes to write, one unit at a time.
     pub(super) fn data(&self) -> WriteBuffer {
         self.data_of(self.buffer_bytes(0))
     }
 
-    /// The same, at most `bytes` at a time.
+    /// Source of the bytes to write, at most `bytes` at a time.
     pub(super) fn data_of(&self, bytes: usize) -> WriteBuffer {
         WriteBuffer::of(self.content(), bytes)
     }
 
-    /// What stands in the files.
+    /// Content of the files.
     pub(super) fn content(&self) -> Content {
         let own = [self.seed, u64::from(self.shape.task.0)];
         Content::new(self.data, Random::of(&own).next_u64())
     }
 
-    /// The most that one call moves, where files have grown by `appended`.
+    /// Most bytes that one call moves, if files have grown by `appended`.
     pub(super) fn buffer_bytes(&self, appended: u64) -> usize {
         let largest = self.sizes.largest().saturating_add(appended);
         let largest = usize::try_from(largest).unwrap_or(usize::MAX);
         self.unit.min(largest)
     }
 
-    /// Makes the data what is wanted, and says what they are.
+    /// Lays out or repairs the data as `wanted`, and returns its state.
     pub(super) fn ensure(
         &self,
         home: &DatasetDirs,
@@ -155,7 +154,7 @@ impl Layout {
             .check_layout_allowed(|| format!("what `files` needs in {}", task.path().display()))?;
         self.unsettle(task)?;
         if same.is_none() {
-            // They are of other parameters.
+            // The existing files have other parameters.
             WorkerDirs::remove_from(task, control)?;
         }
         let known = same.filter(|known| known.content != DatasetContent::Unsettled);
@@ -179,7 +178,7 @@ impl Layout {
         Ok(KnownData::whole(goal))
     }
 
-    /// What is known of data of these parameters. A part of them is as good as unknown where all are wanted.
+    /// State of existing data with these parameters. If all files are wanted, the state of a part counts as unknown.
     fn known(&self, task: &Dir) -> Result<Option<KnownData>, TaskError> {
         let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
         let same = found.filter(|state| state.shape == self.describe());
@@ -195,7 +194,7 @@ impl Layout {
         }))
     }
 
-    /// Waits until the data of another task, whose layout this is, are what is wanted, and says what they are.
+    /// Waits until the data of another task, of this layout, are as `wanted`, and returns their state.
     pub(super) fn of_another(
         &self,
         home: &DatasetDirs,
@@ -213,7 +212,7 @@ impl Layout {
         usize::try_from(bytes).unwrap_or(0)
     }
 
-    /// To be called before anything changes the data.
+    /// Marks the data as unsettled. Must be called before anything changes the data.
     pub(super) fn unsettle(&self, task: &Dir) -> Result<(), TaskError> {
         DatasetRecord::unsettle(self.describe(), task).map_err(TaskError::Sandbox)
     }
@@ -254,16 +253,16 @@ impl Layout {
     }
 }
 
-/// What has to be done.
+/// The work to do.
 struct RepairPlan {
-    /// Whether files are made or removed; `None`: they are left alone.
+    /// Whether files are created or removed; `None`: they are left alone.
     files: Option<bool>,
     goal: DatasetState,
-    /// The attribute's value, where each file is to have one.
+    /// Value of the attribute, if each file gets one.
     value: Vec<u8>,
 }
 
-/// One directory on its way to what is wanted.
+/// Repair of one directory.
 struct Repair<'a> {
     layout: &'a Layout,
     share: &'a Share,
@@ -354,7 +353,7 @@ impl Repair<'_> {
             .map_err(|error| self.failed("set the attribute of", &created, error.errno))
     }
 
-    /// Writes a file unless it is there whole.
+    /// Writes a file unless it is complete.
     fn content(
         &self,
         name: &Name,
@@ -398,17 +397,17 @@ impl Repair<'_> {
     }
 }
 
-/// Where a task's data lie.
+/// Directories of a task's data.
 #[derive(Debug)]
 pub(super) struct DatasetDirs {
-    /// The task's own directory, with its state and, as a rule, its files.
+    /// The task's own directory, with its state and, by default, its files.
     pub task: Dir,
-    /// To find the directory of the step's first task, in which all of them share one tree.
+    /// Locates the directory of the step's first task, which holds the tree if all tasks share one.
     pub place: CellDir,
 }
 
 impl DatasetDirs {
-    /// The root of one worker's tree, made if it is not there yet.
+    /// Root of one worker's tree, created if missing.
     pub(super) fn root(&self, shape: &Shape, worker: u32) -> Result<Dir, TaskError> {
         let worker_dir = |number| self.task.make_dir(&Name::worker(number).to_string());
         let root = match shape.sharing {

@@ -1,4 +1,4 @@
-//! The operations of `mix`, drawn by their weights. Each leaves the data as they are. Pure.
+//! The operations of `mix`, drawn by weight. Each leaves the data unchanged. Pure.
 
 use crate::engine::author::*;
 
@@ -6,7 +6,7 @@ use crate::engine::author::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MixedOp {
     Read,
-    /// Over what stands there, with the same.
+    /// Overwrites the content with the same bytes.
     Write,
     Stat,
     Chmod,
@@ -33,7 +33,7 @@ impl MixedOp {
         }
     }
 
-    /// Where a plan does not say it.
+    /// Default weights.
     pub(super) fn ordinary() -> Weighted<Self> {
         Weighted::of(&[(Self::Read, 70), (Self::Write, 30)])
     }

@@ -1,6 +1,6 @@
-//! The modes of `files`: what each does, what it finds, and what it leaves.
+//! The modes of `files`: what each does, which data it needs, and which data it leaves.
 //!
-//! It knows nothing of directories that exist, and nothing of parameters.
+//! This module depends neither on existing directories nor on parameters.
 
 use super::name::{NameKind, Names};
 use crate::engine::author::*;
@@ -27,30 +27,30 @@ pub(super) enum FilesMode {
     Delete,
 }
 
-/// What the data are, as far as it is known.
+/// Known state of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DatasetState {
     pub content: DatasetContent,
     pub extras: Extras,
 }
 
-/// The files that a mode starts from.
+/// Files that a mode needs at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WantedFiles {
     None,
     /// All files, under either name.
     All,
-    /// All or none; the mode has nothing to do with them.
+    /// All or none: the mode does not touch them.
     Either,
 }
 
-/// What a mode starts from.
+/// State that a mode needs at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub files: WantedFiles,
-    /// Whether there is a thing of this kind for each file, where that matters.
+    /// Whether each file must, or must not, have an entry of this kind; `None` if it does not matter.
     pub beside: Option<(NameKind, bool)>,
-    /// Whether each file has its attribute, of these bytes.
+    /// Size in bytes of the attribute that each file must have.
     pub attribute: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ impl FilesMode {
         }
     }
 
-    /// Its mode is called as its operation, where it has one.
+    /// A mode's name is that of its operation, if there is one.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Mix => "mix",
@@ -101,7 +101,7 @@ impl FilesMode {
         }
     }
 
-    /// Whether a pass leaves the data as they were, so that another can follow.
+    /// Whether a pass leaves the data unchanged, so that it can be repeated.
     pub(super) fn repeats(self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl FilesMode {
         )
     }
 
-    /// What it works on, where that is not the files.
+    /// Kind of entry that the mode works on instead of files.
     pub(super) fn beside(self) -> Option<NameKind> {
         match self {
             Self::Symlink => Some(NameKind::Symlink),
@@ -136,7 +136,7 @@ impl FilesMode {
         }
     }
 
-    /// What a whole pass makes of what it found; `None` when it changes nothing that matters.
+    /// State after a whole pass; `None` if the pass changes nothing that matters.
     pub(super) fn leaves(self, found: DatasetState, sizes: Sizes) -> Option<DatasetState> {
         let DatasetState { content, extras } = found;
         let now = match self {
@@ -194,7 +194,7 @@ impl FilesMode {
     }
 }
 
-/// How much one operation adds to a file.
+/// Bytes that one operation adds to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub append: u64,
@@ -202,7 +202,7 @@ pub(super) struct Sizes {
 }
 
 impl DatasetState {
-    /// The directories and nothing in them.
+    /// State of empty directories.
     pub(super) fn empty() -> Self {
         Self {
             content: DatasetContent::Empty,
@@ -210,7 +210,7 @@ impl DatasetState {
         }
     }
 
-    /// Under which names the files are.
+    /// Which of its two names each file has.
     pub(super) fn names(&self) -> Names {
         match self.content {
             DatasetContent::Renamed => Names::Renamed,
@@ -225,7 +225,7 @@ impl DatasetState {
         }
     }
 
-    /// Names that there are for each file.
+    /// Number of names per file.
     pub(super) fn names_per_file(&self) -> u64 {
         let files = matches!(
             self.content,
@@ -238,7 +238,7 @@ impl DatasetState {
                 .sum::<u64>()
     }
 
-    /// Whether a mode can start from it as it is.
+    /// Whether a mode can start from this state.
     pub(super) fn satisfies(&self, wanted: &Wanted) -> bool {
         let files = match wanted.files {
             WantedFiles::None => self.content == DatasetContent::Empty,
@@ -255,7 +255,7 @@ impl DatasetState {
         files && beside && (attribute.is_none() || self.extras.attribute == attribute)
     }
 
-    /// What it has to become, for a mode to start from it.
+    /// State to lay out so that a mode can start.
     pub(super) fn repaired(&self, wanted: &Wanted) -> DatasetState {
         let known = match self.content {
             DatasetContent::Unsettled => Self::empty(),

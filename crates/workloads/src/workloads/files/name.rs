@@ -1,11 +1,11 @@
-//! What files and directories are called: a letter and nine digits, made and counted up in place.
+//! Names of files and directories: a letter and nine digits, built and incremented in place.
 //!
-//! Invariant: a name never needs memory beyond the buffer that holds it.
+//! Invariant: a name never needs memory beyond its buffer.
 
 use rustix::fs::AtFlags;
 use std::ffi::CStr;
 
-/// The two names a file can have: rename goes from one to the other and, the next time, back.
+/// The two names of a file: a rename changes one into the other and, the next time, back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Names {
@@ -29,7 +29,7 @@ impl Names {
     }
 }
 
-/// What else than a file can lie beside the files, under their numbers.
+/// Entries other than files that lie beside them, under their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
     Symlink,
@@ -46,7 +46,7 @@ impl NameKind {
         }
     }
 
-    /// How it is removed.
+    /// Flags for removing an entry.
     pub(super) fn removal(self) -> AtFlags {
         match self {
             Self::Symlink => AtFlags::empty(),
@@ -55,13 +55,13 @@ impl NameKind {
     }
 }
 
-/// More files than this in one share do not fit the name.
+/// Limit on the files of a share: their numbers must fit the digits.
 pub(super) const MOST_FILES: u64 = 1_000_000_000;
 
 const DIGITS: usize = 9;
 const NAME_LEN: usize = 1 + DIGITS;
 
-/// A letter, nine digits and the NUL that the kernel wants, in place. Counting up writes one digit as a rule.
+/// A letter, nine digits and the NUL that the kernel needs, in place. Incrementing usually writes one digit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Name {
     bytes: [u8; NAME_LEN + 1],
@@ -117,7 +117,7 @@ impl Name {
         letter
     }
 
-    /// The number of another name, under this one's letter.
+    /// Takes the number of another name and keeps this one's letter.
     #[inline]
     pub(super) fn take_number(&mut self, other: &Name) {
         let letter = self.letter();
@@ -131,7 +131,7 @@ impl Name {
         CStr::from_bytes_with_nul(&self.bytes).expect("only the last byte is NUL")
     }
 
-    /// What number a name with this letter has; `None` for any other name.
+    /// Number of a name with this letter; `None` for any other name.
     pub(super) fn number(letter: u8, name: &CStr) -> Option<u64> {
         let (&first, digits) = name.to_bytes().split_first()?;
         if first != letter || digits.len() != DIGITS || !digits.iter().all(u8::is_ascii_digit) {

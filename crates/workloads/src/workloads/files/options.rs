@@ -1,6 +1,6 @@
-//! The keys and parameters of `files`, and what they come to.
+//! The keys of `files` and the parameters derived from them.
 //!
-//! It knows nothing of directories that exist: everything here is decided by the plan alone.
+//! This module does not depend on existing directories: the plan alone decides everything here.
 
 use super::calls::Durable;
 use super::layout::Layout;
@@ -60,7 +60,7 @@ declare_keys! {
     }
 }
 
-/// The modes whose passes leave the data as they were: [`FilesMode::repeats`].
+/// Modes whose passes leave the data unchanged: [`FilesMode::repeats`].
 const REPEATED: &[&str] = &[
     "list",
     "list-stat",
@@ -169,7 +169,7 @@ impl FilesOptions {
     }
 }
 
-/// Refuses more files than their names can tell apart. How many tasks there are is known only when one is made.
+/// Refuses more files than names can distinguish. The number of tasks is known only when a task is made.
 pub(super) fn check_names(shape: &Shape) -> Result<(), ParamError> {
     if shape.files <= MOST_FILES && shape.names() <= MOST_FILES {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Whole passes through tasks, on real directories: what is reported is held against what is on disk.
+//! Whole passes through tasks on real directories, compared with the content on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod beside;
@@ -19,7 +19,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a cell has on disk.
+/// The content of a cell on disk.
 trait OnDisk {
     fn state(&self) -> Option<DatasetContent>;
     /// Every file of the workers' trees with its size.
@@ -145,7 +145,7 @@ fn what_an_interruption_left_is_repaired() {
     let cell = Cell::new(NAME);
     cell.run("create", small());
     let whole = cell.files();
-    // As a mode leaves it that was killed: some files gone, cut short, renamed, doubled, and something foreign.
+    // Simulates a killed mode: some files removed, truncated, renamed or doubled, and a foreign one.
     let dir = cell.place.task_dir(0).unwrap();
     let mut state = DatasetRecord::read(&dir).unwrap().unwrap();
     state.content = DatasetContent::Unsettled;
@@ -226,7 +226,7 @@ fn a_file_in_the_way_or_missing_is_a_counted_error() {
             error.first
         );
     }
-    // The rename had an error, so its state was not taken for granted.
+    // The rename had an error, so the state is unsettled.
     assert_eq!(cell.state(), Some(DatasetContent::Unsettled));
     cell.run("delete", params).expect_sums(10, 0, 0);
 }
@@ -354,14 +354,14 @@ fn a_mix_comes_by_its_weights_and_leaves_the_files_as_they_were() {
         assert!(ops.abs_diff(share * 40) < 160, "{op:?}: {ops}");
     }
     assert_eq!(cell.files(), before);
-    // What was written over is what was created, and the appended bytes are there.
+    // Overwritten content equals created content, and the appended bytes are there.
     params["loops"] = json!(1);
     let bytes: u64 = before.values().sum();
     cell.run("read", params.clone()).expect_sums(40, bytes, 0);
     params["mix"] = json!({"write": 1});
     let outcome = cell.run("mix", params.clone());
     assert_eq!(outcome.of(Op::Write).0, 40);
-    // A file that others may have put there is not written to.
+    // A hard link, which others may have placed, is not written to.
     let name = before.keys().next().unwrap();
     let path = cell.task_dir().join(name);
     fs::hard_link(&path, cell.task_dir().join("another-name")).unwrap();
@@ -375,7 +375,7 @@ fn a_mix_comes_by_its_weights_and_leaves_the_files_as_they_were() {
     assert!(!refused.is_empty());
 }
 
-/// The refusal of keys without an effect goes by it.
+/// Keys without an effect are refused according to this list.
 #[test]
 fn loops_are_for_the_modes_that_repeat() {
     let loops = FILES.keys().find("loops").unwrap().modes.unwrap();
@@ -443,7 +443,7 @@ fn a_warm_pass_reads_what_was_appended_too() {
         .expect_sums(3, 3 * 8192, 0);
     let file = cell.task_dir().join("w000000000/d000000000/c000000001");
     assert_eq!(fs::metadata(&file).unwrap().len(), 16_384);
-    // What it cannot have, it says.
+    // A warm pass over a file that is too short fails with an error.
     fs::File::options()
         .write(true)
         .open(&file)

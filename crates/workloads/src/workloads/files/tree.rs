@@ -1,8 +1,8 @@
-//! The shape of a worker's tree: which files of the task are its own, in which directory each lies, and what it is
-//! called. `w000000003/d000000012/c000012345` is file 12345 of worker 3, before the first rename. Where several share
-//! their directories, their files take turns in them, so that all are in the same directory at about the same time.
+//! The shape of a worker's tree: its files, the directory of each, and their names. `w000000003/d000000012/c000012345`
+//! is file 12345 of worker 3, before the first rename. Workers that share directories take turns with the files in
+//! them, so that all are in the same directory at about the same time.
 //!
-//! It knows nothing of sizes, modes or clocks.
+//! This module does not depend on sizes, modes or clocks.
 
 use super::name::Name;
 use crate::engine::author::*;
@@ -23,19 +23,20 @@ declare_words! {
     }
 }
 
-/// How a task's files are spread over workers and directories.
+/// Distribution of a task's files over workers and directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub files: u64,
     pub workers: u32,
     pub files_per_directory: u64,
     pub sharing: Sharing,
-    /// Which of how many tasks.
+    /// Index of the task, and the number of tasks.
     pub task: (u32, u32),
 }
 
 impl Shape {
-    /// The files of one worker, numbered within the task. The first workers have one more where it does not divide.
+    /// Files of one worker, numbered within the task. The first workers have one more if the division leaves a
+    /// remainder.
     pub(super) fn share(&self, worker: u32) -> Share {
         let workers = u64::from(self.workers.max(1));
         let (task, tasks) = (u64::from(self.task.0), u64::from(self.task.1.max(1)));
@@ -61,7 +62,7 @@ impl Shape {
         }
     }
 
-    /// One more than the highest number that a name can get.
+    /// Upper bound (exclusive) of the numbers in names.
     pub(super) fn names(&self) -> u64 {
         let each = self.files.div_ceil(u64::from(self.workers.max(1)));
         let together = match self.sharing {
@@ -73,7 +74,7 @@ impl Shape {
     }
 }
 
-/// Which numbers belong to one of several workers that count together.
+/// The numbers of one of several workers that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interleave {
     mine: u64,
@@ -96,7 +97,7 @@ impl Share {
         file * self.interleave.of + self.interleave.mine
     }
 
-    /// The file of the share that has this number in its name, were there enough files.
+    /// The file of the share with this number in its name. Ignores the number of files.
     pub(super) fn file_of(&self, number: u64) -> Option<u64> {
         let before = number.checked_sub(self.interleave.mine)?;
         before
@@ -104,7 +105,7 @@ impl Share {
             .then(|| before / self.interleave.of)
     }
 
-    /// Whether its directories are not shared: then its numbers follow each other.
+    /// Whether its directories are its own, so that its numbers are consecutive.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
         self.interleave.of == 1
@@ -122,7 +123,7 @@ impl Share {
         }
     }
 
-    /// The files of the share that lie in one of its directories; may be none where directories are shared.
+    /// Files of the share in one of its directories; can be empty in a shared directory.
     pub(super) fn files_of(&self, directory: u64) -> Range<u64> {
         let begin = directory * self.files_per_directory;
         let from = |number: u64| {
@@ -133,7 +134,7 @@ impl Share {
     }
 }
 
-/// The directories of a share: all kept open where their number allows it, otherwise one at a time.
+/// The directories of a share: all kept open if their number allows it, otherwise one at a time.
 #[derive(Debug)]
 pub(super) struct Directories {
     root: Dir,
@@ -142,7 +143,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Opens the first `keep` directories below `root`, when those are all of them.
+    /// Opens the directories below `root` if there are at most `keep`.
     pub(super) fn open(root: Dir, share: &Share, keep: u64) -> Result<Self, Errno> {
         let mut directories = Self {
             root,
@@ -158,13 +159,13 @@ impl Directories {
         Ok(directories)
     }
 
-    /// Whether entering it takes no call: it is kept open.
+    /// Whether the directory is open, so that entering it takes no call.
     #[inline]
     pub(super) fn is_at(&self, number: u64) -> bool {
         usize::try_from(number).is_ok_and(|index| index < self.kept.len())
     }
 
-    /// The directory with this number. Outside of any operation, so opening it is never in a measured time.
+    /// Enters the directory with this number. Called outside of operations, so that opening is never measured.
     #[inline]
     pub(super) fn enter(&mut self, number: u64) -> Result<BorrowedFd<'_>, Errno> {
         let kept = usize::try_from(number).ok().and_then(|i| self.kept.get(i));

@@ -1,7 +1,7 @@
-//! The way through a worker's files, in order or at random, and what is recorded on it.
+//! Walks through a worker's files, in order or at random, and records operations.
 //!
-//! Between two operations it computes the next file's size and name, in place, and now and then enters the next
-//! directory; nothing else. The caller decides what is done to a file.
+//! Between two operations it only computes the next file's size and name, in place, and sometimes enters the next
+//! directory. The caller defines the operation on a file.
 
 use super::mixed::MixedOp;
 use super::modes::{DatasetState, FilesMode};
@@ -21,25 +21,25 @@ pub(super) struct Walk {
     pub sizes: SizeSpec,
     pub seed: u64,
     pub order: Order,
-    /// Gives each worker an order of its own.
+    /// Gives each worker its own random order.
     pub worker: u64,
     /// For messages.
     pub path: PathBuf,
 }
 
-/// What is done on a pass.
+/// Parameters of a pass.
 pub(super) struct Job {
     pub op: Op,
     pub clock: Clock,
-    /// Of the names that it is done to.
+    /// First letter of the names to work on.
     pub letter: u8,
-    /// Which pass it is: each has an order of its own.
+    /// Number of the pass; each has its own random order.
     pub pass: u64,
-    /// Bytes that count, where they are not the file's.
+    /// Bytes to count per operation, if not the file's size.
     pub moves: Option<u64>,
 }
 
-/// The operation in flight and its file, for those who say how far they are in it.
+/// The operation in flight and its file, for progress reports.
 pub(super) struct Position<'a> {
     recorder: &'a mut Recorder,
     op: Op,
@@ -48,7 +48,7 @@ pub(super) struct Position<'a> {
 }
 
 impl Position<'_> {
-    /// It goes on at `offset`, and has moved so many bytes.
+    /// The operation has reached `offset` and moved `moved` bytes.
     #[inline]
     pub(super) fn reached(&mut self, offset: u64, moved: u64) {
         let place = (self.file, offset);
@@ -56,21 +56,21 @@ impl Position<'_> {
     }
 }
 
-/// Where the clock of an operation starts.
+/// Start of an operation's clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// At a reading of its own.
+    /// A clock reading of its own.
     Own,
-    /// Where the one before it ended: for operations so short that a second reading would be felt.
+    /// The end of the previous operation: for operations so short that a second reading would matter.
     Shared,
 }
 
-/// A list shows how far it is once in so many names.
+/// Names between two progress reports of a listing.
 const SIGN_EVERY: u64 = 256;
 
 impl Walk {
-    /// One operation on each file. `size_of` is asked before the clock starts; `act` gets the file, its number in
-    /// the task and its size, and returns the bytes that count.
+    /// One operation on each file. `size_of` is called before the clock starts. `act` gets the file, its number in the
+    /// task and its size, and returns the bytes to count.
     #[inline]
     pub(super) fn files<M: Into<Moved>>(
         &mut self,
@@ -85,7 +85,7 @@ impl Walk {
         }
     }
 
-    /// Names counted up, a directory after the other.
+    /// Walks directory by directory and increments names.
     #[inline]
     fn in_order<M: Into<Moved>>(
         &mut self,
@@ -150,7 +150,7 @@ impl Walk {
         Ok(pass)
     }
 
-    /// Each name made anew, its directory entered for it.
+    /// Builds each name, and enters the directory of each file.
     fn one_by_one<M: Into<Moved>>(
         &mut self,
         recorder: &mut Recorder,
@@ -174,7 +174,7 @@ impl Walk {
         Ok(pass)
     }
 
-    /// One operation on a file of so many bytes.
+    /// One operation on a file of the given size.
     #[inline]
     fn one<M: Into<Moved>>(
         &mut self,
@@ -219,8 +219,8 @@ impl Walk {
         }
     }
 
-    /// Operations as they are drawn, each on a file drawn independently; as many as there are files. `size_of` is asked
-    /// before the clock starts.
+    /// As many operations as there are files, each on an independently drawn file. `size_of` is called before the clock
+    /// starts.
     pub(super) fn drawn(
         &mut self,
         recorder: &mut Recorder,
@@ -263,7 +263,7 @@ impl Walk {
         Ok(pass)
     }
 
-    /// Each directory, to its end. One that does not hold as many names as it should is an error.
+    /// Lists each directory completely. A directory with a wrong number of names is an error.
     pub(super) fn list(
         &mut self,
         recorder: &mut Recorder,
@@ -300,7 +300,7 @@ impl Walk {
         };
         let result = calls::list_in(root, name.as_c_str(), buffer, |dir, name| {
             listed += 1;
-            // Tells a long list from one that hangs.
+            // Distinguishes a long listing from a hang.
             if listed % SIGN_EVERY == 0 {
                 recorder.place_at(number, listed);
             }
@@ -309,7 +309,7 @@ impl Walk {
                 _ => Ok(()),
             }
         });
-        // Others may have made theirs in a shared directory, or not yet.
+        // In a shared directory the number of others' names varies.
         let is_right = match self.share.is_alone() {
             true => listed == expected,
             false => listed >= expected,
@@ -376,7 +376,7 @@ impl Walk {
     }
 }
 
-/// For messages.
+/// Full path of a file or directory, for messages.
 #[cold]
 #[inline(never)]
 fn path_of((root, directory): (&Path, u64), file: Option<&Name>) -> PathBuf {

@@ -13,14 +13,14 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a mode does to each file or directory, with what it needs for that.
+/// What a mode does to each file or directory, with the buffers it needs.
 pub(super) enum Action {
     Create(WriteBuffer, Durable),
     Append(WriteBuffer, (Durable, HardLinks), u64),
     Read(Vec<u8>),
-    /// Reads and verifies; appends were of so many bytes.
+    /// Reads and verifies; the last field is the bytes of one append.
     Check(Vec<u8>, Content, u64),
-    /// With the attributes of each name, or without.
+    /// With or without the attributes of each name.
     List(Vec<MaybeUninit<u8>>),
     SetXattr(Calls, Vec<u8>),
     GetXattr(Calls, Vec<u8>),
@@ -34,7 +34,7 @@ pub(super) enum Action {
     Delete,
 }
 
-/// What the operations of a mix need.
+/// Buffers and parameters for the operations of a mix.
 pub(super) struct MixTools {
     pub mix: Weighted<MixedOp>,
     pub random: Random,
@@ -42,7 +42,7 @@ pub(super) struct MixTools {
     pub durable: Durable,
     pub data: WriteBuffer,
     pub buffer: Vec<u8>,
-    /// What reads are compared with, and of how many bytes appends were.
+    /// Content to verify reads against.
     pub content: Option<Content>,
     pub append: u64,
 }
@@ -54,7 +54,7 @@ pub(super) struct FilesWorker {
     pub whole: WholePasses,
     /// Passes so far.
     pub done: u64,
-    /// Of each worker the files that it has created, and its number.
+    /// Files created without a gap by each worker, and this worker's index.
     pub created: (Arc<[AtomicU64]>, usize),
     pub passes: Passes,
 }
@@ -73,7 +73,7 @@ impl Worker for FilesWorker {
     }
 }
 
-/// Permissions of every other pass, so that each pass changes them.
+/// Passes alternate between these permissions, so that each pass changes them.
 const PERMISSIONS: [Permissions; 2] = [
     Permissions::RUSR.union(Permissions::WUSR),
     Permissions::RUSR
@@ -81,7 +81,7 @@ const PERMISSIONS: [Permissions; 2] = [
         .union(Permissions::RGRP),
 ];
 
-/// Files that were created one after the other, until one was not.
+/// Counts the files created before the first failure.
 #[derive(Default)]
 struct Created {
     without_gap: u64,
@@ -96,7 +96,7 @@ impl Created {
     }
 }
 
-/// What an operation came to that has written `data`: to make them was no part of it.
+/// Outcome of a write of `data`, without the time spent on generating the data.
 #[inline]
 fn written(bytes: Result<u64, CallError>, data: &mut WriteBuffer) -> Result<Moved, Fault> {
     let apart = data.take_excluded_time();

@@ -1,8 +1,8 @@
-//! One connection of the sending end: opened and introduced before the start, agreed upon at the end.
+//! One connection of the sending end: opened and authenticated before the start, reconciled at the end.
 //!
-//! It knows nothing of addresses' meaning, of other streams, or of what goes over it. Invariants: a blocked call looks
-//! up ten times a second for a stop; how long a silent peer is waited for is set by the plan, as for any operation that
-//! does not end; a run that came to its end has the receiving end's word on how much arrived.
+//! It does not depend on the meaning of addresses, on other streams, or on the traffic. Invariants: a blocked call
+//! checks for a stop ten times a second; the plan sets how long a silent peer is waited for, as for any operation that
+//! hangs; a run that has ended normally has the receiving end's count of the bytes that arrived.
 
 use super::hello;
 use super::socket::{self, is_pause};
@@ -11,13 +11,13 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// A peer on any path that is worth measuring answers within this time.
+/// Deadline to connect: a peer on any path worth measuring answers within this time.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a link does not go on.
+/// Why a link ended.
 #[derive(Debug)]
 pub(super) enum ConnectionError {
-    /// Somebody stopped the load.
+    /// The load was stopped.
     Stopped,
     Broken(io::Error),
     Disagreed {
@@ -32,7 +32,7 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// One connection that the receiving end has welcomed.
+/// One connection that the receiving end has accepted.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
@@ -61,8 +61,8 @@ impl Connection {
         })
     }
 
-    /// Fills the buffer from the peer, and says how much there is as long as it is not full. An end before that is an
-    /// error.
+    /// Fills the buffer from the peer, and calls `reached` with its length while it is not full. An end of the stream
+    /// before that is an error.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],
@@ -86,7 +86,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Says that nothing more comes, and waits until the receiving end has it all: `sent` bytes.
+    /// Signals the end of the data, and waits until the receiving end has all `sent` bytes.
     pub(super) fn agree(&self, sent: u64, stop: &dyn Fn() -> bool) -> Result<(), ConnectionError> {
         self.stream.shutdown(Shutdown::Write)?;
         let mut count = [0_u8; 8];
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Counts an operation that failed on the path at this moment; the load goes on.
+    /// Counts a transient failure of the path as an error of the operation; the load goes on.
     #[cold]
     pub(super) fn count(
         &self,
@@ -126,7 +126,7 @@ impl Connection {
         recorder.error(op, began, &facts)
     }
 
-    /// What a trouble means for the task: nothing when it was stopped, otherwise an error that is counted and ends it.
+    /// Ends the task: without an error if it was stopped, otherwise with an error that is counted.
     #[cold]
     pub(super) fn report(
         &self,
@@ -162,7 +162,7 @@ impl Connection {
     }
 }
 
-/// After a call that did not do all: whether there is a reason not to call again.
+/// Checks for a stop after an incomplete call.
 pub(super) fn look_up(recorder: &Recorder) -> Result<(), ConnectionError> {
     match recorder.should_stop() {
         true => Err(ConnectionError::Stopped),

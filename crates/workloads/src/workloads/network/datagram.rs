@@ -1,21 +1,21 @@
-//! What stands at the beginning of each UDP datagram.
+//! The header of each UDP datagram.
 //!
 //! A stream's datagram and a request: key (8 bytes), sequence number (8), the sender's clock in nanoseconds (8). A
-//! response: key, sequence number. All numbers are little endian. It knows nothing of sockets.
+//! response: key, sequence number. All numbers are little endian. This module does not use sockets.
 
 use std::hint::black_box;
 
-/// The least payload of a stream's datagram and of a request.
+/// Minimum payload of a stream's datagram and of a request.
 pub(super) const LEAST_REQUEST_BYTES: usize = 24;
-/// The least payload of a response.
+/// Minimum payload of a response.
 pub(super) const LEAST_RESPONSE_BYTES: usize = 16;
-/// The greatest payload of a datagram over IPv4.
+/// Maximum payload of a datagram over IPv4.
 pub(super) const MOST_BYTES: usize = 65_507;
 
-/// The sequence number of a datagram that only finds out whether the path is open.
+/// Sequence number of a datagram that only probes the path.
 pub(super) const PROBE: u64 = u64::MAX;
 
-/// The secret of one stream, made by the sending end and told over the connection that the token has opened.
+/// The secret of one stream. The sending end makes it and sends it over the authenticated connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(pub [u8; 8]);
 
@@ -33,7 +33,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Puts it before the payload; `datagram` has at least [`LEAST_REQUEST_BYTES`].
+    /// Writes the header to a datagram of at least [`LEAST_REQUEST_BYTES`].
     #[inline]
     pub(super) fn write(self, key: Key, datagram: &mut [u8]) {
         if let Some(head) = datagram.first_chunk_mut::<LEAST_REQUEST_BYTES>() {
@@ -45,7 +45,7 @@ impl Header {
         }
     }
 
-    /// `None` for a datagram that does not bear the key.
+    /// `None` for a datagram without the key.
     #[inline]
     pub(super) fn read(key: Key, datagram: &[u8]) -> Option<Header> {
         let (head, rest) = datagram.split_first_chunk::<16>()?;
@@ -57,7 +57,7 @@ impl Header {
     }
 }
 
-/// Puts the head of a response before its payload.
+/// Writes the header of a response.
 #[inline]
 pub(super) fn write_response(key: Key, sequence: u64, datagram: &mut [u8]) {
     if let Some(head) = datagram.first_chunk_mut::<LEAST_RESPONSE_BYTES>() {
@@ -67,7 +67,7 @@ pub(super) fn write_response(key: Key, sequence: u64, datagram: &mut [u8]) {
     }
 }
 
-/// The request that a response answers; `None` for a datagram that does not bear the key.
+/// Sequence number of the answered request; `None` for a datagram without the key.
 #[inline]
 pub(super) fn read_response(key: Key, datagram: &[u8]) -> Option<u64> {
     sequence_of(key, datagram.first_chunk::<16>()?)

@@ -1,21 +1,21 @@
-//! What the sending end says first on each connection, and how the receiving end decides whether to believe it.
+//! The first message of the sending end on each connection, and its check by the receiving end.
 //!
-//! `MAGIC`, the number of the stream, the length of the token, the token; answered by one byte. It knows nothing of
-//! sockets' addresses or of what follows. Invariants: a stranger learns nothing from the time a refusal takes, and can
-//! make the receiving end hold no more than `MOST_BYTES`.
+//! `MAGIC`, the number of the stream, the length of the token, the token; answered by one byte. This module does not
+//! depend on socket addresses or on the traffic that follows. Invariants: the time of a refusal reveals nothing, and an
+//! unauthenticated peer can make the receiving end hold at most `MOST_BYTES`.
 
 use std::hint::black_box;
 
 const MAGIC: [u8; 8] = *b"BMESHN01";
 const HEADER: usize = MAGIC.len() + 4 + 2;
-/// No token is longer.
+/// Maximum length of a token.
 pub(super) const MOST_TOKEN_BYTES: usize = 256;
-/// No hello is longer.
+/// Maximum length of a hello.
 pub(super) const MOST_BYTES: usize = HEADER + MOST_TOKEN_BYTES;
-/// The answer to a hello that was believed.
+/// Answer to a valid hello.
 pub(super) const WELCOME: u8 = b'+';
 
-/// The bytes of a hello. `None` when the token is longer than any token may be.
+/// Encodes a hello. `None` if the token is too long.
 pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
     let length = u16::try_from(token.len())
         .ok()
@@ -28,14 +28,14 @@ pub(super) fn encode(stream: u32, token: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What the bytes received so far amount to.
+/// Result of checking the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Not all here yet: read at most this many bytes more, so that none of what follows is taken.
+    /// Incomplete: read at most this many more bytes, so that no byte after the hello is consumed.
     More(usize),
-    /// The peer knows the token; this is its stream.
+    /// The token is right; this is the peer's stream.
     Stream(u32),
-    /// Not one of ours.
+    /// Not a valid hello.
     Stranger,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn judge(bytes: &[u8], token: &str) -> Verdict {
     }
 }
 
-/// Compares in a time that depends on the lengths only.
+/// Compares in a time that depends only on the lengths.
 fn same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
         return false;

@@ -1,7 +1,7 @@
-//! The modes and keys of `network`, and what they amount to.
+//! The modes and keys of `network`, and the parameters derived from them.
 //!
-//! Both ends of a link read the same parameters here, so that they agree on every size without exchanging it. It knows
-//! nothing of sockets.
+//! Both ends of a link derive every size from the same parameters, so that they need not exchange sizes. This module
+//! does not use sockets.
 
 use super::datagram::{LEAST_REQUEST_BYTES, LEAST_RESPONSE_BYTES, MOST_BYTES};
 use crate::engine::author::*;
@@ -133,15 +133,15 @@ pub(super) struct Exchange {
     pub op: Op,
     pub request_bytes: usize,
     pub response_bytes: usize,
-    /// What one of them counts.
+    /// Bytes counted per exchange.
     pub bytes: u64,
     pub wait: Wait,
 }
 
-/// What goes over each stream.
+/// Traffic of each stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
-    /// One way, in blocks of so many bytes.
+    /// One way, in blocks of this number of bytes.
     Blocks(usize),
     Exchanges(Exchange),
     /// One way, in datagrams.
@@ -151,7 +151,7 @@ pub(super) enum Traffic {
 }
 
 impl Traffic {
-    /// Memory that one stream takes, at either end.
+    /// Memory of one stream, at either end.
     pub(super) fn buffer_bytes(&self) -> u64 {
         let exchange = |it: &Exchange| it.request_bytes.saturating_add(it.response_bytes);
         match self {
@@ -170,9 +170,9 @@ impl Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagrams {
     pub bytes: usize,
-    /// The kernel may be given one buffer to cut into several.
+    /// Let the kernel segment one buffer into several datagrams.
     pub gso: bool,
-    /// Of each socket.
+    /// Size of each socket's buffer.
     pub buffer_bytes: u64,
 }
 
@@ -180,10 +180,10 @@ pub(super) struct Datagrams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Requests {
     pub exchange: Exchange,
-    /// In flight at once.
+    /// Requests in flight at once.
     pub depth: u16,
     pub timeout: Duration,
-    /// Of each socket.
+    /// Size of each socket's buffer.
     pub buffer_bytes: u64,
 }
 
@@ -191,17 +191,17 @@ pub(super) struct Requests {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkParams {
     pub traffic: Traffic,
-    /// After how many bytes, or exchanges, each stream ends, if not before.
+    /// Bytes or exchanges after which each stream ends.
     pub amount: Option<u64>,
     pub streams: u32,
     pub timing: Timing,
 }
 
 impl NetworkParams {
-    /// What the mode's name and the parameters say.
+    /// Checks the parameters of a mode.
     pub(super) fn of(mode: &ModeInfo, keys: &NetworkKeys) -> Result<NetworkParams, ParamError> {
         let bs = keys.bs;
-        // All are read, whatever the mode: a phase may have several.
+        // Check all sizes, whatever the mode: a phase may have several modes.
         let message = bytes_of("bs", bs.unwrap_or(DEFAULT_MESSAGE_BYTES))?;
         let request_bytes = bytes_of("request-size", keys.request_size)?;
         let response_bytes = bytes_of("response-size", keys.response_size)?;
@@ -279,7 +279,7 @@ impl NetworkParams {
 }
 
 impl NetworkParams {
-    /// What all streams move; 0 where time alone ends them.
+    /// Bytes that all streams move; 0 if only the runtime ends them.
     pub(super) fn moved_bytes(&self) -> u64 {
         let each = match self.traffic {
             Traffic::Blocks(_) => 1,
@@ -309,7 +309,7 @@ fn bytes_of(key: &str, size: Bytes) -> Result<usize, ParamError> {
     usize::try_from(size.0).map_err(|_| ParamError::of(key, "is more than this host can address"))
 }
 
-/// A size that one datagram can have.
+/// Checks that a size fits one datagram.
 fn datagram_bytes(key: &str, size: Bytes, least: usize) -> Result<usize, ParamError> {
     let bytes = bytes_of(key, size)?;
     match (least..=MOST_BYTES).contains(&bytes) {
@@ -328,7 +328,7 @@ fn as_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// A link that broke cannot be restored, so that an error cannot be passed over.
+/// A broken link cannot be restored, so errors cannot be ignored.
 pub(super) fn check_common(params: &Params) -> Result<(), ParamError> {
     match params.get("on-error") {
         Some(given) if given == "continue" => Err(ParamError::of(
@@ -339,7 +339,7 @@ pub(super) fn check_common(params: &Params) -> Result<(), ParamError> {
     }
 }
 
-/// With `wait` written out, where the mode waits: without it no round trip can be compared.
+/// Parameters to store, with `wait` written out in modes that have it: round trips are not comparable without it.
 pub(super) fn as_stored(mode: &str, params: &Params) -> Params {
     let mut stored = params.clone();
     let waits = NetworkKeys::all()

@@ -1,7 +1,7 @@
 //! The receiving end of a link: a port that is open for one step, to one peer.
 //!
 //! One thread accepts until each stream has been claimed by a connection from the expected address with the right
-//! token, then closes the port; one thread per stream takes data or sends answers. It measures nothing. Invariants:
+//! token, then closes the port. One thread per stream receives data or sends answers. It measures nothing. Invariants:
 //! connections of other hosts or without the token are closed unanswered; when `stop` has returned, no thread and no
 //! port is left.
 
@@ -19,18 +19,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A connection that has not shown its token by then is closed.
+/// Deadline for a connection to present its token.
 const HELLO_DEADLINE: Duration = Duration::from_secs(2);
-/// Connections whose hello is not complete yet, beyond one for each stream; further ones are closed at once, so that a
-/// stranger on the peer's host cannot hold much of our memory and descriptors.
+/// Limit on connections with an incomplete hello, in addition to one per stream. Further ones are closed at once, so
+/// that a stranger on the peer's host cannot use up memory and descriptors.
 const MOST_PENDING_MORE: usize = 16;
 
-/// What a receiving end lets in.
+/// Rules for accepting connections.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
-    /// Whose connections are let in.
+    /// Address of the peer, if known.
     pub peer: Option<IpAddr>,
-    /// Where that is not known, it has to be in one of these.
+    /// Networks that an unknown peer must be in.
     pub networks: Vec<Cidr>,
     pub token: String,
     pub traffic: Traffic,
@@ -56,8 +56,7 @@ pub(super) struct OpenPort {
 }
 
 impl OpenPort {
-    /// Opens a free port on `address` and, where datagrams come, one for those of each stream; all of them within
-    /// `ports`.
+    /// Opens a free port on `address` and, for datagrams, one more per stream; all within `ports`.
     pub(super) fn open(
         address: IpAddr,
         ports: Option<PortRange>,
@@ -103,7 +102,7 @@ impl OpenPort {
         })
     }
 
-    /// What the streams that have ended took.
+    /// Totals of the streams that have ended.
     pub(super) fn received(&self) -> Received {
         Received {
             connections: self.seen.connections.load(Ordering::Relaxed),
@@ -129,23 +128,23 @@ impl Drop for OpenPort {
     }
 }
 
-/// What arrived.
+/// Totals received.
 #[derive(Debug, Default)]
 struct Seen {
     connections: AtomicU64,
     tally: Tally,
 }
 
-/// A connection that has not said all of its hello.
+/// A connection with an incomplete hello.
 struct Pending {
     stream: TcpStream,
     received: Vec<u8>,
     until: Instant,
 }
 
-/// Connections that were refused. Any host that reaches the port can make some, so only the first is a line of the log.
+/// Refused connections. Any host that reaches the port can cause some, so only the first one is logged.
 struct RefusedConnections {
-    /// The port of ours.
+    /// Address of our port.
     address: SocketAddr,
     count: u64,
 }
@@ -210,7 +209,7 @@ fn serve(
                 .name("link-receive".into())
                 .spawn_scoped(scope, move || {
                     if let Err(error) = take() {
-                        // The sending end sees the same broken connection and makes it the step's error.
+                        // The sending end sees the same broken connection and reports the step's error.
                         tracing::debug!(%error, "a link's stream ended early");
                     }
                 });
@@ -228,7 +227,7 @@ fn serve(
     }
 }
 
-/// Accepts until every stream is claimed, or `stop`. The port is closed when it returns.
+/// Accepts until every stream is claimed or `stop` is set. Closes the port before it returns.
 fn admit_all(
     listener: TcpListener,
     address: SocketAddr,
@@ -263,7 +262,7 @@ fn admit_all(
     admitted.into_iter().flatten().collect()
 }
 
-/// Until something arrives, at most as long as a stop may go unnoticed.
+/// Waits for input, at most as long as a stop may go unnoticed.
 fn wait(listener: &TcpListener, pending: &[Pending]) {
     let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
     fds.extend(
@@ -302,7 +301,7 @@ fn accept_new(
             // The connection was reset before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                // Mostly too many open files: pending connections stay in the queue.
+                // Usually too many open files: pending connections stay in the queue.
                 tracing::warn!(%error, "a link's connection could not be accepted");
                 return pause();
             }
@@ -322,7 +321,7 @@ fn accept_new(
     }
 }
 
-/// Reads what is there of a hello, and not a byte more.
+/// Reads the available part of a hello, and no byte beyond it.
 fn read_hello(connection: &mut Pending, admission: &Admission) -> Verdict {
     loop {
         let verdict = hello::judge(&connection.received, &admission.token);
@@ -337,7 +336,7 @@ fn read_hello(connection: &mut Pending, admission: &Admission) -> Verdict {
             Ok(0) => return Verdict::Stranger,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // What came before the error has been appended.
+                // Bytes received before the error are in `received`.
                 return hello::judge(&connection.received, &admission.token);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,7 +1,7 @@
-//! A message and its answer, one exchange at a time on a connection, for the runtime or until there were enough.
+//! Sends requests one at a time on a connection and waits for each response, for the runtime or a number of exchanges.
 //!
-//! A ping is the smallest of them: its answer is as large. It knows nothing of how the connection came to be, and of
-//! the other end only how many bytes it answers with. Invariant: an operation ends with the last byte of its answer.
+//! A ping is an exchange with a response as large as the request. This module does not open the connection, and knows
+//! only the response size of the other end. Invariant: an operation ends with the last byte of its response.
 
 use super::connection::{Connection, ConnectionError, look_up};
 use super::keys::{Exchange, Wait};
@@ -9,13 +9,13 @@ use super::socket::is_pause;
 use crate::engine::author::*;
 use std::io::{self, Write};
 
-/// Asks, and waits for each answer.
+/// Sends requests, and waits for each response.
 pub(super) struct Requester {
     connection: Connection,
     exchange: Exchange,
     request: Vec<u8>,
     response: Vec<u8>,
-    /// Exchanges that are still to be done; beyond all numbers where time alone ends them.
+    /// Exchanges left; `u64::MAX` if only the runtime ends them.
     left: u64,
 }
 
@@ -27,7 +27,7 @@ impl Requester {
         Ok(Self {
             connection,
             exchange,
-            // Random, so that a path that compresses carries no more than others.
+            // Random bytes, so that a path with compression has no advantage.
             request: WriteBuffer::new(exchange.request_bytes, u64::from(index)).into_bytes(),
             response: vec![1; exchange.response_bytes],
             left: u64::MAX,
@@ -65,7 +65,7 @@ impl Requester {
             })
     }
 
-    /// All that was answered is what the other end has counted.
+    /// Checks that the other end has counted all exchanges that were answered.
     fn agree(&self, counted: u64, recorder: &Recorder) -> Result<(), ConnectionError> {
         self.connection.stream.set_nonblocking(false)?;
         self.connection.agree(counted, &|| recorder.is_stopped())

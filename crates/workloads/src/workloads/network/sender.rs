@@ -1,7 +1,7 @@
-//! Blocks one after the other on a connection, for the runtime or until all are sent.
+//! Sends blocks one after the other on a connection, for the runtime or a number of bytes.
 //!
-//! It knows nothing of how the connection came to be. Invariant: operations count no byte that the peer's kernel has
-//! not acknowledged, and together all that the receiving end has.
+//! This module does not open the connection. Invariant: operations count only bytes that the peer's kernel has
+//! acknowledged, and together all bytes that the receiving end has received.
 
 use super::connection::{Connection, ConnectionError};
 use super::socket::{self, is_pause};
@@ -9,35 +9,35 @@ use crate::engine::author::*;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// How many bytes are sent between two questions how many have been acknowledged: rare enough to cost nothing with
-/// small blocks, often enough (20 ms at 100 Mbit/s) to put the bytes into the second in which they arrived.
+/// Bytes sent between two queries of the acknowledged bytes: rare enough to cost nothing with small blocks, frequent
+/// enough (20 ms at 100 Mbit/s) to count bytes in the second in which they arrived.
 const ASK_EVERY: u64 = 256 << 10;
-/// The end of the runtime as the recorder sees it comes this little after we look: then the block is the last one.
+/// If the runtime ends within this time after a clock reading, the current block counts as the last one.
 const AT_THE_END: Duration = Duration::from_micros(20);
 
-/// Sends blocks for the runtime or until all are sent.
+/// Sends blocks for the runtime or a number of bytes.
 pub(super) struct Sender {
     connection: Connection,
     block: Vec<u8>,
     written: u64,
-    /// Bytes that recorded operations have counted: never more than were acknowledged.
+    /// Bytes counted by recorded operations: never more than were acknowledged.
     counted: u64,
     asked: u64,
-    /// Bytes that are still to be sent; beyond all numbers where time alone ends it.
+    /// Bytes left; `u64::MAX` if only the runtime ends the load.
     left: u64,
 }
 
-/// How a block went out.
+/// Outcome of sending a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Whole,
-    /// The runtime was over before all of it was accepted.
+    /// The runtime ended before the kernel accepted the whole block.
     Cut,
 }
 
 impl Sender {
     pub(super) fn new(connection: Connection, block_bytes: usize, index: u32) -> Self {
-        // Random, so that a path that compresses carries no more than others.
+        // Random bytes, so that a path with compression has no advantage.
         let block = WriteBuffer::new(block_bytes, u64::from(index)).into_bytes();
         Self {
             connection,
@@ -49,13 +49,13 @@ impl Sender {
         }
     }
 
-    /// The last block is as long as what is left.
+    /// The last block has the remaining length.
     pub(super) fn ending_after(self, bytes: Option<u64>) -> Self {
         let left = bytes.unwrap_or(u64::MAX);
         Self { left, ..self }
     }
 
-    /// How it went out, and how many bytes were acknowledged meanwhile.
+    /// Sends a block; returns the outcome and the bytes acknowledged meanwhile.
     fn send_block(
         &mut self,
         began: Began,
@@ -88,13 +88,13 @@ impl Sender {
         }
     }
 
-    /// Of the next block.
+    /// Length of the next block.
     fn block_bytes(&self) -> u64 {
         let whole = u64::try_from(self.block.len()).unwrap_or(u64::MAX);
         whole.min(self.left)
     }
 
-    /// Bytes acknowledged since they were last counted; asked now and then only.
+    /// Bytes acknowledged since they were last counted. Queries the kernel only every `ASK_EVERY` bytes.
     fn newly_acknowledged(&mut self) -> io::Result<u64> {
         if self.written - self.asked < ASK_EVERY {
             return Ok(0);
@@ -107,8 +107,8 @@ impl Sender {
         Ok(newly)
     }
 
-    /// One block. The last one ends when the receiving end has said that it has all, and so counts all that was still
-    /// on the way. True when it was the last.
+    /// Sends one block; true if it was the last one. The last one ends when the receiving end has confirmed that it has
+    /// everything, and so counts all bytes that were still in flight.
     fn operation(
         &mut self,
         began: Began,
@@ -121,7 +121,7 @@ impl Sender {
         let is_last = is_last || self.left == 0;
         let until = recorder.until();
         let is_over = recorder.now().saturating_add(AT_THE_END) >= until
-            // The schedule has no further block within the runtime: there is nothing to wait for.
+            // The schedule has no further block within the runtime, so do not wait.
             || recorder.due(self.block_bytes()).is_some_and(|due| due >= until);
         if is_last || sent == Sent::Cut || is_over {
             self.connection
@@ -142,11 +142,11 @@ impl Worker for Sender {
         loop {
             recorder.place(0);
             let block_bytes = self.block_bytes();
-            // The runtime may end between two of our looks at the clock; the next block is the last one then.
+            // The runtime may end between two clock readings; the next block is then the last one.
             let (began, is_last) = match recorder.next(Op::Send, block_bytes) {
                 Some(began) => (began, false),
                 None if recorder.is_stopped() => break,
-                // A schedule without a single instant within the runtime; any other has ended with its last block.
+                // The schedule has no block within the runtime. Otherwise its last block has ended the load.
                 None if self.written == 0 && recorder.due(block_bytes).is_some() => {
                     let agree = || self.connection.agree(0, &|| recorder.is_stopped());
                     let (began, agreed) = recorder.untimed_since(Op::Send, agree);

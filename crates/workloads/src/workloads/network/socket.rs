@@ -1,6 +1,6 @@
-//! The options that both ends of a link set on their sockets, and what the kernel says of bytes not yet acknowledged.
+//! Socket options that both ends of a link set, and the kernel's count of unacknowledged bytes.
 //!
-//! It also finds ports to listen on. It knows nothing of tokens, operations or modes. Invariant: no call on a socket
+//! It also finds ports to listen on. It does not depend on tokens, operations or modes. Invariant: no call on a socket
 //! set up here blocks longer than `BLOCK_AT_MOST`, so that a stop is always noticed.
 
 use crate::engine::author::*;
@@ -10,14 +10,14 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// A blocked send or receive comes back this often to look whether it should stop.
+/// A blocked send or receive returns this often to check for a stop.
 pub(super) const BLOCK_AT_MOST: Duration = Duration::from_millis(100);
 
-/// Data that the kernel holds and has not put on the wire yet. It bounds how long the end of a step waits for the
-/// socket to drain. Half of it cost a fifth of the throughput on loopback with blocks of 1 MiB; this much costs none.
+/// Limit on data that the kernel holds and has not sent yet. It bounds the time that the socket needs to drain at the
+/// end of a step. Half of it cost a fifth of the throughput on loopback with blocks of 1 MiB; this size costs none.
 const UNSENT_BYTES: libc::c_int = 1 << 20;
 
-/// Blocking, with time-outs; nothing held back by Nagle's algorithm; a peer that vanished is noticed after 25 s of
+/// Sets a socket to blocking with timeouts, without Nagle's algorithm. Keepalive detects a vanished peer after 25 s of
 /// silence even when nothing is being sent.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
@@ -31,11 +31,11 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     limit_unsent(stream.as_raw_fd())
 }
 
-/// Opens `needed` sockets on `address` by `bind`: on the first free ports of the range, or on ports of the kernel's
-/// choice.
+/// Opens `needed` sockets on `address` by `bind`: on the first free ports of the range, or on ports that the kernel
+/// chooses.
 ///
 /// # Errors
-/// [`TaskError::Ports`] where the range has fewer free ones.
+/// [`TaskError::Ports`] if the range has too few free ports.
 pub(super) fn bind<T>(
     address: IpAddr,
     ports: Option<PortRange>,
@@ -107,7 +107,7 @@ pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
     }
 }
 
-/// Whether an error only says that the time-out of the call passed or a signal came.
+/// Whether an error is only the call's timeout or a signal.
 pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),

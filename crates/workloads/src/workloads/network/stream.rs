@@ -1,7 +1,6 @@
-//! One stream of a receiving end: takes what comes, or answers it, and says at the end how much that was.
+//! One stream of a receiving end: receives data or answers requests, and reports the total at the end.
 //!
-//! It knows nothing of ports and of who is let in, and it measures nothing. Invariant: `stop` is noticed within
-//! `BLOCK_AT_MOST`.
+//! It does not handle ports or admission, and measures nothing. Invariant: `stop` is noticed within `BLOCK_AT_MOST`.
 
 use super::keys::{Exchange, Wait};
 use super::socket::{self, is_pause};
@@ -11,10 +10,10 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Received in one call. Larger ones leave the cache before they are used up.
+/// Bytes per receive call. Larger buffers leave the cache before they are reused.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// Takes all that comes.
+/// Receives and discards all data.
 pub(super) fn absorb(
     mut stream: &TcpStream,
     received: &mut u64,
@@ -32,7 +31,7 @@ pub(super) fn absorb(
     Ok(())
 }
 
-/// Answers each whole request.
+/// Answers each complete request.
 pub(super) fn answer(
     mut stream: &TcpStream,
     exchange: &Exchange,
@@ -42,7 +41,7 @@ pub(super) fn answer(
     let mut request = vec![1_u8; exchange.request_bytes];
     let response = WriteBuffer::new(exchange.response_bytes, 0).into_bytes();
     if exchange.wait == Wait::Busy {
-        // No CPU is used for polling before the step begins.
+        // Do not poll before the step begins, to save CPU.
         until_it_begins(stream, stop)?;
         stream.set_nonblocking(true)?;
     }

@@ -1,4 +1,4 @@
-//! Links on loopback: what arrives is what is counted, nobody else gets in, and nothing hangs or stays behind.
+//! Links on loopback: counts match what arrives, only the peer is admitted, and nothing hangs or is left over.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod exchanges;
@@ -50,7 +50,7 @@ pub(super) fn spec(mode: &str, params: &Value, address: SocketAddr, token: &str)
     }
 }
 
-/// Each mode, in each of its ways of waiting.
+/// Each mode with each of its ways of waiting.
 const EVERY_WAY: [(&str, Option<&str>); 5] = [
     ("throughput", None),
     ("ping", Some("blocking")),
@@ -69,7 +69,7 @@ pub(super) fn prepare(spec: &TaskSpec) -> Result<Task, TaskError> {
     registry::prepare(spec, &PrepareControl::silent())
 }
 
-/// Runs to the end; `during` is called in between.
+/// Runs a task to its end; `during` is called in between.
 pub(super) fn run(mut task: Task, during: impl FnOnce() + Send) -> (TaskEnd, Vec<Interval>) {
     arm_soon(&mut task);
     let mut intervals = Vec::new();
@@ -84,7 +84,7 @@ fn sum(intervals: &[Interval], pick: fn(&Interval) -> u64) -> u64 {
     intervals.iter().map(pick).sum()
 }
 
-/// Waits until something holds; a test that waits for longer than ten seconds has failed.
+/// Waits until a condition holds; panics after a minute.
 pub(super) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -199,7 +199,7 @@ fn a_stream_ends_with_its_bytes_or_with_its_time_whichever_comes_first() {
                 assert_eq!((ops, bytes), (2 * blocks, 2 * size), "{params}");
             }
         }
-        // By a schedule too, and then it lasts.
+        // A schedule also works, and then takes its time.
         let paced = json!({"size": 10_000, "bs": 1000, "rate_iops": 50});
         let (ops, bytes, ran) = run_with(&paced);
         assert_eq!((ops, bytes), (10, 10_000));
@@ -282,7 +282,7 @@ fn the_port_closes_with_the_last_stream_and_with_the_receiving_end() {
     });
 }
 
-/// A receiving end that welcomes a stream and then does nothing with it.
+/// A receiving end that accepts a stream and then ignores it.
 struct Sleeper {
     address: SocketAddr,
     taken: std::thread::JoinHandle<TcpStream>,
@@ -356,7 +356,7 @@ fn parameters_are_checked() {
     for (mode, params, runtime) in [
         ("ping", json!({"ops": 5}), None),
         ("throughput", json!({"size": 5}), None),
-        // The amount is another mode's.
+        // The amount belongs to another mode.
         ("throughput", json!({"ops": 5}), Some(keys::DEFAULT_RUNTIME)),
         ("request", json!({"size": 5}), Some(keys::DEFAULT_RUNTIME)),
         ("ping", timed.clone(), Some(Duration::from_secs(3))),

@@ -1,9 +1,9 @@
 //! UDP between two agents: streams of datagrams, and requests with their responses.
 //!
-//! The TCP connection that presents the token stays open beside the datagrams: it carries the key that every datagram
-//! has to bear, the receiving end's port and reports, and the end of the stream. The key cannot be known without the
-//! token; a datagram without the key is counted and dropped, never answered. Invariant: of each stream, datagrams
-//! handed to the kernel = received + lost.
+//! The TCP connection that presents the token stays open beside the datagrams. It carries the key that every datagram
+//! must have, the receiving end's port and reports, and the end of the stream. Only a peer with the token learns the
+//! key; a datagram without the key is counted and dropped, never answered. Invariant: for each stream, datagrams handed
+//! to the kernel = received + lost.
 
 mod arrivals;
 mod channel;

@@ -8,7 +8,7 @@ use benchmesh_testing::{measured, timing};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// On a disk: tmpfs has user attributes only since Linux 6.6.
+/// Uses a disk: tmpfs has user attributes only since Linux 6.6.
 fn on_disk() -> Cell {
     Cell::beneath(NAME, Path::new("/var/tmp"))
 }
@@ -43,7 +43,7 @@ fn a_file_that_is_gone_cannot_be_appended_to() {
     fs::remove_file(cell.task_dir().join("w000000001/d000000002/c000000013")).unwrap();
     let outcome = cell.run("append", params());
     outcome.expect_sums(39, 39 * 700, 1);
-    // It is not known which files have grown, so all are looked at, and made as they should be.
+    // The files that have grown are unknown, so all are checked and repaired.
     cell.run("read", params()).expect_sums(40, 40 * 3000, 0);
 }
 
@@ -98,7 +98,7 @@ fn a_file_system_that_keeps_no_such_attribute_is_one_clear_error() {
         assert!(error.to_string().contains(part), "{error}");
         assert_eq!(cell.files().len(), 0, "nothing was laid out");
     };
-    // ext4 gives all attributes of a file one block.
+    // ext4 stores all attributes of a file in one block.
     let disk = Path::new("/var/tmp");
     let kind = rustix::fs::statfs(disk).unwrap().f_type;
     if kind == 0xEF53 {
@@ -121,7 +121,7 @@ fn symlinks_and_directories_stand_beside_the_files() {
     for mode in ["list", "list-stat"] {
         cell.run(mode, params()).expect_sums(DIRECTORIES, 0, 0);
     }
-    // Both again: what is there is removed first.
+    // Both again: existing entries are removed first.
     cell.run("mkdir", params()).expect_sums(40, 0, 0);
     cell.run("symlink", params()).expect_sums(40, 0, 0);
     cell.run("rmdir", params()).expect_sums(40, 0, 0);

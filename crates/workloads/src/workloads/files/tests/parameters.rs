@@ -1,4 +1,4 @@
-//! What a plan may say, and what it may not.
+//! Parameters that are accepted and refused.
 
 use super::*;
 use crate::engine::workload::Params;

@@ -1,4 +1,4 @@
-//! Directories that several workers, or several tasks, have together.
+//! Directories shared by several workers or several tasks.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn shared(per: &str) -> Value {
     json!({"files": 50, "numjobs": 4, "dirs": 30, "size": {"max": 2000}, "directories-per": per})
 }
 
-/// Every mode, in a sequence in which each finds what it needs.
+/// Every mode, in an order in which each finds the data it needs.
 const MODES: [&str; 12] = [
     "create",
     "list",
@@ -53,7 +53,7 @@ fn tasks_of_a_step_share_a_tree_and_leave_each_other_alone() {
     for mode in MODES {
         for task in 0..3 {
             let outcome = run(&spec(mode, task));
-            // Of its last directory a task may have nothing to list.
+            // A task may have no files in the last directory.
             let ops = if mode.starts_with("list") { 24 } else { 50 };
             assert_eq!(outcome.sum(|i| i.errors), 0, "{mode}: {:?}", outcome.end);
             let got = outcome.sum(|i| i.ops);
@@ -65,7 +65,7 @@ fn tasks_of_a_step_share_a_tree_and_leave_each_other_alone() {
     }
     let tree = cell.task_dir().join("shared");
     assert_eq!(fs::read_dir(tree).unwrap().count(), 6);
-    // One of them without its state looks at its own files only.
+    // A task without its state checks only its own files.
     for task in 0..3 {
         run(&spec("create", task)).expect_sums(50, total(), 0);
     }

@@ -1,4 +1,4 @@
-//! What is read is what was written, or it is told where not.
+//! Verification: reads report where the data differs from what was written.
 
 use super::*;
 use crate::testing::{expect_mismatches, flip, making};

@@ -1,4 +1,4 @@
-//! Requests and their responses: whole, of the right sizes, timed against a server of known speed, waited for as asked.
+//! Requests and responses: complete, of the right sizes, timed against a server of known speed, in each way of waiting.
 
 use super::*;
 use crate::measure::histogram::Histogram;
@@ -8,7 +8,7 @@ use benchmesh_testing::{measured, scheduled, timing};
 fn every_request_is_answered_whole() {
     measured(|| {
         for (request, response) in [(1, 1), (100, 70_000), (300_000, 3), (1 << 20, 1 << 20)] {
-            // Polling streams take the CPUs of the tests beside this one.
+            // Polling streams take CPUs from the tests that run in parallel.
             for (wait, streams) in [("blocking", 2), ("busy", 1)] {
                 let params = json!({
                     "numjobs": streams, "request-size": request, "response-size": response, "wait": wait, "runtime": "100ms",
@@ -34,7 +34,7 @@ fn every_request_is_answered_whole() {
 #[test]
 fn a_schedule_says_how_many_requests_there_are() {
     measured(|| {
-        // The last one is due 49 ms before the end: a worker that gets no CPU for that long does one less.
+        // The last one is due 49 ms before the end: a worker without a CPU for that long does one less.
         for (process, least, most) in [("linear", 22, 22), ("poisson", 5, 50)] {
             let params = json!({
                 "streams": 2, "request-size": 10, "response-size": 1000, "runtime": "549ms", "rate_iops": 20,
@@ -57,8 +57,8 @@ fn a_schedule_says_how_many_requests_there_are() {
 const REQUEST: usize = 40;
 const RESPONSE: usize = 700;
 
-/// A receiving end that answers when `hold` has returned, which is told how many requests were before. It says how long
-/// it held each, in nanoseconds.
+/// A receiving end that answers after `hold` has returned; `hold` gets the number of earlier requests. It reports how
+/// long it held each request, in nanoseconds.
 struct Server {
     address: SocketAddr,
     held: std::thread::JoinHandle<Vec<u64>>,
@@ -84,7 +84,7 @@ impl Server {
         Self { address, held }
     }
 
-    /// Runs a task against it: its end, its intervals, and how long each request was held.
+    /// Runs a task against it; returns its end, its intervals, and how long each request was held.
     fn ask(self, params: &Value) -> (TaskEnd, Vec<Interval>, Vec<u64>) {
         let mut params = params.clone();
         params["request-size"] = json!(REQUEST);
@@ -116,14 +116,14 @@ fn a_server_of_known_speed_is_reported_with_its_time() {
             let (end, intervals, held) = server.ask(&json!({"wait": wait, "runtime": "1s"}));
             let service = merged(&intervals, |one| &one.service);
             assert_eq!(service.count(), held.len() as u64);
-            // The quickest: who polls has used up its time slice when something else wants the CPU, and waits for its
-            // next one. A histogram's step is 1 %; the way there and back on loopback is the rest.
+            // Compare the fastest one: a polling thread has used up its time slice when something else wants the CPU,
+            // and waits for its next one. A histogram's step is 1 %; the rest is the round trip on loopback.
             let (was, reported) = (held.iter().copied().min().unwrap(), service.min_ns());
             timing!(
                 reported as f64 >= was as f64 * 0.99 && reported as f64 <= was as f64 * 1.05,
                 "{wait}: {reported} ns, and the server took {was}"
             );
-            // How it waited: asleep, or on a CPU whenever it could have one.
+            // Check how it waited: asleep, or on a CPU whenever one was free.
             let on_cpu = [end.cpu_user, end.cpu_system, end.wait_cpu]
                 .into_iter()
                 .sum::<Option<Duration>>()
@@ -152,11 +152,11 @@ fn a_pause_of_the_server_stands_in_the_response_time_of_all_that_fell_due() {
         let response = merged(&intervals, |one| one.response.as_ref().unwrap());
         let service = merged(&intervals, |one| &one.service);
         assert_eq!((response.count(), service.count()), (150, 150));
-        // 50 were late by 0 to 500 ms: a fifth of all by more than 200 ms.
+        // 50 requests were late by 0 to 500 ms: a fifth of all by more than 200 ms.
         let (p80, p99) = (response.quantile(0.80), response.quantile(0.99));
         timing!((150_000_000..300_000_000).contains(&p80), "{p80}");
         timing!((450_000_000..650_000_000).contains(&p99), "{p99}");
-        // Of the service time it is one operation: the worker waited, and asked nothing meanwhile.
+        // In service time it is one operation: the worker waited, and sent nothing meanwhile.
         assert!(service.max_ns() >= 500_000_000);
         timing!(service.quantile(149.0 / 150.0) < 100_000_000, "{service:?}");
         Ok(())

@@ -1,4 +1,4 @@
-//! Peers that are not what they should be: strangers, liars, those that go away or do nothing.
+//! Misbehaving peers: strangers, false reports, peers that vanish or do nothing.
 
 use super::*;
 use crate::engine::workload::Timing;
@@ -21,7 +21,7 @@ fn a_wrong_token_is_refused_and_the_right_one_still_let_in() {
     assert_eq!(receiver.close().unwrap().connections, 1);
 }
 
-/// Whoever reaches the port can make it refuse, but cannot fill the log.
+/// A host that reaches the port can cause refusals, but cannot fill the log.
 #[test]
 fn refused_connections_are_logged_once_and_counted() {
     logs::keep_warnings();
@@ -119,7 +119,7 @@ fn ping(wait: Wait) -> Exchange {
     }
 }
 
-/// At the end of the runtime both ends agree on what arrived: no operation, and it can hang like one.
+/// At the end of the runtime both ends reconcile their counts. That is no operation, but can hang like one.
 #[test]
 fn a_peer_that_says_nothing_at_the_end_is_waited_for_and_shown() {
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

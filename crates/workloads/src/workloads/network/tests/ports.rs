@@ -5,7 +5,7 @@ use crate::params::PortRange;
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicU16;
 
-/// So many ports in a row that nobody uses, below those that the kernel gives to connections; of each call others.
+/// A range of free ports below the kernel's ephemeral ones; each call returns another one.
 fn free_range(count: u16) -> PortRange {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let offset = u16::try_from(std::process::id() % 900).unwrap() * 10;
@@ -57,7 +57,7 @@ fn every_port_of_a_link_lies_in_the_range_and_is_free_again_after_it() {
         let range = free_range(4);
         let ports: Vec<u16> = range.ports().collect();
         let params = json!({"streams": 3, "runtime": "100ms"});
-        // Twice: the second one finds the same ports.
+        // Run twice: the second run finds the same ports.
         for _ in 0..2 {
             let receiver = listen_within(range, mode, &params).unwrap();
             assert_eq!(receiver.address().port(), ports[0], "{mode}");
@@ -92,7 +92,7 @@ fn a_range_without_enough_free_ports_is_refused_with_how_many_there_are() {
     let text = refused(range, "udp-stream", 3);
     let expected = format!("ports {first}-{last}: free over UDP: 2 of 2, needed: 3");
     assert_eq!(text, expected);
-    // A link, and another service, use it up.
+    // A link and another service use up the range.
     let link = listen_within(range, "ping", &json!({})).unwrap();
     assert_eq!(link.address().port(), first);
     let service = TcpListener::bind((LOOPBACK, last)).unwrap();
@@ -101,7 +101,7 @@ fn a_range_without_enough_free_ports_is_refused_with_how_many_there_are() {
     drop(service);
     let other = listen_within(range, "ping", &json!({})).unwrap();
     assert_eq!(other.address().port(), last);
-    // Datagrams have ports of their own, but the connection beside them has none.
+    // Datagrams have their own ports, but none is left for the TCP connection.
     let text = refused(range, "udp-request", 2);
     assert!(text.contains("free over TCP: 0 of 2, needed: 1"), "{text}");
     link.close().unwrap();

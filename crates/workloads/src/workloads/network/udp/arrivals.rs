@@ -1,14 +1,14 @@
-//! Which datagrams of a stream have come, in which order, and with which jitter.
+//! Tracks which datagrams of a stream have arrived, in which order, and with which jitter.
 //!
 //! A pure state machine over sequence numbers and two clocks that need not agree. A missing datagram is settled as lost
-//! when the owner says so; one that comes after that is late. Invariant: after `settle(n)`, with `n` datagrams sent,
-//! `received + lost == n`, in constant memory.
+//! when the owner calls `settle`; if it arrives after that, it is late. Invariant: after `settle(n)`, with `n`
+//! datagrams sent, `received + lost == n`, in constant memory.
 
-/// Datagrams behind the newest one whose arrival is remembered. What comes from further behind is late.
+/// Datagrams behind the newest one whose arrival is remembered. Older ones that arrive are late.
 const WINDOW: u64 = 1 << 20;
 const WORDS: usize = 1 << 14;
 
-/// What has been counted since the beginning.
+/// Counts since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub received: u64,
@@ -23,12 +23,12 @@ pub(super) struct Counts {
 pub(super) struct Arrivals {
     /// One bit per sequence number, modulo the window.
     seen: Box<[u64; WORDS]>,
-    /// One beyond the highest that has come.
+    /// One more than the highest sequence number that has arrived.
     next: u64,
-    /// Below this a missing one has been counted as lost.
+    /// Missing datagrams below this have been counted as lost.
     settled: u64,
     counts: Counts,
-    /// Of the one that came last: arrival less departure, wrapping.
+    /// Transit time of the latest arrival: arrival minus departure, wrapping.
     transit_ns: Option<u64>,
     jitter_ns: f64,
 }
@@ -49,12 +49,12 @@ impl Arrivals {
         self.counts
     }
 
-    /// One beyond the highest sequence number that has come.
+    /// One more than the highest sequence number that has arrived.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// RFC 3550, 6.4.1: J += (|D| - J) / 16, D being the difference of two transit times in the order of arrival.
+    /// RFC 3550, 6.4.1: J += (|D| - J) / 16, where D is the difference of two transit times in the order of arrival.
     /// `None` before the second datagram.
     #[expect(
         clippy::cast_possible_truncation,
@@ -65,7 +65,7 @@ impl Arrivals {
         (self.counts.received > 1).then_some(self.jitter_ns as u64)
     }
 
-    /// A datagram has come.
+    /// Records an arrival.
     #[inline]
     pub(super) fn arrived(&mut self, sequence: u64, bytes: u64, sent_ns: u64, arrived_ns: u64) {
         if sequence >= self.next {
@@ -78,7 +78,7 @@ impl Arrivals {
             self.counts.duplicates += 1;
             return;
         } else if sequence < self.settled {
-            // Another copy of it is a duplicate.
+            // A further copy of it is a duplicate.
             self.mark(sequence);
             self.counts.late += 1;
             return;
@@ -95,7 +95,7 @@ impl Arrivals {
         }
     }
 
-    /// What is missing below `end` counts as lost from now on.
+    /// Counts missing datagrams below `end` as lost.
     pub(super) fn settle(&mut self, end: u64) {
         let known = end.min(self.next);
         let mut lost = end.saturating_sub(self.next.max(self.settled));
@@ -110,7 +110,7 @@ impl Arrivals {
         }
     }
 
-    /// Makes room in the window for what comes, `sequence` being the highest of it.
+    /// Moves the window forward so that `sequence` fits.
     fn skip_to(&mut self, sequence: u64) {
         let oldest = sequence.saturating_add(1).saturating_sub(WINDOW);
         if oldest > self.settled {
@@ -119,7 +119,7 @@ impl Arrivals {
         self.forget(self.next, sequence);
     }
 
-    /// Nothing of this range has come.
+    /// Clears the arrivals of this range.
     fn forget(&mut self, from: u64, end: u64) {
         if end.saturating_sub(from) >= WINDOW {
             self.seen.fill(0);
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((counts.late, counts.duplicates), (2, 1));
     }
 
-    /// The example by hand: transit times 10, 14, 14, 6 give J = 0.25, 0.234375, 0.7197265625.
+    /// Worked example: transit times 10, 14, 14, 6 give J = 0.25, 0.234375, 0.7197265625.
     #[test]
     fn jitter_is_that_of_rfc_3550() {
         let mut arrivals = Arrivals::new();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// However datagrams are dropped, repeated and reordered, and whenever they are settled.
+        /// Holds for any drops, repetitions and reordering, settled at any time.
         #[test]
         fn what_was_sent_was_received_or_lost(
             order in proptest::collection::vec(0_u64..300, 0..600),

@@ -1,8 +1,8 @@
-//! What the two ends say to each other over the connection beside the datagrams.
+//! The control messages of the two ends, on the TCP connection beside the datagrams.
 //!
-//! Sending end: the key; then the datagrams; at the end how many there were, and nothing more. Receiving end: its port
-//! and the size of its socket's buffer; one byte once a probe has come; reports; the last one is marked. It knows
-//! nothing of the datagrams themselves.
+//! Sending end: the key; after the datagrams, their number, and nothing more. Receiving end: its port and the size of
+//! its socket's buffer; one byte once a probe has arrived; reports, of which the last one is marked. This module does
+//! not handle the datagrams themselves.
 
 use super::super::datagram::Key;
 use super::super::socket::is_pause;
@@ -10,14 +10,14 @@ use super::arrivals::Counts;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// The answer once a probe has come.
+/// Sent once a probe has arrived.
 pub(super) const OPEN: u8 = b'o';
 
-/// What the receiving end has opened for a stream.
+/// The socket that the receiving end has opened for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     pub port: u16,
-    /// Bytes of its socket's buffer.
+    /// Size of its socket's buffer.
     pub buffer_bytes: u64,
 }
 
@@ -41,13 +41,13 @@ impl Opened {
     }
 }
 
-/// What the receiving end has seen of a stream since its beginning.
+/// Totals of the receiving end for a stream since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     pub counts: Counts,
-    /// As RFC 3550 has it at this moment; 0 before the second datagram.
+    /// Jitter by RFC 3550 at this moment; 0 before the second datagram.
     pub jitter_ns: u64,
-    /// Nothing comes after it.
+    /// Set in the last report.
     pub is_last: bool,
 }
 
@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-/// Collects messages of one length from a connection that does not block.
+/// Collects messages of one length from a non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Inbox<const LENGTH: usize> {
     bytes: [u8; LENGTH],
@@ -117,7 +117,7 @@ impl<const LENGTH: usize> Inbox<LENGTH> {
         }
     }
 
-    /// The next whole message, if it is here. The end of the connection is an error.
+    /// The next complete message, if available. The end of the connection is an error.
     pub(super) fn take(&mut self, mut stream: &TcpStream) -> io::Result<Option<[u8; LENGTH]>> {
         while let Some(rest) = self.bytes.get_mut(self.have..).filter(|it| !it.is_empty()) {
             match stream.read(rest) {
@@ -133,7 +133,7 @@ impl<const LENGTH: usize> Inbox<LENGTH> {
     }
 }
 
-/// Writes all, however often the connection has no room; `stop` ends it with an error.
+/// Writes everything, and waits whenever the connection has no room; `stop` ends it with an error.
 pub(super) fn write_all(
     mut stream: &TcpStream,
     mut bytes: &[u8],

@@ -1,7 +1,7 @@
-//! The sending end of requests: keeps some in flight, and times each until its response is here.
+//! The sending end of requests: keeps several in flight, and times each until its response arrives.
 //!
-//! It knows nothing of how responses come to be. Invariant: each request ends as done, with its latency, or as lost,
-//! without one.
+//! It does not know how the peer makes responses. Invariant: each request ends either as complete, with its latency, or
+//! as lost, without one.
 
 use super::super::connection::{Connection, ConnectionError};
 use super::super::datagram::{Header, read_response};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Longest wait before the next check of the clock and the stop flag.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often the connection beside the datagrams is looked at.
+/// Interval between checks of the TCP connection.
 const LOOK_AT_CONNECTION: Duration = Duration::from_millis(100);
 
 pub(in super::super) struct UdpRequester {
@@ -27,25 +27,25 @@ pub(in super::super) struct UdpRequester {
     in_flight: RequestsInFlight,
     request: Vec<u8>,
     response: Vec<u8>,
-    /// Requests that are still to be sent; beyond all numbers where time alone ends it.
+    /// Requests left to send; `u64::MAX` if only the runtime ends the load.
     left: u64,
     look_at: MonoNanos,
     inbox: Inbox<1>,
-    /// No request is sent any more.
+    /// No more requests are sent.
     is_over: bool,
 }
 
-/// What comes after the free slots have been filled as far as possible.
+/// What the worker does after it has filled the free slots.
 enum Filled {
-    /// There is more to send when a response has come.
+    /// Wait for a response before sending more.
     Full,
-    /// The next request is due then.
+    /// Wait until the next request is due.
     Until(MonoNanos),
-    /// No request is sent any more.
+    /// Send no more requests.
     Last,
 }
 
-/// Why a stream does not go on.
+/// Why a stream ended.
 enum RequestError {
     Ended(OpError),
     Broken(ConnectionError),
@@ -70,7 +70,7 @@ impl UdpRequester {
             let set = path.socket.set_nonblocking(true);
             set.map_err(|error| TaskError::io("set up a stream", error))?;
         }
-        // Random, so that a path that compresses carries no more than others.
+        // Random bytes, so that a path with compression has no advantage.
         let mut request = WriteBuffer::new(exchange.request_bytes, u64::from(index)).into_bytes();
         request.truncate(exchange.request_bytes);
         Ok(Self {
@@ -78,7 +78,7 @@ impl UdpRequester {
             path,
             in_flight: RequestsInFlight::new(requests.depth, requests.timeout),
             request,
-            // A datagram that is longer than expected is not cut to the expected length.
+            // One byte more, so that a datagram that is too long does not look right after truncation.
             response: vec![1; exchange.response_bytes + 1],
             requests: *requests,
             left: u64::MAX,
@@ -93,12 +93,12 @@ impl UdpRequester {
         Self { left, ..self }
     }
 
-    /// Bytes of the receiving end's socket buffer.
+    /// Size of the receiving end's socket buffer.
     pub(in super::super) fn peer_buffer(&self) -> u64 {
         self.path.buffer_bytes
     }
 
-    /// Sends what is due and has a free slot.
+    /// Sends requests that are due, as long as slots are free.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
         let bytes = self.requests.exchange.bytes;
@@ -141,7 +141,7 @@ impl UdpRequester {
         Ok(Filled::Full)
     }
 
-    /// Waits for responses until `until`, and takes those that are here.
+    /// Waits for responses until `until`, and handles the available ones.
     #[inline]
     fn receive(
         &mut self,
@@ -188,7 +188,7 @@ impl UdpRequester {
         });
     }
 
-    /// The connection says when the other end is gone.
+    /// Detects on the TCP connection that the other end is gone.
     fn look_at_connection(&mut self, now: MonoNanos) -> Result<(), RequestError> {
         if now >= self.look_at {
             self.look_at = now.saturating_add(LOOK_AT_CONNECTION);
@@ -200,7 +200,7 @@ impl UdpRequester {
     fn turn(&mut self, recorder: &mut Recorder) -> Result<Filled, RequestError> {
         let filled = self.fill(recorder)?;
         if matches!(filled, Filled::Last) && !self.is_over {
-            // What is lost of the last requests is waited for, and that is no part of the load's time.
+            // The wait for lost responses is no part of the load's time.
             self.is_over = true;
             recorder.end_of_load();
         }
@@ -240,7 +240,7 @@ impl Worker for UdpRequester {
                 }
             }
         }
-        // The other end takes it as the end; that it is gone already is no error any more.
+        // Tells the other end to stop. If it is gone already, that is no longer an error.
         let _ = self.connection.stream.shutdown(Shutdown::Write);
         Ok(())
     }

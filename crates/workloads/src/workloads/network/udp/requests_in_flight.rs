@@ -1,7 +1,7 @@
-//! Requests that wait for their responses: which ones, since when, and which have waited too long.
+//! Requests that wait for their responses, with the time of each, and their expiry.
 //!
-//! A pure table of fixed size. The number of a request names its slot, so that a response finds it at once, and a
-//! response to a request that was given up finds nothing.
+//! A pure table of fixed size. The number of a request determines its slot, so lookup is immediate, and a response to
+//! an expired request matches nothing.
 
 use crate::engine::author::*;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const SLOT_BITS: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct RequestsInFlight {
-    /// The number and the instant of the request in each slot.
+    /// Number and send time of the request in each slot.
     slots: Box<[Option<(u64, MonoNanos)>]>,
     free: Vec<u16>,
     timeout: Duration,
@@ -34,14 +34,14 @@ impl RequestsInFlight {
         self.free.len() == self.slots.len()
     }
 
-    /// A free slot and the number of a request in it.
+    /// A free slot and the number of the next request in it.
     #[inline]
     pub(super) fn next(&self) -> Option<(u16, u64)> {
         let slot = self.free.last()?;
         Some((*slot, self.numbered << SLOT_BITS | u64::from(*slot)))
     }
 
-    /// The request that [`RequestsInFlight::next`] told was sent.
+    /// Records that the request of [`RequestsInFlight::next`] was sent.
     #[inline]
     pub(super) fn sent(&mut self, now: MonoNanos) {
         if let Some((slot, number)) = self.next()
@@ -54,7 +54,7 @@ impl RequestsInFlight {
         }
     }
 
-    /// A response came: the slot of its request, unless that was answered or given up before.
+    /// Records a response; returns the slot of its request, unless it was answered or expired before.
     #[inline]
     pub(super) fn answered(&mut self, number: u64) -> Option<u16> {
         let slot = u16::try_from(number & u64::from(u16::MAX)).ok()?;
@@ -64,13 +64,13 @@ impl RequestsInFlight {
         Some(slot)
     }
 
-    /// When the next one may expire.
+    /// Earliest time at which a request may expire.
     #[inline]
     pub(super) fn look_at(&self) -> MonoNanos {
         self.look_at
     }
 
-    /// Gives up those that have waited for the time-out; `each` sees their slots.
+    /// Drops requests that have reached the timeout; calls `each` with their slots.
     pub(super) fn expire(&mut self, now: MonoNanos, mut each: impl FnMut(u16)) {
         if now < self.look_at {
             return;

@@ -13,7 +13,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the connection is looked at for the end.
+/// Interval between checks of the connection for the end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Answers requests until the sending end is done, or until `stop`.
@@ -53,23 +53,23 @@ pub(in super::super) fn respond(
                     }
                     Some(header) => {
                         write_response(key, header.sequence, &mut response);
-                        // One that cannot be sent is lost, as on the path.
+                        // A response that cannot be sent is lost, as on the path.
                         let _ = socket.send_to(&response, from);
                         tally.bytes.fetch_add(exchange.bytes, Ordering::Relaxed);
                         if !has_begun && exchange.wait == Wait::Busy {
-                            // No CPU is used for polling before the first request.
+                            // Do not poll before the first request, to save CPU.
                             socket.set_nonblocking(true)?;
                         }
                         has_begun = true;
                         if exchange.wait == Wait::Blocking {
-                            // The clock is read when nothing comes, or seldom.
+                            // Read the clock only when nothing arrives, or rarely.
                             continue;
                         }
                     }
                 }
             }
             Err(error) if is_pause(&error) => {}
-            // An answer before met a socket that was closed.
+            // The peer has closed the socket that an earlier response was sent to.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }

@@ -1,8 +1,8 @@
 //! UDP sockets with large buffers, and the system calls that move several datagrams at once.
 //!
-//! Sending: sendmmsg, with messages that the kernel cuts into datagrams (UDP_SEGMENT) where it can. Receiving:
-//! recvmmsg, with datagrams that the kernel has put together again (UDP_GRO) and its time stamps. It knows nothing of
-//! what stands in a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
+//! Sending: sendmmsg, with messages that the kernel segments into datagrams (UDP_SEGMENT) where it can. Receiving:
+//! recvmmsg, with datagrams that the kernel has coalesced (UDP_GRO) and timestamped. It does not depend on the content
+//! of a datagram. Invariant: no call blocks longer than `BLOCK_AT_MOST`.
 
 use super::super::socket::BLOCK_AT_MOST;
 use std::io;
@@ -12,18 +12,18 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::Duration;
 
-/// Messages of one recvmmsg or sendmmsg.
+/// Messages per recvmmsg or sendmmsg.
 const MESSAGES: usize = 32;
-/// What the kernel puts together at most.
+/// Maximum size of a coalesced message.
 const MESSAGE_BYTES: usize = 65_535;
-/// More than the control messages that are asked for take.
+/// Enough for the control messages that are requested.
 const CONTROL_BYTES: usize = 128;
-/// The size of a datagram in the control message of UDP_SEGMENT: a u16.
+/// Size of UDP_SEGMENT's control message, which holds the size of a datagram: a u16.
 const SIZE_BYTES: libc::c_uint = 2;
-/// The kernel cuts a buffer into no more datagrams than this.
+/// Maximum number of datagrams that the kernel segments a buffer into.
 const SEGMENTS: usize = 64;
 
-/// A socket of [`set_up`] on a port of the kernel's choice.
+/// Opens a socket on a port that the kernel chooses, and sets it up by [`set_up`].
 pub(super) fn open(
     address: SocketAddr,
     buffer_bytes: u64,
@@ -34,18 +34,18 @@ pub(super) fn open(
     Ok(socket)
 }
 
-/// Has a socket wait at most `wait` in a call, with a buffer of `buffer_bytes` each way where the host lets it.
+/// Sets the timeout of a socket to `wait`, and both buffers to `buffer_bytes` if the host allows it.
 pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> io::Result<()> {
     let wait = wait.clamp(Duration::from_micros(1), BLOCK_AT_MOST);
     socket.set_read_timeout(Some(wait))?;
     socket.set_write_timeout(Some(BLOCK_AT_MOST))?;
-    // The kernel doubles what is asked for, for its own bookkeeping.
+    // The kernel doubles the requested size for its own bookkeeping.
     let bytes = libc::c_int::try_from(buffer_bytes / 2).unwrap_or(libc::c_int::MAX);
     for (forced, plain) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // Without the privilege to go beyond the host's limit, as much as the limit lets.
+        // Without the privilege to exceed the host's limit, the kernel clamps the size to it.
         if set(socket, libc::SOL_SOCKET, forced, bytes).is_err() {
             set(socket, libc::SOL_SOCKET, plain, bytes)?;
         }
@@ -53,11 +53,11 @@ pub(super) fn set_up(socket: &UdpSocket, buffer_bytes: u64, wait: Duration) -> i
     Ok(())
 }
 
-/// Bytes of the buffer for what has come and was not read yet, as the kernel counts it.
+/// Size of the receive buffer, as the kernel reports it.
 pub(super) fn receive_buffer(socket: &UdpSocket) -> io::Result<u64> {
     let mut value: libc::c_int = 0;
     let mut size = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or(0);
-    // SAFETY: both pointers are to values that live through the call; `size` is that of `value`.
+    // SAFETY: both pointers are to values that outlive the call; `size` is that of `value`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -96,22 +96,22 @@ fn set(
     }
 }
 
-/// How many datagrams reach the kernel in one call.
+/// Number of datagrams per system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Batching {
     messages: usize,
-    /// Datagrams of each message, which the kernel cuts where there are several.
+    /// Datagrams per message; the kernel segments a message with several.
     pub segments: usize,
 }
 
 impl Batching {
-    /// A message of each datagram.
+    /// One message per datagram.
     pub(super) const UNCUT: Self = Self {
         messages: MESSAGES,
         segments: 1,
     };
 
-    /// One message of as many datagrams of that size as the kernel cuts.
+    /// One message with as many datagrams of this size as the kernel can segment.
     pub(super) fn cut(datagram_bytes: usize) -> Self {
         let fit = MESSAGE_BYTES.saturating_sub(64) / datagram_bytes.max(1);
         Self {
@@ -120,14 +120,14 @@ impl Batching {
         }
     }
 
-    /// Datagrams of one call.
+    /// Datagrams per call.
     pub(super) fn datagrams(self) -> usize {
         self.messages * self.segments
     }
 }
 
-/// Sends `datagrams`, each of `bytes` but the last, which may be shorter, by one sendmmsg with so many `segments` in
-/// each message. How many the kernel took.
+/// Sends `datagrams` in one sendmmsg with `segments` per message; returns how many the kernel took. Each has `bytes`,
+/// but the last one may be shorter.
 pub(super) fn send(
     socket: &UdpSocket,
     datagrams: &[u8],
@@ -136,7 +136,7 @@ pub(super) fn send(
 ) -> io::Result<usize> {
     let bytes = bytes.max(1);
     let mut control = Control::segments_of(bytes);
-    // A paced load sends one at a time: what is not used is not made.
+    // A paced load sends one at a time: leave unused entries uninitialized.
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
     let mut count: libc::c_uint = 0;
@@ -157,14 +157,14 @@ pub(super) fn send(
         count += 1;
     }
     let first = headers.as_mut_ptr().cast();
-    // SAFETY: the first `count` headers are made, and point to vectors and control messages, and these to bytes, that
-    // live through the call; they are only read, but for the lengths in the headers.
+    // SAFETY: the first `count` headers are initialized. They point to vectors and control messages, and these to
+    // bytes, which all outlive the call. The kernel only reads them, except for the lengths in the headers.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), first, count, 0) };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
     Ok((sent * segments).min(datagrams.len().div_ceil(bytes)))
 }
 
-/// Memory for control messages, aligned as their headers have to be.
+/// Memory for control messages, aligned as their headers require.
 #[repr(align(16))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
@@ -174,7 +174,7 @@ impl Control {
         Self([0; CONTROL_BYTES])
     }
 
-    /// Asks the kernel to cut a message into datagrams of `bytes`.
+    /// Asks the kernel to segment a message into datagrams of `bytes`.
     fn segments_of(bytes: usize) -> Self {
         let mut control = Self::new();
         let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
@@ -190,11 +190,11 @@ impl Control {
     }
 }
 
-/// One datagram as it came.
+/// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived<'a> {
     pub bytes: &'a [u8],
-    /// By the kernel's wall clock; 0 where the kernel stamps nothing.
+    /// Receive time by the kernel's wall clock; 0 without a timestamp.
     pub at_ns: u64,
 }
 
@@ -205,7 +205,7 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Also asks the kernel to put datagrams together and to stamp them, both where it can.
+    /// Also enables coalescing and timestamps, where the kernel supports them.
     pub(super) fn new(socket: &UdpSocket) -> Self {
         let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         let _ = set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
@@ -215,7 +215,8 @@ impl Intake {
         }
     }
 
-    /// Takes what is there, or waits for one; `each` sees every datagram. How many messages the kernel gave.
+    /// Receives the available datagrams, or waits for one; calls `each` for every datagram. Returns the number of
+    /// messages.
     pub(super) fn receive(
         &mut self,
         socket: &UdpSocket,
@@ -235,8 +236,8 @@ impl Intake {
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
         }
-        // SAFETY: every header points to memory of its own, which lives through the call and is as long as it says; no
-        // name is asked for and no time-out is given.
+        // SAFETY: every header points to its own memory, which outlives the call and has the stated length; no name and
+        // no timeout are passed.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -263,11 +264,11 @@ impl Intake {
     }
 }
 
-/// The size of the datagrams that were put together, if they were, and when the message came.
+/// Datagram size of a coalesced message, if it is one, and the receive time of the message.
 fn facts(message: &libc::msghdr) -> (Option<usize>, u64) {
     let (mut segment, mut at_ns) = (None, 0);
-    // SAFETY: recvmmsg has filled in a valid chain of control messages within `msg_controllen`; data of each is read
-    // unaligned, and of a length that its type is defined to have.
+    // SAFETY: recvmmsg has filled in a valid chain of control messages within `msg_controllen`. The data of each is
+    // read unaligned, with the length that its type defines.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(control) = header.as_ref() {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// However many are in a message, each datagram is delivered once, whole and in its own bounds.
+    /// Each datagram is delivered once, with its own length, in batches of any size.
     #[test]
     fn batches_arrive_as_the_datagrams_that_they_are_made_of() {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

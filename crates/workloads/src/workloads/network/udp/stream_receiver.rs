@@ -1,7 +1,7 @@
-//! The receiving end of a stream of datagrams: counts what comes, and reports ten times a second.
+//! The receiving end of a stream of datagrams: counts arrivals, and reports ten times a second.
 //!
-//! It measures on its own clock and knows nothing of the sending end's. Invariants: a datagram without the key changes
-//! nothing but the count of strangers; the last report comes once all have come, or nothing has for `QUIET`.
+//! It measures on its own clock, independent of the sending end's. Invariants: a datagram without the key changes only
+//! the count of strangers; the last report is sent once all datagrams have arrived, or none for `QUIET`.
 
 use super::super::datagram::{Header, Key, PROBE};
 use super::super::socket::is_pause;
@@ -14,16 +14,16 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// From one report to the next.
+/// Interval between reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// A datagram that has not come so many reports after a later one is lost: 0.5 s.
+/// A datagram is lost if it has not arrived this number of reports after a later one: 0.5 s.
 const LOST_AFTER: usize = 5;
-/// The stream is over, something is missing, and nothing came for so long: it is lost.
+/// After the end of the stream, missing datagrams are lost once none has arrived for this time.
 const QUIET: Duration = Duration::from_millis(500);
-/// A call that waits for datagrams comes back this often, to report.
+/// Timeout of a receive call, so that reports are sent in time.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// What a stream left behind, for the receiving end's own counts.
+/// Totals of a stream, for the receiving end's own counts.
 #[derive(Debug, Default)]
 pub(in super::super) struct Tally {
     pub bytes: AtomicU64,
@@ -31,7 +31,7 @@ pub(in super::super) struct Tally {
     pub strangers: AtomicU64,
 }
 
-/// Sets up the socket of the stream on `control`, tells its port, and reads the key. `None`: stopped.
+/// Sets up the stream's socket, sends its port over `control`, and reads the key. `None`: stopped.
 pub(super) fn open(
     control: &TcpStream,
     socket: &UdpSocket,
@@ -55,7 +55,7 @@ pub(super) fn open(
     Ok(Some(key))
 }
 
-/// Takes a stream to its end, or until `stop`.
+/// Receives a stream until its end or `stop`.
 pub(in super::super) fn receive(
     control: &TcpStream,
     socket: UdpSocket,
@@ -87,9 +87,9 @@ struct Stream<'a> {
     control: &'a TcpStream,
     key: Key,
     arrivals: Arrivals,
-    /// One beyond the highest sequence number at each of the last reports, oldest first.
+    /// One more than the highest sequence number at each of the last reports, oldest first.
     before: VecDeque<u64>,
-    /// A probe has come and was answered.
+    /// A probe has arrived and was answered.
     is_open: bool,
     strangers: u64,
 }
@@ -113,14 +113,14 @@ impl Stream<'_> {
                 self.report(&stopped)?;
                 report_at = now + REPORT_EVERY;
                 sent = inbox.take(self.control)?.map(u64::from_le_bytes);
-                // What is still on its way has the whole time from here.
+                // Datagrams in flight get the whole time from now on.
                 came_at = now;
             }
             if let Some(sent) = sent {
                 let counts = self.arrivals.counts();
                 let is_whole = counts.received + counts.lost >= sent;
                 if is_whole || now.duration_since(came_at) >= QUIET {
-                    // What came before the end was said, and was not read yet.
+                    // Take datagrams that have arrived and were not read yet.
                     while self.take(&mut intake, socket)? && !stopped() {}
                     self.arrivals.settle(sent);
                     return self.send_report(true, &stopped);
@@ -130,7 +130,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Whether a datagram of the stream came.
+    /// Whether a datagram of the stream arrived.
     fn take(&mut self, intake: &mut Intake, socket: &UdpSocket) -> io::Result<bool> {
         let (key, arrivals) = (self.key, &mut self.arrivals);
         let (mut came, mut probed, mut strangers) = (false, false, 0);

@@ -1,8 +1,8 @@
-//! The sending end of a stream of datagrams: sends at the schedule's instants or as fast as the kernel takes them, and
-//! records what the receiving end reports.
+//! The sending end of a stream of datagrams: sends on schedule or as fast as the kernel takes them, and records what
+//! the receiving end reports.
 //!
-//! It knows nothing of how arrivals are counted. Invariant: each sequence number is given to one datagram that the
-//! kernel has taken, so that the receiving end's losses are those of the path.
+//! It does not know how arrivals are counted. Invariant: each sequence number is given to one datagram that the kernel
+//! has taken, so that the receiving end's losses are those of the path.
 
 use super::super::connection::{Connection, ConnectionError};
 use super::super::datagram::{Header, Key, LEAST_REQUEST_BYTES, PROBE};
@@ -15,25 +15,25 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How often reports are looked for.
+/// Interval between checks for reports.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A path that no probe gets through in this time is closed to UDP.
+/// Deadline for a probe; after it the path counts as closed to UDP.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 const PROBE_EVERY: Duration = Duration::from_millis(50);
-/// The kernel's queue is full: how long to leave it alone.
+/// Pause when the kernel's queue is full.
 const FULL_QUEUE: Duration = Duration::from_micros(50);
 
-/// A socket that reaches the receiving end, and the key of its stream.
+/// A socket connected to the receiving end, and the key of its stream.
 #[derive(Debug)]
 pub(super) struct Path {
     pub socket: UdpSocket,
     pub key: Key,
-    /// Bytes of the receiving end's socket buffer.
+    /// Size of the receiving end's socket buffer.
     pub buffer_bytes: u64,
 }
 
 impl Path {
-    /// Agrees on a key, and sends probes until one has arrived. `connection` does not block after this.
+    /// Agrees on a key, and sends probes until one has arrived. `connection` is non-blocking after this.
     pub(super) fn open(
         connection: &Connection,
         buffer_bytes: u64,
@@ -106,7 +106,7 @@ fn probe(control: &std::net::TcpStream, socket: &UdpSocket, key: Key) -> io::Res
     ))
 }
 
-/// Whether an error of a send says something about the path at this moment rather than about the socket.
+/// Whether a send error is a transient condition of the path, not a fault of the socket.
 pub(super) fn is_transient(error: &io::Error) -> bool {
     has_no_room(error)
         || matches!(
@@ -121,25 +121,25 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
         )
 }
 
-/// Whether the kernel had no room for a datagram at this moment.
+/// Whether the kernel currently had no room for a datagram.
 pub(super) fn has_no_room(error: &io::Error) -> bool {
     is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Sends datagrams for the runtime or until all are sent.
+/// Sends datagrams for the runtime or up to a number.
 pub(in super::super) struct UdpSender {
     connection: Connection,
     path: Path,
     bytes: usize,
-    /// What one call sends.
+    /// Bytes of one call.
     buffer: Vec<u8>,
     batching: Batching,
     /// Datagrams that the kernel has taken.
     sent: u64,
-    /// Datagrams that are still to be sent; beyond all numbers where time alone ends it.
+    /// Datagrams left to send; `u64::MAX` if only the runtime ends the load.
     left: u64,
     inbox: Inbox<{ Report::BYTES }>,
-    /// What has been recorded of the receiving end's counts.
+    /// The receiving end's counts that have been recorded.
     recorded: Report,
     look_at: MonoNanos,
 }
@@ -157,7 +157,7 @@ impl UdpSender {
             false => Batching::UNCUT,
         };
         let most = batching.datagrams().max(Batching::UNCUT.datagrams());
-        // Random, so that a path that compresses carries no more than others.
+        // Random bytes, so that a path with compression has no advantage.
         let buffer = WriteBuffer::new(datagrams.bytes * most, u64::from(index)).into_bytes();
         Ok(Self {
             connection,
@@ -173,18 +173,18 @@ impl UdpSender {
         })
     }
 
-    /// Datagrams, all of the same size.
+    /// Limits the number of datagrams, which all have the same size.
     pub(in super::super) fn ending_after(self, datagrams: Option<u64>) -> Self {
         let left = datagrams.unwrap_or(u64::MAX);
         Self { left, ..self }
     }
 
-    /// Bytes of the receiving end's socket buffer.
+    /// Size of the receiving end's socket buffer.
     pub(in super::super) fn peer_buffer(&self) -> u64 {
         self.path.buffer_bytes
     }
 
-    /// Gives the next `count` datagrams their headers.
+    /// Writes the headers of the next `count` datagrams.
     #[inline]
     fn number(&mut self, count: usize, now: MonoNanos) {
         let datagrams = self.buffer.chunks_exact_mut(self.bytes).take(count);
@@ -197,13 +197,13 @@ impl UdpSender {
         }
     }
 
-    /// One call; how many datagrams the kernel took.
+    /// Sends in one call; returns how many datagrams the kernel took.
     #[inline]
     fn send(&mut self, count: usize) -> io::Result<usize> {
         let datagrams = self.buffer.get(..count * self.bytes).unwrap_or_default();
         let send = |segments| socket::send(&self.path.socket, datagrams, self.bytes, segments);
         match send(self.batching.segments) {
-            // The path or the kernel does not take such messages: a datagram above the MTU, above all.
+            // The path or the kernel refuses such messages, usually because a datagram exceeds the MTU.
             Err(error) if self.batching.segments > 1 && !is_transient(&error) => {
                 self.batching = Batching::UNCUT;
                 send(self.batching.segments)
@@ -212,7 +212,8 @@ impl UdpSender {
         }
     }
 
-    /// The same; what is due at an instant of its own is tried until the kernel takes it or the load has to end.
+    /// Sends in one call. A datagram that is due at its own time is retried until the kernel takes it or the load must
+    /// end.
     #[inline]
     fn send_or_retry(&mut self, count: usize, recorder: &mut Recorder) -> io::Result<usize> {
         let mut sent = self.send(count);
@@ -256,7 +257,7 @@ impl UdpSender {
         }
     }
 
-    /// Records what has been reported since it was last looked for. Whether that was the last of it.
+    /// Records new reports. Returns whether the last report was among them.
     fn take_reports(&mut self, recorder: &mut Recorder) -> Result<bool, ConnectionError> {
         while let Some(message) = self.inbox.take(&self.connection.stream)? {
             let report = Report::decode(&message);
@@ -290,13 +291,13 @@ impl UdpSender {
         Ok(())
     }
 
-    /// Says how many there were, and records the last report.
+    /// Sends the number of datagrams, and records the last report.
     fn conclude(&mut self, recorder: &mut Recorder) -> Result<(), ConnectionError> {
         let stream = self.connection.stream.try_clone()?;
         stream.set_nonblocking(false)?;
         channel::write_all(&stream, &self.sent.to_le_bytes(), &|| recorder.is_stopped())?;
         stream.shutdown(Shutdown::Write)?;
-        // A report may be waiting; after that each call blocks for a tenth of a second at most.
+        // A report may already be there; each later call blocks for at most 0.1 s.
         while !self.take_reports(recorder)? {
             if recorder.is_stopped() {
                 return Err(ConnectionError::Stopped);
@@ -314,7 +315,7 @@ impl UdpSender {
     }
 }
 
-/// Why a stream does not go on.
+/// Why a stream ended.
 enum SendError {
     Ended(OpError),
     Broken(ConnectionError),

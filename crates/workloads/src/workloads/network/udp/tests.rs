@@ -1,4 +1,4 @@
-//! Streams and requests on loopback, whose numbers are known beforehand.
+//! Streams and requests on loopback with known counts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod requests;
@@ -27,7 +27,7 @@ fn bytes(intervals: &[Interval], op: Op) -> u64 {
     of_kind.map(|interval| interval.bytes).sum()
 }
 
-/// A sending end that does what a test says.
+/// A sending end that the test drives.
 struct HandSender {
     control: TcpStream,
     socket: UdpSocket,
@@ -74,7 +74,7 @@ impl HandSender {
         Report::decode(&report)
     }
 
-    /// Says how many there were, and returns the last report.
+    /// Sends the number of datagrams, and returns the last report.
     fn conclude(&mut self, sent: u64) -> Report {
         self.control.write_all(&sent.to_le_bytes()).unwrap();
         loop {
@@ -86,7 +86,7 @@ impl HandSender {
     }
 }
 
-/// A receiving end that has admitted its one stream and does what a test says.
+/// A receiving end that has admitted its one stream, and that the test drives.
 struct HandReceiver {
     control: TcpStream,
     socket: UdpSocket,

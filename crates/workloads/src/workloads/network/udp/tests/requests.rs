@@ -1,4 +1,4 @@
-//! Requests that are answered, or not, or too late.
+//! Requests that are answered, lost, or answered too late.
 
 use super::*;
 use benchmesh_testing::{measured, scheduled, timing};
@@ -23,7 +23,8 @@ fn every_request_is_answered_at_any_depth() {
     }
 }
 
-/// Of 40 requests each fifth has no response, each seventh of the others two, and one a response after its time-out.
+/// Of 40 requests each fifth has no response, each seventh of the others has two, and one has a response after its
+/// timeout.
 #[test]
 fn a_request_without_a_response_is_lost_and_has_no_latency() {
     for depth in [1, 8] {
@@ -48,7 +49,7 @@ fn a_request_without_a_response_is_lost_and_has_no_latency() {
                     receiver.respond(sequence, from, 64);
                 }
                 if number == 20 {
-                    // Given up long ago where one is in flight at a time; of the wrong size anyway where several are.
+                    // Expired long ago with one request in flight; of the wrong size with several.
                     let late = unanswered.remove(0);
                     receiver.respond(late, from, if depth == 1 { 64 } else { 63 });
                 }
@@ -104,7 +105,7 @@ fn a_paced_load_keeps_its_instants_while_requests_are_lost() {
     });
 }
 
-/// The connection beside the datagrams says so; waits for at most 0.1 s.
+/// Detected on the TCP connection; waits for at most 0.1 s.
 #[test]
 fn a_peer_that_goes_away_ends_the_task() {
     for mode in ["udp-request", "udp-stream"] {

@@ -1,4 +1,4 @@
-//! What the receiving end of a stream counts.
+//! Counts of a stream's receiving end.
 
 use super::*;
 use benchmesh_testing::{measured, scheduled, timing};
@@ -94,7 +94,7 @@ fn every_datagram_of_a_schedule_is_received() {
             for none in [Op::Lost, Op::Reordered, Op::Duplicate, Op::Late] {
                 assert_eq!(ops(&intervals, none), 0, "{none}");
             }
-            // The receiving end reports at a beat, which it leaves out while it has no processor.
+            // The receiving end reports periodically, but skips reports while it has no CPU.
             timing!(ops(&intervals, Op::Jitter) >= 2 * streams);
             assert_eq!(receiver.close().unwrap().bytes, sent * size);
             // The wait for the last report is no part of the load.
@@ -105,7 +105,7 @@ fn every_datagram_of_a_schedule_is_received() {
     });
 }
 
-/// As fast as possible, with and without buffers that the kernel cuts: what is not received is lost.
+/// As fast as possible, with and without segmentation by the kernel: every datagram is received or lost.
 #[test]
 fn what_was_sent_was_received_or_lost() {
     measured(|| {
