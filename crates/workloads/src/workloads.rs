@@ -1,4 +1,4 @@
-//! The workloads, one folder each. None imports another; what two of them need belongs to a layer below.
+//! The workloads, one folder each. None imports another; shared code belongs to a layer below.
 
 pub mod copy;
 pub mod files;

@@ -1,5 +1,5 @@
-//! What workers allocate while their operations run, counted by the allocator itself: nothing, but for the names that
-//! `tree` makes between two operations, each of which is small.
+//! Counts allocations of workers during their operations with a counting allocator. There are none, except for the
+//! names that `tree` makes between two operations, each of which is small.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use benchmesh_workloads::clock::MonoNanos;
@@ -13,11 +13,11 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What one thread has asked for.
+/// Allocations of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
     times: u64,
-    /// The most at once.
+    /// Largest single allocation.
     bytes: usize,
 }
 
@@ -30,7 +30,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: usize) {
-    // A thread that is just ending is nobody's worker.
+    // A thread that is being destroyed is not a worker.
     let _ = ASKED.try_with(|asked| {
         let before = asked.get();
         asked.set(Asked {
@@ -40,11 +40,11 @@ fn count(bytes: usize) {
     });
 }
 
-// SAFETY: everything is handed on to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller keeps the contract of this very function.
+        // SAFETY: the caller upholds the contract of this function, which is that of the forwarded one.
         unsafe { System.alloc(layout) }
     }
 
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What the first worker of a task asks for from its start to its end, and how many operations it does.
+/// Allocations of a task's first worker from its start to its end, and its number of operations.
 fn asked(name: &str, mode: &str, params: &Value) -> (Asked, u64) {
     let top = tempfile::tempdir().unwrap();
     let allowed = Allowed::new(vec![top.path().to_owned()]).unwrap();
@@ -185,7 +185,7 @@ fn to_list_a_directory_asks_for_no_memory() {
     for mode in ["walk", "remove"] {
         let (asked, done) = asked("tree", mode, &tree);
         assert!(done >= 3000, "{mode}: {done}");
-        // A name each, and what stands for a directory on the way.
+        // One name each, and one for a directory on the path.
         assert!(
             asked.times <= 2 * done && asked.bytes < 1024,
             "{mode}: {asked:?}"

@@ -1,8 +1,8 @@
-//! The system calls of `io`, held against those of a bonnie++ that runs here: both are traced by strace.
+//! Compares the system calls of `io` with those of the installed bonnie++; strace traces both.
 //!
-//! Compared are the calls on the data file by kind and size, for 1 MiB. Tolerance: two lseek calls, for to go to the
-//! beginning takes bonnie++ more of them. Needs bonnie++ (1.92 or later) and strace; says so when it is skipped, and
-//! fails instead when BENCHMESH_REQUIRE has `bonnie++`.
+//! Calls on the data file are compared by kind and size, for 1 MiB. Tolerance: two lseek calls, because bonnie++ uses
+//! more of them to go to the beginning. Needs bonnie++ (1.92 or later) and strace; reports a skip without them, and
+//! fails instead if BENCHMESH_REQUIRE has `bonnie++`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -25,13 +25,13 @@ use std::time::Duration;
 
 const CALLS: &str = "trace=read,write,pread64,pwrite64,lseek,fsync,fdatasync";
 const MIB: u64 = 1 << 20;
-/// Single bytes that are looked at; bonnie++ is ended after that.
+/// Calls on single bytes to count; bonnie++ is killed after that.
 const BYTES: u64 = 5000;
-/// Mode and parameters of the task that the test below runs when it is traced.
+/// Mode and parameters of the task that the traced test below runs.
 const TASK: &str = "BENCHMESH_TRACED_TASK";
 const PLACE: &str = "BENCHMESH_TRACED_PLACE";
 
-/// Calls by name and, of reads and writes, the bytes that they moved.
+/// Number of calls by name and, for reads and writes, bytes moved.
 type Calls = BTreeMap<(String, u64), u64>;
 
 fn is_there(program: &str) -> bool {
@@ -57,7 +57,7 @@ fn has_all() -> bool {
     traces
 }
 
-/// Runs a command under strace and counts its calls on files whose path contains `file`, until there are `most`.
+/// Runs a command under strace and counts its calls on files whose path contains `file`; kills it after `most` calls.
 fn traced(command: &mut Command, file: &str, most: u64) -> Calls {
     let program = command.get_program().to_owned();
     let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
@@ -89,7 +89,7 @@ fn traced(command: &mut Command, file: &str, most: u64) -> Calls {
     calls
 }
 
-/// `123 write(3</tmp/x/Bonnie.1>, "..."..., 8192) = 8192`; a call of several processes may end on a line of its own.
+/// `123 write(3</tmp/x/Bonnie.1>, "..."..., 8192) = 8192`; with several processes a call may end on a separate line.
 fn call_of(line: &str, file: &str) -> Option<(String, u64)> {
     let (call, rest) = line.split_once('(')?;
     let name = call.rsplit(' ').next()?.trim_end_matches("64");
@@ -122,7 +122,7 @@ fn ours(directory: &Path, workload: &str, mode: &str, params: &Value) -> Calls {
     traced(&mut command, "/w0", u64::MAX)
 }
 
-/// Not a test of its own: what [`ours`] traces.
+/// Not a test: the process that [`ours`] traces.
 #[test]
 fn traced_task() {
     let Ok(task) = std::env::var(TASK) else {
@@ -142,7 +142,7 @@ fn traced_task() {
         ..TaskSpec::new(text("workload"), text("mode"), params)
     };
     let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-    // Every call is stopped twice by the tracer.
+    // The tracer stops the process twice per call, so leave time to arm.
     let soon = || MonoNanos::now().saturating_add(Duration::from_millis(500));
     while task.arm(soon()).is_err() {}
     let end = task.run_to_end(&mut |_| ());
@@ -179,7 +179,7 @@ fn blocks_are_written_rewritten_and_read_as_bonnie_does() {
     let (theirs, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let blocks = MIB / 8192;
     let bonnie = bonnie(theirs.path(), true, u64::MAX);
-    // Block output and rewrite; the seekers rewrite some more.
+    // Block output and rewrite; the seekers rewrite some more blocks.
     let written = count(&bonnie, "write", 8192);
     assert!(written >= 2 * blocks, "{bonnie:?}");
     let io = json!({"size": MIB, "bs": "8k", "end_fsync": true});
@@ -194,7 +194,7 @@ fn blocks_are_written_rewritten_and_read_as_bonnie_does() {
     assert_eq!(count(&rewrite, "fsync", 0), 1, "{rewrite:?}");
     let sought = count(&rewrite, "lseek", 0);
     assert!((blocks..=blocks + 2).contains(&sought), "{rewrite:?}");
-    // Both outputs and the rewrite together: an fsync for each, one lseek for each block that is rewritten.
+    // Both outputs and the rewrite together: one fsync for each, one lseek for each rewritten block.
     assert!(count(&bonnie, "fsync", 0) >= 2, "{bonnie:?}");
     assert!(count(&bonnie, "lseek", 0) >= blocks, "{bonnie:?}");
 }

@@ -1,7 +1,6 @@
-//! Links between two network namespaces of the test's own, held against what the kernel counted and what tbf lets
-//! through.
+//! Links between two network namespaces that the test creates, compared with the kernel's counters and tbf's rate.
 //!
-//! Needs root; says so when it is skipped, and fails instead when BENCHMESH_REQUIRE has `root`.
+//! Needs root; reports a skip without it, and fails instead if BENCHMESH_REQUIRE has `root`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

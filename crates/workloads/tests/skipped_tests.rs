@@ -1,5 +1,5 @@
-//! The last test target of the workspace (cargo runs packages and targets by name): says how many tests were skipped
-//! and how many measured again.
+//! The last test target of the workspace (cargo runs packages and targets by name). It reports how many tests were
+//! skipped and how many were measured again.
 
 #[test]
 fn how_many_tests_were_skipped_or_measured_again() {

@@ -1,9 +1,9 @@
-//! `copy`: whole files into the target, over what was copied there, and out of it again, as cp does it: one large or
-//! many small; and, between, listed.
+//! `copy`: copies whole files into the target, over earlier copies, and out of it again, like cp: one large file or
+//! many small ones. The mode `list` lists them.
 //!
-//! The other side is a directory of the task's own in the agent's scratch, or, with `from`, files beneath a path that
-//! the agent's configuration allows to be read. A tree is copied as a tree; its directories are there before the start.
-//! Nothing is known here of time or of other tasks.
+//! The other side is a directory of the task's own in the agent's scratch or, with `from`, files beneath a path that
+//! the agent's configuration allows to be read. A tree is copied as a tree; its directories are created before the
+//! start. This module does not depend on time or on other tasks.
 
 mod engine;
 mod keys;
@@ -58,7 +58,7 @@ impl Definition for CopyParams {
         }
     }
 
-    /// What `from` holds is known only on the agent; there, space is looked at when the task is prepared.
+    /// Only the agent knows the content of `from`; it checks the space when the task is prepared.
     fn footprint(&self) -> Footprint {
         let workers = self.workers;
         match &self.source {
@@ -80,7 +80,7 @@ impl Definition for CopyParams {
                         sizes.total(*seed, *files, 1)
                     }
                 },
-                // A copy that has begun is completed, and how long that takes is unknown.
+                // A copy that has begun is completed, which takes an unknown time.
                 runtime: None,
                 ..Footprint::default()
             },
@@ -115,7 +115,7 @@ struct CopyLoad {
     warm: bool,
     task: Dir,
     task_index: u32,
-    /// The task whose data are read, and its directory, where it is another one.
+    /// Index and directory of the task whose data are read, if it is another one.
     others: Option<(u32, Dir)>,
     scratch: Option<PathBuf>,
     sources: Allowed,
@@ -139,7 +139,7 @@ impl CopyLoad {
         Ok(engine.onto(onto))
     }
 
-    /// What stands in the files that a task makes; `None` where they come from elsewhere.
+    /// Content of the files that a task generates; `None` if the files come from `from`.
     fn content(&self, task_index: u32) -> Option<Content> {
         match &self.params.source {
             Source::Generated { seed, data, .. } => {

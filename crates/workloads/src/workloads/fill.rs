@@ -1,10 +1,11 @@
-//! `fill`: fills the target to a share of its space, or by an amount, keeps it full, and removes what filled it.
+//! `fill`: fills the target to a share of its space or by an amount, keeps it full, and removes the files.
 //!
-//! What was written is read again on request, and checked.
+//! On request the files are read again and verified.
 //!
-//! Free space is asked for again and again, the more often the less is left, so that all workers of all tasks together
-//! stop in time: at the share that is asked for, or at a floor that is left for others. Who meets the floor before the
-//! aim says so and fails. Files are of a limited size, one after the other, in each worker's own directory.
+//! The workers query the free space repeatedly, and more often the less is left, so that all workers of all tasks stop
+//! in time: at the requested share, or at a floor that is left for others. A worker that reaches the floor before the
+//! aim fails with an error. Files have a limited size and are written one after the other, in each worker's own
+//! directory.
 
 mod filled;
 mod filling;
@@ -53,7 +54,7 @@ impl Definition for FillOptions {
         }
     }
 
-    /// What a share comes to is known only on the agent.
+    /// Only the agent knows how many bytes a share is.
     fn footprint(&self) -> Footprint {
         let bytes = match self.aim {
             Aim::Amount(bytes) => bytes,
@@ -98,7 +99,7 @@ struct FillLoad {
     task_index: u32,
     tasks: u32,
     granted: Arc<AtomicU64>,
-    /// What the target was filled with; known once prepared.
+    /// Bytes and generation of the fill; known once prepared.
     filled: Mutex<Filled>,
     finished: Finished,
     removed: WholePasses,
@@ -145,7 +146,7 @@ impl FillLoad {
         }
     }
 
-    /// The amount that is this worker's, where there is one.
+    /// This worker's part of `amount`, if that is the aim.
     fn amount(&self, worker: u32) -> Option<u64> {
         let Aim::Amount(bytes) = self.options.aim else {
             return None;
@@ -200,7 +201,7 @@ impl FillLoad {
         WorkerDirs::remove_from(&self.dirs.task, control)
     }
 
-    /// Whether a fill that ended before its aim has left files.
+    /// Whether an incomplete fill has left files.
     fn has_files(&self) -> Result<bool, TaskError> {
         for worker in 0..self.options.workers {
             let names = self.dirs.open(worker)?.names();
@@ -238,7 +239,7 @@ fn name_of(number: u64) -> CString {
     CString::new(format!("f{number:09}")).unwrap_or_default()
 }
 
-/// A name with its number; one that is not ours has none of its own.
+/// A name with its number; `u64::MAX` for a foreign name.
 fn numbered(name: String) -> Option<(u64, CString)> {
     let number = name
         .strip_prefix('f')
@@ -255,7 +256,7 @@ impl Load for FillLoad {
         }
         match Filled::find(&self.dirs.task, &self.shape(), self.options.workers)? {
             Some(filled) => *self.filled() = filled,
-            // They are removed as they are: there may be no room to write them again.
+            // Remove the files as they are: there may be no room to write them again.
             None if self.options.mode == FillMode::Remove && self.has_files()? => {}
             None => self.lay_out(control)?,
         }

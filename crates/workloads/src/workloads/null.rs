@@ -1,6 +1,6 @@
-//! `null`: operations that do nothing, to show the harness's own cost.
+//! `null`: operations that do nothing, to measure the harness's own cost.
 //!
-//! Each operation is two clock readings and one record, exactly what every other workload pays for its own.
+//! Each operation is two clock readings and one record, the same cost that every other workload has per operation.
 
 use crate::engine::author::*;
 

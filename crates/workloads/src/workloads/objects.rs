@@ -1,8 +1,9 @@
-//! `objects`: objects of a RADOS pool, written, read, looked at and removed through librados, many at once.
+//! `objects`: writes, reads, stats and removes objects of a RADOS pool through librados, with many operations in
+//! flight.
 //!
-//! An operation is one asynchronous call on one object; no thread waits for it. Each worker has objects of its own,
-//! with numbers from 0 on. Which come is decided by [`sequence`]; what a task has left stands in its state object
-//! ([`state`]), so that the modes after it find it.
+//! An operation is one asynchronous call on one object; no thread waits for it. Each worker has its own objects,
+//! numbered from 0. [`sequence`] chooses the next one. The task's state object ([`state`]) records what a mode has
+//! left, so that the next modes find it.
 
 mod action;
 mod keys;
@@ -24,7 +25,7 @@ use worker::ObjectsWorker;
 /// The workload.
 pub const OBJECTS: &dyn Workload = workload::<Job>();
 
-/// What a mode does with its objects.
+/// Kind of operations of a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Write,
@@ -42,11 +43,11 @@ struct Job {
     /// The mode's name.
     mode: &'static str,
     kind: Kind,
-    /// What its operations do.
+    /// Weights of its operations.
     mix: Weighted<Action>,
     object_bytes: u64,
     block: usize,
-    /// Of each worker.
+    /// Objects of each worker.
     objects: Option<u64>,
     passes: Passes,
     workers: u32,
@@ -61,7 +62,7 @@ struct Job {
 }
 
 impl Job {
-    /// Blocks of one object; one where operations are about the whole.
+    /// Blocks per object; one if operations use whole objects.
     fn blocks(&self) -> u64 {
         match self.kind {
             Kind::Write | Kind::ReadInOrder | Kind::ReadAtRandom | Kind::Mix => {
@@ -129,7 +130,7 @@ impl Definition for Job {
         }
     }
 
-    /// A buffer for each operation in flight, the library's copy of it, and what written blocks are cut from.
+    /// A buffer per operation in flight, the library's copy of it, and the source of written blocks.
     fn buffer_bytes(&self) -> u64 {
         let block = self.block as u64;
         let in_flight = block.saturating_mul(u64::from(self.depth) * 2);
@@ -183,22 +184,22 @@ struct ObjectsLoad {
     place: Arc<PoolTask>,
     session: Arc<Session>,
     task_index: u32,
-    /// The task whose objects the load works on, its own or another one, and where they are.
+    /// The task whose objects the load uses, its own or another one, and their location.
     data_task: u32,
     data_place: Arc<PoolTask>,
-    /// Objects of each worker before the load.
+    /// Existing objects of each worker before the load.
     there: Arc<[AtomicU64]>,
-    /// Objects of each worker that it has written or removed, from number 0 on without a gap.
+    /// Objects that each worker has written or removed without a gap, from number 0.
     whole: Arc<[AtomicU64]>,
 }
 
 impl ObjectsLoad {
-    /// Tells the objects of all workers of all tasks apart.
+    /// Distinguishes the objects of all workers of all tasks.
     fn content_id(task: u32, worker: u32, object: u64) -> u64 {
         (u64::from(task) << 52) ^ (u64::from(worker) << 40) ^ object
     }
 
-    /// What a worker has before it.
+    /// Sequence of a worker's operations.
     fn sequence(&self, worker: u32) -> Sequence {
         let job = &self.job;
         let there = self.there.get(worker as usize);
@@ -215,14 +216,14 @@ impl ObjectsLoad {
             _ => Order::Ascending,
         };
         let passes = match job.kind {
-            // What is gone is not there a second time.
+            // A removed object cannot be removed again.
             Kind::Delete => Passes::ONE,
             _ => job.passes,
         };
         Sequence::new(order, objects, job.blocks(), passes)
     }
 
-    /// The counts of [`ObjectsLoad::whole`] or [`ObjectsLoad::there`].
+    /// Plain values of [`ObjectsLoad::whole`] or [`ObjectsLoad::there`].
     fn counts(of: &[AtomicU64]) -> Vec<u64> {
         of.iter()
             .map(|count| count.load(Ordering::Relaxed))
@@ -263,7 +264,7 @@ impl Load for ObjectsLoad {
         Some(format!("{}{object}", self.data_place.worker_prefix(worker)))
     }
 
-    /// Without a state the next mode lays everything out again, and nothing is wrong.
+    /// If no state is left, the next mode lays everything out again, which is harmless.
     fn finish(&self) -> Result<(), TaskError> {
         let whole = Self::counts(&self.whole);
         let _ = match self.job.kind {

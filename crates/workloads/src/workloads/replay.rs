@@ -1,8 +1,8 @@
-//! `replay`: a list of operations, as a program was seen to do them, done again with its timing or as fast as possible.
+//! `replay`: repeats a recorded list of operations with its timing or as fast as possible.
 //!
-//! The list is text of our own, described in `docs/replay.md`; it stands in the plan, or in a file that the agent may
-//! read. It is understood whole before anything is done: mistakes have their line. Each worker does all of it, in a
-//! directory of its own, in which the files and directories that the list expects are laid out before.
+//! The list is text in our own format (`docs/replay.md`), in the plan or in a file that the agent may read. It is
+//! parsed completely before the start, and mistakes are reported with their line. Each worker executes the whole list,
+//! in a directory of its own, in which the files and directories that the list expects are laid out first.
 
 mod checks;
 mod expected;
@@ -34,7 +34,7 @@ impl Definition for ReplayOptions {
         revision: 4,
         summary: "a recorded list of operations, with its timing or as fast as possible",
         modes: MODES,
-        // What a list expects is laid out anew for each step.
+        // The files that a list expects are laid out anew for each step.
         warms: false,
         bypass: Bypass::Refused("operations are replayed through the caches; use cache = \"cold\""),
         ..About::ON_TARGET
@@ -56,7 +56,7 @@ impl Definition for ReplayOptions {
         }
     }
 
-    /// What a file of operations holds is known only on the agent.
+    /// Only the agent knows the content of a list in a file.
     fn footprint(&self) -> Footprint {
         let workers = u64::from(self.workers);
         let mut footprint = Footprint::of(self.threads());
@@ -86,7 +86,7 @@ struct ReplayLoad {
     task_index: u32,
     sources: Allowed,
     list: OnceLock<Arc<List>>,
-    /// What its reads find; known once prepared, where they are to be checked.
+    /// Expected data of its reads; known once prepared, if they are verified.
     expected: OnceLock<Arc<Expected>>,
 }
 
@@ -116,7 +116,7 @@ impl ReplayLoad {
         )
     }
 
-    /// What the list expects to find.
+    /// Lays out the files and directories that the list expects.
     fn lay_out(&self, worker: u32, list: &List, done: &Done<'_>) -> Result<(), TaskError> {
         let root = self.dirs.open(worker)?;
         let top = root.path().to_owned();
@@ -159,7 +159,7 @@ impl ReplayLoad {
     }
 }
 
-/// The text of a list that the agent may read.
+/// Reads a list that the agent is allowed to read.
 fn read(path: &Path, sources: &Allowed) -> Result<String, TaskError> {
     let path = sources.permits(path).map_err(TaskError::Sandbox)?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -168,7 +168,7 @@ fn read(path: &Path, sources: &Allowed) -> Result<String, TaskError> {
     };
     let failed = |error| TaskError::io(format!("read `{}`", path.display()), error);
     let parent = open_canonical(parent).map_err(TaskError::Sandbox)?;
-    // A pipe must not hold us up.
+    // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::openat(parent.fd(), name, flags, Permissions::empty())
         .map_err(|errno| failed(errno.into()))?;

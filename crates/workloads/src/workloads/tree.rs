@@ -1,9 +1,9 @@
-//! `tree`: a tree of directories, files and links, unpacked, walked and removed, as tar, find and rm -r do it.
+//! `tree`: unpacks, walks and removes a tree of directories, files and links, like tar, find and rm -r.
 //!
-//! The tree comes from a tar archive that the agent may read, or is made from a table of file sizes; two trees of the
-//! field are built in. Each worker has a copy of the whole tree in the task's directory. Reading and decompressing the
-//! archive lies between the operations, never in one, but for files larger than [`archive::READ_AHEAD_BYTES`].
-//! Whatever an archive says, nothing outside of the worker's directory is reached: see [`archive`] and [`Cursor`].
+//! The tree comes from a tar archive that the agent may read, or is generated from a table of file sizes; two
+//! real-world trees are built in. Each worker has a copy of the whole tree in the task's directory. The archive is read
+//! and decompressed between operations, never in one, except for files larger than [`archive::READ_AHEAD_BYTES`]. No
+//! archive can reach anything outside of the worker's directory: see [`archive`] and [`Cursor`].
 
 mod archive;
 mod compressed;
@@ -60,7 +60,7 @@ impl Definition for TreeOptions {
         }
     }
 
-    /// What an archive holds is known only on the agent; there, space is looked at when the task is prepared.
+    /// Only the agent knows the content of an archive; it checks the space when the task is prepared.
     fn footprint(&self) -> Footprint {
         let workers = u64::from(self.workers);
         let mut footprint = Footprint::of(self.threads());
@@ -96,10 +96,10 @@ struct TreeLoad {
     dirs: WorkerDirs,
     task_index: u32,
     sources: Allowed,
-    /// What the archive holds; known once prepared.
+    /// Totals of the archive; known once prepared.
     contents: Mutex<Option<Contents>>,
     whole: WholePasses,
-    /// Where each worker is.
+    /// Current path of each worker.
     paths: Box<[Arc<CurrentPath>]>,
 }
 
@@ -112,7 +112,7 @@ impl TreeLoad {
             .unwrap_or_else(|| Arc::new(CurrentPath::new()))
     }
 
-    /// At the root of a worker's tree.
+    /// A cursor at the root of a worker's tree.
     fn cursor(&self, worker: u32) -> Result<Cursor, TaskError> {
         let root = self.dirs.open(worker)?;
         Ok(Cursor::shown(root, self.current_path(worker)))
@@ -133,7 +133,7 @@ impl TreeLoad {
         })
     }
 
-    /// The tree from its beginning.
+    /// The source of the tree, at its beginning.
     fn source(&self, worker: u32) -> Result<Box<dyn Source>, TaskError> {
         let options = &self.options;
         match &options.from {
@@ -151,7 +151,7 @@ impl TreeLoad {
         }
     }
 
-    /// Data of one text are the same data.
+    /// Description of the data: equal text means equal data.
     fn shape(&self) -> Result<String, TaskError> {
         let workers = self.options.workers;
         Ok(match &self.options.from {
@@ -172,7 +172,7 @@ impl TreeLoad {
         })
     }
 
-    /// Reads an archive to its end before anything is made of it.
+    /// Reads the whole archive before anything is created from it.
     fn look_into_archive(&self, control: &PrepareControl) -> Result<(), TaskError> {
         let TreeOrigin::Archive(path) = &self.options.from else {
             return Ok(());
@@ -259,7 +259,7 @@ impl Load for TreeLoad {
             |worker, done| {
                 if self.options.mode == TreeMode::Read {
                     let mut source = self.source(worker)?;
-                    // What is found wrong is counted in the step; here it would end it.
+                    // The step counts wrong data as errors; here it would end the warm pass.
                     let mut reading = self.reading(worker, false)?;
                     return reading.all(source.as_mut(), &mut Quiet { done }).map(drop);
                 }

@@ -1,10 +1,10 @@
-//! What is reported, against the counters of the interface. Tolerance: what both ends say to each other beside the load
-//! (a hello, its answer, the count at the end), and ARP.
+//! Compares reported bytes with the counters of the interface. Tolerance: ARP, and the messages beside the load (a
+//! hello, its answer, the count at the end).
 
 use super::nodes::{Node, Nodes};
 use serde_json::{Value, json};
 
-/// For each stream, in bytes of payload: a hello has 19, its answer 1, the count 8; the options of a SYN are 8 longer.
+/// Payload bytes per stream: a hello has 19, its answer 1, the count 8; the options of a SYN are 8 longer.
 const BESIDE_PER_STREAM: u64 = 40;
 /// An ARP packet is shorter than the headers that are subtracted.
 const ARP: u64 = 200;
@@ -13,7 +13,7 @@ fn is_counted(counted: u64, reported: u64, streams: u64) -> bool {
     counted + ARP >= reported && counted <= reported + streams * BESIDE_PER_STREAM + ARP
 }
 
-/// Runs a mode from A to B; what it did must be what the interfaces saw: `out` and `back` bytes for each operation.
+/// Runs a mode from A to B. The interfaces must have counted `out` and `back` bytes for each operation.
 fn check(nodes: &Nodes, mode: &str, params: Value, out: u64, back: u64) {
     let streams = params["streams"].as_u64().unwrap_or(1);
     let before = [Node::A, Node::B].map(|node| nodes.payload_sent(node));
@@ -36,7 +36,7 @@ fn check(nodes: &Nodes, mode: &str, params: Value, out: u64, back: u64) {
 #[test]
 fn operations_and_bytes_are_those_of_the_interface() {
     let Some(nodes) = Nodes::new() else { return };
-    // Paced, so that no packet is lost and sent again.
+    // Paced, so that no packet is lost and retransmitted.
     let blocks = json!({"streams": 2, "bs": "64k", "rate_iops": 100, "runtime": "1s"});
     check(&nodes, "throughput", blocks, 64 << 10, 0);
     for (wait, streams) in [("blocking", 2), ("busy", 1)] {

@@ -1,4 +1,4 @@
-//! Two namespaces and a veth between them, and a task that runs from one to the other.
+//! Two namespaces connected by a veth, and a task that runs from one to the other.
 
 use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::histogram::Histogram;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const TOKEN: &str = "token";
 
-/// Tests of one process have namespaces of their own.
+/// Number for unique names: each test of a process has its own namespaces.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// An end of the veth.
@@ -45,13 +45,13 @@ impl Node {
     }
 }
 
-/// The namespaces, gone with the value.
+/// The namespaces, removed on drop.
 pub struct Nodes {
     names: [String; 2],
 }
 
 impl Nodes {
-    /// `None`, and a word about it, when this cannot be done here.
+    /// `None` if namespaces cannot be created here; reports a skip.
     pub fn new() -> Option<Self> {
         let id = std::process::id();
         let made = MADE.fetch_add(1, Ordering::Relaxed);
@@ -65,8 +65,8 @@ impl Nodes {
             format!("ip -n {a} link add eth0 type veth peer name eth0 netns {b}"),
         ];
         for (name, node) in [(a, Node::A), (b, Node::B)] {
-            // Nothing but the link's own packets goes over it, and none twice because an end had no CPU for a while. A
-            // kernel that knows no such setting has nothing to switch off.
+            // The link carries only its own packets, and no retransmissions because an end had no CPU for a while. A
+            // kernel without a setting does not need it.
             for setting in ["ipv6.conf.all.disable_ipv6=1", "ipv4.tcp_early_retrans=0"] {
                 commands.push(format!("ip netns exec {name} sysctl -qew net.{setting}"));
             }
@@ -89,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// Shapes what leaves a node to 100 Mbit/s.
+    /// Shapes a node's outgoing traffic to 100 Mbit/s.
     pub fn shape(&self, node: Node, burst: &str) {
         let name = self.name(node);
         assert!(succeeds(&format!(
@@ -97,7 +97,7 @@ impl Nodes {
         )));
     }
 
-    /// Shapes the UDP datagrams that leave a node, and nothing else: TCP's packets have a class of their own.
+    /// Shapes only the UDP datagrams that leave a node: TCP's packets have a class of their own.
     pub fn shape_udp(&self, node: Node, tbf: &str) {
         let name = self.name(node);
         for command in [
@@ -111,7 +111,7 @@ impl Nodes {
         }
     }
 
-    /// Packets that the shaper of [`Nodes::shape_udp`] let through, and that it dropped.
+    /// Packets that the shaper of [`Nodes::shape_udp`] has passed and dropped.
     pub fn shaped_udp(&self, node: Node) -> (u64, u64) {
         let text = output(&format!(
             "tc -n {} -s -j qdisc show dev eth0",
@@ -138,7 +138,7 @@ impl Nodes {
         value.parse().unwrap()
     }
 
-    /// Does something in a thread that is inside the namespace of a node, as all threads are that it starts.
+    /// Calls `what` in a thread inside the namespace of a node; threads that it starts are in it too.
     fn inside<T: Send>(&self, node: Node, what: impl FnOnce() -> T + Send) -> T {
         let name = self.name(node);
         std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ impl Nodes {
     }
 
     /// Payload bytes that have left a node, by the counters of its interface: each packet has 66 bytes of headers (14
-    /// Ethernet, 20 IP, 20 TCP, 12 time stamp), whether the veth carries it in segments or whole.
+    /// Ethernet, 20 IP, 20 TCP, 12 time stamp), whether the veth carries segments or whole packets.
     pub fn payload_sent(&self, node: Node) -> u64 {
         let command = format!(
             "ip netns exec {} cat /sys/class/net/eth0/statistics/tx_bytes /sys/class/net/eth0/statistics/tx_packets",
@@ -183,7 +183,7 @@ impl Nodes {
         self.inside(from.other(), || NETWORK.listen(&spec).unwrap())
     }
 
-    /// Runs a task from a node to the other, to its end.
+    /// Runs a task from a node to the other until its end.
     pub fn run(&self, from: Node, mode: &str, params: &Value) -> Outcome {
         let receiver = self.listen(from, mode, params);
         let port = receiver.address().port();
@@ -196,7 +196,7 @@ impl Nodes {
         };
         let mut outcome = self.inside(from, || {
             let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-            // A start that was past when this thread went on is refused, and another one taken.
+            // If this thread was delayed past the start, arming is refused and tried again with a later one.
             let soon = || MonoNanos::now().saturating_add(Duration::from_millis(20));
             while task.arm(soon()).is_err() {}
             let mut outcome = Outcome::default();
@@ -223,11 +223,11 @@ impl Drop for Nodes {
     }
 }
 
-/// What a task did, and what the other end took.
+/// Results of a task and of the other end.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub ops: u64,
-    /// The same by kind.
+    /// Operations by kind.
     pub of_kind: BTreeMap<Op, u64>,
     pub bytes: u64,
     pub seconds: f64,

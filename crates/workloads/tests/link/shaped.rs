@@ -38,7 +38,7 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
     });
 }
 
-/// A response takes as long as its bytes take on the shaped way back.
+/// A response takes the time that its bytes need on the shaped way back.
 #[test]
 fn a_response_over_a_shaped_link_takes_as_long_as_its_bytes() {
     measured(|| {
@@ -59,8 +59,8 @@ fn a_response_over_a_shaped_link_takes_as_long_as_its_bytes() {
     });
 }
 
-/// Both directions at once, each shaped. What the acknowledgements of one way take of the other (66 bytes for every
-/// other segment at most) is within the tolerance.
+/// Both directions at once, each shaped. The acknowledgements of the other direction (66 bytes for at most every other
+/// segment) are within the tolerance.
 #[test]
 fn both_ways_at_once_each_way_is_as_fast_as_it_is() {
     measured(|| {

@@ -1,12 +1,12 @@
-//! Datagrams over a link of known speed, held against the counters of the shaper and of the kernel's UDP: sent,
-//! received and lost datagrams must be equal. Beside the load there are probes, one in 50 ms until the first arrives.
+//! Datagrams over a link of known speed, compared with the counters of the shaper and of the kernel's UDP: sent,
+//! received and lost datagrams must be equal. In addition there are probes, one per 50 ms until the first arrives.
 
 use super::nodes::{Node, Nodes};
 use benchmesh_testing::{measured, scheduled, timing};
 use benchmesh_workloads::op::Op;
 use serde_json::json;
 
-/// Probes of a stream, on a link that carries the first one.
+/// Probes of a stream on a link that delivers the first one.
 const PROBES: u64 = 1;
 
 #[test]
@@ -42,15 +42,14 @@ fn datagrams_that_a_shaper_drops_are_those_that_are_lost() {
             for none in [Op::Duplicate, Op::Late] {
                 assert_eq!(of(none), 0, "{none}");
             }
-            // The kernel keeps one queue per processor behind a veth: a sender that moves to another one can be
-            // overtaken.
+            // The kernel has one queue per CPU behind a veth: datagrams of a sender that migrates can be overtaken.
             timing!(of(Op::Reordered) <= of(Op::Receive) / 1000, "{outcome:?}");
         }
         Ok(())
     });
 }
 
-/// Requests of 1000 bytes, twice as many as the shaped link carries.
+/// Requests of 1000 bytes, at twice the rate of the shaped link.
 #[test]
 fn requests_that_a_shaper_drops_are_those_that_are_lost() {
     measured(|| {

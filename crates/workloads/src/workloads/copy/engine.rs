@@ -1,7 +1,7 @@
-//! One file from one directory into another, as cp does it: in the kernel, through a buffer, or past the caches.
+//! Copies one file from one directory into another, like cp: in the kernel, through a buffer, or past the caches.
 //!
-//! It knows nothing of trees, clocks or modes. Left to itself it finds out with the first file whether the kernel can
-//! copy, and remembers: that is a matter of the two file systems, not of the file.
+//! It does not depend on trees, clocks or modes. With `auto` it finds out with the first file whether the kernel can
+//! copy, and remembers it, because that depends on the two file systems and not on the file.
 
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
 
-/// Copied in one call: a stop is noticed between two. At 20 MB/s it takes 0.4 s.
+/// Bytes per call; a stop is noticed between two calls. At 20 MB/s a call takes 0.4 s.
 const CHUNK_BYTES: usize = 8 << 20;
-/// What O_DIRECT asks of lengths and offsets, at most.
+/// Largest alignment that O_DIRECT requires of lengths and offsets.
 pub(super) const DIRECT_BYTES: usize = 4096;
 
 declare_words! {
@@ -27,27 +27,27 @@ declare_words! {
     }
 }
 
-/// Which of the two files is on the target.
+/// The file that is on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetSide {
     From,
     To,
 }
 
-/// What a copy is written into.
+/// Destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Onto {
-    /// A file that does not exist yet.
+    /// A file that does not exist.
     New,
-    /// A file that exists, emptied.
+    /// An existing file, which is truncated.
     Existing,
 }
 
-/// How a copy ended.
+/// Outcome of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     Whole(u64),
-    /// Told to stop in between; a new file is removed, one that existed holds what was copied.
+    /// Stopped before the end. A new file is removed; an existing one keeps what was copied.
     Stopped,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Engine {
     buffer: Pages,
 }
 
-/// Refuses (EPERM) what is no regular file.
+/// Refuses (EPERM) anything but a regular file.
 fn check_ends(source: BorrowedFd<'_>) -> Result<(), Errno> {
     match FileType::from_raw_mode(rustix::fs::fstat(source)?.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -83,13 +83,13 @@ impl Engine {
         })
     }
 
-    /// The same, which writes into these files.
+    /// Returns the same engine with another destination.
     pub(super) fn onto(self, onto: Onto) -> Self {
         Self { onto, ..self }
     }
 
-    /// Copies all of a file that has at least `bytes`; a source that ends before is an error (NODATA). `should_stop` is
-    /// told now and then how many bytes are copied.
+    /// Copies a whole file of at least `bytes`; a source that ends before is an error (NODATA). `should_stop` is called
+    /// between chunks with the bytes copied so far.
     pub(super) fn copy(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
@@ -110,7 +110,7 @@ impl Engine {
         let mut copied = 0;
         while self.step((source.as_fd(), copy.as_fd()), bytes, &mut copied)? {
             if copied > bytes {
-                // Longer than it was: a file that has grown, or a device without an end.
+                // Longer than expected: a file that has grown, or a device without an end.
                 check_ends(source.as_fd()).map_err(|errno| CallError::at(errno, copied))?;
             }
             if should_stop(copied) {
@@ -132,7 +132,7 @@ impl Engine {
         Ok(Copied::Whole(copied))
     }
 
-    /// One chunk further; false at the end, which is expected behind `bytes`.
+    /// Copies one chunk; false at the end of the source, which is expected after `bytes`.
     fn step(
         &mut self,
         (source, copy): (BorrowedFd<'_>, BorrowedFd<'_>),
@@ -141,7 +141,7 @@ impl Engine {
     ) -> Result<bool, CallError> {
         if self.in_kernel {
             match copy_file_range(source, None, copy, None, CHUNK_BYTES) {
-                // Some file systems say so of files whose size they do not know; reading tells.
+                // Some file systems return 0 for files of unknown size; only a read can tell.
                 Ok(0) if self.may_fall_back => {}
                 Ok(0) => return Ok(false),
                 Ok(count) => {
@@ -173,10 +173,10 @@ impl Engine {
         let odd = count % DIRECT_BYTES;
         if self.direct != Some(TargetSide::To) || odd == 0 {
             calls::write_all(copy, chunk, copied)?;
-            // Past the caches, a read that ends within a block has met the end, and another there is not allowed.
+            // With O_DIRECT a read that ends within a block has reached the end, and another read there is not allowed.
             return Ok(self.direct != Some(TargetSide::From) || odd == 0);
         }
-        // The end of the file, which is no whole block, cannot be written past the cache, by dd neither.
+        // The last partial block cannot be written with O_DIRECT; dd writes it through the cache too.
         let (whole, rest) = chunk.split_at(count - odd);
         calls::write_all(copy, whole, copied)?;
         through_the_cache(copy).map_err(|errno| CallError::at(errno, *copied))?;
@@ -184,8 +184,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Reads on behind the first `count` bytes of the buffer, of which a read has ended within a block though the file
-    /// does not end there: to the end of the block, or of the file. How many bytes that makes.
+    /// Continues a read that ended within a block before the end of the file: reads to the end of the block or of the
+    /// file, after the first `count` bytes of the buffer. Returns the bytes in the buffer.
     #[cold]
     fn complete_block(&mut self, source: BorrowedFd<'_>, count: usize) -> Result<usize, Errno> {
         let until = count.next_multiple_of(DIRECT_BYTES).min(self.buffer.len());
@@ -209,7 +209,7 @@ impl Engine {
     }
 }
 
-/// From here on, what is no whole block can be moved too; the flags from before.
+/// Turns O_DIRECT off, so that partial blocks can be moved; returns the previous flags.
 fn through_the_cache(file: BorrowedFd<'_>) -> Result<OFlags, Errno> {
     let flags = fcntl_getfl(file)?;
     fcntl_setfl(file, flags - OFlags::DIRECT)?;
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_the_same_file_on_every_way_and_between_file_systems() {
-        // O_DIRECT needs a disk, which a temporary directory may not be on.
+        // O_DIRECT needs a disk, and a temporary directory may not be on one.
         let on_disk = || tempfile::tempdir_in("/var/tmp").unwrap();
         for way in [
             CopyMethod::Auto,
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// A pipe gives what was written into it, in whatever pieces; of the file, all but an odd end goes past the cache.
+    /// A pipe returns pieces of any size. All but a partial block at the end bypasses the cache.
     #[test]
     fn a_read_that_ends_within_a_block_is_not_the_end() {
         for (target, pieces, bytes) in [
@@ -298,7 +298,7 @@ mod tests {
                 for piece in pieces {
                     let (now, later) = rest.split_at(piece);
                     calls::write_all(end.as_fd(), now, &mut 0).unwrap();
-                    // The next piece comes when this one was read.
+                    // Write the next piece once this one has been read.
                     while rustix::io::ioctl_fionread(&end).unwrap() > 0 {
                         std::thread::yield_now();
                     }
@@ -335,7 +335,7 @@ mod tests {
         assert!(!there.path().join("file").exists());
         let short = engine.copy(dirs, c"file", 6000, Durable::No, |_| false);
         assert_eq!(short, Err(CallError::at(Errno::NODATA, 5000)));
-        // A file that was there before is not removed.
+        // An existing file is not removed.
         let mut engine = engine.onto(Onto::Existing);
         let stopped = engine.copy(dirs, c"file", 5000, Durable::No, |_| true);
         assert_eq!(stopped, Ok(Copied::Stopped));

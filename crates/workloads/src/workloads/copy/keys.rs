@@ -4,7 +4,7 @@ use super::engine::{CopyMethod, DIRECT_BYTES};
 use crate::engine::author::*;
 use std::path::PathBuf;
 
-/// A task knows the name of each of its files while it runs.
+/// Limit on files: a task keeps the name of each file in memory while it runs.
 pub(super) const MOST_FILES: u64 = 10_000_000;
 
 const COPIED: Data = Data::Laid("all files, copied in");
@@ -91,7 +91,7 @@ const DEFAULT_FILES: u64 = 1;
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_SIZE: SizeSpec = SizeSpec::Fixed(256 << 20);
 
-/// Which files are copied.
+/// The files to copy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
     Generated {

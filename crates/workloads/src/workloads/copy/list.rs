@@ -1,8 +1,7 @@
-//! The measured loop of `list`: the tree on the target, as `ls -lR` goes through it.
+//! The measured loop of `list`: walks the tree on the target like `ls -lR`.
 //!
-//! Each directory is listed to its end, and then each name that was copied into it is looked up. Directories are split
-//! over the workers in turn. Invariant: a name that was copied and is not there is an error; nothing is allocated per
-//! name.
+//! Each directory is listed to its end, and then each name that was copied into it is looked up. The workers take
+//! directories in turn. Invariant: a copied name that is missing is an error; nothing is allocated per name.
 
 use super::prepared::Prepared;
 use crate::engine::author::*;

@@ -1,10 +1,9 @@
-//! Both sides of a copy, made ready before anything is measured.
+//! Prepares both sides of a copy before anything is measured.
 //!
-//! `in`: the files to copy in are at hand, the target has the empty directories. `overwrite`: they are at hand, and the
-//! target has the files of before, laid out where no step has left them. `out`: the target has the files, laid
-//! out where no `in` has left them; the scratch directory has the empty directories. `list`: the target has the files,
-//! and both sides are the target. Invariant: the scratch directory
-//! goes with it.
+//! `in`: the source files exist, and the target has the empty directories. `overwrite`: the source files exist, and the
+//! target has the files of an earlier step, laid out if there are none. `out`: the target has the files, laid out if no
+//! `in` has left them; the scratch directory has the empty directories. `list`: the target has the files, and both
+//! sides are the target. Invariant: the scratch directory is removed with the prepared copy.
 
 mod files;
 
@@ -88,7 +87,7 @@ impl Prepared {
                     Some(root) => root,
                     None => sides.make_source()?,
                 };
-                // Last: making the source may push the target out of memory.
+                // Warm last: creating the source may evict the target from memory.
                 if load.warm {
                     sides.warm(&to)?;
                 }
@@ -138,7 +137,7 @@ impl Prepared {
     }
 }
 
-/// The tree at `from`, and the directory that it hangs in.
+/// The tree at `from`, and its parent directory.
 fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir), TaskError> {
     let Source::From(path) = &load.params.source else {
         return Err(TaskError::Unsupported {
@@ -179,7 +178,7 @@ fn read_source(load: &CopyLoad, control: &PrepareControl) -> Result<(Tree, Dir),
     Err(TaskError::Unsupported { why })
 }
 
-/// The two sides on their way to be ready.
+/// The two sides during preparation.
 struct Sides<'a> {
     load: &'a CopyLoad,
     tree: &'a Tree,
@@ -199,13 +198,13 @@ impl Sides<'_> {
         }
     }
 
-    /// From now on the data may be anything.
+    /// Marks the data as unsettled.
     fn unsettle(&self) -> Result<(), TaskError> {
         let task = &self.load.task;
         DatasetRecord::unsettle(self.shape.to_owned(), task).map_err(TaskError::Sandbox)
     }
 
-    /// The target with the directories and no file.
+    /// The target with empty directories.
     fn empty_target(&self) -> Result<Dir, TaskError> {
         let task = &self.load.task;
         self.unsettle()?;
@@ -218,7 +217,7 @@ impl Sides<'_> {
         Ok(data)
     }
 
-    /// The task's own tree, which is laid out where it is not there.
+    /// The task's own tree, laid out if missing.
     fn own_data(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
         let task = &self.load.task;
         if let Some(data) = self.full_target(task)? {
@@ -231,7 +230,7 @@ impl Sides<'_> {
         Ok(data)
     }
 
-    /// The tree that is read: the task's own, or another task's.
+    /// The tree to read: the task's own, or another task's.
     fn data_to_read(&self, source: Option<&Dir>) -> Result<Dir, TaskError> {
         let own = self.own_data(source)?;
         match &self.load.others {
@@ -240,7 +239,7 @@ impl Sides<'_> {
         }
     }
 
-    /// The tree within a task's directory, where all files are in it.
+    /// The tree in a task's directory, if it is complete.
     fn full_target(&self, task: &Dir) -> Result<Option<Dir>, TaskError> {
         let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
         if found != Some(self.state(DatasetContent::Created)) {
@@ -249,7 +248,7 @@ impl Sides<'_> {
         task.dir(DATA).map_err(TaskError::Sandbox)
     }
 
-    /// One clear error where the file systems cannot copy in the way that is asked for.
+    /// Fails with a clear error if the file systems do not support the chosen `way`.
     fn try_way(&self, from: &Dir, to: &Dir) -> Result<(), TaskError> {
         let name = c"probe";
         let way = self.load.params.way;
@@ -265,7 +264,7 @@ impl Sides<'_> {
                 let Some(file) = self.tree.files.iter().find(|file| file.bytes > 0) else {
                     return Ok(());
                 };
-                // The tree that is overwritten may have a file of this name.
+                // The tree to overwrite may have a file of this name.
                 let place = match self.load.params.mode {
                     CopyMode::Overwrite => self.load.task.fd(),
                     CopyMode::In | CopyMode::List | CopyMode::Out => to.fd(),

@@ -1,9 +1,8 @@
-//! A directory of one task's own in the agent's scratch, gone when the task is.
+//! A directory of one task in the agent's scratch, removed with the task.
 //!
-//! It is marked like a run's directory on a target, so that it is never anything else that is removed, and locked for
-//! as long as its task lives: what a killed agent left is not, and is removed at the next start. Making one and taking
-//! stock of those that are there exclude each other by a lock on the scratch itself, so none is ever seen unlocked
-//! while young.
+//! It has a marker like a run's directory on a target, so that nothing else is ever removed. It is locked as long as
+//! its task lives; the unlocked directories of a killed agent are removed at the next start. Creation and the scan for
+//! abandoned directories exclude each other by a lock on the scratch itself, so a new directory is never seen unlocked.
 
 use crate::engine::author::*;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
@@ -11,19 +10,19 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whom their markers name.
+/// Owner in the markers.
 const OWNER: &str = "scratch";
-/// How names and uids of theirs begin.
+/// Prefixes of the directories' names and uids.
 const NAME_PREFIX: &str = "benchmesh-";
 const UID_PREFIX: &str = "copy-";
 
-/// Said of a directory that stays.
+/// Advice for a directory that could not be removed.
 const REMEDY: &str =
     "`benchmesh agent clean --allow SCRATCH`, with the agent's own --scratch, removes it";
 
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// Locked through its descriptor.
+    /// Locked through its file descriptor.
     directory: Option<RunDirectory>,
 }
 
@@ -34,7 +33,7 @@ impl Scratch {
             .map_err(TaskError::Sandbox)
     }
 
-    /// A directory in it.
+    /// Creates a subdirectory.
     pub(super) fn dir(&self, name: &str) -> Result<Dir, TaskError> {
         match &self.directory {
             Some(directory) => directory.cell(name).map_err(TaskError::Sandbox),
@@ -80,8 +79,8 @@ fn make(parent: &Path) -> Result<Option<RunDirectory>, SandboxError> {
     Ok(Some(directory))
 }
 
-/// Removes what tasks of agents that are no more left in the scratch `parent`; how many directories. What cannot be
-/// removed is said and left. Directories of tasks that live, of this agent or another, are not touched.
+/// Removes the directories that tasks of ended agents left in the scratch `parent`; returns their number. Logs those
+/// that cannot be removed. Directories of live tasks, of this agent or another, are not touched.
 pub fn remove_abandoned(parent: &Path) -> Result<usize, SandboxError> {
     let allowed = Allowed::new(vec![parent.to_owned()])?;
     let mut removed = 0usize;
@@ -95,7 +94,7 @@ pub fn remove_abandoned(parent: &Path) -> Result<usize, SandboxError> {
     Ok(removed)
 }
 
-/// The directories that no agent holds, locked. Incomplete ones are removed at once.
+/// Locks and returns the directories that no agent holds. Incomplete ones are removed at once.
 fn claim(allowed: &Allowed, parent: &Path) -> Result<Vec<RunDirectory>, SandboxError> {
     let whole = open_canonical(&allowed.permits(parent)?)?;
     lock(&whole, FlockOperation::LockExclusive)
@@ -125,7 +124,7 @@ fn claim_one(
     name: &str,
     uid: &str,
 ) -> Result<Option<RunDirectory>, SandboxError> {
-    // Its removal or its making was cut short at the last or the first step: there is nothing in it.
+    // Remove an empty directory: its removal was interrupted at the last step, or its creation at the first.
     if unlinkat(whole.fd(), name, AtFlags::REMOVEDIR).is_ok() {
         return Ok(None);
     }
@@ -145,8 +144,8 @@ fn left(path: &Path, error: &SandboxError) {
         removed; {REMEDY}");
 }
 
-/// A file system that knows no such locks (NFS has none for directories) serves as scratch all the same: what is left
-/// there cannot be claimed either, which is said at the start.
+/// Locks a directory if its file system supports such locks (NFS does not for directories). A scratch without locks
+/// works too, but its abandoned directories cannot be claimed; the agent's start reports them.
 fn lock_where_it_can(directory: &Dir, operation: FlockOperation) -> Result<(), SandboxError> {
     match lock(directory, operation) {
         Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
@@ -187,7 +186,7 @@ mod tests {
         names
     }
 
-    /// What a killed process leaves: all but the lock.
+    /// Simulates a killed process, which leaves everything except the lock.
     fn abandon(scratch: Scratch) {
         let directory = { std::mem::ManuallyDrop::new(scratch).directory.take() };
         drop(directory.unwrap());
@@ -205,9 +204,9 @@ mod tests {
             fs::write(data.path().join("a/b/file"), "content").unwrap();
             abandon(dead);
         }
-        // Cut short: emptied and not yet gone.
+        // Interrupted: emptied but not yet removed.
         fs::create_dir(top.path().join("benchmesh-copy-1-1-1")).unwrap();
-        // Not ours, whatever they are called.
+        // Foreign entries with similar names.
         fs::create_dir_all(top.path().join("benchmesh-copy-mine/data")).unwrap();
         fs::create_dir(top.path().join("benchmesh-run")).unwrap();
         fs::write(top.path().join("benchmesh-copy-file"), "kept").unwrap();

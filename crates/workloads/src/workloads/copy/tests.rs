@@ -1,4 +1,4 @@
-//! Whole copies on real directories: what is reported is held against what is on disk.
+//! Whole copies on real directories, compared with the content on disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod overwritten;
@@ -32,7 +32,7 @@ impl Cell {
         Self { on_target, scratch }
     }
 
-    /// Nothing may be read beside the target and the scratch directory.
+    /// Nothing may be read except the target and the scratch directory.
     fn spec(&self, mode: &str, params: Value) -> TaskSpec {
         TaskSpec {
             scratch: Some(self.scratch.path().to_owned()),
@@ -135,12 +135,13 @@ fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
         };
         let timed = params(json!({"runtime": "1h", "ramp_time": 0}));
         let footprint = COPY.check("in", timed.as_object().unwrap()).unwrap();
-        // How long the last copy takes is not known.
+        // The duration of the last copy is unknown.
         assert_eq!(footprint.runtime, None);
         for mode in ["in", "out"] {
             expect(&cell.spec(mode, timed.clone()), 1500, 1500 * 3000);
         }
-        // Each worker's schedule has fifteen instants within the time; who comes late to one does not go on after it.
+        // Each worker's schedule has fifteen copies within the runtime; a worker that is late does not continue after
+        // it.
         let paced = params(json!({"runtime": "300ms", "rate_iops": 50}));
         for mode in ["in", "out"] {
             let outcome = run(&cell.spec(mode, paced.clone()));
@@ -149,7 +150,7 @@ fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
             outcome.expect_sums(copied, copied * 3000, 0);
             scheduled(copied, 3..=45)?;
             assert!(cell.scratch_is_empty());
-            // What was not copied in is laid out for who copies out.
+            // `out` lays out the files that were not copied in.
             let there = if mode == "in" { copied } else { 1500 };
             assert_eq!(u64::try_from(cell.data().len()).unwrap(), there);
         }
@@ -160,7 +161,7 @@ fn a_copy_ends_with_its_files_or_with_its_time_whichever_comes_first() {
             intervals.map(|it| it.ops).sum::<u64>()
         };
         scheduled(copied(true) + copied(false), 0..=90)?;
-        // Each copy counts on the side of the ramp's end on which it ended.
+        // Each copy counts in the ramp or after it, depending on when it ended.
         timing!(
             copied(true) > 0 && copied(false) > copied(true),
             "{outcome:?}"
@@ -182,7 +183,7 @@ fn a_copy_past_the_caches_is_one_with_o_direct() {
         spec.cache = Cache::Bypass;
         let prepared = COPY.bypassing(&spec.params).unwrap();
         assert_eq!(prepared["way"], json!("direct"));
-        // As with the way itself: a file system without O_DIRECT is one clear error.
+        // As without bypass: a file system without O_DIRECT gives one clear error.
         match registry::prepare(&spec, &PrepareControl::silent()) {
             Ok(_) => expect(&spec, 4, 400_000),
             Err(error) => assert!(
@@ -215,7 +216,7 @@ fn out_lays_out_what_it_needs() {
     assert_eq!(bytes_of(&cell.data()), footprint.moved_bytes);
 }
 
-/// A tree with what trees have: depth, hidden and odd names, an empty file, links and special files.
+/// A tree with typical content: depth, hidden and odd names, an empty file, links and special files.
 fn source_tree() -> tempfile::TempDir {
     let source = tempfile::tempdir().unwrap();
     let at = |name: &str| source.path().join(name);
@@ -452,8 +453,7 @@ fn a_copied_tree_is_listed_and_each_name_looked_up() {
     assert_eq!(outcome.of(Op::Stat), (2502, 0, 1));
 }
 
-/// A tree that is found, with directories within directories and a hidden file; laid out first where nothing has copied
-/// it.
+/// A tree from `from`, with nested directories and a hidden file; laid out first if nothing has copied it.
 #[test]
 fn a_tree_from_elsewhere_is_listed_as_it_was_copied() {
     let (cell, source) = (Cell::new(), tempfile::tempdir().unwrap());
@@ -468,6 +468,6 @@ fn a_tree_from_elsewhere_is_listed_as_it_was_copied() {
     };
     let outcome = run(&spec);
     assert_eq!(outcome.end.error, None);
-    // The root, a, a/b, a/b/c and d; all names but the root's.
+    // The root, a, a/b, a/b/c and d; all names except the root's.
     outcome.expect(&[(Op::List, 5, 0), (Op::Stat, 9, 0)]);
 }

@@ -1,8 +1,8 @@
-//! Which files are copied: their names, their sizes, and the directories that they lie in.
+//! The files to copy: their names, sizes and directories.
 //!
-//! It knows nothing of where the tree hangs; the same tree is found, made and opened beneath any directory. Symlinks,
-//! devices and the like are left out and counted. Invariant: a name is one component, resolved in an opened directory,
-//! so nothing beside the tree is ever reached.
+//! A tree does not depend on its location; the same tree can be found, created and opened beneath any directory.
+//! Symlinks, devices and other special files are left out and counted. Invariant: a name is one component, resolved in
+//! an opened directory, so nothing outside of the tree is ever reached.
 
 use super::keys::MOST_FILES;
 use crate::engine::author::*;
@@ -16,15 +16,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A directory of generated files has no more than these.
+/// Maximum number of generated files per directory.
 const FILES_PER_DIRECTORY: usize = 1000;
-/// What it takes to open and close a file, in bytes that could be copied meanwhile: so that a worker with many small
+/// Cost of opening and closing a file, as bytes that could be copied in that time, so that a worker with many small
 /// files gets fewer bytes than one with a large file.
 const FILE_COST_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Directory {
-    /// Always before the directory itself in the list.
+    /// Index of the parent, which always comes before the directory itself.
     parent: usize,
     name: CString,
 }
@@ -41,7 +41,7 @@ pub(super) struct Entry {
 pub(super) struct Tree {
     directories: Vec<Directory>,
     pub files: Vec<Entry>,
-    /// Neither regular files nor directories.
+    /// Entries that are neither regular files nor directories.
     pub left_out: u64,
 }
 
@@ -62,7 +62,7 @@ impl Tree {
         tree
     }
 
-    /// The regular files beneath `root`; ends as soon as there are more than one task copies.
+    /// Finds the regular files beneath `root`; stops at more than one task can copy.
     pub(super) fn scan(root: &Dir, control: &PrepareControl) -> Result<Self, TaskError> {
         let most = usize::try_from(MOST_FILES).unwrap_or(usize::MAX);
         let mut tree = Self::default();
@@ -87,7 +87,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A single file of a directory.
+    /// A tree of one file in a directory.
     pub(super) fn one_file(root: &Dir, name: &CStr) -> Result<Self, Errno> {
         let mut tree = Self::default();
         tree.add(root.fd(), 0, name.to_owned(), FileType::RegularFile)?;
@@ -96,10 +96,10 @@ impl Tree {
 
     fn scan_directory(&mut self, root: &Dir, directory: usize, most: usize) -> Result<(), Errno> {
         let fd = self.open(root, directory)?;
-        // Two of them are the directory itself and the one above.
+        // Two of them are `.` and `..`.
         let listed = rustix::fs::Dir::read_from(&fd)?.take(most.saturating_add(3));
         let mut entries: Vec<_> = listed.collect::<Result<_, _>>()?;
-        // In the order of names: every run copies in the same order, whatever order the file system lists in.
+        // Sort by name, so that every run copies in the same order, whatever order the file system lists in.
         entries.sort_by(|a, b| a.file_name().cmp(b.file_name()));
         for entry in entries {
             let name = entry.file_name();
@@ -156,7 +156,7 @@ impl Tree {
         cursor::find(root, way.into_iter().rev(), calls::OPEN_DIRECTORY)
     }
 
-    /// Makes every directory of the tree beneath `root`, which has to be empty.
+    /// Creates every directory of the tree beneath `root`, which must be empty.
     pub(super) fn make_directories(&self, root: &Dir) -> Result<(), TaskError> {
         let mut parent = Entered::default();
         for (index, directory) in self.directories.iter().enumerate() {
@@ -171,20 +171,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Directories, with the root.
+    /// Number of directories, including the root.
     pub(super) fn directory_count(&self) -> usize {
         self.directories.len().saturating_add(1)
     }
 
-    /// The files of a directory, where those of the directories before it end at `from`: the files of one directory
-    /// come one after the other, in the order of the directories.
+    /// The files of a directory, if those of the directories before it end at `from`. Files are grouped by directory,
+    /// in the order of the directories.
     pub(super) fn files_of(&self, directory: usize, from: usize) -> Range<usize> {
         let rest = self.files.get(from..).unwrap_or_default();
         let own = rest.iter().take_while(|file| file.directory == directory);
         from..from + own.count()
     }
 
-    /// The directories within a directory, likewise.
+    /// The subdirectories of a directory, likewise.
     pub(super) fn directories_of(&self, directory: usize, from: usize) -> Range<usize> {
         let rest = self.directories.get(from..).unwrap_or_default();
         let own = rest.iter().take_while(|step| step.parent == directory);
@@ -199,7 +199,7 @@ impl Tree {
         directories.iter().map(|step| step.name.as_c_str())
     }
 
-    /// For messages: the path of a directory within the tree.
+    /// Path of a directory within the tree, for messages.
     pub(super) fn path_of(&self, directory: usize) -> PathBuf {
         match directory
             .checked_sub(1)
@@ -220,7 +220,7 @@ impl Tree {
             .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// Bytes that the tree takes on a file system that gives out whole blocks.
+    /// Bytes that the tree takes on a file system that allocates whole blocks.
     pub(super) fn space(&self, block_bytes: u64) -> u64 {
         let taken = |file: &Entry| file.bytes.div_ceil(block_bytes).saturating_mul(block_bytes);
         self.files
@@ -228,14 +228,15 @@ impl Tree {
             .fold(0, |sum, file| sum.saturating_add(taken(file)))
     }
 
-    /// Equal trees have equal ones.
+    /// Equal for equal trees.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Splits the files over the workers, each file to who has least to do so far; each share in the order of the tree.
+    /// Splits the files over the workers: each file goes to the worker with the least work so far, and each share keeps
+    /// the order of the tree.
     pub(super) fn shares(&self, workers: u32) -> Vec<Vec<usize>> {
         let count = usize::try_from(workers).unwrap_or(1);
         let mut shares = vec![Vec::new(); count];
@@ -256,7 +257,7 @@ impl Tree {
     }
 }
 
-/// The directory of a tree that is open.
+/// The currently open directory of a tree.
 #[derive(Debug, Default)]
 pub(super) struct Entered(Option<(usize, OwnedFd)>);
 
@@ -265,7 +266,7 @@ impl Entered {
         self.0.as_ref().is_some_and(|(open, _)| *open == directory)
     }
 
-    /// The directory, opened unless it is the one that is open.
+    /// Returns the directory, and opens it unless it is the open one.
     pub(super) fn enter(
         &mut self,
         tree: &Tree,

@@ -1,8 +1,7 @@
 //! Verifies a copy against its source or generated content.
 //!
-//! A file that was made here is held against what was written into it, so that what went wrong on the way in is found
-//! on the way out; one that was found, against its source. The copy is read as any program reads it: it may come from
-//! a cache.
+//! A generated file is compared with its generated content, so that an error of the copy in is found at the copy out. A
+//! file from `from` is compared with its source. The copy is read by ordinary reads and may come from a cache.
 
 use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +15,7 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// `content` is what made files have in them, written in blocks of `unit` bytes.
+    /// `content` is the content of generated files, written in blocks of `unit` bytes.
     pub(super) fn new(content: Option<Content>, unit: usize) -> Self {
         Self {
             source: match content {
@@ -28,7 +27,7 @@ impl Verifier {
         }
     }
 
-    /// Reads all of the copy; file `index` has `bytes`. `reached` is told before each read how far it is.
+    /// Reads the whole copy of file `index`, which has `bytes`. `reached` is called before each read with the offset.
     pub(super) fn check(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
@@ -62,7 +61,7 @@ impl Verifier {
     }
 }
 
-/// A file that the copy was made from, and that had `bytes` when it was looked at.
+/// A source file that had `bytes` when it was scanned.
 struct Given<'a> {
     from: BorrowedFd<'a>,
     name: &'a CStr,
@@ -90,7 +89,7 @@ impl Original for Given<'_> {
         wrong.compare(expected, found, offset);
     }
 
-    /// A source that has grown since it was looked at was copied whole.
+    /// A source that has grown since it was scanned was copied completely.
     fn ends(&mut self, offset: u64) -> Result<bool, CallError> {
         match &self.file {
             Some(file) => calls::is_at_end(file.as_fd(), offset),

@@ -1,6 +1,6 @@
-//! The measured loop: a worker's files, one after the other, each from one side to the other.
+//! The measured loop: copies a worker's files one after the other.
 //!
-//! Between two copies it enters the next file's directories where they differ; nothing else.
+//! Between two copies it only enters the next file's directories, if they differ.
 
 use super::engine::{Copied, Engine};
 use super::prepared::Prepared;
@@ -18,17 +18,17 @@ pub(super) struct CopyWorker {
     pub durable: Durable,
     pub verifier: Option<Verifier>,
     pub whole: WholePasses,
-    /// The same directory of the tree on both sides.
+    /// The current directory of the tree on both sides.
     pub from: Entered,
     pub to: Entered,
 }
 
-/// Set in what a worker says of its place where it looks at the copy; the other operations are about both sides, of
-/// which the target's is told.
+/// Flag in a worker's reported place while it verifies the copy. The other operations involve both sides, and report
+/// the target's path.
 pub(super) const OF_COPY: u64 = 1 << 63;
 
 impl CopyWorker {
-    /// No part of an operation; but it can hang like one, and is shown like one.
+    /// Entering is no part of an operation, but can hang like one, and is reported like one.
     fn enter(&mut self, directory: usize, recorder: &Recorder) -> Result<(), Errno> {
         if self.from.is_in(directory) && self.to.is_in(directory) {
             return Ok(());
@@ -40,7 +40,7 @@ impl CopyWorker {
         })
     }
 
-    /// One file; what failed is recorded.
+    /// Copies one file, and records a failure.
     fn copy(
         &mut self,
         prepared: &Prepared,
@@ -83,7 +83,7 @@ impl CopyWorker {
         }
     }
 
-    /// Looks at the copy that was just made.
+    /// Verifies the copy that was just made.
     fn verify(
         &mut self,
         prepared: &Prepared,
@@ -122,7 +122,7 @@ enum Flow {
     Stop,
 }
 
-/// For messages.
+/// Path for messages.
 #[cold]
 fn path_of(prepared: &Prepared, file: &Entry) -> PathBuf {
     prepared.to.path().join(prepared.tree.path_of_file(file))

@@ -1,6 +1,6 @@
-//! What is known of a fill that is whole: which writing of the files it is, and how much each worker has written.
+//! State of a complete fill: its generation, and the bytes that each worker has written.
 //!
-//! It is kept with the state of the data, for a share of the target's space does not say it.
+//! It is stored with the state of the data, because a share of the target's space does not determine it.
 
 use crate::engine::author::*;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
-    /// Which writing of the files it is: what an earlier one has left on the storage must not be taken for it.
+    /// Generation of the files, to detect data that the storage has kept from an earlier fill.
     pub generation: u64,
     /// Bytes of each worker.
     pub parts: Vec<u64>,
 }
 
 impl Filled {
-    /// What is in `task`, where all of it is known and of this shape.
+    /// Fill in `task`, if it is complete and has this shape.
     pub(super) fn find(task: &Dir, shape: &str, workers: u32) -> Result<Option<Self>, TaskError> {
         let found = DatasetRecord::read(task).map_err(TaskError::Sandbox)?;
         let workers = usize::try_from(workers).unwrap_or(usize::MAX);
@@ -46,7 +46,7 @@ impl Filled {
     }
 }
 
-/// The workers of a task that reached the aim without an error, each with what it has written.
+/// Bytes written by each worker of a task that reached the aim without an error.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Finished(Arc<Mutex<BTreeMap<u32, u64>>>);
 
@@ -56,7 +56,7 @@ impl Finished {
         all.insert(worker, written);
     }
 
-    /// Bytes of each worker, in their order, when all `workers` are among them.
+    /// Bytes of each worker, in order, if all `workers` have finished.
     pub(super) fn all(&self, workers: u32) -> Option<Vec<u64>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_all = u32::try_from(all.len()) == Ok(workers);

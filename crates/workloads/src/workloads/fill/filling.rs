@@ -1,4 +1,4 @@
-//! The measured loop of `fill`: writing until there is enough.
+//! The measured loop of `fill`: writes until the aim is reached.
 
 use super::filled::Finished;
 use super::name_of;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long others are waited for that have been granted the rest.
+/// Pause while other workers hold grants on the rest of the space.
 const WAIT: Duration = Duration::from_millis(1);
 
 pub(super) struct FillWorker {
     pub index: u32,
     pub root: Dir,
     pub space: Space,
-    /// Bytes that are to be written, where that is the aim.
+    /// Bytes to write, if `amount` is the aim.
     pub amount: Option<u64>,
     pub file_bytes: u64,
     pub data: WriteBuffer,
-    /// Bytes that the workers of this task may write without asking, and have not written yet.
+    /// Bytes that the workers of this task are granted and have not written yet.
     pub granted: Arc<AtomicU64>,
-    /// Which writing of its files this is.
+    /// Generation of this fill.
     pub generation: u64,
-    /// Where it is told how much was written, once the aim is reached without an error.
+    /// Receives the bytes written, once the aim is reached without an error.
     pub finished: Finished,
-    /// The files are laid out to be removed: as many as there is room for.
+    /// The files are laid out for `remove`: as many as there is room for.
     pub is_removed_next: bool,
 }
 
@@ -39,25 +39,25 @@ struct Current {
     bytes: u64,
 }
 
-/// How far a worker is.
+/// Progress of a worker.
 #[derive(Default)]
 struct FillProgress {
     current: Option<Current>,
     files: u64,
     written: u64,
-    /// May be written before free space is asked for again, and until when.
+    /// Bytes granted until the next query of the free space, and the expiry of the grant.
     room: u64,
     room_until: MonoNanos,
 }
 
 impl FillProgress {
-    /// Whether there is none with room for a block.
+    /// Whether the current file is full or missing.
     fn needs_file(&self, file_bytes: u64) -> bool {
         let is_full = |current: &Current| current.bytes >= file_bytes;
         self.current.as_ref().is_none_or(is_full)
     }
 
-    /// The number of the file that the next block goes to.
+    /// Number of the file that the next block goes to.
     fn next_file(&self, file_bytes: u64) -> u64 {
         match &self.current {
             Some(current) if !self.needs_file(file_bytes) => current.number,
@@ -66,9 +66,9 @@ impl FillProgress {
     }
 }
 
-/// What is to be done next.
+/// The next step.
 enum Next {
-    /// Write so many bytes.
+    /// Write this number of bytes.
     Write(u64),
     Reached,
     AtFloor(Facts),
@@ -77,7 +77,7 @@ enum Next {
 impl FillWorker {
     fn facts(&self) -> Result<Facts, Errno> {
         let facts = rustix::fs::fstatvfs(self.root.fd())?;
-        // What is kept for the superuser is no space that could be filled.
+        // Blocks reserved for the superuser cannot be filled.
         let kept = facts.f_bfree.saturating_sub(facts.f_bavail);
         Ok(Facts {
             total: facts
@@ -123,8 +123,8 @@ impl FillWorker {
         }))
     }
 
-    /// How much may be written, less what others have been granted. Where it is they who have the rest, it waits until
-    /// they have written it, or given it back.
+    /// Space that may be written, without what other workers have been granted. If their grants cover the rest, it
+    /// waits until they have written it or given it back.
     fn ask(
         &self,
         way: &mut FillProgress,
@@ -146,7 +146,7 @@ impl FillWorker {
                 return Ok((room, facts));
             }
             if stop() {
-                // The block will not be begun.
+                // The load stops, so this block is never started.
                 return Ok((Room::Bytes(bytes), facts));
             }
             sleep_until(MonoNanos::now().saturating_add(WAIT));
@@ -158,7 +158,7 @@ impl FillWorker {
         way.room = 0;
     }
 
-    /// The file for the next block; a new one where the last is full.
+    /// Opens the file for the next block: a new one if the last is full.
     fn enter(&self, way: &mut FillProgress) -> Result<(), Errno> {
         if way.needs_file(self.file_bytes) {
             if let Some(full) = way.current.take() {
@@ -191,7 +191,7 @@ impl FillWorker {
         result
     }
 
-    /// Makes the next block what belongs at its place; outside of the operation.
+    /// Generates the next block, outside of the operation.
     fn place(&mut self, way: &FillProgress, bytes: u64) {
         if let Some(current) = &way.current {
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -209,7 +209,7 @@ impl FillWorker {
         self.root.path().join(&*name_of(number).to_string_lossy())
     }
 
-    /// The same as the load does, unmeasured.
+    /// Does the same as the load, unmeasured.
     pub(super) fn lay_out(&mut self, control: &PrepareControl) -> Result<(), TaskError> {
         let mut way = FillProgress::default();
         loop {
@@ -247,7 +247,7 @@ impl FillWorker {
         self.root.sync().map_err(TaskError::Sandbox)
     }
 
-    /// Without a floor the last byte of the target may be taken, and a full target is an end like any other.
+    /// Without a floor, a full target is a regular end of the load.
     fn may_fill_up(&self) -> bool {
         self.space.floor == 0 || self.is_removed_next
     }
@@ -256,7 +256,7 @@ impl FillWorker {
         self.may_fill_up() && matches!(errno, Errno::NOSPC | Errno::DQUOT)
     }
 
-    /// Closes the last file, after which nothing is written; whether it is whole.
+    /// Closes the last file, after which nothing is written; returns whether it is complete.
     fn close_last(&self, way: &mut FillProgress, recorder: &mut Recorder) -> Result<bool, OpError> {
         let path = self.path(way);
         let Some(last) = way.current.take() else {
@@ -338,7 +338,7 @@ impl Worker for FillWorker {
                     is_whole = false;
                     let path = self.path(&way);
                     Fault::from(failed).record(recorder, Op::Write, began, &path)?;
-                    // On a file that cannot be written it would never end.
+                    // Go to the next file: retrying a file that cannot be written would never end.
                     way.current = None;
                 }
             }

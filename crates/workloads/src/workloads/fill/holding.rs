@@ -1,9 +1,9 @@
-//! The measured loop of `hold`: standing by, and asking the target now and then, or as often as a rate says.
+//! The measured loop of `hold`: idles, and queries the target periodically or at a given rate.
 
 use crate::engine::author::*;
 use std::time::Duration;
 
-/// How often the target is asked while it is held.
+/// Interval between queries while the target is held.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) struct HoldWorker {
@@ -21,7 +21,7 @@ impl Worker for HoldWorker {
                     Fault::from(errno).record(recorder, Op::Statfs, began, path)?;
                 }
             }
-            // A schedule says by itself when it is asked again.
+            // With a rate, the schedule sets the time of the next query.
             if !recorder.is_paced() {
                 sleep_until(MonoNanos::now().saturating_add(LOOK));
             }

@@ -84,12 +84,12 @@ declare_keys! {
 const DEFAULT_SHARE: u8 = 90;
 const DEFAULT_BS: Bytes = Bytes(1 << 20);
 
-/// When the target is full enough.
+/// The aim at which the target is full enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// Percent of its space that are in use.
+    /// Percentage of its space in use.
     Share(u8),
-    /// Bytes that the task has written.
+    /// Bytes written by the task.
     Amount(u64),
 }
 
@@ -108,7 +108,7 @@ pub(super) struct FillOptions {
 }
 
 impl FillOptions {
-    /// The percentage that is in use in the end, where that is the aim.
+    /// The percentage in use at the end, if that is the aim.
     pub(super) fn share(&self) -> Option<u8> {
         match self.aim {
             Aim::Amount(_) => None,

@@ -1,20 +1,19 @@
-//! The measured loop of `read`: what filled the target, block by block in the order in which it was written.
+//! The measured loop of `read`: reads the files block by block in the order in which they were written.
 //!
-//! A block is checked when it has come, and a file's end looked at, outside of the operation. Invariants: each block
-//! that can be read is looked at, whatever was wrong with those before; of a file that cannot be opened, or ends early,
-//! one operation fails.
+//! A block is verified, and the end of a file checked, outside of the operation. Invariants: each readable block is
+//! verified, whatever was wrong with earlier ones; a file that cannot be opened, or ends early, fails one operation.
 
 use super::name_of;
 use crate::engine::author::*;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
-/// What the blocks have to hold.
+/// Expected content of the blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
     /// Not checked.
     Anything,
-    /// These bytes over and over, from the beginning of each block.
+    /// These bytes repeated from the beginning of each block.
     Repeated([u8; 8]),
     /// Self-describing content of this generation.
     Placed(Content, u64),
@@ -22,10 +21,10 @@ pub(super) enum Expected {
 
 pub(super) struct ReadWorker {
     pub root: Dir,
-    /// All that was written here, and in files of so many bytes.
+    /// Bytes of all files of this worker, and the size of each file.
     pub bytes: u64,
     pub file_bytes: u64,
-    /// As long as the blocks were that were written.
+    /// One block, as large as the blocks that were written.
     pub buffer: Vec<u8>,
     pub expected: Expected,
 }
@@ -40,7 +39,7 @@ struct Block {
 }
 
 impl ReadWorker {
-    /// The files, each with its bytes.
+    /// The files with their sizes.
     fn files(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let (bytes, each) = (self.bytes, self.file_bytes.max(1));
         let begin = move |number: u64| number.saturating_mul(each);
@@ -70,7 +69,7 @@ impl ReadWorker {
         read_at(file.as_fd(), buffer, block.offset)
     }
 
-    /// What is wrong with the block that was read, as far as it came, and whether its file ends where it should.
+    /// Verifies the part of the block that was read, and the end of its file; returns what is wrong.
     fn fault(&self, file: &OwnedFd, block: Block, read: Result<(), CallError>) -> Fault {
         let came = match read {
             Ok(()) => block.bytes,
@@ -119,7 +118,7 @@ impl ReadWorker {
         Ok(calls::open_to_read(self.root.fd(), &name_of(file))?)
     }
 
-    /// All of it once, unmeasured and unchecked: what is wrong will be seen in the step.
+    /// Reads everything once, unmeasured and unverified: the measured step finds wrong data.
     pub(super) fn warm(&mut self, done: &Done<'_>) -> Result<(), TaskError> {
         for (file, bytes) in self.files() {
             let path = self.root.path().join(&*name_of(file).to_string_lossy());

@@ -1,11 +1,11 @@
-//! The measured loop of `remove`: every file that is there, in the order of their numbers.
+//! The measured loop of `remove`: deletes every existing file in the order of their numbers.
 
 use crate::engine::author::*;
 use std::ffi::{CStr, CString};
 
 pub(super) struct RemoveWorker {
     pub root: Dir,
-    /// Each with its number.
+    /// Names with their numbers.
     pub names: Vec<(u64, CString)>,
     pub whole: WholePasses,
 }

@@ -1,45 +1,45 @@
-//! How much may still be written before free space has to be asked for again.
+//! Computes how much may be written before the free space must be queried again.
 //!
-//! Workers of a task know each other's shares, and nothing of other tasks. Each writer may use half of its share of
-//! free space before asking again, and stops when there is not a block left for everyone, so equally fast writers never
-//! overfill.
+//! The workers of a task know about each other, but not about other tasks. Each writer may use half of its share of the
+//! free space between two queries, and stops when the space no longer has a block for every writer. Writers of equal
+//! speed therefore never overfill the target.
 
 use std::time::Duration;
 
-/// Free space is asked for at least this often, for others use the target too, and some write faster than others.
+/// Limit on the bytes between two queries, because others use the target too, and some writers are faster than others.
 const MOST_BYTES: u64 = 64 << 20;
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
-    /// Percent of all space that are to be in use, where that is the aim.
+    /// Percentage of all space to be in use, if that is the aim.
     pub aim: Option<u8>,
     /// Bytes that stay free.
     pub floor: u64,
-    /// How many write at once.
+    /// Number of concurrent writers.
     pub writers: u64,
 }
 
-/// What a file system says of itself.
+/// Space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// All that unprivileged users can ever have.
+    /// All space available to unprivileged users.
     pub total: u64,
     pub free: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// So many bytes, and then ask again.
+    /// Write this number of bytes, then query again.
     Bytes(u64),
     /// The aim is reached.
     Reached,
-    /// Only what has to stay free is left, and the aim is not reached.
+    /// Only the floor is left, and the aim is not reached.
     AtFloor,
 }
 
 impl Space {
-    /// What one writer may do that writes `unit` bytes at a time.
+    /// Space for one writer that writes `unit` bytes at a time.
     pub(super) fn room(&self, facts: Facts, unit: u64) -> Room {
         let stays_free = match self.aim {
             Some(percent) => {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Writers of equal speed leave the floor free, in whatever order they start.
+        /// Writers of equal speed leave the floor free, in any order of their starts.
         #[test]
         fn together_they_stop_in_time(
             writers in 1_u64..9,
@@ -133,7 +133,7 @@ mod tests {
                 }
             }
             prop_assert!(left >= floor.min(free) * MIB, "{left}");
-            // And nothing is left over that all could have had a block of.
+            // The rest is too small for a block of every writer.
             prop_assert!(left < (floor + writers) * MIB || free < floor + writers);
         }
     }

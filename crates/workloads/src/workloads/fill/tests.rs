@@ -1,4 +1,4 @@
-//! A small file system of the test's own is filled: what it says of itself afterwards is the truth.
+//! Fills a small file system, and compares the file system's own counts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod verified;
@@ -50,7 +50,7 @@ fn an_amount_is_written_held_and_removed() {
     cell.run("remove", params.clone())
         .expect(&[(Op::Delete, 6, 0)]);
     assert_eq!(files(&cell, 0), [0_u64; 0]);
-    // Each mode without its data lays them out.
+    // Each mode lays out its data if they are missing.
     cell.run("remove", params).expect(&[(Op::Delete, 6, 0)]);
 }
 
@@ -79,12 +79,12 @@ fn a_share_is_reached_by_all_together_and_not_exceeded() {
     assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
     let (total, free) = space_of(&tmpfs.path);
     let used = total - free;
-    // It stops where there is not a block left for each of the three.
+    // It stops when the space no longer has a block for each of the three.
     let (least, most) = (total * 3 / 4 - 3 * MIB / 4, total * 3 / 4);
     assert!((least..=most).contains(&used), "{used} of {total}");
     let (_, bytes, _) = outcome.of(Op::Write);
     assert!(used - bytes < MIB, "{used} {bytes}");
-    // Full already: there is nothing left to do.
+    // Already full: nothing to do.
     let spec = TaskSpec {
         task_index: 1,
         tasks: 2,
@@ -110,12 +110,12 @@ fn the_floor_stops_it_and_it_says_so() {
         assert!(error.contains("`floor` keeps 4.00 MiB"), "{error}");
         let (_, free) = space_of(&tmpfs.path);
         assert!((4 * MIB..4 * MIB + MIB / 2).contains(&free), "{free}");
-        // What it wrote is removed, without being written to its aim first.
+        // Existing files are removed without being written up to the aim first.
         let removed = cell.run("remove", params.clone());
         let (files, _, errors) = removed.of(Op::Delete);
         assert!((1..=2).contains(&files) && errors == 0, "{files} {errors}");
         assert!(space_of(&tmpfs.path).1 > 15 * MIB);
-        // Without anything to remove, as much is laid out as there is room for.
+        // If there are no files, as many are laid out as there is room for.
         let removed = cell.run("remove", params);
         assert_eq!(removed.end.state, End::Done, "{:?}", removed.end);
         assert!(removed.of(Op::Delete).0 > 0);
@@ -126,7 +126,7 @@ fn the_floor_stops_it_and_it_says_so() {
         refused.to_string().contains("nothing to remove"),
         "{refused}"
     );
-    // Without a floor a full target is an end, whatever the aim, and what was written is there to be read.
+    // Without a floor a full target is a regular end for any aim, and the files can be read.
     for mut params in [json!({"amount": "1g"}), json!({"share": 100})] {
         params["floor"] = json!(0);
         params["bs"] = json!("128k");

@@ -1,8 +1,8 @@
-//! What one operation does to an object. Pure.
+//! The operations on an object. Pure.
 
 use crate::engine::author::*;
 
-/// What one operation does.
+/// Type of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Read,
@@ -34,7 +34,7 @@ impl Action {
         }
     }
 
-    /// Whether it is about a block, and not about the whole object.
+    /// Whether it uses a block instead of the whole object.
     pub(super) fn moves_a_block(self) -> bool {
         matches!(self, Action::Read | Action::Write)
     }

@@ -113,7 +113,7 @@ declare_keys! {
     }
 }
 
-/// Where a plan does not say it.
+/// Default weights.
 fn ordinary() -> Weighted<Action> {
     Weighted::of(&[(Action::Read, 70), (Action::Write, 30)])
 }

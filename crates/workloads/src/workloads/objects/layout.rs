@@ -1,4 +1,4 @@
-//! The objects that a mode needs, made before anything is measured; and those that `write` finds, removed.
+//! Creates the objects that a mode needs, and removes those that `write` finds, before anything is measured.
 
 use super::state::State;
 use super::worker::Names;
@@ -7,7 +7,7 @@ use crate::engine::author::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Operations of each thread that lays out.
+/// Operations in flight per layout thread.
 const DEPTH: u16 = 16;
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -49,7 +49,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
         Ok(())
     })?;
     match job.kind {
-        // Known again once all are gone.
+        // The state is written again once all objects are removed.
         Kind::Delete => load.session.remove(&state_name),
         _ if is_missing => load.write_state(ObjectsLoad::counts(&load.there)),
         _ => Ok(()),
@@ -61,7 +61,7 @@ pub(super) fn prepare(load: &ObjectsLoad, control: &PrepareControl) -> Result<()
     }
 }
 
-/// Waits for the objects of the task whose objects are read.
+/// Waits for the objects of the task to read from.
 fn find_others(load: &ObjectsLoad, control: &PrepareControl) -> Result<(), TaskError> {
     let job = &load.job;
     let name = load.data_place.state_name();
@@ -86,7 +86,7 @@ enum Work {
     Remove,
 }
 
-/// The same for each of a worker's objects, many at once.
+/// Does the same operation on each of a worker's objects, with many in flight.
 fn each_of(
     load: &ObjectsLoad,
     worker: u32,

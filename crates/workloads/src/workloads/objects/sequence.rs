@@ -1,4 +1,4 @@
-//! Which object comes next, and which block of it. Pure.
+//! Order of the objects and of their blocks. Pure.
 
 use crate::engine::author::*;
 
@@ -11,7 +11,7 @@ pub(super) enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Next {
-    /// How many came before it.
+    /// Number of operations before it.
     pub number: u64,
     pub object: u64,
     pub block: u64,
@@ -20,10 +20,10 @@ pub(super) struct Next {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sequence {
     order: Order,
-    /// `None`: there is always a further object.
+    /// `None`: unlimited.
     objects: Option<u64>,
     blocks: u64,
-    /// `None`: no limit.
+    /// Operations left; `None`: no limit.
     left: Option<u64>,
     number: u64,
 }
@@ -48,7 +48,7 @@ impl Sequence {
         self.objects
     }
 
-    /// How many came so far.
+    /// Operations issued so far.
     pub(super) fn issued(&self) -> u64 {
         self.number
     }

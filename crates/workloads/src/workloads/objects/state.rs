@@ -1,4 +1,4 @@
-//! What a task has left in its pool, as its state object says it.
+//! Contents of the state object: what a task has left in its pool.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct State {
     /// Bytes of each object.
     pub size: u64,
-    /// Objects of each worker: those with the numbers below.
+    /// Objects of each worker: those with lower numbers exist.
     pub objects: Vec<u64>,
 }
 
@@ -15,13 +15,13 @@ impl State {
         serde_json::to_vec(self).expect("numbers are always JSON")
     }
 
-    /// `None` where it is none of ours, or its objects are of another size.
+    /// `None` if it is not ours, or its objects have another size.
     pub(super) fn parse(text: &[u8], size: u64) -> Option<State> {
         let state: State = serde_json::from_slice(text).ok()?;
         (state.size == size).then_some(state)
     }
 
-    /// Those of one worker.
+    /// Objects of one worker.
     pub(super) fn of(&self, worker: u32) -> u64 {
         self.objects.get(worker as usize).copied().unwrap_or(0)
     }

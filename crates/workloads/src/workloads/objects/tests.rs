@@ -1,4 +1,4 @@
-//! What needs no cluster; tests/ceph.rs has the rest.
+//! Tests without a cluster; the others are in tests/ceph.rs.
 #![allow(clippy::unwrap_used)]
 
 use super::keys::MODES;

@@ -1,8 +1,8 @@
-//! The measured loop: a new operation as soon as a slot is free.
+//! The measured loop: issues an operation as soon as a slot is free.
 //!
-//! What is written is made before an operation's clock starts, and what was read is checked after it has ended. Its end
-//! is dated by the library's callback. Operations in flight are waited for, whatever ends the load, for as long as the
-//! session's timeout at most; once the load was stopped from outside, only for a moment.
+//! Content is generated before an operation's clock starts, and verified after it has ended; the library's callback
+//! dates the end. However the load ends, the worker waits for operations in flight, at most for the session's timeout.
+//! After a stop from outside it waits only briefly.
 
 use super::sequence::{Next, Sequence};
 use super::{Action, ObjectsLoad};
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 /// Longest sleep before the next check of the stop flag and the schedule.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a stopped load waits for operations in flight before it lets go of them.
+/// Time that a stopped load waits for operations in flight before it abandons them.
 const PATIENCE_AT_STOP: Duration = Duration::from_secs(3);
 
-/// Sets the draw of actions apart from that of objects.
+/// Separates the random sequence of actions from that of objects.
 const MIX: u64 = 0x006d_6978;
 
-/// Makes the names of a worker's objects without allocating.
+/// Builds the names of a worker's objects without allocating.
 #[derive(Debug)]
 pub(super) struct Names {
     text: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn new(prefix: &str) -> Names {
         let mut text = prefix.as_bytes().to_vec();
-        // The digits of the largest number, and the end.
+        // Room for the digits of the largest number and the NUL.
         text.resize(prefix.len() + 21, 0);
         Names {
             text,
@@ -42,23 +42,23 @@ impl Names {
     #[inline]
     pub(super) fn of(&mut self, number: u64) -> &CStr {
         if let Some(mut rest) = self.text.get_mut(self.prefix..) {
-            // It has room for every number.
+            // The buffer has room for every number.
             let _ = write!(rest, "{number}\0");
         }
         CStr::from_bytes_until_nul(&self.text).unwrap_or_default()
     }
 }
 
-/// What comes after the free slots have been filled as far as possible.
+/// What the worker does after it has filled the free slots.
 enum Filled {
     Full,
-    /// The next operation is due then.
+    /// Wait until the next operation is due.
     Until(MonoNanos),
-    /// No operation begins any more.
+    /// Start no more operations.
     Last,
 }
 
-/// An operation that was drawn.
+/// An operation drawn from the mix.
 #[derive(Debug, Clone, Copy)]
 struct DrawnOp {
     next: Next,
@@ -73,18 +73,18 @@ pub(super) struct ObjectsWorker {
     prefix: String,
     block: usize,
     data: WriteBuffer,
-    /// Of the values that one `omap` sets.
+    /// Total bytes of the values that one `omap` sets.
     omap_bytes: usize,
     content: Content,
     /// [`ObjectsLoad::content_id`] of object 0.
     first_id: u64,
     sequence: Sequence,
-    /// Drawn, and not yet due.
+    /// Drawn, but not yet due.
     waits: Option<DrawnOp>,
     slots: Box<[DrawnOp]>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
-    /// The number of the first operation that has failed.
+    /// Number of the first failed operation.
     first_failed: u64,
     blocks: u64,
     objects: Option<u64>,
@@ -137,7 +137,7 @@ impl ObjectsWorker {
         })
     }
 
-    /// Bytes that count for an operation.
+    /// Bytes counted per operation.
     fn bytes(&self, action: Action) -> u64 {
         match action {
             Action::Write | Action::Read => self.block as u64,
@@ -146,7 +146,7 @@ impl ObjectsWorker {
         }
     }
 
-    /// Where in its object an operation begins.
+    /// Offset of an operation in its object.
     fn offset(&self, drawn: DrawnOp) -> u64 {
         match drawn.action.moves_a_block() {
             true => drawn.next.block * self.block as u64,
@@ -161,7 +161,7 @@ impl ObjectsWorker {
         Some(DrawnOp { next, action })
     }
 
-    /// Issues operations into all free slots that are due.
+    /// Issues operations into all free slots, as far as operations are due.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, OpError> {
         while let Some(slot) = self.free.last().copied() {
@@ -297,7 +297,7 @@ impl ObjectsWorker {
         recorder.complete_error(slot, at, &facts)
     }
 
-    /// The worker is at its end: notes its objects without a gap.
+    /// Called when the worker has ended: records its objects without a gap.
     fn note_whole(&self) {
         let ended = self.sequence.issued() - u64::from(self.waits.is_some());
         let objects = ended.min(self.first_failed) / self.blocks.max(1);

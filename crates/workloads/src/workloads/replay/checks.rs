@@ -1,7 +1,7 @@
-//! Whether what a worker reads is what its list has written.
+//! Verifies that a worker reads what its list has written.
 //!
-//! What the list expects holds only as long as everything was done: of a file that could not be written nothing is
-//! expected any more, and of all files where a name could not be made, changed or opened.
+//! The expectations hold only while every operation succeeds. After a failed write, nothing is expected of that file
+//! any more; after a failed operation on a name or a failed open, nothing is expected of any file.
 
 use super::expected::Expected;
 use super::list::Action;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Checks {
     expected: Arc<Expected>,
-    /// Files that are not as the list would have them.
+    /// Files that no longer match the list.
     unknown: Vec<usize>,
     all_unknown: bool,
 }
@@ -25,7 +25,7 @@ impl Checks {
         }
     }
 
-    /// What the read of a line has found at `offset`.
+    /// Mismatches in the data that the read of a line returned at `offset`.
     pub(super) fn read(
         &self,
         line: usize,
@@ -46,7 +46,7 @@ impl Checks {
             let (part, after) = rest.split_at(count.min(rest.len()));
             match &piece.from {
                 Some(written) => content.check_part(part, at, written, &mut wrong),
-                // What was never written is zeros.
+                // Parts never written are zeros.
                 None => wrong.compare_zeros(part, at),
             }
             at = at.saturating_add(piece.bytes);
@@ -55,7 +55,7 @@ impl Checks {
         wrong
     }
 
-    /// An operation could not be done.
+    /// Called when an operation has failed.
     #[cold]
     pub(super) fn failed(&mut self, action: &Action) {
         match action {

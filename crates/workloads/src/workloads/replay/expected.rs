@@ -1,8 +1,8 @@
-//! What each read of a list has to find, worked out from the list alone, before the start.
+//! Computes the expected data of each read from the list alone, before the start.
 //!
-//! A file is what was laid out, and over it what the list has written so far: each write is a generation of its own, so
-//! that an older one is not taken for it. Files keep what they hold through other names. Where the list does what
-//! cannot be followed (it renames a directory), nothing is expected of what lies there.
+//! A file consists of the laid-out data and the list's writes so far. Each write is a generation of its own, so that
+//! older data is not mistaken for it. Renamed files keep their data. If the list does something that cannot be tracked
+//! (it renames a directory), nothing is expected of the files there.
 
 mod file_model;
 
@@ -12,21 +12,21 @@ pub(super) use file_model::Piece;
 use file_model::{FileModel, LaidOut};
 use std::collections::HashMap;
 
-/// All parts of all reads that are kept: half a GiB of them.
+/// Limit on the parts of all reads, which take half a GiB.
 const MOST_PIECES: usize = 1 << 23;
 
-/// What the reads of a list find.
+/// Expected data of a list's reads.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// By line; none where nothing is read, or nothing is known.
+    /// Parts by line; empty for lines that do not read, or whose data is unknown.
     reads: Vec<Box<[Piece]>>,
-    /// By the number of an open file: which file that is.
+    /// Number of the file by number of the open file.
     files: Vec<usize>,
 }
 
-/// Which of its writings a line is.
+/// Generation of the data that a line writes.
 pub(super) fn generation(line: usize) -> u64 {
-    // What was laid out is generation 0.
+    // Generation 0 is the laid-out data.
     u64::try_from(line).unwrap_or(u64::MAX).saturating_add(1)
 }
 
@@ -34,7 +34,7 @@ impl Expected {
     /// Files are laid out in blocks of `unit` bytes.
     ///
     /// # Errors
-    /// When the reads have too many parts.
+    /// If the reads have too many parts.
     pub(super) fn of(list: &List, unit: u64) -> Result<Self, TaskError> {
         Self::within(list, unit, MOST_PIECES)
     }
@@ -65,17 +65,17 @@ impl Expected {
         self.reads.get(line).map_or(&[], |pieces| pieces)
     }
 
-    /// Which file it is that is open under this number, the same for each time that it is opened.
+    /// Number of the file behind an open file, the same each time that it is opened.
     pub(super) fn file(&self, open: usize) -> usize {
         self.files.get(open).copied().unwrap_or(usize::MAX)
     }
 }
 
-/// The files while the list goes on.
+/// State of the files after the lines so far.
 struct Model {
     names: HashMap<Vec<u8>, usize>,
     files: Vec<FileModel>,
-    /// By the number of an open file.
+    /// Number of the file by number of the open file.
     open: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Model {
         number
     }
 
-    /// What a read finds, `None` when it is in more than `most` parts; everything else changes the world.
+    /// Parts of a read; `None` if there are more than `most`. All other actions update the model.
     fn after(
         &mut self,
         generation: u64,

@@ -54,7 +54,7 @@ declare_keys! {
 }
 
 impl ReplayKeys {
-    /// What stands in a file on the agents is known there only.
+    /// Only the agents know the content of a file.
     fn may_read(&self) -> bool {
         let text = self.operations.as_deref();
         let list = text.and_then(|text| List::parse(text).ok());
@@ -70,7 +70,7 @@ declare_words! {
     }
 }
 
-/// Where the list comes from.
+/// Source of the list.
 #[derive(Clone, Debug)]
 pub(super) enum Operations {
     Listed(Arc<List>),
@@ -81,7 +81,7 @@ pub(super) enum Operations {
 #[derive(Clone, Debug)]
 pub(super) struct ReplayOptions {
     pub operations: Operations,
-    /// Whether operations wait for their time.
+    /// Whether operations wait until they are due.
     pub timed: bool,
     pub workers: u32,
     pub seed: u64,

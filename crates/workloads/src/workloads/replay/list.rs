@@ -1,8 +1,8 @@
-//! A list of operations, from text to what a worker does.
+//! A list of operations, from its text to the actions of a worker.
 //!
-//! One line is one operation: the time at which it is due in seconds since the start, or `-`; its name; a path; and
-//! what else it needs. Everything that can be known is known here: which files are open when, what has to be there
-//! before, how large a buffer is needed. It knows nothing of clocks, workers or directories that exist.
+//! One line is one operation: its due time in seconds since the start, or `-`; its name; a path; and further arguments.
+//! Everything that follows from the list alone is computed here: which files are open when, what must exist before, how
+//! large a buffer is needed. This module does not depend on clocks, workers or existing directories.
 
 mod reading;
 
@@ -11,7 +11,7 @@ use reading::Reading;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longer lists are cut up; a worker keeps all of it in memory.
+/// Longer lists must be split; a worker keeps the whole list in memory.
 pub(super) const MOST_LIST_BYTES: u64 = 256 << 20;
 
 /// A mistake, with its line counted from 1.
@@ -22,7 +22,7 @@ pub(super) struct ListError {
     pub what: String,
 }
 
-/// What is done. Files that are open have a number.
+/// One operation. Open files have a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Create {
@@ -83,7 +83,7 @@ impl Action {
         }
     }
 
-    /// Where in the file, for those that are about a part of it.
+    /// Offset in the file, if the operation has one.
     pub(super) fn offset(&self) -> Option<u64> {
         match self {
             Self::Read { offset, .. } | Self::Write { offset, .. } => Some(*offset),
@@ -101,7 +101,7 @@ impl Action {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Since the start; `None`: at once.
+    /// Due time since the start; `None`: at once.
     pub due: Option<Duration>,
     pub path: Vec<u8>,
     pub action: Action,
@@ -110,17 +110,17 @@ pub(super) struct Line {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct List {
     pub lines: Vec<Line>,
-    /// What has to be there before the start: directories, and files with their sizes.
+    /// Directories, and files with their sizes, that must exist before the start.
     pub expected: BTreeMap<Vec<u8>, Option<u64>>,
-    /// How many numbers of files there are.
+    /// Number of open files in the list.
     pub files: usize,
     /// Bytes of the largest read or write.
     pub largest: usize,
-    /// Bytes that are read and written.
+    /// Bytes read and written.
     pub moved: u64,
-    /// Names that there are at most.
+    /// Maximum number of names at any time.
     pub names: u64,
-    /// The most bytes that each file comes to.
+    /// Maximum size of each file.
     sizes: Vec<u64>,
 }
 

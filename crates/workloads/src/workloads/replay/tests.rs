@@ -1,4 +1,4 @@
-//! Lists that are understood, lists that are not, and what they do on a real directory.
+//! Valid and invalid lists, and their effect on a real directory.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod verified;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 
-/// A little of everything.
+/// A list with operations of most kinds.
 const LIST: &str = "
 # A program that writes a log, and reads what was there.
 0        mkdir logs
@@ -77,7 +77,7 @@ fn a_list_is_done_as_it_says() {
         assert_eq!(size(&format!("w{last}/logs/today")), 10_000);
         assert_eq!(size(&format!("w{last}/logs/kept")), 100);
         assert!(!cell.task_dir().join("w0/empty").exists());
-        // Again, it begins where it began.
+        // A second run starts from the same state.
         cell.run("replay", params).expect(&expected);
     }
 }
@@ -152,7 +152,7 @@ fn what_fails_is_counted_and_the_rest_goes_on() {
 fn response_time_runs_from_the_time_of_the_line() {
     measured(|| {
         let cell = Cell::new(NAME);
-        // Long writes take the place of a storage that pauses.
+        // Long writes simulate a storage that stalls.
         let list = "0 create a\n0 write a 0 100000000\n0 write a 0 100000000\n0 fsync a\n0 stat a\n- stat a\n2 close a\n";
         let outcome = cell.run("replay", operations(list));
         assert_eq!(outcome.end.state, End::Done, "{:?}", outcome.end);
@@ -162,13 +162,13 @@ fn response_time_runs_from_the_time_of_the_line() {
         };
         let writes = slowest(Op::Write);
         let (stat, late) = slowest(Op::Stat);
-        // The stat was due with the writes, and came after them.
+        // The stat was due together with the writes, and ran after them.
         timing!(
             late >= writes.0 && stat < late / 2,
             "{stat:?} {late:?} {writes:?}"
         );
         assert!(writes.1 >= writes.0);
-        // What was waited for is no delay.
+        // Waiting for the due time is not a delay.
         let (close, waited) = slowest(Op::Close);
         timing!(
             waited < Duration::from_millis(200) && close <= waited,
@@ -197,7 +197,7 @@ fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
         outcome.expect(&[(Op::Mkdir, 2, 0), (Op::Rmdir, 1, 0)]);
         let ran = outcome.end.ended.since(outcome.end.planned_start);
         timing!((700..5000).contains(&ran.as_millis()), "{ran:?}");
-        // The times of the list run from the start, whatever is ramp.
+        // The times of the list count from the start, with or without a ramp.
         let ramped = with(json!({"runtime": "1400ms", "ramp_time": "300ms"}));
         let footprint = REPLAY.check("replay", ramped.as_object().unwrap()).unwrap();
         assert_eq!(footprint.runtime, Some(Duration::from_millis(1700)));
@@ -207,9 +207,9 @@ fn a_list_ends_with_its_last_line_or_with_its_time_whichever_comes_first() {
             let intervals = outcome.intervals.iter().filter(|it| it.ramp == ramp);
             intervals.map(|it| it.ops).sum::<u64>()
         };
-        // Each operation counts on the side of the ramp's end on which it ended.
+        // Each operation counts in the ramp or after it, depending on when it ended.
         timing!((ramp(true), ramp(false)) == (2, 2));
-        // As fast as possible it is done long before.
+        // As fast as possible, it ends long before.
         let fast = with(json!({"runtime": "1h", "timing": "none"}));
         cell.run("replay", fast)
             .expect(&[(Op::Mkdir, 3, 0), (Op::Rmdir, 2, 0)]);

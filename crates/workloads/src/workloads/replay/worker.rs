@@ -1,7 +1,7 @@
-//! The measured loop: line after line, each when it is due.
+//! The measured loop: executes line after line, each when it is due.
 //!
-//! Between two operations it goes to the directory of the next path, and stands in that of a new name; it has names and
-//! the block at hand that is written next, and waits where the line says so. Nothing of that is in an operation's time.
+//! Between two operations it enters the directory of the next path, opens that of a new name, prepares names and the
+//! next block to write, and waits if the line has a due time. None of this is part of an operation's time.
 
 use super::checks::Checks;
 use super::expected::generation;
@@ -22,23 +22,23 @@ const NEW: OFlags = OPEN.union(OFlags::CREATE).union(OFlags::EXCL);
 
 pub(super) struct ReplayWorker {
     list: Arc<List>,
-    /// Whether operations wait for their time.
+    /// Whether operations wait until they are due.
     timed: bool,
     context: ReplayContext,
 }
 
-/// What operations are done with.
+/// State and buffers for executing operations.
 struct ReplayContext {
     cursor: Cursor,
-    /// The last component of the path, and of the path that it becomes or what the symlink says.
+    /// The last component of the path, and that of its new path or the target of the symlink.
     name: Name,
     other: Name,
-    /// The directory of a new name; `None`: the same as that of the old one.
+    /// Directory of the new name; `None`: that of the old one.
     parent: Option<OwnedFd>,
     files: Vec<Option<OwnedFd>>,
     data: WriteBuffer,
     listing: Vec<MaybeUninit<u8>>,
-    /// What is read is checked, and which files are no longer as the list would have them.
+    /// Verification of reads, with the files that no longer match the list.
     checks: Option<Checks>,
 }
 
@@ -109,18 +109,18 @@ impl Worker for ReplayWorker {
     }
 }
 
-/// A name as the kernel takes it, in memory that is used again.
+/// A NUL-terminated name in reused memory.
 struct Name(Vec<u8>);
 
 impl Name {
-    /// As long as what a symlink says can be.
+    /// Maximum length of a symlink's target.
     const MOST_BYTES: usize = 4096;
 
     fn new() -> Self {
         Self(Vec::with_capacity(Self::MOST_BYTES))
     }
 
-    /// Paths are checked for NUL where they come from.
+    /// Paths have been checked for NUL when they were parsed.
     fn set(&mut self, name: &[u8]) {
         self.0.clear();
         self.0.extend_from_slice(name);
@@ -133,7 +133,7 @@ impl Name {
 }
 
 impl ReplayContext {
-    /// Goes to the directory of the path, and has the names and the block at hand that are needed.
+    /// Enters the directory of the path, and prepares the names and the block.
     fn make_ready(
         &mut self,
         number: usize,
@@ -176,7 +176,7 @@ impl ReplayContext {
         Ok(())
     }
 
-    /// What a read has found that should not be there.
+    /// Mismatches in the data that a read returned.
     fn check(&self, number: usize, line: &Line) -> Mismatches {
         let (
             Some(checks),
@@ -265,7 +265,7 @@ impl ReplayContext {
     }
 }
 
-/// A file that could not be opened cannot be read or written either.
+/// Returns the open file; an error if it could not be opened before.
 fn open_file(files: &[Option<OwnedFd>], file: usize) -> Result<BorrowedFd<'_>, Errno> {
     let open = files.get(file).and_then(Option::as_ref);
     open.map(AsFd::as_fd).ok_or(Errno::BADF)

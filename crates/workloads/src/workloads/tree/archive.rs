@@ -1,8 +1,8 @@
 //! A tar archive that the agent may read, plain or compressed, as the source of a tree.
 //!
-//! It is read as a stream: memory is bounded whatever it claims (decompressors' windows, long names, numbers of
-//! entries), and it is read through once before anything is made of it, so that what cannot be unpacked is refused
-//! whole. What the archive says after that is still checked.
+//! It is read as a stream, and memory is bounded whatever the archive claims (decompressors' windows, long names,
+//! numbers of entries). It is read completely before anything is created, so that an archive that cannot be unpacked is
+//! refused as a whole. Everything read after that is still checked.
 
 use super::compressed::decompressed;
 use super::source::{Entry, EntryKind, Source, SourceError};
@@ -16,18 +16,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Of a file, so much is read and decompressed before its clock starts; larger ones are read on between their writes,
-/// which is no part of their time.
+/// Bytes of a file that are read and decompressed before its clock starts. The rest of a larger file is read between
+/// its writes, which does not count in their time.
 pub(super) const READ_AHEAD_BYTES: usize = 8 << 20;
-/// An extended header says a path or two.
+/// Limit on an extended header, which holds only a path or two.
 const MOST_EXTRA_BYTES: u64 = 1 << 20;
-/// A chain of extended headers says nothing that one could not.
+/// Limit on a chain of extended headers; a single one would suffice.
 const MOST_EXTRAS: u32 = 16;
 const MOST_ENTRIES: u64 = 50_000_000;
-/// Behind its end an archive is filled up to a whole record.
+/// After its end an archive is padded to a whole record.
 const MOST_AFTER_END_BYTES: u64 = 64 << 20;
 
-/// An archive, opened.
+/// An opened archive.
 pub(super) struct Archive {
     path: PathBuf,
     file: File,
@@ -46,7 +46,7 @@ impl Archive {
             return Err(unsupported("is no file"));
         };
         let parent = open_canonical(parent).map_err(TaskError::Sandbox)?;
-        // A pipe must not hold us up before it is seen to be one.
+        // Opening a pipe must not block before it is recognized as one.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::openat(parent.fd(), name.as_bytes(), flags, Mode::empty())
             .map_err(opening)?;
@@ -60,7 +60,7 @@ impl Archive {
         })
     }
 
-    /// Changes when the archive does.
+    /// Changes whenever the archive changes.
     pub(super) fn identity(&self) -> Result<String, TaskError> {
         let facts = fstat(&self.file)
             .map_err(|errno| TaskError::io(format!("look at `{}`", self.path.display()), errno))?;
@@ -100,13 +100,13 @@ pub(super) struct Entries {
     path: PathBuf,
     unit: usize,
     buffer: Vec<u8>,
-    /// Of the entry's content: in the buffer, given out of that, and still in the stream.
+    /// Bytes of the entry's content: read into the buffer, consumed from it, and still in the stream (`left`).
     have: usize,
     given: usize,
-    /// Where what was given last begins.
+    /// Start of the last piece.
     from: usize,
     left: u64,
-    /// Bytes behind the content, up to a whole block.
+    /// Padding after the content, up to a whole block.
     padding: u64,
     ended: bool,
     /// Time spent reading the archive while a file's content was being written.
@@ -114,7 +114,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// What was given last.
+    /// The last piece.
     fn piece(&self) -> &[u8] {
         self.buffer.get(self.from..self.given).unwrap_or_default()
     }
@@ -189,7 +189,7 @@ fn cut_short(error: io::Error) -> io::Error {
 }
 
 impl Entries {
-    /// The next entry, its content unread.
+    /// Moves to the next entry and leaves its content unread.
     fn next_unread(&mut self, entry: &mut Entry) -> Result<bool, SourceError> {
         if self.ended {
             return Ok(false);
@@ -204,7 +204,7 @@ impl Entries {
         Ok(true)
     }
 
-    /// Behind the archive's end there may be the compression's own checksum over all of it.
+    /// Reads to the end, because the compression's checksum may follow the end of the archive.
     fn read_rest(&mut self) -> Result<(), SourceError> {
         let mut rest = (&mut self.stream).take(MOST_AFTER_END_BYTES);
         match io::copy(&mut rest, &mut io::sink())? {
@@ -247,16 +247,16 @@ impl Source for Entries {
     }
 }
 
-/// What an archive comes to.
+/// Totals of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub entries: u64,
-    /// On a file system that gives out whole blocks.
+    /// Space on a file system that allocates whole blocks.
     pub space: u64,
 }
 
 impl Contents {
-    /// Reads it to its end. `room` is what one copy of it may take.
+    /// Reads an archive to its end. `room` is the limit on the space of one copy.
     pub(super) fn of(
         mut entries: Entries,
         room: u64,

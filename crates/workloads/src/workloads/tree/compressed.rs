@@ -1,7 +1,7 @@
-//! What a compressed file holds, read as a stream: gzip, xz and zstd, told apart by their first bytes.
+//! Reads compressed files as a stream: gzip, xz and zstd, recognized by their first bytes.
 //!
-//! It knows nothing of archives. Memory is bounded, whatever window a file asks for. Whoever reads to the end has had
-//! every checksum looked at.
+//! It does not depend on archives. Memory is bounded, whatever window a file requests. Reading to the end verifies
+//! every checksum.
 
 use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
@@ -9,11 +9,11 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// What decompressors may take: xz -9 needs 64 MiB, zstd --long 128 MiB.
+/// Limit on a decompressor's window: xz -9 needs 64 MiB, zstd --long 128 MiB.
 const MOST_WINDOW_BYTES: u64 = 256 << 20;
 const FILE_BUFFER_BYTES: usize = 256 << 10;
 
-/// The content; a file that is not compressed is its own.
+/// The decompressed content; an uncompressed file is returned as it is.
 pub(super) fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
     let mut file = BufReader::with_capacity(FILE_BUFFER_BYTES, file);
     let head = file.fill_buf()?;
@@ -28,18 +28,18 @@ pub(super) fn decompressed(file: File) -> io::Result<Box<dyn Read + Send>> {
     })
 }
 
-/// One of the parts that a compressed file may have, each whole by itself.
+/// One of the independent parts that a compressed file may consist of.
 trait Member: Read + Sized {
-    /// Whether another one begins with these bytes.
+    /// Whether these bytes start another member.
     fn begins(head: &[u8]) -> bool;
 
     fn begin(file: BufReader<File>) -> io::Result<Self>;
 
-    /// After its last byte: the file behind it.
+    /// Returns the rest of the file, after the member's last byte.
     fn end(self) -> io::Result<BufReader<File>>;
 }
 
-/// Members one after the other.
+/// Consecutive members.
 struct Members<M> {
     member: Option<M>,
 }
@@ -74,7 +74,7 @@ impl<M: Member> Read for Members<M> {
 
 type Gzip = GzDecoder<BufReader<File>>;
 
-/// What comes behind the last member, such as zeros up to a tape's block, is none.
+/// Data after the last member, such as padding to a tape block, is ignored.
 impl Member for Gzip {
     fn begins(head: &[u8]) -> bool {
         head.starts_with(&[0x1f, 0x8b])
@@ -91,7 +91,7 @@ impl Member for Gzip {
 
 type Zstd = StreamingDecoder<BufReader<File>, FrameDecoder>;
 
-/// Whatever comes behind a frame has to be another one.
+/// Data after a frame must be another frame.
 impl Member for Zstd {
     fn begins(head: &[u8]) -> bool {
         !head.is_empty()

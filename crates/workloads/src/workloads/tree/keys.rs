@@ -1,4 +1,4 @@
-//! The modes, keys and parameters of `tree`, and what they come to.
+//! The modes and keys of `tree`, and the parameters derived from them.
 
 use super::synthetic::{Builtin, SyntheticTree};
 use crate::engine::author::*;
@@ -91,7 +91,7 @@ declare_keys! {
     }
 }
 
-/// Where the tree comes from.
+/// Source of the tree.
 #[derive(Clone, Debug)]
 pub(super) enum TreeOrigin {
     Archive(PathBuf),
@@ -108,7 +108,7 @@ pub(super) struct TreeOptions {
     pub unit: usize,
     pub verify: bool,
     pub timing: Timing,
-    /// Of a walk.
+    /// Passes of a walk.
     pub passes: Passes,
 }
 

@@ -1,22 +1,22 @@
-//! Where operations are reported: to a recorder in a measured step, nowhere while data are laid out.
+//! Reports operations to a recorder in a measured step; discards them during layout.
 
 use super::source::{Entry, Source};
 use crate::engine::author::*;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// What became of an operation.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Done,
-    /// It failed; the others go on.
+    /// It failed; the pass continues.
     Failed,
-    /// It was not begun, because the load has to end.
+    /// It was not started, because the load must end.
     Stop,
 }
 
 impl Flow {
-    /// Takes note of the operation in its pass; whether the load has to end.
+    /// Records the outcome in the pass; returns whether the load must end.
     pub(super) fn ends(self, pass: &mut Pass) -> bool {
         match self {
             Flow::Done => {}
@@ -27,14 +27,14 @@ impl Flow {
     }
 }
 
-/// What an operation comes to: the bytes that count, or that there was nothing to do.
+/// Result of an operation: the bytes to count, or `None` if there was nothing to do.
 pub(super) type Outcome = Result<Option<Moved>, Fault>;
 
 pub(super) trait Log {
     type Error;
 
-    /// Carries out one operation that is about to move `bytes`, and that says between its chunks how many it has moved;
-    /// `path` is asked for when it fails.
+    /// Executes one operation that is about to move `bytes` and reports the bytes moved between its chunks; `path` is
+    /// called when it fails.
     fn operation(
         &mut self,
         op: Op,
@@ -48,12 +48,12 @@ pub(super) trait Log {
         false
     }
 
-    /// Carries out what comes before an operation and is no part of it, but may hang like one.
+    /// Executes work that is no part of an operation, but may hang like one.
     fn untimed<T>(&mut self, _op: Op, act: impl FnOnce() -> T) -> T {
         act()
     }
 
-    /// What the tree is made from cannot be read any further.
+    /// The source of the tree cannot be read any further.
     fn broken(&mut self, why: String) -> Self::Error;
 }
 
@@ -101,7 +101,7 @@ impl Log for &mut Recorder {
     }
 }
 
-/// Laying out: the first failure ends it.
+/// For layout: the first failure ends it.
 pub(super) struct Quiet<'a> {
     pub done: &'a Done<'a>,
 }
@@ -133,7 +133,7 @@ impl Log for Quiet<'_> {
     }
 }
 
-/// One pass over all that a source has, until its end or until the load has to end.
+/// Passes over all entries of a source, until its end or until the load must end.
 pub(super) fn each_entry<L: Log>(
     source: &mut dyn Source,
     log: &mut L,

@@ -1,8 +1,8 @@
-//! Reading a tree that is there, file by file, in the order in which its source has them, as tar does it.
+//! Reads an existing tree file by file, in the order of its source, like tar.
 //!
-//! Where it is to be verified, each piece is held against what the source says as it comes: an archive's content, or
-//! self-describing blocks. To decompress the one and to make the other is no part of an operation. Between two
-//! operations it goes to the next file's directory.
+//! With verification, each piece is compared with the source: the archive's content, or self-describing blocks.
+//! Decompressing and generating are no part of an operation. Between two operations it enters the next file's
+//! directory.
 
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
@@ -72,7 +72,7 @@ impl Reading {
     }
 }
 
-/// What the source says that the file holds.
+/// Expected content of a file, from the source.
 struct SourceContent<'a>(&'a mut dyn Source);
 
 impl Original for SourceContent<'_> {

@@ -1,14 +1,14 @@
-//! What a tree is made of, one thing after the other, wherever it comes from.
+//! A source of a tree's entries, one after the other.
 //!
-//! Invariant: a path is relative, has no `..`, no empty component and none longer than a name can be; so it can be
-//! followed component by component beneath a directory.
+//! Invariant: a path is relative, and has no `..`, no empty component and no component longer than a name can be. So it
+//! can be followed component by component beneath a directory.
 
 use crate::engine::author::*;
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// A component of a path may not be longer.
+/// Maximum length of a path component.
 pub(super) const MOST_NAME_BYTES: usize = 255;
 pub(super) const MOST_PATH_BYTES: usize = 4096;
 
@@ -17,19 +17,19 @@ pub(super) enum EntryKind {
     Directory,
     File,
     Symlink,
-    /// To a file of the tree that came before.
+    /// A hard link to an earlier file of the tree.
     Link,
 }
 
-/// One thing of the tree; reused for the next one, so that its memory is.
+/// One entry of the tree. It is reused for the next one to reuse its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub kind: EntryKind,
     pub path: Vec<u8>,
-    /// What a symlink says, or the path of the file that a link is to.
+    /// Target of a symlink, or path of the file that a link refers to.
     pub target: Vec<u8>,
     pub bytes: u64,
-    /// Permissions, of which only the user's own and whether it can be executed are kept.
+    /// Of the permissions, only whether the user can execute the file is kept.
     pub executable: bool,
 }
 
@@ -45,7 +45,7 @@ impl Entry {
     }
 }
 
-/// Why there is no next entry.
+/// Why the next entry cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     #[error("{0}")]
@@ -55,20 +55,20 @@ pub(super) enum SourceError {
 }
 
 pub(super) trait Source: Send {
-    /// The next entry; false at the end. What is left of the content of the one before is passed over.
+    /// Reads the next entry; false at the end. Skips the rest of the previous entry's content.
     fn next(&mut self, entry: &mut Entry) -> Result<bool, SourceError>;
 
-    /// The next piece of the content of the entry, at most a unit; empty at its end.
+    /// The next piece of the entry's content, at most one unit; empty at its end.
     fn content(&mut self) -> io::Result<&[u8]>;
 
-    /// What pieces took since this was asked last, where it was more than a stamp.
+    /// Time spent on producing pieces since the last call, if it was more than a stamp.
     fn take_excluded_time(&mut self) -> Duration;
 
-    /// Holds what was read at `offset` against the piece that was given last: all of it, or its beginning.
+    /// Compares what was read at `offset` with the last piece, or with the beginning of it.
     fn check(&self, found: &[u8], offset: u64, wrong: &mut Mismatches);
 }
 
-/// Why an operation cannot go on whose content cannot be had from `offset` on.
+/// Error of an operation whose content cannot be read from `offset` on.
 pub(super) fn unreadable(error: &io::Error, offset: u64) -> CallError {
     let errno = error.raw_os_error().unwrap_or(libc::ENODATA);
     CallError::at(Errno::from_raw_os_error(errno), offset)

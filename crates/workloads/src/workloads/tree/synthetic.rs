@@ -1,7 +1,7 @@
-//! Trees that are made, from a number of files and directories and their sizes: the same parameters make the same tree.
+//! Generated trees with given numbers and sizes of files and directories: the same parameters give the same tree.
 //!
-//! Directories have up to eight directories each and equally many files; a directory's files come right after it, as
-//! in an archive. Nothing is kept in memory but the place that was reached.
+//! Directories have up to eight subdirectories each and equally many files. A directory's files come right after it, as
+//! in an archive. Only the current position is kept in memory.
 
 use super::source::{Entry, EntryKind, Source, SourceError};
 use crate::engine::author::*;
@@ -9,9 +9,9 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-/// Directories in a directory.
+/// Subdirectories per directory.
 const FAN_OUT: u64 = 8;
-/// More do not fit the name.
+/// Limit from the digits of a name.
 const MOST: u64 = 1_000_000_000;
 
 declare_words! {
@@ -43,7 +43,7 @@ impl Builtin {
     }
 
     fn sizes(self) -> Result<SizeSpec, String> {
-        // The study says no more of the last row than that it has 1 MiB and more.
+        // The study only gives 1 MiB and more for the last row.
         let ends = [0, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20];
         let rows = self
             .files()
@@ -61,7 +61,7 @@ impl Builtin {
     }
 }
 
-/// What a made tree is.
+/// Parameters of a generated tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SyntheticTree {
     pub files: u64,
@@ -132,13 +132,13 @@ impl fmt::Display for SyntheticTree {
     }
 }
 
-/// The first of `count` things that lies in `directory`, when they are spread evenly over `directories`.
+/// Index of the first of `count` entries that lies in `directory`, if they are spread evenly over `directories`.
 fn first_in(directory: u64, directories: u64, count: u64) -> u64 {
     let first = u128::from(directory) * u128::from(count);
     u64::try_from(first.div_ceil(u128::from(directories))).unwrap_or(count)
 }
 
-/// The directory after this one, depth first: its first child, else the next sibling of the nearest that has one.
+/// The next directory, depth first: the first child, else the next sibling of the nearest ancestor that has one.
 fn after(directory: u64, directories: u64) -> Option<u64> {
     let child = directory * FAN_OUT + 1;
     if child < directories {
@@ -160,11 +160,11 @@ pub(super) struct SyntheticSource {
     made: SyntheticTree,
     data: WriteBuffer,
     directory: Option<u64>,
-    /// Of the directory that was reached: its path, and what is next and last in it.
+    /// Path of the current directory, and the range of its files that are left.
     path: Vec<u8>,
     files: std::ops::Range<u64>,
     symlinks: std::ops::Range<u64>,
-    /// The file whose content is asked for, and how far.
+    /// The file whose content is read, and the position in it.
     file: u64,
     bytes: u64,
     written: u64,
@@ -205,7 +205,7 @@ impl SyntheticSource {
         self.path.clear();
         for (depth, number) in way.into_iter().rev().enumerate() {
             let slash = if depth == 0 { "" } else { "/" };
-            // A vector takes all that is written.
+            // A write into a vector cannot fail.
             let _ = write!(self.path, "{slash}d{number:09}");
         }
         self.directory = Some(directory);
@@ -340,7 +340,7 @@ mod tests {
                     *count += 1;
                 }
             }
-            // Drawn, not dealt: each row within five standard deviations of its share.
+            // Sizes are drawn at random: each row is within five standard deviations of its share.
             for (count, expected) in counts.into_iter().zip(builtin.files()) {
                 let deviation = count.abs_diff(expected);
                 assert!(deviation * deviation <= 25 * expected, "{counts:?}");

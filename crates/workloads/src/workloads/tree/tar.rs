@@ -1,9 +1,9 @@
 //! The headers of a tar archive: ustar, with GNU's long names and the extended headers of pax.
 //!
-//! It knows bytes and nothing of files. What an archive says is never believed: names are checked, numbers are bounded,
-//! and whatever is not a file, a directory or a link within the tree is refused with its name. The crate `tar` reads
-//! extended headers of any length into memory, and an archive decides how long they are; here they are bounded before
-//! they are read.
+//! It parses bytes and does not access files. An archive is never trusted: names are checked, numbers are bounded, and
+//! every entry except a file, a directory or a link within the tree is refused with its name. The crate `tar` reads
+//! extended headers of any length into memory, and the archive decides their length; here it is bounded before they are
+//! read.
 
 use super::source::{Entry, EntryKind, MOST_NAME_BYTES, MOST_PATH_BYTES, SourceError};
 use crate::engine::author::*;
@@ -11,13 +11,13 @@ use crate::engine::author::*;
 pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) type Block = [u8; BLOCK_BYTES];
 
-/// What a header says that is not an entry itself.
+/// Kind of a header that is not an entry itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
     LongName,
     LongTarget,
     Pax,
-    /// For all that follow; nothing in it concerns us.
+    /// Applies to all later entries; no field in it is used.
     Global,
 }
 
@@ -25,15 +25,15 @@ pub(super) enum Extra {
 pub(super) enum Header {
     /// The end of the archive.
     End,
-    /// So many bytes of content follow, which say more of the next entry.
+    /// The given bytes of content follow; they describe the next entry.
     Extra(Extra, u64),
-    /// So many bytes of content follow.
+    /// The given bytes of content follow.
     Entry(u64),
-    /// The top of the tree: there is nothing to make.
+    /// The root of the tree, which already exists.
     Top,
 }
 
-/// What extended headers said of the next entry.
+/// Fields from extended headers for the next entry.
 #[derive(Debug, Default)]
 pub(super) struct ExtendedHeader {
     path: Option<Vec<u8>>,
@@ -42,7 +42,7 @@ pub(super) struct ExtendedHeader {
 }
 
 impl ExtendedHeader {
-    /// Takes the content of an extended header.
+    /// Parses the content of an extended header.
     pub(super) fn apply(&mut self, extra: Extra, content: &[u8]) -> Result<(), SourceError> {
         let until_nul = || {
             let end = content.iter().position(|byte| *byte == 0);
@@ -60,7 +60,7 @@ impl ExtendedHeader {
         Ok(())
     }
 
-    /// Records of `LENGTH KEY=VALUE\n`, the length that of the whole record.
+    /// Records of `LENGTH KEY=VALUE\n`; the length is that of the whole record.
     fn apply_pax(&mut self, mut rest: &[u8]) -> Result<(), SourceError> {
         let broken = || SourceError::Refused("the archive has an invalid extended header".into());
         while !rest.is_empty() {
@@ -94,7 +94,7 @@ impl ExtendedHeader {
     }
 }
 
-/// Reads a header; `entry` is filled where it is one, with what was said of it before.
+/// Parses a header. For an entry, fills in `entry` with the header and the extended headers before it.
 pub(super) fn read(
     block: &Block,
     extended: &mut ExtendedHeader,
@@ -183,7 +183,7 @@ pub(super) fn read(
     }
 }
 
-/// The path without `.` and doubled slashes; whether nothing is left of it.
+/// Removes `.` and doubled slashes from the path; returns whether it is empty then.
 fn clean(raw: &[u8], path: &mut Vec<u8>) -> Result<bool, &'static str> {
     path.clear();
     if raw.starts_with(b"/") {
@@ -210,7 +210,7 @@ fn clean(raw: &[u8], path: &mut Vec<u8>) -> Result<bool, &'static str> {
     Ok(path.is_empty())
 }
 
-/// Whether a symlink at `path`, followed by its text alone, ends within the tree.
+/// Whether a symlink at `path`, resolved by its text alone, ends within the tree.
 fn stays_within(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") || target.contains(&0) {
         return false;
@@ -241,7 +241,7 @@ fn text(field: &[u8]) -> &[u8] {
     field.get(..end.unwrap_or(field.len())).unwrap_or_default()
 }
 
-/// The name, behind ustar's prefix where there is one. GNU's own format has other things in that place.
+/// The name with ustar's prefix, if there is one. GNU's own format has other fields at that place.
 fn whole_name(block: &Block) -> Vec<u8> {
     let name = text(field(block, 0, 100));
     let prefix = match field(block, 257, 6) {
@@ -254,7 +254,7 @@ fn whole_name(block: &Block) -> Vec<u8> {
     }
 }
 
-/// Octal text, or GNU's binary form where the first bit is set.
+/// Octal text, or GNU's binary format if the first bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
@@ -280,7 +280,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The sum of all bytes, those of the sum itself as spaces; some have summed signed bytes.
+/// The checksum is the sum of all bytes, with its own bytes counted as spaces; some programs sum signed bytes.
 fn has_right_sum(block: &Block) -> bool {
     let Some(expected) = number(field(block, 148, 8)) else {
         return false;

@@ -1,4 +1,4 @@
-//! Whole trees on real directories, and archives that mean no good.
+//! Whole trees on real directories, and hostile archives.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod hostile;
@@ -33,7 +33,7 @@ fn with_archive(cell: &Cell, content: &[u8]) -> Value {
     json!({ "archive": path })
 }
 
-/// Every path beneath, with the size of files.
+/// Every path beneath `top`, with the size of files.
 fn found(top: &Path) -> BTreeMap<PathBuf, Option<u64>> {
     let mut found = BTreeMap::new();
     let mut directories = vec![top.to_owned()];
@@ -79,7 +79,7 @@ fn an_archive_of_each_format_and_compression_is_unpacked() {
         if has_long {
             assert_eq!(fs::read(top.join(&deep)).unwrap(), b"deep\n");
         }
-        // Everything is looked up once: what was made, the root's listing on top.
+        // Every entry is looked up once: all that were made, plus the root's listing.
         cell.run("walk", params.clone()).expect(&[
             (Op::Stat, files + directories + 2, 0),
             (Op::List, directories + 1, 0),
@@ -127,7 +127,7 @@ fn a_made_tree_goes_through_all_modes() {
         first.len() == second.len() && first != second,
         "nothing deduplicates"
     );
-    // The root's own listing comes on top.
+    // The root's own listing is counted too.
     cell.run("walk", small())
         .expect(&[(Op::Stat, 720, 0), (Op::List, 82, 0)]);
     cell.run("remove", small()).expect(&[
@@ -135,7 +135,7 @@ fn a_made_tree_goes_through_all_modes() {
         (Op::List, 82, 0),
         (Op::Rmdir, 80, 0),
     ]);
-    // Each mode without its data lays them out.
+    // Each mode lays out its data if they are missing.
     cell.run("walk", small())
         .expect(&[(Op::Stat, 720, 0), (Op::List, 82, 0)]);
     cell.run("unpack", small()).expect(&[
@@ -180,7 +180,7 @@ fn to_read_on_in_an_archive_is_no_part_of_an_operation() {
         let params = with_archive(&cell, &packed);
         let outcome = cell.run("unpack", params);
         outcome.expect(&[(Op::Create, 1, bytes as u64)]);
-        // A third of it is read ahead, before the operation begins.
+        // A third of it is read ahead, before the operation starts.
         outcome.expect_apart(took)?;
         assert_eq!(fs::read(cell.task_dir().join("w0/large")).unwrap(), content);
         Ok(())
@@ -200,7 +200,7 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
     // Three sectors of one file, in two blocks.
     let flipped = [4097, 4098, 8191, 8192, 12_287, 16_384];
     flip(&path("w0/d000000000/f000000002"), &flipped);
-    // A block of one file in another.
+    // Copy a block of one file into another.
     let other = fs::read(path("w0/d000000000/f000000003")).unwrap();
     let misplace = || {
         let file = fs::File::options()
@@ -222,7 +222,7 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
         "w0/d000000000/f000000002 at offset 8192: expected ",
     ];
     found(&outcome, &places);
-    // To warm the caches is no verification.
+    // Warming the caches does not verify.
     let warm = TaskSpec {
         cache: Cache::Warm,
         ..cell.spec("read", params.clone())
@@ -232,7 +232,7 @@ fn every_flipped_bit_of_a_made_tree_is_an_error_at_its_offset() {
     misplace();
     let moved = "f000000004 at offset 12288: found what was written to file 3 at offset 12288";
     expect_mismatches(&cell.run("read", params.clone()).end, 2, &[moved]);
-    // Who does not verify does not find it.
+    // Without `verify` it is not found.
     params.as_object_mut().unwrap().remove("verify");
     cell.run("unpack", params.clone());
     flip(&path("w0/d000000000/f000000000"), &[20_479]);
@@ -249,7 +249,7 @@ fn what_was_unpacked_is_held_against_its_archive() {
     cell.run("unpack", params.clone());
     cell.run("read", params.clone())
         .expect(&[(Op::Read, 4, 3021)]);
-    // One sector, although it is read in three pieces.
+    // One wrong sector, although it is read in three pieces.
     flip(&cell.task_dir().join("w0/top/sub/zeros"), &[1500, 2500]);
     let outcome = cell.run("read", params.clone());
     expect_mismatches(
@@ -324,7 +324,7 @@ fn what_vanishes_under_a_removal_is_a_counted_error() {
         errors += interval.errors;
     });
     assert_eq!(end.state, End::Done, "{end:?}");
-    // The directory that went before the start is not seen at all; of the other tree, not even the root can be listed.
+    // A directory removed before the start is not visited at all. Of the other tree, even the root cannot be listed.
     assert!(ops > 200, "{ops}");
     assert_eq!(errors, 1, "{:?}", end.errors);
     assert!(end.errors[0].first.starts_with("list "), "{:?}", end.errors);
@@ -340,7 +340,7 @@ fn a_full_target_ends_it_with_the_reason() {
     let outcome = cell.run("unpack", json!({"files": 200, "size": "8k"}));
     assert_eq!(outcome.end.state, End::Failed);
     assert!(outcome.end.error.unwrap().contains("no space left"));
-    // What an archive says to hold is known before anything is made.
+    // The totals of an archive are known before anything is created.
     let mut archive = hostile::Tar::new();
     archive.file("large", 600 << 10, &vec![1; 600 << 10]);
     let archives = tempfile::tempdir().unwrap();

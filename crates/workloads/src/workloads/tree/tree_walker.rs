@@ -1,7 +1,7 @@
-//! Through a tree that is there, depth first: looking at everything, or removing it.
+//! Walks an existing tree depth first, to stat everything or to remove it.
 //!
-//! It stands in each directory by a descriptor of its own and takes names one at a time, so that it never leaves the
-//! tree. What has vanished meanwhile is a failed operation; the rest goes on.
+//! It holds a descriptor of each directory and resolves one name at a time, so that it never leaves the tree. An entry
+//! that has vanished is a failed operation; the walk continues.
 
 use super::log::{Flow, Log};
 use crate::engine::author::*;
@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 
-/// Room for the names on the stack, and for what they are: as much as directories of 50000 names with 20 bytes each
-/// need. Only a tree that has more makes a list wait for memory, once.
+/// Initial capacity for names and entries: enough for directories of 50000 names with 20 bytes each. Only a larger tree
+/// makes a listing wait for memory, once.
 const NAMES_BYTES: usize = 1 << 20;
 const ENTRIES: usize = 50_000;
 
@@ -21,15 +21,15 @@ pub(super) struct TreeWalker {
     /// The directories from the root to the current one.
     levels: Vec<Level>,
     buffer: Vec<MaybeUninit<u8>>,
-    /// Names in the directories on the way, each with its end: what is left of a directory that is done is used again.
+    /// NUL-terminated names of the directories on the path; the memory of finished directories is reused.
     names: Vec<u8>,
-    /// What is left to do in each directory on the way, the current one's at the end: what comes first is last.
+    /// Entries left in each directory on the path, the current one's last. The first to visit is at the end.
     entries: Vec<Named>,
 }
 
-/// A directory on the way.
+/// A directory on the path.
 struct Level {
-    /// Where its names end in the list of all, and what is left to do in it begins.
+    /// End of its names in `names`, and start of its entries in `entries`.
     names_until: usize,
     entries_from: usize,
 }
@@ -47,7 +47,7 @@ enum WalkKind {
 }
 
 impl TreeWalker {
-    /// `cursor` is at the root of the tree.
+    /// `cursor` must be at the root of the tree.
     pub(super) fn new(cursor: Cursor) -> Self {
         Self {
             cursor,
@@ -62,7 +62,7 @@ impl TreeWalker {
         self.tree_walker(WalkKind::Look, log)
     }
 
-    /// Everything in the root; the root itself stays.
+    /// Removes everything in the root, but not the root itself.
     pub(super) fn remove<L: Log>(&mut self, log: &mut L) -> Result<Pass, L::Error> {
         self.tree_walker(WalkKind::Remove, log)
     }
@@ -92,7 +92,7 @@ impl TreeWalker {
         Ok(pass)
     }
 
-    /// One name in the current directory; a directory is entered.
+    /// Visits one name in the current directory; enters a directory.
     fn entry<L: Log>(
         &mut self,
         entry: Named,
@@ -129,7 +129,7 @@ impl TreeWalker {
         }
     }
 
-    /// Back from the current directory, in which nothing is left to do.
+    /// Leaves the current directory, which has no entries left.
     fn leave<L: Log>(&mut self, walk_kind: WalkKind, log: &mut L) -> Result<Flow, L::Error> {
         self.levels.pop();
         let (Some(above), Some(name)) = (self.levels.last(), self.cursor.up()) else {
@@ -148,7 +148,7 @@ impl TreeWalker {
         })
     }
 
-    /// Lists a directory in the current one, or the root, and enters it.
+    /// Lists a subdirectory of the current directory, or the root, and enters it.
     fn open<L: Log>(&mut self, name: Option<CString>, log: &mut L) -> Result<Flow, L::Error> {
         let Self {
             cursor,
@@ -188,12 +188,12 @@ impl TreeWalker {
         if let Some(name) = name
             && let Err(errno) = log.untimed(Op::List, || cursor.down(name.clone()))
         {
-            // It vanished since it was listed.
+            // It has vanished since it was listed.
             entries.truncate(entries_from);
             let path = || cursor.path_of(&name);
             return log.operation(Op::List, 0, path, |_| Err(Fault::from(errno)));
         }
-        // From the end: what comes first is popped first.
+        // Reverse, because entries are popped from the end.
         if let Some(own) = entries.get_mut(entries_from..) {
             own.reverse();
         }

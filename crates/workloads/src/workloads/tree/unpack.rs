@@ -1,8 +1,8 @@
-//! Making a tree, entry by entry, in the order in which they come.
+//! Creates a tree entry by entry, in the order of its source.
 //!
-//! Between two operations it reads on in the source and goes to the directory of the next entry; where the source has
-//! to be read on within a file, that is no part of the operation's time. A directory that an
-//! archive has no entry for is made on the way, and recorded like the others.
+//! Between two operations it reads ahead in the source and enters the directory of the next entry. Reading the source
+//! within a file is no part of the operation's time. A directory without an entry in the archive is created on the way,
+//! and recorded like the others.
 
 use super::log::{Flow, Log, each_entry};
 use super::source::{Entry, EntryKind, Source, unreadable};
@@ -41,7 +41,7 @@ impl Unpacker {
         })
     }
 
-    /// Goes to the directory of the entry.
+    /// Enters the directory of the entry.
     fn enter<L: Log>(&mut self, entry: &Entry, log: &mut L) -> Result<Flow, L::Error> {
         let (directories, last) = cursor::split(&entry.path);
         self.cursor.show(directories, last);
@@ -54,7 +54,7 @@ impl Unpacker {
         entered.err().unwrap_or(Ok(Flow::Done))
     }
 
-    /// Makes the entry in the directory that was entered.
+    /// Creates the entry in the current directory.
     fn make<L: Log>(
         &self,
         entry: &Entry,
@@ -127,7 +127,7 @@ impl Unpacker {
     }
 }
 
-/// A directory on the way to an entry; made where it is missing.
+/// Enters a directory on the path of an entry; creates it if missing.
 fn enter_or_make<L: Log>(
     cursor: &mut Cursor,
     name: CString,
@@ -165,7 +165,7 @@ fn op_of(kind: EntryKind) -> Op {
     }
 }
 
-/// One that is there already is nothing to do: archives say some directories twice.
+/// An existing directory is no error: archives list some directories twice.
 fn make_directory(dir: BorrowedFd<'_>, name: &CStr) -> super::log::Outcome {
     match mkdirat(dir, name, Mode::RWXU) {
         Ok(()) => Ok(Some(Moved::NOTHING)),

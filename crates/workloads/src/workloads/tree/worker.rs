@@ -1,4 +1,4 @@
-//! The measured loop: one pass over the tree in one mode, or walks until the time is over.
+//! The measured loop: one pass over the tree in one mode, or repeated walks until the runtime ends.
 
 use super::reading::Reading;
 use super::source::Source;

@@ -1,4 +1,4 @@
-//! Every file of a tree, by as many threads as there are workers: written where it is to be there, or read once.
+//! Passes over every file of a tree with one thread per worker, which write missing files or read each file once.
 
 use super::super::engine::{CopyMethod, Engine, TargetSide};
 use super::super::tree::{Entered, Entry, Tree};
@@ -7,7 +7,7 @@ use crate::engine::author::*;
 use rustix::fd::{AsFd, BorrowedFd};
 
 impl Sides<'_> {
-    /// Writes every file beneath `to`: copied where there is a source, random otherwise.
+    /// Writes every file beneath `to`: copied if there is a source, generated otherwise.
     pub(super) fn fill(&self, to: &Dir, source: Option<&Dir>) -> Result<(), TaskError> {
         let content = self.load.content(self.load.task_index);
         self.each_file("lay out", self.tree.bytes(), to, |prepare| {

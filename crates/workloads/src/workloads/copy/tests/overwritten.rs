@@ -1,4 +1,4 @@
-//! Copies over what is there: each file is emptied and written, and stays the file that it was.
+//! Copies over existing files: each is truncated and written, and keeps its inode.
 
 use super::*;
 use crate::testing::flip;
@@ -30,7 +30,7 @@ fn every_file_is_emptied_and_written_again_on_every_way() {
         let (copied, files) = (cell.data(), inodes(&cell));
         assert_eq!((copied.len(), bytes_of(&copied)), (6, bytes));
 
-        // Longer, shorter, empty and wrong: only a file that is emptied and written whole is right again.
+        // Make files longer, shorter, empty and wrong: only truncating and writing them completely repairs them.
         let top = cell.on_target.task_dir().join("data/d000000");
         let file = |index: u32| top.join(format!("c{index:09}"));
         let mut longer = fs::read(file(0)).unwrap();
@@ -49,7 +49,7 @@ fn every_file_is_emptied_and_written_again_on_every_way() {
         assert_eq!(inodes(&cell), files, "{way}: no file was made or removed");
         assert!(cell.scratch_is_empty());
 
-        // What was written is what the next modes read, without being laid out again.
+        // The next modes read what was written, without laying it out again.
         expect(&cell.spec("out", params.clone()), 12, 2 * bytes);
         expect(&cell.spec("overwrite", params), 12, 2 * bytes);
         assert_eq!(inodes(&cell), files, "{way}");
@@ -70,7 +70,7 @@ fn what_no_step_has_left_is_laid_out_first_and_not_measured() {
         assert_eq!((laid.0.len(), bytes_of(&laid.0)), (1200, 120_000));
         drop(task);
         assert!(cell.scratch_is_empty());
-        // The task has not run: nobody knows what it did.
+        // The task has not run, so the state is unknown.
         expect(&spec, 1200, 120_000);
         let written = (cell.data(), inodes(&cell));
         assert_eq!(written.0, laid.0, "the same content as that of `in`");
@@ -105,7 +105,7 @@ fn a_file_that_is_not_there_or_not_ours_is_an_error_and_left_alone() {
     assert_eq!(errnos, [libc::EPERM, libc::ENOENT]);
     assert_eq!(fs::read(&elsewhere).unwrap(), b"somebody's");
     fs::remove_file(&elsewhere).unwrap();
-    // Not all were written, so the next mode lays all of them out again.
+    // Not all files were written, so the next mode lays all of them out again.
     expect(&cell.spec("out", params), 5, 500);
     assert_eq!(cell.data(), copied);
 }

@@ -1,4 +1,4 @@
-//! A copy is what it was made from, or it is told where not.
+//! Verification of copies: differences from the source are reported with their place.
 
 use super::*;
 use crate::target::data::{Found, Mismatch};
@@ -74,7 +74,7 @@ fn a_copy_that_is_longer_than_its_source_is_found() {
     let wrong = check().unwrap_err();
     let offsets: Vec<u64> = wrong.iter().map(|it| it.offset).collect();
     assert_eq!(offsets, [100, 4999]);
-    // The source has grown since it was looked at, and was copied whole.
+    // The source has grown since it was scanned, and was copied completely.
     write(&copied, 5001).unwrap();
     write(&given, 5001).unwrap();
     assert_eq!(check(), Ok(5000));

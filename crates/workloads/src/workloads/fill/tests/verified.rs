@@ -1,4 +1,4 @@
-//! What filled the target is read again: it is what was written, or it is told where not.
+//! Verification of the files that fill the target: differences are reported with their place.
 
 use super::*;
 use crate::engine::task::Cache;
@@ -34,7 +34,7 @@ fn what_was_filled_is_read_as_it_was_written() {
         let cell = Cell::new(NAME);
         let params = params(data);
         let whole = [(Op::Read, 22, 10 * MIB + 5)];
-        // Filled in the step, and again, and laid out.
+        // Filled in the step, filled again, and laid out.
         for mode in ["fill", "fill", "remove"] {
             let state = cell.run(mode, params.clone()).end.state;
             assert_eq!(state, End::Done);
@@ -47,7 +47,7 @@ fn what_was_filled_is_read_as_it_was_written() {
             ..cell.spec("read", params.clone())
         };
         run(&warm).expect(&whole);
-        // Who does not verify reads as much.
+        // Without `verify` as much is read.
         let mut params = params.clone();
         params["verify"] = json!(false);
         cell.run("read", params).expect(&whole);
@@ -83,7 +83,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         let cell = Cell::new(NAME);
         let params = params(data);
         cell.run("fill", params.clone());
-        // Four sectors in one block, one in the last, short block of a worker.
+        // Four sectors in one block, one in the last and short block of a worker.
         let flipped = [700_000, 700_001, 704_512, 1_000_000, 1_048_575];
         flip(&file(&cell, 0, 1), &flipped);
         flip(&file(&cell, 1, 2), &[MIB + 1]);
@@ -104,13 +104,13 @@ fn files_that_are_cut_short_missing_or_too_long_are_errors() {
     let params = params(json!("random"));
     cell.run("fill", params.clone());
     flip(&file(&cell, 0, 0), &[600_000]);
-    // Within the second of its four blocks.
+    // Truncate within the second of its four blocks.
     options(&file(&cell, 0, 0)).set_len(700_000).unwrap();
     fs::remove_file(file(&cell, 0, 1)).unwrap();
     options(&file(&cell, 1, 1)).set_len(2 * MIB + 1).unwrap();
     let outcome = cell.run("read", params);
     let (ops, _, errors) = outcome.of(Op::Read);
-    // One operation for the one that is cut short, one for the missing one, one that goes on.
+    // One failed operation each for the truncated file, the missing file, and the file that is too long.
     assert_eq!((ops, errors), (22 - 3 - 4 - 1, 3), "{:?}", outcome.end);
     let error_of = |errno| {
         let errors = outcome.end.errors.iter();
@@ -125,7 +125,7 @@ fn files_that_are_cut_short_missing_or_too_long_are_errors() {
     );
     let (count, first) = error_of(libc::ENOENT);
     assert!(count == 1 && first.contains("w0/f000000001"), "{first}");
-    // What the file still has is checked up to its end.
+    // The remaining part of the file is verified up to its end.
     assert_eq!(error_of(libc::EBADMSG).0, 2);
 }
 
@@ -136,7 +136,7 @@ fn what_an_earlier_fill_has_left_is_not_taken_for_this_one() {
     cell.run("fill", params.clone());
     let before = fs::read(file(&cell, 0, 0)).unwrap();
     cell.run("fill", params.clone());
-    // As if the storage had lost the second writing of these two sectors.
+    // Simulates a storage that has lost the second write of these two sectors.
     let kept = &before[1 << 20..(1 << 20) + 8192];
     options(&file(&cell, 0, 0))
         .write_all_at(kept, 1 << 20)

@@ -1,9 +1,9 @@
-//! What one file holds: what was laid out, and over it what was written since, by whom.
+//! Content of one file: the laid-out data, and the writes over it.
 
 use crate::engine::author::*;
 use std::collections::BTreeMap;
 
-/// A part of a read, and the block that it is from; `None`: nothing was written there, so it is zeros.
+/// A part of a read, and the block it belongs to; `None`: never written, so it is zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Piece {
     pub offset: u64,
@@ -11,7 +11,7 @@ pub(in super::super) struct Piece {
     pub from: Option<Written>,
 }
 
-/// How a file was laid out: it may be larger than what could be kept block by block.
+/// Layout of a file, which may be too large to be stored block by block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LaidOut {
     pub file: u64,
@@ -20,7 +20,7 @@ pub(super) struct LaidOut {
 }
 
 impl LaidOut {
-    /// The block that `at` lies in.
+    /// The block that contains `at`.
     fn block(self, at: u64) -> Written {
         let unit = self.unit.max(1);
         let offset = at - at % unit;
@@ -54,19 +54,19 @@ impl Pieces {
     }
 }
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileModel {
     laid: LaidOut,
-    /// So much of what was laid out has never been cut off. What the list has written hides it.
+    /// Bytes of the laid-out data that have never been truncated. Writes of the list hide them.
     laid_out: u64,
-    /// By where they begin, each with its end; they do not overlap.
+    /// Blocks by start, each with its end; they do not overlap.
     blocks: BTreeMap<u64, (u64, Written)>,
     pub is_unknown: bool,
 }
 
 impl FileModel {
-    /// Its content is unknown.
+    /// A file with unknown content.
     pub(super) fn unknown() -> Self {
         Self {
             is_unknown: true,
@@ -95,7 +95,7 @@ impl FileModel {
         }
     }
 
-    /// Forgets what was written from `from` until `until`.
+    /// Removes writes from `from` to `until`.
     fn cut(&mut self, from: u64, until: u64) {
         let before = self.blocks.range(..from).next_back();
         if let Some((&begin, &(end, written))) = before
@@ -136,7 +136,7 @@ impl FileModel {
         Some(pieces.found.into())
     }
 
-    /// What lies where the list has written nothing: what was laid out, and zeros behind it.
+    /// Parts not written by the list: laid-out data, and zeros after it.
     fn beneath(&self, from: u64, until: u64, pieces: &mut Pieces) -> Option<()> {
         let laid_until = until.min(self.laid_out);
         let mut at = from;

@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 
 proptest! {
-    /// Held against a file that remembers for each byte who wrote it.
+    /// Compares with a model that stores the writer of each byte.
     #[test]
     fn each_byte_is_from_who_wrote_it_last(
         turns in proptest::collection::vec((0_u64..60, 0_u64..30, 0_u8..4), 0..40),
@@ -88,7 +88,7 @@ fn files_keep_what_they_hold_under_another_name() {
     assert_eq!(from(3), [Some((0, 2))]);
     assert_eq!(from(6), [Some((0, 2))]);
     assert_eq!(from(10), [None]);
-    // Laid out: the second thing that the list expects, behind its directory.
+    // Laid out: the second entry that the list expects, after its directory.
     assert_eq!(from(13), [Some((1, 0))]);
     assert_eq!(from(17), [], "nobody knows what is there after that");
 }

@@ -1,24 +1,24 @@
-//! Reading a list, line by line: each is held against what those above it have made and opened.
+//! Parses a list line by line, and checks each line against the files made and opened by earlier ones.
 
 use super::{Action, Line, List};
 use crate::engine::author::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-/// Of one read or write.
+/// Bytes of one read or write.
 const MOST_BYTES: u64 = 1 << 30;
 const MOST_FILE_BYTES: u64 = 1 << 60;
 
-/// A list on its way.
+/// A list during parsing.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub lines: Vec<Line>,
     last_due: Duration,
-    /// Names of open files, and their numbers.
+    /// Numbers of open files by name.
     open: HashMap<Vec<u8>, usize>,
-    /// By number: whether it was there before, and how many bytes that reads ask of it.
+    /// By number: whether the file existed before, and how many bytes reads need in it.
     files: Vec<Opened>,
-    /// Names that the list itself made so far.
+    /// Names that the list itself has made so far.
     made: HashSet<Vec<u8>>,
     expected: BTreeMap<Vec<u8>, Option<u64>>,
     largest: u64,
@@ -27,7 +27,7 @@ pub(super) struct Reading {
 
 #[derive(Debug)]
 struct Opened {
-    /// The name under which it was there before the start.
+    /// Name of the file before the start, if it existed.
     found_as: Option<Vec<u8>>,
     bytes: u64,
     written: bool,
@@ -112,7 +112,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Something that has to be there already, unless the list made it.
+    /// Records a path that must exist before the start, unless the list has made it.
     fn expect(&mut self, path: &[u8], bytes: Option<u64>) {
         self.expect_parent(path);
         if !self.made.contains(path) {
@@ -127,7 +127,7 @@ impl Reading {
         }
     }
 
-    /// Something that the list makes: from now on it may be there or not, and nothing is expected any more.
+    /// Records a path that the list makes. From now on nothing is expected of it.
     fn make(&mut self, path: &[u8]) {
         self.expect_parent(path);
         self.made.insert(path.to_vec());
@@ -191,7 +191,7 @@ impl Reading {
                 bytes,
             });
         }
-        // What is read before anything was written has to be there.
+        // Data read before any write must exist before the start.
         if let Some(found_as) = opened.found_as.as_ref().filter(|_| !opened.written)
             && let Some(Some(size)) = self.expected.get_mut(found_as)
         {
@@ -240,7 +240,7 @@ fn due(word: &str) -> Result<Option<Duration>, String> {
     }
     let seconds: u64 = whole.parse().map_err(|_| wrong())?;
     let nanos: u32 = format!("{part:0<9}").parse().map_err(|_| wrong())?;
-    // A year is longer than anybody replays, and far from what a clock can hold.
+    // A year is longer than any replay, and far below the limit of a clock.
     match seconds < 365 * 86_400 {
         true => Ok(Some(Duration::new(seconds, nanos))),
         false => Err(wrong()),

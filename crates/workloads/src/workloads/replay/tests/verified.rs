@@ -1,10 +1,10 @@
-//! What a list has written is found again, or it is told where not.
+//! Verification of a list's reads: differences are reported with their place.
 
 use super::*;
 use crate::registry;
 use crate::testing::{arm_soon, expect_mismatches, flip};
 
-/// Whoever writes is read again: in parts, through another name, beside what was there before, and where nothing is.
+/// Reads written data in parts, under another name, next to laid-out data, and where nothing was written.
 const READS: &str = "
 - mkdir logs
 - create logs/a
@@ -46,7 +46,7 @@ fn what_was_written_is_found_again() {
 
 #[test]
 fn every_flipped_bit_is_an_error_at_its_offset() {
-    // Between the writing and the reading there is time for the flips.
+    // The pause between writes and reads gives time for the flips.
     let list = "
 - create a
 - write a 0 9000
@@ -84,7 +84,7 @@ fn every_flipped_bit_is_an_error_at_its_offset() {
         }
     });
     flips.join().unwrap();
-    // Four reads are wrong, one of them in two sectors; the last one has nothing wrong in it.
+    // Four reads are wrong, one of them in two sectors; the last one is right.
     assert_eq!((reads, errors), (1, 4), "{:?}", end.errors);
     let places = [4999, 8999, 12_000].map(|at| format!("w0/a at offset {at}: "));
     expect_mismatches(&end, 5, &places);
@@ -98,7 +98,7 @@ fn nothing_is_expected_of_what_could_not_be_written() {
     );
     params["verify"] = json!(true);
     let outcome = cell.run("replay", params);
-    // The second mkdir and the rename fail, and nothing else does.
+    // Only the second mkdir and the rename fail.
     assert_eq!(outcome.of(Op::Read), (2, 60, 0), "{:?}", outcome.end.errors);
     assert_eq!((outcome.of(Op::Mkdir).2, outcome.of(Op::Rename).2), (1, 1));
 }

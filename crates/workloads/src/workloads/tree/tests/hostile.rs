@@ -1,4 +1,4 @@
-//! Archives that mean no good: each is refused before anything is made, or unpacked without harm.
+//! Hostile archives: each is refused before anything is created, or unpacked without harm.
 
 use super::*;
 use crate::registry;
@@ -157,7 +157,7 @@ fn huge_claims_are_refused_before_they_are_believed() {
         &Tar::new().extra(b'x', &petabyte).file("a", 1, b"x").end(),
         "more than the target has free",
     );
-    // A number in GNU's binary form, far beyond what any counter holds.
+    // A number in GNU's binary format, larger than any counter.
     let mut archive = Tar::new().file("large", 0, b"").end();
     archive.truncate(512);
     archive[124..136].copy_from_slice(&[0xff; 12]);
@@ -195,7 +195,7 @@ fn huge_claims_are_refused_before_they_are_believed() {
             .end(),
         "longer than a path can be",
     );
-    // An xz block that wants 1.5 GiB for its dictionary (property 35), with a right header sum.
+    // An xz block that requests a dictionary of 1.5 GiB (property 35), with a valid header checksum.
     let mut header = [0x02, 0x00, 0x21, 0x01, 35, 0, 0, 0, 0, 0, 0, 0];
     let crc = crc32(&header[..8]);
     header[8..].copy_from_slice(&crc.to_le_bytes());
@@ -209,7 +209,7 @@ fn huge_claims_are_refused_before_they_are_believed() {
     ]
     .concat();
     refused(&xz, "memory");
-    // A zstd frame that wants a window of 3.75 TiB.
+    // A zstd frame that requests a window of 3.75 TiB.
     refused(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xff, 0x01, 0, 0], "indow");
 }
 
@@ -234,14 +234,14 @@ fn what_is_broken_says_so() {
         flipped[middle] ^= 0x10;
         refused(&flipped, "archive");
     }
-    // The compression's own checksum, which lies behind the end of the archive.
+    // The compression's own checksum, which lies after the end of the archive.
     for (content, from_end) in [(GNU_GZ, 6), (PAX_XZ, 20), (USTAR_ZST, 2)] {
         let mut flipped = content.to_vec();
         let at = flipped.len() - from_end;
         flipped[at] ^= 0x10;
         refused(&flipped, "archive");
     }
-    // What gzip itself passes over.
+    // Padding that gzip itself ignores.
     let cell = cell();
     let padded = [GNU_GZ, &[0; 5000]].concat();
     let done = cell.run("unpack", with_archive(&cell, &padded));
@@ -283,7 +283,7 @@ fn a_path_through_a_symlink_of_the_archive_does_not_leave_it() {
     );
     assert_eq!(outcome.of(Op::Link), (0, 0, 1));
     assert!(!cell.task_dir().join("w0/dir/through").exists());
-    // It was not whole, so the next mode does not take it for granted, and says why it cannot be had.
+    // It was incomplete, so the next mode lays it out again, and reports why it cannot.
     let again = json!({ "archive": cell.top.path().join("archive") });
     let error = crate::error_chain(&cell.refusal("walk", again));
     assert!(error.contains("link/through"), "{error}");
