@@ -130,7 +130,7 @@ impl<Q: Queue> DeepWorker<Q> {
         })
     }
 
-    /// Issues operations into all free slots, as far as operations are due.
+    /// Fills the free slots with operations that are due.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> io::Result<Filled> {
         while let Some(slot) = self.free.last().copied() {

@@ -44,10 +44,11 @@ impl KeyValue for Distribution {
     }
 }
 
-/// Draws ranks from 0 on, rank r with a probability proportional to (r + 1)^-theta, in constant time and memory. The
-/// method is rejection inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
-/// discrete distributions", 1996). `rand_distr` may draw other blocks from the same seed in another version; here a
-/// seed always gives the same sequence.
+/// Draws ranks from 0 on, rank r with a probability proportional to (r + 1)^-theta, in constant time and memory.
+///
+/// The method is rejection inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
+/// discrete distributions", 1996). Another version of `rand_distr` may draw other blocks from the same seed; here a seed
+/// always gives the same sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Zipf {
     theta: f64,

@@ -161,7 +161,7 @@ impl ObjectsWorker {
         Some(DrawnOp { next, action })
     }
 
-    /// Issues operations into all free slots, as far as operations are due.
+    /// Fills the free slots with operations that are due.
     #[inline]
     fn fill(&mut self, recorder: &mut Recorder) -> Result<Filled, OpError> {
         while let Some(slot) = self.free.last().copied() {

@@ -1,7 +1,7 @@
 //! Walks an existing tree depth first, to stat everything or to remove it.
 //!
-//! It holds a descriptor of each directory and resolves one name at a time, so that it never leaves the tree. An entry
-//! that has vanished is a failed operation; the walk continues.
+//! It enters each directory by a descriptor and resolves one name at a time, so it never leaves the tree. An entry that
+//! has vanished is a failed operation; the walk continues.
 
 use super::log::{Flow, Log};
 use crate::engine::author::*;
