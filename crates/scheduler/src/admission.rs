@@ -1,4 +1,4 @@
-//! Admission: a plan is checked against the attached agents, and its run is queued or refused before anything runs.
+//! Admission: checks a plan against the attached agents, and queues or refuses its run before any load starts.
 
 use super::{
     Scheduler,
@@ -23,9 +23,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-/// How long an agent that is away is waited for, where the plan needs it.
+/// How long to wait for a detached agent that the plan needs.
 const RETURN_WITHIN: Duration = Duration::from_secs(10);
-/// An agent that was heard of within this may only be out of reach.
+/// An agent seen this recently may be only temporarily unreachable.
 const AWAY_WITHIN: Duration = Duration::from_secs(15);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 const MAX_UID_CHARS: usize = 64;
@@ -33,17 +33,17 @@ const MAX_UID_CHARS: usize = 64;
 /// A request to run a plan.
 #[derive(Clone, Debug, Default)]
 pub struct StartRequest {
-    /// Made by the client, so that asking twice is asking once; empty: made here.
+    /// Made by the client, so that a repeated request starts one run; empty if the collector makes it.
     pub run_uid: String,
-    /// The plan's file, for messages.
+    /// The plan's file name, for messages.
     pub plan_name: String,
     pub plan_text: String,
-    /// Wait until this many agents are attached; 0: take those that are attached.
+    /// Wait until this many agents are attached; 0 means the attached ones.
     pub agents: u32,
     pub agents_wait: Duration,
     pub mode: Admission,
     pub new_agents: NewAgents,
-    /// Begin then or later; `None`: at once.
+    /// Earliest begin; `None` means at once.
     pub due: Option<MeshMicros>,
 }
 
@@ -56,7 +56,7 @@ pub enum Admission {
     DryRun,
 }
 
-/// Whether a plan that selects no agents takes those that have been in no run.
+/// Whether a plan that selects no agents includes those that have never been in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NewAgents {
     #[default]
@@ -64,20 +64,20 @@ pub enum NewAgents {
     Taken,
 }
 
-/// A run that was queued, or would be.
+/// A run that was queued, or would be in a dry run.
 #[derive(Clone, Debug)]
 pub struct Started {
-    /// `None`: a dry run.
+    /// `None` in a dry run.
     pub run: Option<RunId>,
     pub uid: String,
     pub known: bool,
     pub steps: Vec<PlannedStep>,
     pub warnings: Vec<String>,
-    /// Held while the steps are in memory; `None`: they were not expanded.
+    /// Held while the steps are in memory; `None` if they were not expanded.
     pub room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// A plan, the agents that it was held against, its steps, and their room in memory.
+/// A plan, the agents that it was checked against, its steps, and their memory permit.
 type Planned = (
     Plan,
     RunAgents,
@@ -132,7 +132,7 @@ pub enum StartError {
     Store { source: StoreError },
 }
 
-/// Refuses a plan that takes fewer agents than were asked for because some of them are new.
+/// Refuses a plan that takes fewer agents than requested because some of them are new.
 fn check_count(wanted: u32, agents: &RunAgents, expansion: &Expansion) -> Result<(), StartError> {
     let tasks = expansion.steps.iter().flat_map(|step| step.tasks.iter());
     let taken: BTreeSet<&str> = tasks.map(|task| task.agent.as_str()).collect();
@@ -151,7 +151,7 @@ fn check_count(wanted: u32, agents: &RunAgents, expansion: &Expansion) -> Result
     })
 }
 
-/// What watchers of a run see until its time comes.
+/// The message for watchers of a run until its scheduled time.
 pub(super) fn waits_until(run: RunId, due: MeshMicros) -> String {
     format!("run {run} waits until {}", figures::instant(due.0))
 }
@@ -202,8 +202,8 @@ impl Scheduler {
         Ok(Started { room, ..started })
     }
 
-    /// Holds a plan against the agents. Where it does not fit, and one that was here a moment ago is away or does not
-    /// answer, that one is waited for.
+    /// Checks a plan against the agents. If it does not fit, waits for agents that were attached a moment ago, or that
+    /// do not answer.
     async fn planned_for_agents(
         &self,
         plan: Plan,
@@ -234,7 +234,8 @@ impl Scheduler {
         }
     }
 
-    /// The agents that gave no answer, and those that have left so lately that they may only be out of reach.
+    /// The agents that gave no answer, and those that detached so recently that they may be only temporarily
+    /// unreachable.
     fn away(&self, asked: &RunAgents) -> Vec<String> {
         let silent = asked
             .members()
@@ -290,7 +291,7 @@ impl Scheduler {
         })
     }
 
-    /// Names the run before a queued one, if there is one.
+    /// Shows which run is before a queued one, if any.
     pub(super) async fn show_what_it_waits_for(&self, row: &RunRow) -> Result<(), StoreError> {
         let (run, now) = (row.id, self.0.clock.now());
         let unfinished = self.0.store.unfinished_runs().await?;
@@ -403,7 +404,7 @@ impl Scheduler {
     }
 }
 
-/// The steps of a plan, held against what the agents allow and have. Planned off the runtime.
+/// Plans the steps, off the runtime, and checks them against the agents' policies and facts.
 async fn planned(
     plan: Plan,
     facts: Vec<AgentFacts>,
@@ -420,7 +421,7 @@ async fn planned(
     .await
 }
 
-/// Refuses links whose receiver has no address that other hosts can reach, and those that a policy does not allow.
+/// Refuses links to a receiver without an address that other hosts can reach, and those that a policy forbids.
 fn check_links(
     members: &[MemberFacts],
     plan: &Plan,
@@ -513,7 +514,7 @@ fn drawn_seed() -> u32 {
     seed
 }
 
-/// A stored run's plan and agents, and the steps that they make in one loop.
+/// A stored run's plan and agents, and its steps in one loop.
 pub(super) fn expanded(
     row: &RunRow,
     loop_number: u32,
@@ -535,7 +536,7 @@ mod tests {
     use super::*;
     use benchmesh_testing::beats_meanwhile;
 
-    /// On the runtime's only thread a heartbeat goes on while many steps are planned beside it.
+    /// On a runtime with one thread, a heartbeat continues while many steps are planned.
     #[tokio::test]
     async fn planning_leaves_the_runtime_to_others() {
         let text = "repeat = 1000\n[[phase]]\nworkload = \"null\"\nops = 1\n\

@@ -1,6 +1,6 @@
-//! The agents of a run by name: their ids, and what they reported when the run was planned.
+//! The agents of a run by name: their ids, and their reports when the run was planned.
 //!
-//! It is stored with the run, so that a collector that starts again expands the plan into the same steps.
+//! It is stored with the run, so that a restarted collector expands the plan into the same steps.
 
 use benchmesh_model::mesh::AgentId;
 use benchmesh_plan::{AgentFacts, PathFacts};
@@ -57,12 +57,12 @@ impl RunAgents {
             .map(|(_, facts)| facts)
     }
 
-    /// What an agent found at a path.
+    /// An agent's facts about a path.
     pub fn path_facts(&self, id: AgentId, path: &str) -> Option<&PathFacts> {
         self.facts_of(id)?.surveyed.get(path)
     }
 
-    /// The type of the file system that an agent found at a path; empty: not known.
+    /// The type of the file system at a path on an agent; empty if not known.
     pub fn file_system(&self, id: AgentId, path: &str) -> &str {
         self.path_facts(id, path)
             .map_or("", |facts| facts.file_system.as_str())

@@ -1,9 +1,9 @@
-//! Carries out the machine's effects, and turns answers, timers and commits into events. It decides nothing itself.
+//! Carries out the machine's effects, and turns answers, timers and commits into events. It makes no decisions.
 //!
-//! One task owns the machine and everything that is pending. Rows are committed one transaction after the other; the
-//! effects of an event follow its commit, in order. Events are taken in all the time: a database that cannot be written
-//! delays only what depends on it. When the store fails, everything pending is dropped and a new machine starts from
-//! the rows, as after a start of the collector.
+//! One task owns the machine and all pending work. Rows are committed one transaction after the other; the effects of
+//! an event follow its commit, in order. Events are always accepted: a database that cannot be written delays only the
+//! work that depends on it. When the store fails, all pending work is dropped and a new machine starts from the rows,
+//! as after a restart of the collector.
 
 pub(super) mod agents;
 mod load;
@@ -43,16 +43,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// When the store fails, the rows are loaded again after this.
+/// Delay before the rows are loaded again after the store failed.
 const RETRY_AFTER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 /// How often the rows of one run may be refused before it fails.
 const MAX_REFUSALS: u32 = 3;
-/// Refusals that lie further apart do not add up.
+/// Refusals further apart than this are not counted together.
 const REFUSALS_WITHIN: Duration = Duration::from_secs(600);
-/// Progress of long commands, for watchers; the newest is dropped when the queue is full.
+/// Queue for the progress of long commands, for watchers. When it is full, the newest report is dropped.
 const PROGRESS: usize = 1024;
 
-/// The event that completed work leads to; `None`: none.
+/// The event after completed work, if any.
 type WorkResult = Result<Option<Event>, StoreError>;
 type Work = Abortable<BoxFuture<'static, WorkResult>>;
 type Commit = BoxFuture<'static, Result<Vec<Vec<i64>>, StoreError>>;
@@ -65,7 +65,7 @@ struct Committing {
     then: Vec<Effect>,
 }
 
-/// Rows of a run that the database refused: their data break them, and the same rows come again after each start.
+/// Rows of a run that the database refused because of their data. The same rows would come again after each restart.
 #[derive(Clone, Debug)]
 struct Refused {
     run: RunId,
@@ -82,14 +82,14 @@ pub(super) struct Driver {
     committing: Option<Committing>,
     work: FuturesUnordered<Work>,
     aborts: HashMap<Token, AbortHandle>,
-    /// The wait for the time of the next run that has one.
+    /// The wait for the next scheduled run.
     due: Option<AbortHandle>,
     /// Cancelled tokens whose effects are still in the queue.
     cancelled: HashSet<Token>,
     timers: Timers,
     progress: mpsc::Sender<Event>,
     progressed: mpsc::Receiver<Event>,
-    /// Events that are there at once.
+    /// Events that are ready immediately.
     ready: VecDeque<Event>,
     live: Option<(RunId, Follower)>,
     /// Judges the running step.
@@ -104,7 +104,7 @@ impl Driver {
         Self::after(inner, None)
     }
 
-    /// Begins anew from the rows, after an error.
+    /// Restarts from the rows after an error.
     fn after(inner: Arc<Inner>, refused: Option<Refused>) -> Self {
         let (progress, progressed) = mpsc::channel(PROGRESS);
         let (machine, first) = Machine::start();
@@ -154,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// The refusals so far of the run under way. Of an error that may be over later there is nothing to count.
+    /// Counts the refusals of the run under way. Transient errors do not count.
     fn count_refusal(&mut self, failed: &StoreError) -> Option<Refused> {
         let before = self
             .refused
@@ -175,7 +175,7 @@ impl Driver {
         })
     }
 
-    /// Why the run cannot be driven any further.
+    /// The run that is given up, with the reason.
     fn given_up(&self) -> Option<(RunId, String)> {
         let refused = self.refused.as_ref()?;
         (refused.times >= MAX_REFUSALS).then(|| {
@@ -187,7 +187,7 @@ impl Driver {
         })
     }
 
-    /// Waits for the next thing that happens, and takes it in.
+    /// Waits for the next occurrence and turns it into an event.
     async fn next(
         &mut self,
         requests: &mut mpsc::Receiver<Event>,
@@ -267,8 +267,8 @@ impl Driver {
         }
     }
 
-    /// Takes outputs from the queue, until one has rows to commit. All that are queued behind it are committed with it:
-    /// tasks that end together cost one write to the disk.
+    /// Takes outputs from the queue until one has rows to commit. All outputs queued behind it are committed with it,
+    /// so that tasks that end together cost one write to the disk.
     fn process_queue(&mut self) {
         while self.committing.is_none()
             && let Some(mut out) = self.queue.pop_front()

@@ -1,6 +1,6 @@
-//! The environment of a run, read when the run begins: every agent's host, and what the agent finds at each target.
+//! The environment of a run, read when the run begins: every agent's host, and the agent's facts about each target.
 //!
-//! A queued run may wait for hours, so what admission found is used only for an agent that cannot be asked now.
+//! A queued run may wait for hours, so the facts from admission are used only for an agent that cannot be asked now.
 
 use super::{Inner, agents::RunAgents, survey};
 use crate::sessions::{
@@ -16,8 +16,8 @@ use benchmesh_store::{
 use futures::future::join_all;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// Surveys the run's agents and all that are attached. An agent of the run that is not attached has `loss_after` to
-/// attach again; after that its row has what it reported last.
+/// Surveys the run's agents and all attached agents. A detached agent of the run has `loss_after` to attach again;
+/// after that its row holds its last report.
 pub(super) async fn read(
     inner: &Inner,
     run: RunId,
@@ -34,7 +34,7 @@ pub(super) async fn read(
     let rows = wanted.map(async |member| {
         let paths = plan.target_paths();
         let survey = survey::ask(&inner.fleet, member.id, paths, Vec::new(), loss_after).await;
-        // It may have attached meanwhile, with another hello.
+        // It may have attached with another hello since.
         let member = inner.fleet.member(member.id).unwrap_or(member);
         let Survey {
             paths, inventory, ..
@@ -79,7 +79,7 @@ pub(super) fn of_agent(
     }
 }
 
-/// What an agent allows, as `run_agents.policy` has it.
+/// An agent's policy in the form of `run_agents.policy`.
 #[derive(serde::Serialize)]
 struct StoredPolicy<'a> {
     allowed_paths: &'a [PathBuf],

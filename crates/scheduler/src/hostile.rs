@@ -1,5 +1,5 @@
-//! Whatever an agent answers, the rows that the scheduler makes of it are stored. A row that the database refuses would
-//! be made again from the same answer for ever, and no run would end.
+//! Rows that the scheduler makes of any agent answer can be stored. A row that the database refuses would be made again
+//! from the same answer forever, and no run would end.
 
 #![allow(clippy::unwrap_used)]
 
@@ -108,7 +108,7 @@ impl Mesh {
         }
     }
 
-    /// What the scheduler may write when the agent answers this.
+    /// The rows that the scheduler may write when the agent gives this answer.
     fn rows_of(&self, answer: Answer, number: u32) -> Vec<Row> {
         let &Self {
             agent,
@@ -169,7 +169,7 @@ impl Mesh {
         if let Some(target) = facts.surveyed.get_mut(TARGET) {
             target.file_system = String::from("ceph");
         }
-        // What was measured of its link is an agent's word too.
+        // The agent also reports the measurements of its link.
         let tasks = [None, Some(0), Some(1), Some(i64::MAX)]
             .into_iter()
             .zip(0..);
@@ -189,7 +189,7 @@ impl Mesh {
         ]
     }
 
-    /// What the scheduler may write when the agent refuses with this.
+    /// The rows that the scheduler may write when the agent refuses with this error.
     fn rows_of_error(&self, message: String) -> Vec<Row> {
         let &Self {
             agent,
@@ -274,7 +274,7 @@ proptest! {
                     Ok(Incoming::Reply { reply: Err((_, why)), .. }) => mesh.rows_of_error(why),
                     _ => Vec::new(),
                 };
-                // As in the scheduler, in one transaction.
+                // In one transaction, as in the scheduler.
                 let shown = format!("{rows:?}");
                 if let Err(error) = mesh.store.apply(rows).await {
                     panic!("{error:?}: {shown}");

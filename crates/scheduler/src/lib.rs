@@ -1,9 +1,9 @@
-//! Takes runs through their steps, one run at a time, oldest first; others wait in the queue.
+//! Takes runs through their steps, one run at a time, oldest first; other runs wait in the queue.
 //!
 //! `machine` decides, as a state machine without I/O; `driver` carries its decisions out. Every transition is persisted
-//! before it takes effect, so that a collector that was killed continues where it was. Agents keep their tasks while
-//! the collector is away: after a start, the agents of a running step are asked for them; where no agent holds one any
-//! more, the cell is repeated as its next attempt. Nothing here knows of TOML, gRPC or SQL.
+//! before it takes effect, so a killed collector continues where it was. Agents keep their tasks while the collector is
+//! away. After a restart, the agents of a running step are asked for them; if no agent holds one, the cell is repeated
+//! as its next attempt. This crate does not know TOML, gRPC or SQL.
 
 pub mod admission;
 mod agents;
@@ -39,14 +39,14 @@ use std::{
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// Requests to the driver, which takes each at once; a sender waits when it is full.
+/// Requests to the driver, which takes each at once. A sender waits when the queue is full.
 const REQUESTS: usize = 64;
 
 /// The scheduler; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scheduler(Arc<Inner>);
 
-/// Plans that are expanded at once: one of a hundred thousand steps takes some 100 MB.
+/// Number of plans expanded at once: one of a hundred thousand steps takes some 100 MB.
 const EXPANSIONS: usize = 2;
 
 #[derive(Debug)]
@@ -57,11 +57,11 @@ struct Inner {
     progress: Progress,
     requests: mpsc::Sender<Event>,
     expansions: Arc<Semaphore>,
-    /// Until the driver takes them.
+    /// Held until the driver takes it.
     requested: Mutex<Option<mpsc::Receiver<Event>>>,
-    /// The first request to stop a run counts: reason and instant.
+    /// Reason and instant of the first request to stop each run; later requests do not count.
     stops: Mutex<HashMap<RunId, (String, MeshMicros)>>,
-    /// Held while a run is queued again: what was known of its end is forgotten once.
+    /// Held while a run is queued again, so that the state of its end is forgotten once.
     resuming: tokio::sync::Mutex<()>,
 }
 
@@ -86,7 +86,7 @@ impl Scheduler {
         &self.0.progress
     }
 
-    /// Requests that a run stops; a queued one is stopped at once. Returns the run's state.
+    /// Requests the stop of a run; a queued one is stopped at once. Returns the run's state.
     pub async fn stop(&self, run: &RunRow, reason: &str) -> Result<RunState, StoreError> {
         let requested_at = self.0.clock.now();
         let row = self.0.store.run(run.id).await?;
@@ -94,7 +94,7 @@ impl Scheduler {
             return Ok(row.state);
         }
         let (reason, at) = self.first_stop_request(run.id, reason, requested_at);
-        // Its tasks are stopped at once; the answer waits until the request is stored, so that a restarted collector
+        // Its tasks are stopped at once. The answer waits until the request is stored, so that a restarted collector
         // knows it.
         self.request(Event::Stop {
             run: run.id,
@@ -105,7 +105,7 @@ impl Scheduler {
         tokio::select! {
             biased;
             kept = self.0.store.store_stop_request(run.id, reason, at) => kept?,
-            // The write goes on in the background; the caller does not wait for it.
+            // The write continues in the background; the caller does not wait for it.
             blocked = self.0.store.is_blocked() => {
                 return Err(StoreError::CannotWrite {
                     meanwhile: "the load is stopped, and the run ends as soon as that can be stored",
@@ -120,7 +120,7 @@ impl Scheduler {
         Ok(row.state)
     }
 
-    /// Ends a run that is under way as failed. The driver stores the reason when its tasks are being stopped already.
+    /// Ends a run that is under way as failed. The driver stores the reason while its tasks are already being stopped.
     pub async fn abort(&self, run: RunId, reason: String) {
         self.request(Event::Abort { run, reason }).await;
     }
@@ -140,7 +140,7 @@ impl Scheduler {
         stops.remove(&run);
     }
 
-    /// Refuses what a blocked database would store after its client has given up.
+    /// Refuses a request that a blocked database would store only after its client has given up.
     fn refuse_while_blocked(&self, meanwhile: &'static str) -> Result<(), StoreError> {
         match self.0.store.blocked().borrow().clone() {
             Some(blocked) => Err(StoreError::CannotWrite { meanwhile, blocked }),
@@ -148,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// A run that waits is ended at once, unless its turn has just come.
+    /// Returns once a queued run has ended, or is being driven because its turn has just come.
     async fn stopped_or_driven(&self, run: RunId) {
         let Some(progress) = self.0.progress.run(run) else {
             return;
@@ -176,8 +176,8 @@ impl Scheduler {
         }
     }
 
-    /// Somebody has set a mark on a run: if it is the one under way, all samplers and facts of clusters are read now.
-    /// Waits for nobody.
+    /// Handles a new mark on a run: if the run is under way, all samplers and facts of clusters are read now. Does not
+    /// block.
     pub fn read_at_mark(&self, run: RunId) {
         let progress = self.0.progress.run(run);
         let is_driven =
@@ -191,7 +191,7 @@ impl Scheduler {
     }
 
     async fn request(&self, event: Event) {
-        // Without a driver the collector is closing; the next one reads the request from the database.
+        // The send fails only while the collector is closing; the next one reads the request from the database.
         let _ = self.0.requests.send(event).await;
     }
 }

@@ -1,9 +1,8 @@
 //! The speed of the network between an agent and a step's target: the limit that the agent's reads are checked against.
 //!
-//! A target is behind the network when its file system is a network file system, as the agent found it mounted, or when
-//! the agent has the label `link-mbits`, which gives the speed. Without the label the speed is the most that a
-//! `network` phase of this database ever sent to the agent from other hosts without being throttled, and never more
-//! than its interfaces' speed.
+//! A target is behind the network if the agent has mounted it as a network file system, or if the agent has the label
+//! `link-mbits`, which gives the speed. Without the label the speed is the most that a `network` phase of this database
+//! ever sent to the agent from other hosts without throttling, capped at the speed of its interfaces.
 
 use benchmesh_plan::AgentFacts;
 use benchmesh_results::origin::is_networked;
@@ -11,11 +10,11 @@ use benchmesh_results::origin::is_networked;
 /// The label with the speed of the link to the storage.
 const LABEL: &str = "link-mbits";
 const BYTES_PER_MBIT: u64 = 125_000;
-/// A link may carry a tenth more than was ever measured: a measurement depends on the load of the day.
+/// A link may carry a tenth more than was ever measured, because a measurement depends on the other load at that time.
 const ABOVE_MEASURED: i64 = 10;
 
-/// Bytes per second that the way from a step's target at `path` to an agent can carry; `None`: not to be judged.
-/// `measured`: the most that was ever sent to it.
+/// Bytes per second that the network between a step's target at `path` and an agent can carry; `None` if unknown.
+/// `measured`: the most that was ever sent to the agent.
 pub(super) fn speed_of_link(
     facts: Option<&AgentFacts>,
     path: &str,
@@ -34,8 +33,8 @@ pub(super) fn speed_of_link(
     carries(measured, interfaces)
 }
 
-/// The speed of an unlabelled link: the measured one, limited by its interfaces (0: unknown). A link that carried
-/// nothing was not measured, whatever its agent says.
+/// The speed of an unlabelled link: the measured one, capped at its interfaces' speed (0: unknown). A link that carried
+/// no data was not measured, whatever its agent reports.
 fn carries(measured: Option<i64>, interfaces: i64) -> Option<i64> {
     let measured = measured.filter(|most| *most > 0);
     let measured = measured.map(|most| most.saturating_add(most / ABOVE_MEASURED));
@@ -53,7 +52,7 @@ mod tests {
             assert_eq!(carries(measured, interfaces), expected);
         };
         check(None, 0, None);
-        // `tasks.link_bytes_per_s` takes no 0.
+        // `tasks.link_bytes_per_s` does not allow 0.
         check(Some(0), 0, None);
         check(Some(0), 125_000_000, Some(125_000_000));
         check(None, 125_000_000, Some(125_000_000));

@@ -1,8 +1,8 @@
-//! Figures to look at while a load runs, from intervals as they come. Never the source of a result.
+//! Live figures while a load runs, from intervals as they come. Never the source of a result.
 //!
 //! The store publishes on a [`Feed`]; a [`Follower`] turns the last seconds into rates a few times per second and shows
-//! them. Histograms are copied and decoded only while somebody watches, each once. The cost per interval does not
-//! depend on the number of agents.
+//! them. Histograms are copied and decoded only while someone watches, each once. The cost per interval does not depend
+//! on the number of agents.
 
 mod follow;
 mod steady;

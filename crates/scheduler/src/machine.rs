@@ -2,8 +2,8 @@
 //! store, ask, await and show.
 //!
 //! It knows no tokio, no store and no fleet; time is passed in. The rows of one event are one transaction, and the
-//! effects follow its commit (`effect`). A collector that starts again makes a machine of the rows and continues;
-//! nothing depends on state that is not in a row. `simulation` drives it through thousands of faults.
+//! effects follow its commit (`effect`). A restarted collector rebuilds the machine from the rows and continues, so all
+//! lasting state is in rows. `simulation` drives it through thousands of faults.
 
 mod arm;
 mod caches;
@@ -75,12 +75,12 @@ use waiting::Waiting;
 
 /// Samplers keep their period for this long after a run.
 const SAMPLE_AFTER: Duration = Duration::from_secs(5);
-/// The beat of samplers during a run.
+/// Sampling period during a run.
 const SAMPLE_PERIOD_US: i64 = 1_000_000;
-/// Numbers of one run's tokens.
+/// Size of one run's range of token numbers.
 const TOKENS_PER_RUN: u64 = 1 << 40;
 
-/// The scheduler's state: the run under way, and agents that are being tidied up.
+/// The scheduler's state: the run under way, and the agents being cleaned up.
 #[derive(Debug)]
 pub(super) struct Machine {
     members: Arc<Members>,
@@ -88,19 +88,19 @@ pub(super) struct Machine {
     leftovers: Leftovers,
     /// The next run is being looked for.
     loading: bool,
-    /// There may be another one since.
+    /// Another run may have been queued since the load began.
     load_again: bool,
-    /// Runs that are to stop, while the next one is being looked for.
+    /// Runs to stop, collected while the next run is being looked for.
     stops: BTreeMap<RunId, (String, MeshMicros)>,
-    /// Runs that have ended, or that a stop has ended in the queue, and that were not resumed.
+    /// Runs that have ended, or were stopped in the queue, and were not resumed since.
     ended: BTreeSet<RunId>,
     /// The run under way was resumed after its end, while its last commands were still awaited.
     resumed_at_end: bool,
-    /// The next run, as long as a directory is being removed that an earlier end of it has left.
+    /// The next run, while a directory left by its earlier end is being removed.
     waits_for_removal: Option<RunId>,
     runs_begun: u64,
     own_tokens: Tokens,
-    /// When samplers rest.
+    /// Timer after which samplers rest.
     sampling_ends: Option<Token>,
     blocked: Option<(MeshMicros, String)>,
 }
@@ -128,7 +128,7 @@ impl Machine {
         (machine, out)
     }
 
-    /// Everything that it waits for. Nothing, with a run under way: it would wait for ever.
+    /// Everything that the machine waits for. With a run under way it must not be empty: the run would hang forever.
     #[cfg(test)]
     pub fn waits_for(&self) -> impl Iterator<Item = Token> + '_ {
         let run = self.run.iter().flat_map(|run| run.waiting.keys().copied());
@@ -235,7 +235,7 @@ impl Machine {
         out.then.push(Effect::Load);
     }
 
-    /// An ended run is in the queue again.
+    /// Handles an ended run that is queued again.
     fn resumed(&mut self, resumed: RunId, out: &mut Output) {
         self.ended.remove(&resumed);
         self.stops.remove(&resumed);
@@ -283,8 +283,8 @@ impl Machine {
         }
     }
 
-    /// Stops what agents have attached with of steps that are over. While the next run is being looked for, it is not
-    /// known which step is under way.
+    /// Stops attached tasks of steps that are over. While the next run is being looked for, the step under way is
+    /// unknown.
     fn stop_strays(&mut self, out: &mut Output) {
         if self.loading {
             return;
@@ -313,7 +313,7 @@ impl Machine {
                 self.stops.entry(wanted).or_insert((reason, at));
             }
             _ if !self.ended.insert(wanted) => {}
-            // It waits in the queue.
+            // The run waits in the queue.
             _ => {
                 out.rows.push(Row::Event(NewEvent {
                     at: now,
@@ -343,7 +343,7 @@ impl Machine {
         }
     }
 
-    /// Ends a run that is under way; one that has ended, or waits in the queue, stays as it is.
+    /// Ends the run if it is under way; a run that has ended or waits in the queue is left as it is.
     fn abort(&mut self, wanted: RunId, reason: String, now: MeshMicros, out: &mut Output) {
         let run = self.run.as_mut().filter(|run| run.row.id == wanted);
         if let Some(run) = run.filter(|run| !run.is_ending()) {
@@ -354,7 +354,7 @@ impl Machine {
         }
     }
 
-    /// Hands the run the entry of a token; an unknown token is late or repeated, and ignored.
+    /// Passes an answer to the run by its token. An unknown token is late or repeated, and ignored.
     fn of_run(
         &mut self,
         token: Token,
@@ -372,7 +372,7 @@ impl Machine {
         out.append(std::mem::take(&mut run.out));
     }
 
-    /// After the end of a run the next one is loaded.
+    /// Loads the next run after the end of one.
     fn after_run(&mut self, now: MeshMicros, out: &mut Output) {
         if !self.run.as_ref().is_some_and(|run| run.is_over()) {
             return;
@@ -428,7 +428,7 @@ impl Machine {
 impl Run {
     fn on_due(&mut self, waiting: Waiting) {
         match waiting {
-            // The step should long have ended.
+            // The step should have ended long ago.
             Waiting::Overtime => self.close(Goal::CutOff),
             Waiting::PreparationDue => self.on_preparation_due(),
             Waiting::BeginningDue => self.check_begun(Waiting::BegunBefore),
@@ -436,7 +436,7 @@ impl Run {
                 self.check_begun(Waiting::BegunAfter { before });
             }
             Waiting::LeaseOver { task } => self.on_lease_over(task),
-            // The stage goes on.
+            // The stage continues.
             _ => {}
         }
     }
@@ -519,7 +519,7 @@ impl Run {
             Waiting::EndOfLost { task } => self.on_lost_ended(task, &answer),
             Waiting::PartPrepared { task } => self.on_part_prepared(task, answer),
             Waiting::PartArmed { task, start } => self.on_part_armed(task, start, answer),
-            // It has forgotten, or `leftovers` asks again when it attaches.
+            // The agent has forgotten the task, or `leftovers` asks again when it attaches.
             _ => {}
         }
     }
@@ -536,7 +536,7 @@ impl Run {
             }
             Some(Waiting::CellRemoved { files, .. } | Waiting::DirectoryRemoved { files, .. }) => {
                 let more = progress.done.saturating_sub(*files);
-                // An agent that was asked again counts from zero.
+                // An agent that is asked again counts from zero.
                 *files = progress.done;
                 more
             }

@@ -1,4 +1,4 @@
-//! Progress of runs for watchers, as plain values. Old runs are dropped; the database has them.
+//! Progress of runs for watchers, as plain values. Old runs are dropped; they are in the database.
 
 mod estimate;
 mod live;
@@ -41,7 +41,7 @@ pub struct RunProgress {
     changes: watch::Sender<u64>,
 }
 
-/// Whether there is something new to see.
+/// Whether a change is visible to watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Made,
@@ -57,7 +57,7 @@ impl Progress {
         self.runs().get(&run).cloned()
     }
 
-    /// The run that is driven now; else the newest that is known.
+    /// The run that is driven now, else the newest known one.
     pub fn current(&self) -> Option<Arc<RunProgress>> {
         let runs = self.runs();
         runs.values()
@@ -110,7 +110,7 @@ impl Progress {
         opened
     }
 
-    /// Watchers from now on do not see what was shown of a run, whose end no longer holds.
+    /// Hides the earlier progress of a run from new watchers, because its end no longer holds.
     pub(super) fn forget(&self, run: RunId) {
         self.runs().remove(&run);
     }
@@ -152,7 +152,7 @@ impl Progress {
                 at,
             } = end;
             progress.change(|view| {
-                // Usually a step's message has shown it already.
+                // A step's message has usually shown it already.
                 let reason = reason.filter(|reason| {
                     let same = |shown: &String| {
                         reason.starts_with(shown.as_str())
@@ -180,12 +180,12 @@ impl RunProgress {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many steps a loop has, before the first begins.
+    /// Sets the number of steps of a loop, before the first begins.
     pub(super) fn set_size(&self, steps: usize, loops: Loops) {
         self.change(|view| view.set_loop(1, loops, 0, steps));
     }
 
-    /// The loop under way, how many steps the loops before it had, and its own.
+    /// Sets the loop under way, the number of steps in the loops before it, and its own.
     pub(super) fn set_loop(
         &self,
         number: u32,
@@ -197,7 +197,7 @@ impl RunProgress {
         self.estimates().set_plan(steps);
     }
 
-    /// A step of its plan.
+    /// A step of the run's plan.
     pub(super) fn planned(&self, index: usize) -> Option<PlannedStep> {
         self.estimates().step(index).cloned()
     }

@@ -1,5 +1,5 @@
-//! Resumption: an ended run is queued again if something of it is left to do, and its agents and targets are as they
-//! were. The machine makes the steps that are repeated when the run's turn comes.
+//! Resumption: queues an ended run again if work is left and its agents and targets are unchanged. The machine makes
+//! the repeated steps when the run's turn comes.
 
 mod targets;
 
@@ -18,11 +18,11 @@ use benchmesh_store::{
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
-/// How long agents that were heard of lately are waited for: a collector that has just started expects them.
+/// How long to wait for recently seen agents: after a restart of the collector they are expected back.
 const RETURN_WITHIN: Duration = Duration::from_secs(10);
 const AWAY_WITHIN_US: i64 = 15_000_000;
 
-/// Whether a run goes on although its targets are not as they were.
+/// Whether a run continues although its targets have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChangedTargets {
     #[default]
@@ -30,13 +30,13 @@ pub enum ChangedTargets {
     Accepted,
 }
 
-/// A run that is in the queue again.
+/// A run that was queued again.
 #[derive(Clone, Debug)]
 pub struct Resumed {
     pub steps_done: usize,
-    /// Of all loops; where a time ends them, of those so far.
+    /// Number of steps in all loops; if a time limit ends the loops, in those so far.
     pub steps_total: usize,
-    /// What has changed beneath it, a sentence each.
+    /// Changes of its targets, one sentence each.
     pub changes: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ impl Scheduler {
             });
         }
         let events = changes.iter().map(|change| self.accepted(run, change));
-        // What was known of its end: a stop of it, and what watchers saw.
+        // Forget the state of its end: its stop request, and the progress shown to watchers.
         self.0.progress.forget(run);
         self.forget_stop(run);
         let is_resumed = self.0.store.resume_run(run, events.collect()).await;
@@ -167,7 +167,7 @@ impl Scheduler {
         })
     }
 
-    /// Refuses a run of which nothing is left to do, and one whose steps this version does not make.
+    /// Refuses a run with no work left, and one with steps that this version does not make.
     async fn check_steps(
         &self,
         row: &RunRow,
@@ -207,7 +207,7 @@ impl Scheduler {
         Err(ResumeError::Complete { run, steps })
     }
 
-    /// Refuses a run of whose agents some are not there.
+    /// Refuses a run if any of its agents is detached.
     async fn check_attached(
         &self,
         run: RunId,

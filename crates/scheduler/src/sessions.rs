@@ -1,9 +1,9 @@
-//! The fleet: which agents are attached, and calls to them.
+//! The fleet: the attached agents, and calls to them.
 //!
-//! An agent is a member for as long as the collector lives; its session lasts as long as its stream. A call outlives
-//! sessions: it waits for the agent to attach again and repeats the command, until the agent counts as lost. This
-//! module does not know about runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open
-//! calls as the scheduler makes.
+//! An agent is a member until the collector ends; its session lasts as long as its stream. A call outlives sessions: it
+//! waits for the agent to attach again and repeats the command, until the agent counts as lost. This module does not
+//! know about runs. Memory is bounded: one queue of `OUTGOING` messages per session, and as many open calls as the
+//! scheduler makes.
 
 pub mod appoint;
 mod call;

@@ -1,7 +1,7 @@
-//! The state of the mesh now, as plain values: the one form from which the messages of `Control`, the JSON of the page,
-//! `/metrics` and the terminal are written. The names are the fields of the JSON that `docs/openapi.json` describes.
+//! The current state of the mesh as plain values. The messages of `Control`, the JSON of the page, `/metrics` and the
+//! terminal are all written from it. The names are the fields of the JSON that `docs/openapi.json` describes.
 //!
-//! Instants are mesh time in microseconds; `None` is a figure that is not known.
+//! Instants are mesh time in microseconds; `None` means that a value is not known.
 
 pub use benchmesh_store::ingest::recent::Newest;
 
@@ -32,15 +32,15 @@ pub struct Health {
     pub now_us: i64,
     pub version: &'static str,
     pub mesh_uid: String,
-    /// Why whoever looks should not trust the mesh: it has no TLS.
+    /// Warning for viewers that the mesh is not trustworthy, because it has no TLS.
     pub security_warning: Option<&'static str>,
     pub uptime_s: u64,
     pub database_bytes: u64,
-    /// What the write-ahead file holds, or held.
+    /// Size of the write-ahead file, including space for reuse.
     pub wal_bytes: u64,
     /// Why the database cannot be written now.
     pub blocked: Option<String>,
-    /// Runs that wait for their turn.
+    /// Runs in the queue.
     pub queued_runs: u32,
     pub agents_attached: usize,
     pub agents_known: usize,
@@ -50,14 +50,14 @@ pub struct Health {
     pub resident_bytes: u64,
 }
 
-/// The run under way; else the last one since the collector started.
+/// The run under way, else the last one since the collector started.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunNow {
     pub run_id: RunId,
     pub run: String,
     pub state: RunState,
     pub partial: bool,
-    /// `loop 3 of 10`; empty: the plan has no loops.
+    /// For example `loop 3 of 10`; empty if the plan has no loops.
     #[serde(rename = "loop")]
     pub loop_in_words: String,
     pub steps_done: usize,
@@ -67,45 +67,45 @@ pub struct RunNow {
     pub left_us: Option<i64>,
     pub removed_files: Option<u64>,
     pub step: Option<StepNow>,
-    /// The slowest first.
+    /// Slowest first.
     pub clients: Vec<ClientRate>,
-    /// The newest last.
+    /// Newest last.
     pub messages: Vec<String>,
-    /// The newest last.
+    /// Newest last.
     pub finished: Vec<StepDone>,
     /// Alarms of the plan that are raised now.
     pub alarms: Vec<AlarmNow>,
     /// Objectives of the plan.
     pub objectives: Vec<ObjectiveNow>,
-    /// Of the last two hours, the newest last.
+    /// Marks of the last two hours, newest last.
     pub marks: Vec<MarkNow>,
 }
 
 /// An alarm that is raised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AlarmNow {
-    /// The condition, as the plan has it.
+    /// The condition, as written in the plan.
     pub when: String,
-    /// The figure that holds it.
+    /// The value that meets the condition.
     pub because: String,
 }
 
-/// How an objective of the plan has been kept so far.
+/// State of an objective of the plan so far.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObjectiveNow {
-    /// As the plan has it.
+    /// The condition, as written in the plan.
     pub holds: String,
-    /// Seconds so far, and those of them that were bad.
+    /// Seconds so far; `bad` counts the bad ones among them.
     pub seconds: i64,
     pub bad_seconds: i64,
-    /// So many may be bad, of those so far and those that are left of the run.
+    /// The number of seconds that may be bad, out of those so far and those left of the run.
     pub budget_s: f64,
-    /// More were bad.
+    /// Whether more seconds were bad.
     pub broken: bool,
 }
 
 impl ObjectiveNow {
-    /// What is left of the budget: `2.5 of 10.4 s left`, `broken: 12 s bad, 10.4 allowed`.
+    /// The remaining budget, for example `2.5 of 10.4 s left` or `broken: 12 s bad, 10.4 allowed`.
     pub fn budget_in_words(&self) -> String {
         let budget = figures::rate(self.budget_s);
         let left = self.budget_s - real(self.bad_seconds);
@@ -122,7 +122,7 @@ impl ObjectiveNow {
     }
 }
 
-/// What is dated on the time line of the run: said by people, or daemons that started or ended.
+/// A dated entry on the time line of the run: a mark by a person, or a daemon that started or ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MarkNow {
     pub at_us: i64,
@@ -142,11 +142,11 @@ pub struct StepNow {
     pub peer: String,
     pub state: StepState,
     pub clients: u32,
-    /// Agents of the step that are not attached now: without contact, or lost.
+    /// Agents of the step that are detached now: without contact, or lost.
     pub clients_absent: usize,
     pub elapsed_us: i64,
     pub share_done: Option<f64>,
-    /// For so long nothing of its load has come.
+    /// Time since rows of its load last came.
     pub silent_us: i64,
     #[serde(flatten)]
     pub load: LoadNow,
@@ -155,19 +155,19 @@ pub struct StepNow {
 /// The load of the step under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadNow {
-    /// Of the whole step so far.
+    /// Total of the step so far.
     pub ops: u64,
     pub bytes: u64,
-    /// Over the last seconds.
+    /// Rate over the last seconds.
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
-    /// Latencies over the last seconds; `None`: nothing was measured yet.
+    /// Latencies over the last seconds; `None` if nothing was measured yet.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
 }
 
-/// What one agent contributes to the step under way.
+/// One agent's part of the step under way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClientRate {
     pub agent: String,
@@ -185,7 +185,7 @@ pub struct StepDone {
     pub workload: String,
     pub mode: String,
     pub params: Map<String, Value>,
-    /// network: "from -> to".
+    /// For network steps: "from -> to".
     pub link: String,
     pub clients: u32,
     pub state: StepState,
@@ -195,10 +195,10 @@ pub struct StepDone {
     pub ops: Vec<OpDone>,
 }
 
-/// One operation of a step that has ended: the figures alone, for a run may have a hundred thousand steps.
+/// One operation of an ended step. Figures only, because a run may have a hundred thousand steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OpDone {
-    /// Empty: the step has no groups.
+    /// Empty if the step has no groups.
     pub group: String,
     pub op: String,
     pub ops: i64,
@@ -209,7 +209,7 @@ pub struct OpDone {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
-    /// `None`: the load was not paced.
+    /// `None` if the load was not paced.
     pub response_p99_ms: Option<f64>,
 }
 
@@ -226,7 +226,7 @@ pub struct AgentNow {
     pub cpus: u32,
     pub memory_bytes: i64,
     pub allowed_paths: Vec<String>,
-    /// `None`: it does not tell it.
+    /// `None` if the agent does not report it.
     pub policy: Option<AgentPolicy>,
     pub address: String,
     /// `None` while it is attached.
@@ -244,9 +244,9 @@ pub struct DaemonNow {
     pub name: String,
     pub instance: String,
     pub pid: i64,
-    /// Cumulative.
+    /// Cumulative CPU time.
     pub cpu_us: i64,
-    /// Over the last seconds; 100 is one CPU.
+    /// Mean over the last seconds; 100 is one CPU.
     pub cpu_percent: Option<f64>,
     #[serde(flatten)]
     pub newest: Newest<DaemonFigures>,
@@ -257,14 +257,14 @@ pub struct DaemonNow {
 pub struct HostNow {
     pub host: String,
     pub cpus: i64,
-    /// Of all its CPUs, over the last seconds.
+    /// Mean of all its CPUs over the last seconds.
     pub busy_percent: Option<f64>,
     pub iowait_percent: Option<f64>,
     #[serde(flatten)]
     pub newest: Newest<HostFigures>,
 }
 
-/// A dated fact.
+/// A dated event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EventNow {
     pub event_id: i64,
@@ -294,7 +294,7 @@ pub struct RunListed {
     pub warnings: i64,
 }
 
-/// A run that was saved under a name, to be compared with.
+/// A run that was saved under a name, for comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaselineListed {
     pub baseline: String,

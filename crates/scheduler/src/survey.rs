@@ -1,4 +1,4 @@
-//! Surveys one agent: what it finds at paths, and the inventory of its host.
+//! Surveys one agent: facts about paths, and the inventory of its host.
 
 use crate::sessions::{
     Call, Fleet,
@@ -12,8 +12,8 @@ pub(super) const WITHIN: Duration = Duration::from_secs(20);
 /// Time limit without paths: the agent reads only its inventory.
 const INVENTORY_WITHIN: Duration = Duration::from_secs(3);
 
-/// Surveys one agent. An agent without a session for `loss_after` counts as lost. What it says of paths that nobody
-/// asked for is left out, as it would be stored with the run. The error is a sentence.
+/// Surveys one agent. An agent without a session for `loss_after` counts as lost. Paths that were not requested are
+/// dropped from the answer, because it is stored with the run. The error is a sentence.
 pub(super) async fn ask(
     fleet: &Fleet,
     agent: AgentId,

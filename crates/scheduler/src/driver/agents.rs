@@ -1,4 +1,4 @@
-//! Commands to agents: asked over each new session until they are answered, the agent is lost, or the time is up.
+//! Commands to agents, repeated over each new session until they are answered, the agent is lost, or time is up.
 
 use super::WorkResult;
 use crate::{
@@ -20,10 +20,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A mark is worth nothing later.
+/// A later mark is worthless.
 const MARK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Asks an agent, and forwards its progress. A command without progress for `silence` hangs.
+/// Asks an agent, and forwards its progress. A command without progress for `silence` counts as hung.
 pub(super) async fn ask(
     fleet: &Fleet,
     clock: &Arc<MeshClock>,
@@ -61,7 +61,7 @@ pub(super) async fn ask(
             Ok(()) = reports.changed() => {
                 let progress = reports.borrow_and_update().clone();
                 last_report = Instant::now();
-                // A full queue drops it; watchers see the next one.
+                // A full queue drops the report; watchers see the next one.
                 let _ = events.try_send(Event::Progressed {
                     token: ask.token,
                     progress,
@@ -78,7 +78,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Waits until `silence` has passed since `last`, and returns it; for ever without one.
+/// Waits until `silence` has passed since `last`, and returns it. Without a limit it never resolves.
 async fn silent_since(last: Instant, silence: Option<Duration>) -> Duration {
     match silence {
         Some(silence) => {
@@ -89,7 +89,7 @@ async fn silent_since(last: Instant, silence: Option<Duration>) -> Duration {
     }
 }
 
-/// Lets every sampler read at an instant; `None`: now. Agents that sample nothing may read facts of a cluster.
+/// Has every sampler read at an instant; `None` means now. Agents that sample nothing may read facts of a cluster.
 pub(crate) fn marks(
     fleet: &Fleet,
     clock: &Arc<MeshClock>,

@@ -1,4 +1,4 @@
-//! Loads the next run from its rows; a machine continues from there.
+//! Loads the next run from its rows, from where a machine continues.
 
 use crate::{
     Inner, admission,
@@ -8,11 +8,11 @@ use benchmesh_model::mesh::{RunId, RunState, StepState};
 use benchmesh_store::{StoreError, rows::RunRow};
 use std::time::Duration;
 
-/// How often it is looked whether a run is due.
+/// Poll interval for scheduled runs.
 const DUE_BEAT: Duration = Duration::from_secs(10);
 
-/// The run to drive next: one that is running goes on before those that wait, oldest first. The one that is given up
-/// comes without a plan, and with the reason.
+/// The run to drive next: a running one before queued ones, oldest first. A run that is given up comes without a plan,
+/// and with the reason.
 pub(super) async fn load(
     inner: &Inner,
     given_up: Option<&(RunId, String)>,
@@ -23,7 +23,7 @@ pub(super) async fn load(
         if let Some(due) = row.due.filter(|due| *due > inner.clock.now()) {
             progress.show_message(admission::waits_until(row.id, due));
         }
-        // A run that cannot be expanded any more fails when it is loaded.
+        // A run whose plan can no longer be expanded fails when it is loaded.
         if let Ok(plan) = plan(row.clone(), 1).await {
             progress.set_size(plan.steps.len(), plan.loops);
         }
@@ -72,7 +72,7 @@ pub(super) async fn load(
     })))
 }
 
-/// Returns when a run that waits for its time is due; never, without one. Read again meanwhile, in case the clock is
+/// Resolves when a scheduled run is due; never if there is none. It reads the time repeatedly, in case the clock is
 /// set.
 pub(super) async fn until_due(inner: &Inner) {
     let from = inner.clock.now();
@@ -89,7 +89,7 @@ pub(super) async fn until_due(inner: &Inner) {
     }
 }
 
-/// Makes the steps of a run's loop of its plan, off the scheduler's own task: there may be a hundred thousand.
+/// Expands one loop of a run's plan off the scheduler's own task, because it may have a hundred thousand steps.
 pub(super) async fn plan(row: RunRow, loop_number: u32) -> Result<RunPlan, String> {
     let expanded =
         tokio::task::spawn_blocking(move || admission::expanded(&row, loop_number)).await;

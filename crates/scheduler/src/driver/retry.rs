@@ -1,5 +1,4 @@
-//! Reads that are tried again where they stand: a database that is busy for a while is no reason to begin anew from the
-//! rows.
+//! Retries reads in place: a database that is busy for a while is no reason to restart from the rows.
 
 use benchmesh_store::StoreError;
 use std::time::Duration;
@@ -8,10 +7,10 @@ use tracing::warn;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A read that fails for longer fails the scheduler, which begins anew.
+/// A read that fails for longer fails the scheduler, which restarts from the rows.
 const TRIED_FOR: Duration = Duration::from_secs(300);
 
-/// What `read` returns in the end. It is repeated while its error may be over later.
+/// Repeats `read` while its error is transient; returns the final result.
 pub(super) async fn retried<T, F>(mut read: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

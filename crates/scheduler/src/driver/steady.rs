@@ -1,4 +1,4 @@
-//! Has the running step judged for its steady state.
+//! Judges the running step for steady state.
 
 use crate::{
     Inner,
@@ -9,7 +9,7 @@ use benchmesh_model::mesh::StepId;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Judges until the load is steady, or what is returned is dropped.
+/// Judges until the load is steady, or until the returned value is dropped.
 pub(super) fn follow(
     inner: &Arc<Inner>,
     step: StepId,
@@ -23,7 +23,7 @@ pub(super) fn follow(
         let tell = |judged| {
             let events = events.clone();
             async move {
-                // Without a driver the collector is closing.
+                // The send fails only while the collector is closing.
                 let _ = events.send(Event::Steadiness { step, judged }).await;
             }
         };

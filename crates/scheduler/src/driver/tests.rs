@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 const T0: MeshMicros = MeshMicros(1_750_000_000_000_000);
 const PLAN: &str = "[[phase]]\nworkload = \"null\"\nruntime = \"1s\"\n";
-/// Nothing here takes so long unless it hangs.
+/// Only a hang takes longer than this.
 const LIMIT: Duration = Duration::from_secs(60);
 
 async fn queued(store: &Store, uid: &str) -> RunId {
@@ -57,7 +57,7 @@ async fn ended(store: &Store, run: RunId) -> RunRow {
     timeout(LIMIT, end).await.expect("the run ends")
 }
 
-/// A database that refuses the first row of one run, whenever it comes.
+/// The database refuses the first row of one run on every attempt.
 #[tokio::test]
 async fn a_run_whose_rows_are_refused_fails_and_lets_the_next_one_in() {
     let directory = TempDir::new().unwrap();

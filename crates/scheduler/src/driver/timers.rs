@@ -6,7 +6,7 @@ use benchmesh_store::clock::{MeshClock, until};
 use std::collections::{BTreeSet, HashMap};
 use tokio::time::sleep;
 
-/// Pending timers, the earliest first.
+/// Pending timers, earliest first.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     order: BTreeSet<(MeshMicros, Token)>,
@@ -19,7 +19,7 @@ impl Timers {
         self.at.insert(token, at);
     }
 
-    /// Whether it was there.
+    /// Removes a timer; returns whether it was pending.
     pub fn remove(&mut self, token: Token) -> bool {
         let Some(at) = self.at.remove(&token) else {
             return false;
@@ -27,7 +27,7 @@ impl Timers {
         self.order.remove(&(at, token))
     }
 
-    /// Ends when the first one is due; never, where there is none.
+    /// Resolves when the first timer is due; never if there is none.
     pub fn next(&self, clock: &MeshClock) -> impl Future<Output = ()> + use<> {
         let wait = self.order.first().map(|(at, _)| until(clock, *at));
         async move {
@@ -38,7 +38,7 @@ impl Timers {
         }
     }
 
-    /// Those that are due, which are forgotten.
+    /// Removes and returns the timers that are due.
     pub fn due(&mut self, now: MeshMicros) -> Vec<Token> {
         let mut due = Vec::new();
         while let Some((_, token)) = self.order.first().copied().filter(|(at, _)| *at <= now) {

@@ -11,18 +11,18 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How often figures are computed while intervals come: watchers are told no more often.
+/// Interval between updates while intervals come; watchers are not notified more often.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What figures are shown on.
+/// The display of the figures.
 pub trait LiveView: Send + Sync + 'static {
-    /// The step whose load runs, with its tasks; `None`: no load runs.
+    /// The step with a running load, and its tasks; `None` if no load runs.
     fn running(&self) -> Option<(StepId, BTreeSet<TaskId>)>;
-    /// New figures of that step, and when they came.
+    /// Shows new figures of that step, with their arrival time.
     fn show(&self, step: StepId, figures: &Figures, at: MeshMicros);
 }
 
-/// Follows what comes until it is dropped.
+/// Follows the feed until it is dropped.
 #[derive(Debug)]
 pub struct Follower(JoinHandle<()>);
 
@@ -38,7 +38,7 @@ impl Drop for Follower {
     }
 }
 
-/// Shows on `view` what comes of its running step.
+/// Shows the intervals of the running step on `view`.
 pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> Follower {
     let mut intervals = feed.subscribe();
     Follower::of(async move {
@@ -68,7 +68,7 @@ pub fn follow(feed: &Feed, clock: Arc<MeshClock>, view: Arc<impl LiveView>) -> F
                 window.add(interval, &tasks);
             }
             view.show(running, &window.figures(&tasks), clock.now());
-            // What comes meanwhile waits in the feed.
+            // Intervals that come meanwhile wait in the feed.
             sleep_until(show_at).await;
         }
     })

@@ -1,8 +1,8 @@
-//! Whether the load of a running step is in steady state: the seconds of all its tasks together, as their intervals
-//! come.
+//! Judges whether the load of a running step is in steady state, from the seconds of all its tasks together, as their
+//! intervals come.
 //!
-//! A second counts as soon as every task has sent what comes after it. A task that sends nothing holds it up until its
-//! agent is lost; what comes late is added to its second.
+//! A second counts as soon as every task has sent later rows. A task that sends nothing delays it until its agent is
+//! lost; late rows are added to their second.
 
 use super::{Feed, LiveInterval, Viewer};
 use benchmesh_analysis::steady::{Limit, ROUNDS_CHANGE, ROUNDS_RANGE, Rule, Window, window};
@@ -24,10 +24,11 @@ use tokio::{
 const SECOND_US: i64 = 1_000_000;
 /// Rows come once a second.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Seconds without rows that are made at once; a date that is further ahead is no row of the step.
+/// Maximum number of seconds without rows that are added at once. A row dated further ahead does not belong to the
+/// step.
 const MAX_GAP: usize = 86_400;
 
-/// How the newest window was judged.
+/// The judgement of the newest window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steadiness {
     pub is_steady: bool,
@@ -38,7 +39,7 @@ pub struct Steadiness {
 }
 
 impl Steadiness {
-    /// `mean 1,234 operations/s, range 31 % > 20 %, change 4.1 % <= 10 %`.
+    /// For example `mean 1,234 operations/s, range 31 % > 20 %, change 4.1 % <= 10 %`.
     pub fn in_words(&self) -> String {
         let Window {
             mean,
@@ -96,7 +97,7 @@ fn in_unit(figure: SteadyFigure, value: f64) -> String {
     }
 }
 
-/// What was done in one second.
+/// The work done in one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     ops: f64,
@@ -126,14 +127,14 @@ impl Second {
 pub struct SteadyJudge {
     steady: Steady,
     start: MeshMicros,
-    /// Of each task the end of its newest interval.
+    /// The end of each task's newest interval.
     tasks: BTreeMap<TaskId, i64>,
-    /// How long a task that sends nothing is waited for.
+    /// How long to wait for a task that sends nothing.
     patience_us: i64,
-    /// The seconds from `first` on, counted from the first that is judged.
+    /// The seconds from number `first` on; number 0 is the first judged second.
     seconds: VecDeque<Second>,
     first: usize,
-    /// Seconds that were judged.
+    /// Number of judged seconds.
     judged: usize,
 }
 
@@ -155,7 +156,7 @@ impl SteadyJudge {
         }
     }
 
-    /// With windows that do not begin before this instant.
+    /// Windows begin at this instant or later.
     #[must_use]
     pub fn from(mut self, earliest: MeshMicros) -> Self {
         if earliest > self.start {
@@ -177,7 +178,7 @@ impl SteadyJudge {
         self.steady.figure == SteadyFigure::Lat
     }
 
-    /// Nothing before the next second is known any more, nor is that second.
+    /// Discards all seconds up to and including the next one.
     fn forget(&mut self, now: MeshMicros) {
         let next = now.0.saturating_sub(self.origin_us()) / SECOND_US + 1;
         let next = usize::try_from(next).unwrap_or(0).max(self.first);
@@ -186,7 +187,7 @@ impl SteadyJudge {
         self.judged = self.judged.max(next);
     }
 
-    /// Takes in an interval; its operations are spread over its seconds.
+    /// Adds an interval; its operations are spread over its seconds.
     fn add(&mut self, interval: &LiveInterval) {
         let origin_us = self.origin_us();
         let Some(newest) = self.tasks.get_mut(&interval.task) else {
@@ -227,7 +228,7 @@ impl SteadyJudge {
         self.seconds.get_mut(place)
     }
 
-    /// How the newest window is judged that is complete; each once, up to the first that is steady.
+    /// Judges the newest complete window, each window once, up to the first that is steady.
     fn judge(&mut self, now: MeshMicros) -> Option<Steadiness> {
         let complete_us = self.tasks.values().copied().min()?;
         let newest_us = self.tasks.values().copied().max()?;
@@ -249,7 +250,7 @@ impl SteadyJudge {
                 break;
             }
         }
-        // What comes late is of these at most.
+        // Late rows only affect the seconds of the last window.
         let kept = self.judged.saturating_sub(self.steady.seconds());
         while self.first < kept && self.seconds.pop_front().is_some() {
             self.first += 1;
@@ -257,7 +258,7 @@ impl SteadyJudge {
         newest
     }
 
-    /// The window that ends with this number of seconds.
+    /// The window that ends after this number of seconds.
     fn window_until(&self, end: usize, unit: usize) -> Option<Steadiness> {
         let begin = end.checked_sub(self.steady.seconds())?;
         let begin = begin.checked_sub(self.first)?;
@@ -294,7 +295,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Tells how each window of a step is judged, until one is steady.
+/// Reports the judgement of each window of a step, until one is steady.
 pub async fn judge<F>(
     feed: Feed,
     clock: Arc<MeshClock>,
@@ -305,7 +306,7 @@ pub async fn judge<F>(
 {
     let _latencies: Option<Viewer> = judge.needs_latencies().then(|| feed.viewer());
     let mut intervals = feed.subscribe();
-    // It is taken up after a start of the collector.
+    // The step was continued after a restart of the collector.
     let now = clock.now();
     if now > judge.start {
         judge.forget(now);
@@ -384,7 +385,7 @@ mod tests {
             let one = if second % 2 == 0 { 900 } else { 100 };
             judge.add(&row(1, second, one));
             assert_eq!(judge.judge(at(second + 1)), None, "the other is awaited");
-            // Those of the ramp do not count.
+            // Seconds of the ramp do not count.
             let other = if second < 2 { 0 } else { 1000 - one };
             judge.add(&row(2, second, other));
             let judged = judge.judge(at(second + 1));
@@ -422,7 +423,7 @@ mod tests {
         let mut judge = of(steady(SteadyFigure::Iops, Rule::Rounds, 10, 0));
         let mut judged = Vec::new();
         for second in 0..16 {
-            // Seconds differ much, rounds of two do not.
+            // Seconds differ a lot, rounds of two seconds do not.
             let ops = if second % 2 == 0 { 1500 } else { 500 };
             let early = if second < 4 { 1000 } else { 0 };
             judge.add(&row(1, second, ops + early));
@@ -444,7 +445,7 @@ mod tests {
             judge.add(&row(2, second, 500));
         }
         assert_eq!(judge.judge(at(29)), None);
-        // At 33 s nothing of it has come for 30 s after the third second.
+        // At 33 s, rows have been missing for 30 s, since the third second.
         let judged = judge.judge(at(33)).unwrap();
         assert!(!judged.is_steady, "{judged:?}");
         for second in 2..6 {

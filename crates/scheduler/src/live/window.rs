@@ -7,9 +7,9 @@ use benchmesh_results::histogram_of;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-/// What is shown is the mean over the last seconds.
+/// Displayed rates are means over this time.
 const WINDOW_US: i64 = 3_000_000;
-/// One task's intervals in the window: seconds times operations, with room.
+/// Limit of one task's intervals in the window: seconds times operations, with room to spare.
 const MAX_INTERVALS: usize = 64;
 
 /// Sums and rates of a running step.
@@ -20,7 +20,7 @@ pub struct Figures {
     pub tasks: Vec<TaskRate>,
 }
 
-/// What one task contributes.
+/// One task's part of the rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskRate {
     pub task: TaskId,
@@ -53,7 +53,7 @@ struct Interval {
 }
 
 impl Window {
-    /// Takes in an interval of any task; its service times only if it is one of `tasks`.
+    /// Adds an interval of any task; its service times only if it is one of `tasks`.
     pub fn add(&mut self, interval: &LiveInterval, tasks: &BTreeSet<TaskId>) {
         if !tasks.contains(&interval.task) {
             return;
@@ -85,7 +85,7 @@ impl Window {
         }
     }
 
-    /// The figures of a step that has these tasks; what belongs to another step or is too old is dropped.
+    /// The figures of a step with these tasks. Drops intervals that belong to another step or are too old.
     pub fn figures(&mut self, tasks: &BTreeSet<TaskId>) -> Figures {
         self.tasks.retain(|task, _| tasks.contains(task));
         let oldest_us = self.newest_us.saturating_sub(WINDOW_US);
@@ -102,7 +102,7 @@ impl Window {
         for second in self.service.values() {
             service.add(second);
         }
-        // Nothing is recorded while nobody watches.
+        // Histograms are recorded only while someone watches.
         let known = |q: f64| Some(ms(service.quantile(q))).filter(|ms| *ms > 0.0);
         figures.load.p50_ms = known(0.5);
         figures.load.p99_ms = known(0.99);
@@ -170,7 +170,7 @@ mod tests {
         let load = window.figures(&next).load;
         assert_eq!((load.ops_per_s, load.ops), (200.0, 200));
         window.add(&second(4, 11, 200), &next);
-        // A late interval of the step before.
+        // A late interval of the previous step.
         window.add(&second(1, 11, 500), &next);
         let load = window.figures(&next).load;
         assert_eq!((load.ops_per_s, load.ops), (400.0, 400));

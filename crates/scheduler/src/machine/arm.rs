@@ -1,10 +1,10 @@
 //! The start instant: far enough ahead that every agent has confirmed it before it comes.
 //!
-//! That the step is armed is stored first; the instant is chosen after that commit, so that the lead covers the round
-//! trip to the agents and no write to the disk. The lead follows measurements: the duration of the last confirmations,
-//! and the round trips and clock errors of the step's own agents. Every confirmation has to arrive before the instant,
-//! by a guard interval. If one does not, all tasks are stopped: when no task can have started they are prepared once
-//! more with a longer lead; otherwise the cell is repeated as its next attempt.
+//! The armed state is stored first. The instant is chosen after that commit, so that the lead covers the round trip to
+//! the agents but no write to the disk. The lead follows measurements: the duration of recent confirmations, and the
+//! round trips and clock errors of the step's own agents. Every confirmation has to arrive a guard interval before the
+//! instant. If one does not, all tasks are stopped. If no task can have started, they are prepared once more with a
+//! longer lead; otherwise the cell is repeated as its next attempt.
 
 use super::{
     effect::{Effect, Lookup, Within},
@@ -23,8 +23,8 @@ use benchmesh_store::rows::Row;
 use std::{collections::BTreeSet, time::Duration};
 
 impl Run {
-    /// Stores that the step is armed: a collector that starts after this one has to know that tasks may have been
-    /// armed. The clocks are read after the commit.
+    /// Stores that the step is armed, because a restarted collector has to know that tasks may have been armed. The
+    /// clocks are read after the commit.
     pub(super) fn begin_arming(&mut self) {
         let live = self.live();
         if live.is_empty() {
@@ -47,8 +47,8 @@ impl Run {
         self.stage = Stage::ReadingClocks;
     }
 
-    /// Chooses the instant and sends it to every task of the step. It is stored at the same time: that tasks may have
-    /// been armed is known already.
+    /// Chooses the instant and sends it to every task of the step. It is stored at the same time, because the armed
+    /// state has been stored already.
     pub(super) fn on_clocks(&mut self, clocks: &[ClockQuality]) {
         let live = self.live();
         if live.is_empty() {
@@ -82,7 +82,7 @@ impl Run {
             .iter()
             .map(|task| (*task, self.start_of(*task, start)))
             .collect();
-        // Stored where it differs from the step's start, because a lost task never reports it.
+        // Stored if it differs from the step's start, because a lost task never reports it.
         if starts.iter().any(|(_, of_task)| *of_task != start) {
             let starts = starts.iter().map(|(task, start)| (task.task, *start));
             self.out.rows.push(Row::TaskStarts(starts.collect()));
@@ -110,8 +110,8 @@ impl Run {
         });
     }
 
-    /// When a task starts in a step that starts at `start`: at the common instant, or one after the other.
-    /// A client that came back has a start of its own.
+    /// When a task starts in a step that starts at `start`: at the common instant, or one after the other. A client
+    /// that came back has a start of its own.
     pub(super) fn start_of(&self, task: TaskHandle, start: MeshMicros) -> MeshMicros {
         if let Some(own) = self.own_start(task.task) {
             return own;
@@ -172,7 +172,7 @@ impl Run {
         }
     }
 
-    /// Everyone has answered, or the time is up.
+    /// Ends the arming, when every agent has answered or time is up.
     pub(super) fn armed(&mut self, arming: Arming) -> Next {
         let Arming {
             chosen,

@@ -1,10 +1,10 @@
 //! `cache = "cold"`: every kernel that serves the step drops its caches, and each cache that could not be dropped is
-//! recorded. `cache = "other-client"`: the clients that may drop theirs do, since they still hold what an earlier
-//! repeat read.
+//! recorded. `cache = "other-client"`: only the clients that are allowed to drop their caches do, because they still
+//! hold data that an earlier repeat read.
 //!
-//! Each kernel is asked once, not each agent: agents in several namespaces of one kernel share its page cache. Where
-//! one agent may not drop, another on the same kernel is asked. Caches inside processes (daemons, FUSE clients) cannot
-//! be dropped from outside, so they are recorded as not dropped, host by host.
+//! Each kernel is asked once, not each agent: agents in several namespaces of one kernel share its page cache. If one
+//! agent may not drop caches, another on the same kernel is asked. Caches inside processes (daemons, FUSE clients)
+//! cannot be dropped from outside, so they are recorded as not dropped, host by host.
 
 use super::{
     effect::{Lookup, Within},
@@ -23,11 +23,11 @@ use std::{
     time::Duration,
 };
 
-/// Dropping caches takes no longer on a host that works.
+/// On a healthy host, dropping caches takes less than this.
 const DROP_WITHIN: Duration = Duration::from_secs(120);
 
 impl Run {
-    /// Drops caches on the clients and, for a cold step, on every host that is labelled as storage.
+    /// Drops caches on the clients and, for a cold step, on every host labelled as storage.
     pub(super) fn drop_caches(&mut self) -> Option<Next> {
         match self.active_plan().map(|step| step.cache) {
             Some(Cache::Cold) => {}
@@ -62,8 +62,8 @@ impl Run {
             .is_some_and(|step| step.cache == Cache::Cold)
     }
 
-    /// The kernels that drop their caches, by boot id, each with the agents on it that are asked: for a cold step those
-    /// of the clients and of the storage, with every agent; otherwise those of the clients that may.
+    /// The kernels that drop their caches, by boot id, each with its agents to ask. For a cold step: the kernels of the
+    /// clients and of the storage, with every agent. Otherwise: those of the clients that are allowed to drop caches.
     fn kernels(&self) -> BTreeMap<String, Vec<Presence>> {
         let clients = self.clients();
         let is_cold = self.is_cold();
@@ -153,7 +153,7 @@ impl Run {
         }
     }
 
-    /// Every kernel has answered: the caches inside processes are added, and all drops are stored.
+    /// Every kernel has answered: adds the caches inside processes and stores all drops.
     pub(super) fn caches_dropped(&mut self, dropping: Dropping) -> Option<Next> {
         let kernels = self.kernels();
         let Some(daemons) = dropping.daemons else {
@@ -198,7 +198,7 @@ impl Run {
         Some(Next::Arm)
     }
 
-    /// Agents of the run that are labelled as storage and are not there to make a step cold.
+    /// Agents of the run that are labelled as storage but are detached, so their caches stay warm.
     fn storage_away(&self) -> Vec<AgentId> {
         if !self.is_cold() {
             return Vec::new();
@@ -214,7 +214,7 @@ impl Run {
             .collect()
     }
 
-    /// Caches that only their own process could drop: of FUSE clients, and of the daemons that are watched.
+    /// Caches that only their own process could drop: those of FUSE clients and of the watched daemons.
     fn kept_in_processes(
         &self,
         kernels: &BTreeMap<String, Vec<Presence>>,

@@ -20,14 +20,14 @@ use std::sync::Arc;
 const MAX_ATTEMPTS: u32 = 5;
 
 impl Run {
-    /// The steps of a failed cell that depend on the failed one are not measured.
+    /// Fails the steps of a failed cell that depend on the failed step.
     pub(super) fn fail_cell(&mut self, index: usize, reason: &str, cleaned: bool) {
         self.stage = Stage::CleaningFailed;
         let has_data = self
             .steps
             .get(index)
             .is_some_and(|step| !step.path.is_empty());
-        // Without data of its own, a cell's steps do not depend on each other: links, above all.
+        // In a cell without data of its own (above all links), the steps do not depend on each other.
         if !has_data {
             return;
         }
@@ -117,7 +117,7 @@ impl Run {
             self.show(Show::StepsUndone(undone));
         }
         self.show(Show::StepGone);
-        // The old ones end and the new ones are made in one transaction.
+        // One transaction ends the old steps and makes the new ones.
         let run = self.row.id;
         let planned = only.iter().filter_map(|index| self.steps.get(*index));
         let steps = new_steps(planned, attempt);
@@ -161,15 +161,15 @@ impl Run {
         }
     }
 
-    /// Asks each agent of a cell to remove the data of its task, unless they stay. Data that could not be removed go
-    /// with the run's directory.
+    /// Asks each agent of a cell to remove the data of its task, unless they stay. Data that could not be removed are
+    /// removed with the run's directory.
     pub(super) fn clean_cell(&mut self, index: usize) {
         let steps = Arc::clone(&self.steps);
         let goes = |step: &&PlannedStep| !step.path.is_empty() && step.kept.is_none();
         let Some(step) = steps.get(index).filter(goes) else {
             return;
         };
-        // Where an operation hangs, all is left to the one short try at the end of the run.
+        // If an operation hangs, only the short attempt at the end of the run removes data.
         if self.stalled {
             return;
         }
@@ -194,8 +194,7 @@ impl Run {
     }
 
     pub(super) fn on_cell_removed(&mut self, agent: AgentId, answer: &Result<Answer, CallError>) {
-        // The loss of an agent has an event of its own; its data are removed when it attaches again, or with the
-        // directory.
+        // The loss of an agent has its own event. Its data are removed when it attaches again, or with the directory.
         if let Err(error) = answer
             && !error.is_lost()
         {

@@ -1,8 +1,8 @@
-//! Closes a step whose agents may still hold tasks: stop the tasks, await and store their ends, then decide how the
+//! Closes a step whose agents may still hold tasks: stops the tasks, awaits and stores their ends, then decides how the
 //! step ends.
 //!
-//! All ends take this path: a stop on request, an abort by the policy, a failure, a start that was not confirmed, a
-//! load that does not end, and the normal end, which has nothing to stop.
+//! All ends take this path: a stop on request, an abort by the policy, a failure, an unconfirmed start, a load that
+//! does not end, and the normal end, which has no task to stop.
 
 use super::{
     effect::Lookup,
@@ -29,7 +29,7 @@ impl Run {
         }
     }
 
-    /// Why tasks are stopped, for their agents.
+    /// The stop reason given to the agents.
     fn reason_for_agents(&self, goal: &Goal) -> String {
         match goal {
             Goal::Conclude => String::from("the step is over"),
@@ -61,7 +61,7 @@ impl Run {
             .active_facts()
             .is_some_and(|facts| facts.state == StepState::Armed);
         if let Some(step) = self.step.as_mut().filter(|_| armed) {
-            // Some may have begun, if they were given a start.
+            // Tasks that were given a start may have begun.
             let ends_run = matches!(goal, Goal::Stop | Goal::Abort { .. });
             step.measured |= ends_run && step.start.is_some();
         }
@@ -105,7 +105,7 @@ impl Run {
         let Ok(Answer::End(end)) = answer else { return };
         if let Some(step) = &mut self.step {
             step.confirmed_stops.insert(task.task);
-            // Without rows it never began; otherwise its row tells.
+            // Without rows the task never began; otherwise its row decides.
             match end.last_batch {
                 Some(_) => step.may_start.insert(task.task),
                 None => step.may_start.remove(&task.task),
@@ -179,7 +179,7 @@ impl Run {
     }
 
     pub(super) fn on_tasks_read(&mut self, rows: Vec<TaskRow>) {
-        // A task that was stopped before its start takes part in the next try.
+        // A task that was stopped before its start takes part in the next attempt.
         let retries = matches!(self.closing_goal(), Some(Goal::Retry { .. }));
         if let Some(step) = &mut self.step {
             if !retries {
@@ -189,7 +189,7 @@ impl Run {
         }
     }
 
-    /// The tasks are as they will be: the step comes to its end, or is tried again.
+    /// Ends the step or tries it again, now that the rows of its tasks are final.
     pub(super) fn finish_closing(&mut self, goal: Goal) -> Option<Next> {
         let goal = match (goal, self.aborted.clone()) {
             (Goal::Retry { .. } | Goal::Again { .. } | Goal::Fail { .. }, Some(reason)) => {
@@ -205,7 +205,7 @@ impl Run {
             Goal::Again { reason } => {
                 let resumed = self.step.as_ref().is_some_and(|step| step.resumed);
                 match resumed {
-                    // Tasks that agents still held have ended now; the others are lost with their agents.
+                    // Tasks that agents still held have ended by now; the others are lost with their agents.
                     true => self.end_live(TaskState::Lost, Some(&reason)),
                     false => self.end_live(TaskState::Stopped, None),
                 }
@@ -237,7 +237,7 @@ impl Run {
         }
     }
 
-    /// Clears the start instants of a step that was armed and is not measured, or of which no task can have begun.
+    /// Clears the start instants of a step that was armed but is not measured, or with no task that can have begun.
     fn clear_starts(&mut self) {
         let armed = self
             .active_facts()
@@ -245,7 +245,7 @@ impl Run {
         let Some(step) = self.step.as_mut().filter(|_| armed) else {
             return;
         };
-        // Its agent reported that it ended before its first operation.
+        // Its agent reported an end before the first operation.
         for row in &step.rows {
             if row.ended.is_some() && row.last_begun.is_none() {
                 step.may_start.remove(&row.id);
@@ -263,8 +263,8 @@ impl Run {
         self.out.rows.push(Row::StartsCleared { step: id });
     }
 
-    /// Ends the tasks that have not ended. An agent that is attached and has not confirmed the stop of its task is
-    /// asked once more: it may have attached again after it was given up.
+    /// Ends the tasks that have not ended. An attached agent that has not confirmed the stop of its task is asked once
+    /// more: it may have attached again after it was given up.
     pub(super) fn end_live(&mut self, state: TaskState, error: Option<&str>) {
         for task in self.live() {
             self.set_task(task.task, state, error.map(str::to_owned));
@@ -276,8 +276,8 @@ impl Run {
         }
     }
 
-    /// Stops tasks that are over or being stopped on agents that have attached again with them. `leftovers` does so
-    /// too, but reads the database first, and a stop does not wait for a database that cannot be written.
+    /// Stops tasks that are over or being stopped on agents that have attached with them again. `leftovers` does so
+    /// too, but it reads the database first, and a stop must not wait for a database that cannot be written.
     pub(super) fn stop_on_returned_agents(&mut self, before: &Members) {
         let Some(step) = &self.step else { return };
         let closes = self.closing_goal().is_some();
@@ -309,7 +309,7 @@ impl Run {
             }
             let waiting = match self.stage {
                 Stage::Closing(_) => Waiting::Stopped { task },
-                // The stage goes on without its answer, and `end_live` sees to the rest.
+                // The stage continues without the answer; `end_live` handles the rest.
                 _ => Waiting::StoppedAgain,
             };
             let command = Command::StopTask {
@@ -321,7 +321,7 @@ impl Run {
         }
     }
 
-    /// A task that did not end although it was stopped hangs. Only its own agent is lost.
+    /// Loses the agent of a task that did not end after its stop. Other agents are not affected.
     fn lose_hanging(&mut self) -> Option<Next> {
         for task in self.live() {
             let why = format!(
@@ -352,7 +352,7 @@ impl Run {
         }
         for task in self.live() {
             self.forget_for_retry(task);
-            // Without this row a restarted collector would take the task for ended.
+            // Without this row a restarted collector would assume that the task has ended.
             self.out.rows.push(Row::TaskAgain { task: task.task });
         }
         if let Some(step) = &mut self.step {

@@ -1,4 +1,4 @@
-//! What the machine knows of clients that have left the step under way.
+//! State of the clients that have left the step under way.
 
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
 use std::{
@@ -9,11 +9,11 @@ use std::{
 /// Why an agent may come back in the session in which its task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejoin {
-    /// It was started again, and holds no task of before.
+    /// It restarted, and holds no earlier task.
     Restarted,
-    /// It has stopped its load without contact.
+    /// It stopped its load because it had no contact.
     LeaseOver,
-    /// Only in a later session: it hung, or cannot do its task.
+    /// Only in a later session: it hung, or cannot carry out its task.
     NewSession,
 }
 
@@ -25,27 +25,27 @@ pub(super) struct Departure {
     pub noticed: MeshMicros,
     pub session: u64,
     pub rejoin: Rejoin,
-    /// Its return has an event.
+    /// Whether an event about its return exists.
     pub is_reported: bool,
 }
 
-/// What is known of the clients that left the step under way.
+/// State of the clients that left the step under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Returns {
     pub departures: BTreeMap<AgentId, Departure>,
     /// The last contact of agents whose session has ended.
     pub last_contact: BTreeMap<AgentId, MeshMicros>,
-    /// Tasks that their agents do not know any more.
+    /// Tasks that their agents no longer know.
     pub unknown: BTreeSet<TaskId>,
     /// The session in which an agent has reported the end of a task.
     pub ended_in: BTreeMap<TaskId, u64>,
-    /// Ended tasks that their agents do not load any more.
+    /// Ended tasks that no longer carry load.
     pub gone: BTreeSet<TaskId>,
     /// How long an agent's preparation took.
     pub took: BTreeMap<AgentId, Duration>,
-    /// Of parts that are being prepared: since when.
+    /// Since when each part has been under preparation.
     pub preparing_since: BTreeMap<TaskId, MeshMicros>,
-    /// Of parts: their own start, and how often it was chosen.
+    /// Start of each part, and how often it was chosen.
     pub starts: BTreeMap<TaskId, (MeshMicros, u32)>,
 }
 

@@ -1,8 +1,8 @@
 //! The run's directory on each file system: which agent may have made it, and which agents share it.
 //!
-//! The first agent by name makes it; the others look for it first, and make their own if they find none. Equal nonces
-//! mean one shared file system, so the space that its clients need together is known before any data are laid out. The
-//! request to make a directory is stored before it is sent: from then on the directory may exist.
+//! The first agent by name makes the directory. The others look for it first, and make their own if they find none.
+//! Equal nonces mean one shared file system, so the space that its clients need together is known before any data are
+//! laid out. The request to make a directory is stored before it is sent, because the directory may exist from then on.
 
 use super::{
     effect::Within,
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// Making or finding one directory takes no longer on a file system that works.
+/// On a healthy file system, making or finding one directory takes less than this.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
 
 impl Run {
@@ -72,7 +72,7 @@ impl Run {
         Some(Next::Listen)
     }
 
-    /// The step's agents that need the target and have no directory there, by name.
+    /// The step's agents, by name, that need the target and have no directory on it.
     fn without_directory(&self, path: &str) -> Vec<AgentId> {
         let needs_target =
             |task: &TaskHandle| self.load_of(*task).is_some_and(PlannedLoad::needs_target);
@@ -113,7 +113,7 @@ impl Run {
         self.ask(waiting, agent, command, within);
     }
 
-    /// An agent found or made a directory. After a stop it is only recorded, so that it is removed.
+    /// An agent found or made a directory. After a stop it is only recorded, for its removal.
     pub(super) fn on_opened(
         &mut self,
         agent: AgentId,
@@ -151,7 +151,7 @@ impl Run {
             return;
         }
         match &error {
-            // Its session lives: the target does not answer.
+            // The session lives: the target does not answer.
             CallError::Deadline { .. } => self.lose_target(agent, &error.to_string()),
             other => self.handle_failure(agent, other),
         }
@@ -167,7 +167,7 @@ impl Run {
             .members()
             .map(|(id, facts)| (facts.name.as_str(), id))
             .collect();
-        // What is there of data that stay needs no space, and was looked at when the run was made.
+        // Existing data of a kept set need no space, and were checked when the run was made.
         let takes_space = |step: &&PlannedStep| step.path == path && step.kept.is_none();
         for step in self.steps.iter().filter(takes_space) {
             for share in self.directories.on(path) {
@@ -187,7 +187,7 @@ impl Run {
     }
 }
 
-/// Whether an agent has made nothing, because it may not or cannot.
+/// Whether the error means that the agent made nothing, because it may not or cannot.
 fn forbids(error: &CallError) -> bool {
     matches!(
         error.refusal(),

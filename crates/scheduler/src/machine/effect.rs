@@ -8,14 +8,14 @@ use benchmesh_plan::{PlannedStep, Steady};
 use benchmesh_store::rows::{FinishedStep, Row, RunChange};
 use std::{sync::Arc, time::Duration};
 
-/// Everything that one event leads to.
+/// The complete output of one event.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// Effects that do not depend on a row: stops, above all, and requests that change nothing that has to be stored.
+    /// Effects that do not depend on a row: above all stops, and requests that change nothing that has to be stored.
     pub at_once: Vec<Effect>,
     /// One transaction.
     pub rows: Vec<Row>,
-    /// The tokens that wait for the ids of the steps and tasks that the rows make, in their order.
+    /// The tokens that wait for the ids of the steps and tasks made by the rows, in their order.
     pub made: Vec<Token>,
     /// After the commit, in this order.
     pub then: Vec<Effect>,
@@ -34,7 +34,7 @@ impl Output {
     }
 }
 
-/// A kind of rows that get ids when they are stored.
+/// A kind of row that gets an id when it is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewIds {
     Steps,
@@ -52,7 +52,7 @@ impl NewIds {
         rows.iter().filter_map(kind).collect()
     }
 
-    /// The event that rows of this kind are stored with these ids.
+    /// The completion for rows of this kind, stored with these ids.
     pub fn completion(self, ids: Vec<i64>) -> Completion {
         match self {
             Self::Steps => Completion::StepsMade(ids.into_iter().map(StepId).collect()),
@@ -61,11 +61,11 @@ impl NewIds {
     }
 }
 
-/// One thing to do.
+/// One action for the driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Ask(Box<Ask>),
-    /// The token is not awaited any more.
+    /// The token is no longer awaited.
     Cancel(Token),
     /// Sends `Due` at an instant.
     Wait {
@@ -80,7 +80,7 @@ pub(crate) enum Effect {
     Finish {
         token: Token,
         run: RunId,
-        /// Its place in the plan.
+        /// The step's index in the plan.
         index: usize,
         step: StepId,
         finished: FinishedStep,
@@ -90,29 +90,29 @@ pub(crate) enum Effect {
         step: StepId,
         steady: Steady,
         start: MeshMicros,
-        /// No window begins before.
+        /// Windows begin at this instant or later.
         earliest: MeshMicros,
         tasks: Vec<TaskId>,
-        /// How long a task that sends nothing is waited for.
+        /// How long to wait for a task that sends nothing.
         patience: Duration,
     },
-    /// Samplers read everything at this instant too; `None`: now.
+    /// Samplers also read everything at this instant; `None` means now.
     Mark {
         run: RunId,
         at: Option<MeshMicros>,
     },
-    /// How often samplers read, 0: only at marks; and for which run.
+    /// Sampling period and run. A period of 0 means only at marks.
     Sample {
         period_us: i64,
         run: Option<RunId>,
     },
-    /// The current run's `loss-after`; `None`: there is no run.
+    /// The current run's `loss-after`; `None` without a run.
     LossAfter(Option<Duration>),
     Show {
         run: RunId,
         show: Show,
     },
-    /// For all watchers of runs that have not ended.
+    /// A message for all watchers of runs that have not ended.
     ShowAll(String),
     /// Find the run to drive next.
     Load,
@@ -128,24 +128,24 @@ pub(crate) struct Ask {
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,
     pub within: Within,
-    /// A command without progress for this long hangs; `None`: it reports no progress.
+    /// A command without progress for this long counts as hung; `None` if it reports no progress.
     pub silence: Option<Duration>,
 }
 
 /// How long an answer may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Within {
-    /// As long as the agent is not lost.
+    /// While the agent is not lost.
     Contact,
     For(Duration),
-    /// Not asked any more from then on.
+    /// Until this instant, after which the agent is no longer asked.
     Until(MeshMicros),
 }
 
 /// A read of the store or the fleet.
 #[derive(Clone, Debug)]
 pub(crate) enum Lookup {
-    /// Surveys the agents for the run's environment. An agent that is away has `loss_after` to attach again.
+    /// Surveys the agents for the run's environment. A detached agent has `loss_after` to attach again.
     Environment {
         run: RunId,
         loss_after: Duration,
@@ -155,7 +155,7 @@ pub(crate) enum Lookup {
         run: RunId,
         number: u32,
     },
-    /// What steps of a search have measured.
+    /// The measurements of a search's steps.
     Probes(Vec<StepId>),
     Clocks(Vec<AgentId>),
     LinkSpeeds(Vec<AgentId>),
@@ -193,18 +193,18 @@ pub(crate) enum Lookup {
 pub(crate) enum Show {
     Began {
         at: MeshMicros,
-        /// Since then, before it was resumed.
+        /// The total of the run's pauses since `at`, before its resumptions.
         paused_us: i64,
         steps_done: usize,
     },
-    /// A loop after the first begins, or a step was added to the one under way.
+    /// A loop after the first begins, or a step was added to the current one.
     Loop {
         number: u32,
-        /// Steps of the loops before it.
+        /// Number of steps in the loops before it.
         before: usize,
         steps: Arc<[PlannedStep]>,
     },
-    /// A step is under way: its place in the plan, and its tasks.
+    /// A step is under way: its index in the plan, and its tasks.
     Step {
         index: usize,
         id: StepId,
@@ -230,10 +230,10 @@ pub(crate) enum Show {
         index: usize,
         took: Duration,
     },
-    /// The step came to an end without results.
+    /// The step ended without results.
     StepGone,
     StepDone,
-    /// This many steps that were done have to be repeated.
+    /// This many completed steps have to be repeated.
     StepsUndone(usize),
     /// Data are being removed.
     Removing,

@@ -1,4 +1,4 @@
-//! What ends a run: its last step, a requested stop, or the policy.
+//! The end of a run: after its last step, on a requested stop, or by the policy.
 
 use super::{
     effect::Show,
@@ -9,7 +9,7 @@ use benchmesh_model::mesh::{MeshMicros, RunState, Severity};
 use benchmesh_store::rows::{NewEvent, Row, RunChange};
 
 impl Run {
-    /// Ends the run: all steps have ended or will not run, and no directory is left that could be removed.
+    /// Ends the run: all steps have ended or will not run, and no removable directory is left.
     pub(super) fn conclude_run(&mut self) {
         if let Some(reason) = self.stop.clone() {
             self.partial = true;
@@ -57,7 +57,7 @@ impl Run {
         self.stage = Stage::Over;
     }
 
-    /// The policy ends the run; the first reason counts. Stored with the loss or failure that caused it.
+    /// Ends the run by the policy; the first reason counts. Stored with the loss or failure that caused it.
     pub(super) fn abort(&mut self, reason: String) {
         if self.aborted.is_some() {
             return;
@@ -72,7 +72,7 @@ impl Run {
         self.aborted = Some(reason);
     }
 
-    /// A stop is requested; the first request counts.
+    /// Records a requested stop; the first request counts.
     pub(super) fn stop(&mut self, reason: String, at: MeshMicros) {
         if self.stop.is_some() || matches!(self.stage, Stage::Over) {
             return;

@@ -1,12 +1,12 @@
-//! Steps that have ended, as far as the end of their run depends on them: what failed, in short, over all loops.
+//! Summary of the ended steps over all loops, as far as the end of the run depends on them: what failed.
 
 use benchmesh_model::mesh::StepState;
 use benchmesh_plan::step_title;
 use benchmesh_store::rows::StepRow;
 
-/// Why a step failed of which no task is left; what was lost may follow.
+/// The reason of a step that failed with no task left; the loss may be appended.
 pub(super) const NOBODY_LEFT: &str = "no agent of the step is left";
-/// Why the later modes of its cell are not measured then.
+/// Why the later modes of its cell are not measured after that.
 pub(super) const NOBODY_LEFT_BEFORE: &str = "an earlier mode of the cell lost every agent";
 
 /// Whether a step failed because no task of it was left.
@@ -14,12 +14,12 @@ pub(super) fn is_nobody_left(reason: &str) -> bool {
     reason.starts_with(NOBODY_LEFT) || reason == NOBODY_LEFT_BEFORE
 }
 
-/// What the end of a run depends on, of steps that have ended.
+/// The part of ended steps that the end of a run depends on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedSteps {
     pub done: usize,
     pub partial: bool,
-    /// Of which nobody was left.
+    /// Steps with no agent left.
     failed_by_loss: Failures,
     failed_otherwise: Failures,
 }
@@ -32,7 +32,7 @@ struct Failures {
 }
 
 impl EndedSteps {
-    /// From the number of those that are done, and the rows of those that failed or are partial.
+    /// From the number of steps that are done, and the rows of those that failed or are partial.
     pub fn of_rows(done: usize, flawed: &[StepRow]) -> Self {
         let mut ended = Self::default();
         ended.add_done(done);
@@ -46,12 +46,12 @@ impl EndedSteps {
         self.done += steps;
     }
 
-    /// All of them.
+    /// Number of all ended steps.
     pub fn count(&self) -> usize {
         self.done + self.failed_by_loss.count + self.failed_otherwise.count
     }
 
-    /// A step that failed or is partial; those that are done are counted by `add_done`.
+    /// Adds a step that failed or is partial; `add_done` counts the others.
     pub fn add_flawed(&mut self, row: &StepRow) {
         self.partial |= row.partial;
         if row.state == StepState::Failed {
@@ -72,8 +72,8 @@ impl EndedSteps {
         });
     }
 
-    /// What failed, in short; `None`: nothing. About a step of which nobody was left `on-loss` has decided that the run
-    /// goes on: it makes the run partial, unless nothing at all was measured.
+    /// Summary of the failures; `None` if there are none. For a step with no agent left, `on-loss` has decided that the
+    /// run continues: the step makes the run partial, unless the run measured nothing at all.
     pub fn failures(&self) -> Option<String> {
         let counted = [
             Some(&self.failed_otherwise),

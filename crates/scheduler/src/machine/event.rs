@@ -1,7 +1,6 @@
 //! The machine's input: plain values that the driver makes of answers, timers, commits and reads.
 //!
-//! A token ties an answer to its request. The machine ignores a token that it does not know, so a late or repeated
-//! answer is harmless.
+//! A token ties an answer to its request. The machine ignores unknown tokens, so late or repeated answers are harmless.
 
 pub(crate) use super::ended::EndedSteps;
 
@@ -23,22 +22,22 @@ use std::{
     time::Duration,
 };
 
-/// Names one thing that the machine waits for.
+/// Identifies one awaited entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Token(pub u64);
 
 /// Something that has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// Every agent, whenever one has come or gone.
+    /// Every agent, sent whenever one attaches or detaches.
     Agents(Vec<Presence>),
-    /// There may be a run to drive.
+    /// A run may have been queued.
     Queued,
-    /// A run that had ended is in the queue again.
+    /// A run that had ended is queued again.
     Resumed {
         run: RunId,
     },
-    /// The run to drive next, from the rows; `None`: there is none.
+    /// The run to drive next, from its rows; `None` if there is none.
     Loaded(Option<Box<LoadedRun>>),
     /// A stop of a run is requested.
     Stop {
@@ -67,7 +66,7 @@ pub(crate) enum Event {
     Due {
         token: Token,
     },
-    /// How steady the load of a step has become.
+    /// The steadiness of a step's load so far.
     Steadiness {
         step: StepId,
         judged: Steadiness,
@@ -84,28 +83,28 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Completion {
     Environment(Vec<NewRunAgent>),
-    /// The steps of a loop; the error is why the plan makes none any more.
+    /// The steps of a loop, or the reason why the plan no longer yields any.
     Loop(Result<Arc<[PlannedStep]>, String>),
     StepsMade(Vec<StepId>),
-    /// What each of the steps measured.
+    /// The measurements of each of the steps.
     Probes(Vec<Vec<ProbeOp>>),
     TasksMade(Vec<TaskId>),
     Clocks(Vec<ClockQuality>),
-    /// The most that was ever sent to each agent in a second; `None`: not known.
+    /// The most that was ever sent to each agent in a second; `None` if not known.
     LinkSpeeds(BTreeMap<AgentId, Option<i64>>),
-    /// Random tokens that cannot be guessed.
+    /// Unguessable random tokens.
     Secrets(Vec<String>),
     Tasks(Vec<TaskRow>),
-    /// `None`: everything up to the requested sequence is stored; otherwise the reason why not.
+    /// `None` if everything up to the requested sequence is stored; otherwise the reason why not.
     Rows(Option<String>),
     Busy(Vec<HostBusy>),
     Daemons(Vec<(HostId, Vec<String>)>),
     Begun(Begun),
     Leftovers(Leftover),
-    /// The agent is lost; the reason.
+    /// The agent is lost, for this reason.
     Lost(String),
-    /// The step's results are stored. `without`: the clients that it went on without, in words. `failed`: why its
-    /// figures make a step a failure that had ended well.
+    /// The step's results are stored. `without`: a text naming the clients that the step went on without. `failed`: why
+    /// the figures turn a step that ended well into a failure.
     Finished {
         without: Option<String>,
         failed: Option<String>,
@@ -115,7 +114,7 @@ pub(crate) enum Completion {
 /// The quality of an agent's clock estimate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockQuality {
-    /// Zero: not measured yet.
+    /// Zero if not measured yet.
     pub round_trip: Duration,
     pub error: Duration,
 }
@@ -128,14 +127,14 @@ pub(crate) struct HostBusy {
     pub busy: Vec<Busy>,
 }
 
-/// Which tasks have sent nothing, and how far the spools of their agents are.
+/// Which tasks have sent nothing, and the positions of their agents' spools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Begun {
     pub without_rows: Vec<TaskId>,
     pub positions: BTreeMap<AgentId, Vec<(String, u64)>>,
 }
 
-/// What an agent still holds of ended steps and runs.
+/// The leftovers of ended steps and runs on an agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leftover {
     pub tasks: Vec<StrayTask>,
@@ -161,22 +160,22 @@ pub(crate) struct CellData {
     pub task_index: u32,
 }
 
-/// A run as its rows have it.
+/// A run as stored in its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedRun {
     pub row: RunRow,
-    /// The error is why it cannot run at all.
+    /// The error is the reason why it cannot run at all.
     pub plan: Result<RunPlan, String>,
-    /// The newest loop that has steps; 1 before there are any.
+    /// The newest loop that has steps; 1 if there are none yet.
     pub loop_number: u32,
-    /// Of the loops before it.
+    /// The ended steps of the loops before it.
     pub earlier: EndedSteps,
     /// The newest attempt of each step of that loop.
     pub steps: Vec<StepRow>,
-    /// Those of the step that is under way.
+    /// The tasks of the step that is under way.
     pub tasks: Vec<TaskRow>,
     pub directories: Vec<RunDirectoryRow>,
-    /// Steps of a run that was resumed whose mode cannot be done there.
+    /// Steps of a resumed run with a mode that cannot be done on their target.
     pub left_out: BTreeSet<StepId>,
     /// The last probes of searches that have ended.
     pub searched: BTreeSet<StepId>,
@@ -188,14 +187,14 @@ pub(crate) struct RunPlan {
     pub policy: Policy,
     pub agents: RunAgents,
     pub loops: Loops,
-    /// Of one loop.
+    /// The steps of this loop.
     pub steps: Arc<[PlannedStep]>,
-    /// What of the plan is not measured because it cannot be: a sentence each.
+    /// One sentence for each part of the plan that is left out because it cannot be measured.
     pub left_out: Vec<String>,
 }
 
 impl RunPlan {
-    /// Adds the probes that were made, by the rows of its loop.
+    /// Adds the probes that were made, from the rows of its loop.
     pub fn add_probes(&mut self, rows: &[StepRow]) {
         let rows = rows.iter();
         let rows = rows.map(|row| (row.ordinal, row.params_json.as_str()));
@@ -228,6 +227,6 @@ pub(crate) struct Policy {
     pub on_stall: OnStall,
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,
-    /// How long an agent without contact carries its load on.
+    /// How long an agent continues its load without contact.
     pub lease: Duration,
 }

@@ -1,4 +1,4 @@
-//! The end of a step: whether its tasks ended well, the removal of its data, its results, and what follows for its
+//! The end of a step: whether its tasks succeeded, the removal of its data, its results, and the consequences for its
 //! cell.
 
 use super::{
@@ -15,7 +15,7 @@ use benchmesh_plan::PlannedStep;
 use benchmesh_store::rows::{FinishedStep, TaskRow};
 
 impl Run {
-    /// All tasks have ended and their rows are stored.
+    /// Concludes the step once all tasks have ended and their rows are stored.
     pub(super) fn conclude(&mut self) -> Option<Next> {
         self.conclude_steadiness();
         let apart = self.check_starts();
@@ -46,7 +46,7 @@ impl Run {
         None
     }
 
-    /// The step's data are gone, or stay: its results are computed.
+    /// Computes the step's results, after its data were removed or kept.
     pub(super) fn finish(&mut self, after: StepEnd) -> Option<Next> {
         self.removal_is_over();
         match &after {
@@ -99,7 +99,7 @@ impl Run {
         None
     }
 
-    /// Records which clients are missing from the step, and fails one of which most operations failed.
+    /// Records which clients are missing from the step, and fails the step if most of its operations failed.
     pub(super) fn on_finished(&mut self, without: Option<String>, failed: Option<String>) {
         if let (Some(reason), Stage::Finishing(after @ StepEnd::Done)) = (failed, &mut self.stage) {
             *after = StepEnd::Failed {
@@ -136,8 +136,8 @@ impl Run {
             }
             StepEnd::Failed { reason } => {
                 let is_last = index + 1 == self.cell(index).end;
-                // What the target cannot do says nothing of the other modes: each lays out the data that it does not
-                // find.
+                // A mode that the target does not support says nothing about the other modes: each lays out the data
+                // that it does not find.
                 if step.unsupported && !is_last {
                     self.skip_mode(index, step.id);
                     self.stage = Stage::Between;
@@ -155,7 +155,7 @@ impl Run {
         }
     }
 
-    /// Says that only this mode of its cell is left out.
+    /// Records that only this mode of its cell is left out.
     fn skip_mode(&mut self, index: usize, id: StepId) {
         let Some(step) = self.steps.get(index) else {
             return;
@@ -169,7 +169,7 @@ impl Run {
         self.record_event_of(Some(id), None, Severity::Warning, kind, message, None);
     }
 
-    /// Asks agents to forget the ended tasks of the step. Tasks of a lost agent follow when it attaches again.
+    /// Asks agents to forget the ended tasks of the step. A lost agent is asked when it attaches again.
     pub(super) fn forget_all(&mut self) {
         let Some(step) = &self.step else { return };
         let over: Vec<TaskHandle> = step
@@ -215,7 +215,7 @@ impl Run {
         }
     }
 
-    /// Why the step failed although no task of it did: with the first that its agent ended, if there is one.
+    /// Why the step failed although none of its tasks did. Includes the first task that its agent ended, if any.
     fn nobody_left(&self) -> String {
         let step = self.step.as_ref();
         let ended = step.and_then(|step| {
@@ -232,8 +232,8 @@ impl Run {
         }
     }
 
-    /// Fails the tasks that began at another instant than they were armed for: their operations were not measured
-    /// together with the others'. Returns the first.
+    /// Fails the tasks that began at another instant than the one they were armed for, because they were not measured
+    /// together with the others. Returns the first one.
     pub(super) fn check_starts(&mut self) -> Option<(AgentId, String)> {
         let (step, start) = self
             .step
@@ -260,7 +260,7 @@ impl Run {
     }
 }
 
-/// Why a task did not start at the instant that it had confirmed; `None`: it did, according to its agent.
+/// Why a task did not start at the instant that it had confirmed. `None` if its agent reports that it did.
 fn wrong_start(row: &TaskRow, start: MeshMicros) -> Option<String> {
     let early = row.skew_us.unwrap_or(0).saturating_neg();
     match row.start {

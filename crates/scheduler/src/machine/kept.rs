@@ -1,6 +1,7 @@
-//! The rows about data sets that stay: noted before they are laid out, and whole once a step on them has ended well.
+//! The rows about data sets that stay. A set is noted before it is laid out, and is whole once a step on it has
+//! succeeded.
 //!
-//! Their directories are made by the agents as they prepare; no cell and no end of a run removes them.
+//! The agents make the directories as they prepare. No cell and no end of a run removes them.
 
 use super::run::Run;
 use benchmesh_model::mesh::AgentId;
@@ -9,7 +10,7 @@ use benchmesh_store::rows::{NewKeptData, Row};
 use std::collections::BTreeSet;
 
 impl Run {
-    /// From now on there may be data of the step's set.
+    /// Notes the step's set, because its data may exist from now on.
     pub(super) fn note_kept_data(&mut self) {
         let agents: BTreeSet<AgentId> = self.live().into_iter().map(|task| task.agent).collect();
         let Some(step) = self.active_plan() else {
@@ -40,7 +41,7 @@ impl Run {
         self.out.rows.push(Row::KeptData(row));
     }
 
-    /// A step has ended well, with all of its clients.
+    /// Marks the set as whole after a step succeeded with all of its clients.
     pub(super) fn note_kept_whole(&mut self) {
         let kept = |step: &PlannedStep| {
             let PlannedData { name, .. } = step.kept.as_ref()?;

@@ -1,9 +1,8 @@
 //! Agents that hold up a step: one whose preparation takes far longer than the others', one that never confirms its
-//! start, one that cannot prepare. Each is lost by its name, and `on-loss` decides whether the step goes on.
+//! start, one that cannot prepare. Each becomes a lost agent, and `on-loss` decides whether the step continues.
 //!
-//! An agent that was late takes no part in the rest of the run, where it could hold up each further step as long. The
-//! figures leave room for the slowest storage that is worth a test; what agents report of their progress is no part of
-//! them.
+//! A late agent is excluded from the rest of the run, because it could hold up each further step as long. The limits
+//! leave room for the slowest storage worth testing. They do not depend on the progress that agents report.
 
 use super::{
     loss::{Decided, Verdict, apply_policy},
@@ -19,24 +18,24 @@ use benchmesh_plan::PlannedLoad;
 use benchmesh_workloads::{registry, units::Span, workload::Needs};
 use std::{collections::BTreeSet, time::Duration};
 
-/// Once half of a step's agents are ready, the others have at least this long from the beginning on, ...
+/// Once half of a step's agents are ready, the others have at least this long from the beginning, ...
 const LATE_AFTER: Duration = Duration::from_secs(30 * 60);
-/// ... or this many times what that half took, ...
+/// ... or this many times the duration of that half, ...
 const LATE_FACTOR: u32 = 10;
-/// ... or what their own data take at this speed, which is half of the agent's `rate` at most, ...
+/// ... or the time for their own data at this speed (capped at half of the agent's `rate`), ...
 const SLOWEST_BYTES_PER_S: u64 = 1 << 20;
-/// ... and their files at this one.
+/// ... and for their files at this one.
 const SLOWEST_FILES_PER_S: u64 = 20;
-/// While fewer are ready, all have this long, ...
+/// While less than half are ready, all agents have this long, ...
 const ALL_LATE_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// ... and this many times what their data take.
+/// ... and this many times the time for their data.
 const ALL_LATE_FACTOR: u32 = 4;
-/// How often an agent may leave its start unconfirmed that another one has confirmed. Fewer than a step is armed, or a
-/// cell repeated.
+/// How often an agent may leave a start unconfirmed that another agent confirmed. Lower than the limits on arming a
+/// step and on repeating a cell.
 const MAX_UNCONFIRMED: u32 = 5;
 
 impl Run {
-    /// Watches over the agents that are not ready: the next one is late when this is due.
+    /// Watches the agents that are not ready: when this timer is due, the next one is late.
     pub(super) fn watch_preparation(&mut self) {
         self.cancel(|waiting| matches!(waiting, Waiting::PreparationDue));
         let due = self.unready().into_iter().map(|agent| self.late_at(agent));
@@ -45,7 +44,7 @@ impl Run {
         }
     }
 
-    /// An agent is ready or lost, which may make half of them ready.
+    /// Notes that an agent is ready or lost, which may complete the faster half.
     pub(super) fn note_ready(&mut self) {
         if !matches!(self.stage, Stage::Preparing) {
             return;
@@ -99,8 +98,8 @@ impl Run {
         after(step.preparing_since, limit)
     }
 
-    /// How long an agent takes at most for the data of its tasks: to write what they take, and to read it once. `None`:
-    /// the plan does not say how much that is, as with a share of the target, or with files that the agent has.
+    /// Maximum time an agent takes for the data of its tasks: to write them, and to read them once. `None` if the plan
+    /// does not give the amount, as with a share of the target, or with the agent's own files.
     fn slowest_layout(&self, agent: AgentId) -> Option<Duration> {
         let tasks = self.live().into_iter().filter(|task| task.agent == agent);
         let loads: Vec<_> = tasks.filter_map(|task| self.load_of(task)).collect();
@@ -128,21 +127,21 @@ impl Run {
         ))
     }
 
-    /// Loses an agent for the rest of the run.
+    /// Marks an agent as lost for the rest of the run.
     pub(super) fn bar(&mut self, agent: AgentId, why: &str) {
         let why = format!("{why}; it takes no part in the rest of the run");
         self.lose(agent, &why);
         self.barred.insert(agent, why);
     }
 
-    /// The tasks of a step are made: those of barred agents are lost at once.
+    /// Loses the tasks of barred agents as soon as a step's tasks are made.
     pub(super) fn lose_barred(&mut self) {
         for (agent, why) in self.barred.clone() {
             self.lose(agent, &why);
         }
     }
 
-    /// Counts the agents that did not confirm their start where another one did, and loses who never does.
+    /// Counts the agents that did not confirm a start that another one confirmed, and loses those over the limit.
     pub(super) fn count_unconfirmed(&mut self, unconfirmed: &BTreeSet<AgentId>, late: &str) {
         for agent in unconfirmed {
             let times = self.unconfirmed.entry(*agent).or_insert(0);
@@ -163,8 +162,8 @@ impl Run {
         }
     }
 
-    /// An agent cannot prepare its tasks. Where others can, it is lost to the step, unless `on-loss` wants it; the step
-    /// fails otherwise.
+    /// Handles an agent that cannot prepare its tasks. If others can, it is lost to the step, unless `on-loss` requires
+    /// it. Otherwise the step fails.
     pub(super) fn refused(&mut self, agent: AgentId, error: &CallError) {
         let is_of = |task: &TaskHandle| task.agent == agent || task.peer == Some(agent);
         let unsupported = matches!(error.refusal(), Some(RefusalKind::Unsupported))
@@ -172,7 +171,7 @@ impl Run {
         self.lose_refused(agent, is_of, error.to_string(), unsupported);
     }
 
-    /// A link cannot be opened although both of its ends are there.
+    /// Handles a link that cannot be opened although both of its ends are attached.
     pub(super) fn refused_link(&mut self, link: TaskHandle, refusal: String) {
         self.lose_refused(link.agent, |task| task.task == link.task, refusal, false);
     }

@@ -1,22 +1,22 @@
-//! How far ahead the start instant of a step is chosen: the lead follows the duration of the last confirmations, and
-//! the round trips and clock errors of the step's own agents.
+//! How far ahead the start instant of a step is chosen. The lead follows the duration of recent confirmations, and the
+//! round trips and clock errors of the step's own agents.
 
 use std::{collections::VecDeque, ops::RangeInclusive, time::Duration};
 
 const MIN_LEAD: Duration = Duration::from_millis(10);
 const MAX_LEAD: Duration = Duration::from_secs(20);
-/// Taken for an agent that has not measured its round trip yet.
+/// Assumed for an agent that has not measured its round trip yet.
 pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// One agent's share of the collector's own work, while all are armed at once.
 const PER_TASK: Duration = Duration::from_millis(1);
 const MIN_GUARD: Duration = Duration::from_millis(5);
-/// Before any confirmation was measured, the answers to `Prepare` tell how long one takes, within these bounds. Half of
-/// it is assumed after one was measured, a quarter after two.
+/// Until a confirmation was measured, the answers to `Prepare` estimate its duration, within these bounds. After one
+/// measured confirmation half of the estimate is assumed, after two a quarter.
 const FIRST_DELAY: RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(150);
-/// Upper limit of the delay that is assumed for a confirmation that came too late.
+/// Upper limit of the delay assumed for a confirmation that came too late.
 pub(super) const LATE_DELAY: Duration = Duration::from_millis(300);
-/// The lead doubles with each try of a step, at most this many times.
+/// The lead doubles with each attempt of a step, at most this many times.
 const DOUBLINGS: u32 = 3;
 /// The lead is this multiple of the longest delay: on a loaded host one confirmation takes three times as long as
 /// another.
@@ -24,15 +24,15 @@ pub(super) const DELAY_FACTOR: u32 = 3;
 /// Number of steps over which the longest delay is taken.
 const DELAYS: usize = 16;
 
-/// How often a step is prepared once more because it could not be armed in time.
+/// How often a step is prepared again because it could not be armed in time.
 pub(super) const ARM_TRIES: u32 = 6;
 
-/// How long it took lately from the choice of an instant until the last agent had it.
+/// How long it took recently from the choice of an instant until the last agent had it.
 #[derive(Clone, Debug)]
 pub(super) struct LeadEstimate {
-    /// Those of the last steps.
+    /// The delays of the last steps.
     delays: VecDeque<Duration>,
-    /// Assumed while few were measured.
+    /// Assumed while few delays were measured.
     first: Duration,
 }
 

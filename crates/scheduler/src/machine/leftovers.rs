@@ -1,11 +1,12 @@
-//! Agents that attach again: tasks of steps and runs that are over are stopped, and their data removed.
+//! Cleans up agents that attach again: stops tasks of steps and runs that are over, and removes their data.
 //!
-//! The measurements of a lost agent are kept: its rows come with its spool and count up to the moment at which its load
-//! ended. A task that the current run still needs, or needs again while the cleanup is under way, is left to the run.
-//! The database says what is over, so that this also works after a start of the collector; an agent that does not
-//! answer is asked again when it attaches the next time.
-//! A stop does not wait for the database: whatever an agent attaches with that the step under way does not know is
-//! over, because no other step can be.
+//! The measurements of a lost agent are kept: its rows come with its spool and count up to the end of its load. A task
+//! that the current run still needs, or needs again while the cleanup is under way, is left to the run. The database
+//! records which steps are over, so the cleanup also works after a restart of the collector. An agent that does not
+//! answer is asked again when it next attaches.
+//!
+//! A stop does not wait for the database. Any attached task that the step under way does not know is over, because only
+//! one step can be under way.
 
 use super::{
     effect::{Ask, Effect, Lookup, Output, Show, Within},
@@ -26,16 +27,16 @@ use std::{
     time::Duration,
 };
 
-/// By then a stopped task has ended, or one of its operations hangs.
+/// A stopped task that has not ended by then has a hung operation.
 const END_WITHIN: Duration = Duration::from_secs(60);
-/// An agent that is lost meanwhile is asked again when it attaches.
+/// An agent that is lost during the cleanup is asked again when it attaches.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
-/// Why a task of an ended step is stopped, for its agent.
+/// Reason given to the agent for stopping a task of an ended step.
 const GONE_ON: &str = "the step has gone on without this agent";
-/// The event of a removal that was left behind.
+/// Kind of the event about a completed late removal.
 const GONE: &str = "directory-removed";
 
-/// The request to one agent that is open.
+/// The open request to one agent.
 #[derive(Clone, Debug)]
 enum CleanupRequest {
     Looking,
@@ -68,7 +69,7 @@ struct AgentCleanup {
     directories: VecDeque<DirectoryLeft>,
 }
 
-/// The agents that are being tidied up.
+/// The agents that are being cleaned up.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     tokens: Tokens,
@@ -77,7 +78,7 @@ pub(super) struct Leftovers {
     /// The session in which each agent was asked to stop tasks that are over.
     stopped: BTreeMap<AgentId, u64>,
     cleanups: BTreeMap<AgentId, AgentCleanup>,
-    /// The run under way, which uses the directories that an earlier end of it has left.
+    /// The run under way, which uses the directories that its earlier end left behind.
     kept: Option<RunId>,
 }
 
@@ -92,7 +93,7 @@ impl Leftovers {
         }
     }
 
-    /// Directories of the run under way are not removed.
+    /// Excludes directories of the run under way from removal.
     pub fn keep_directories_of(&mut self, run: Option<RunId>) {
         self.kept = run;
         for cleanup in self.cleanups.values_mut() {
@@ -100,7 +101,7 @@ impl Leftovers {
         }
     }
 
-    /// Whether an agent is removing a directory that this run has left.
+    /// Whether an agent is removing a directory that this run left behind.
     pub fn is_removing(&self, run: RunId) -> bool {
         let mut cleanups = self.cleanups.values();
         cleanups.any(|cleanup| {
@@ -108,7 +109,7 @@ impl Leftovers {
         })
     }
 
-    /// The tokens that it waits for.
+    /// The tokens that the cleanup waits for.
     pub fn waits_for(&self) -> impl Iterator<Item = Token> + '_ {
         self.cleanups.values().map(|cleanup| cleanup.token)
     }
@@ -122,8 +123,8 @@ impl Leftovers {
         }
     }
 
-    /// Stops every task that an agent has attached with and that is not of the step under way. The answer is not
-    /// awaited: the cleanup stops the task again, and awaits its end.
+    /// Stops every attached task that does not belong to the step under way. The answer is not awaited: the cleanup
+    /// stops the task again, and awaits its end.
     pub fn stop_strays(
         &mut self,
         members: &Members,
@@ -174,7 +175,7 @@ impl Leftovers {
         out.then.push(Effect::Lookup { token, lookup });
     }
 
-    /// Whether the event was meant for it. Tasks that the step under way needs are not cleaned up any more.
+    /// Returns whether the event belongs to the cleanup. Tasks that the step under way needs are no longer cleaned up.
     pub fn handle(
         &mut self,
         event: &Event,
@@ -210,7 +211,7 @@ impl Leftovers {
             } => {
                 let tasks = tasks.iter().filter(|stray| !is_needed(stray.task.id));
                 cleanup.tasks = tasks.cloned().collect();
-                // They may have been read before the run was resumed.
+                // The rows may have been read before the run was resumed.
                 let left = directories
                     .iter()
                     .filter(|left| self.kept != Some(left.run));
@@ -223,7 +224,7 @@ impl Leftovers {
         true
     }
 
-    /// The next thing that the agent holds.
+    /// Handles the next item that the agent holds.
     fn next(&mut self, agent: AgentId, mut cleanup: AgentCleanup, out: &mut Output) {
         if let Some(stray) = cleanup.tasks.pop_front() {
             let command = Command::StopTask {
@@ -303,7 +304,7 @@ impl Leftovers {
                     out,
                 );
             }
-            // One that was never armed has no end.
+            // A task that was never armed has no end.
             (CleanupRequest::AwaitingEnd(stray), Ok(_) | Err(CallError::Refused { .. })) => {
                 let command = Command::ForgetTask {
                     task: stray.task.id,
@@ -340,7 +341,7 @@ impl Leftovers {
                 }
                 None => self.task_is_gone(agent, cleanup, &stray, now, out),
             },
-            // Where its data stay, they go with the run's directory.
+            // If its data stay, they are removed with the run's directory.
             (CleanupRequest::RemovingCell(stray), _) => {
                 self.task_is_gone(agent, cleanup, &stray, now, out);
             }
@@ -354,7 +355,7 @@ impl Leftovers {
                 record_event(out, now, agent, left.run, None, GONE, message, Some(detail));
                 self.next(agent, cleanup, out);
             }
-            // It hangs, or will not: the next time it attaches it is asked again.
+            // It hangs or refuses: it is asked again when it next attaches.
             (_, Err(error)) if !error.is_lost() => self.next(agent, cleanup, out),
             // Lost: it is cleaned up when it attaches again.
             _ => {}
@@ -369,7 +370,7 @@ impl Leftovers {
         now: MeshMicros,
         out: &mut Output,
     ) {
-        // A task that had ended only had to be forgotten.
+        // An ended task only has to be forgotten.
         if stray.task.state == TaskState::Lost {
             let message = format!(
                 "agent `{}` is back and still held its task of step {}: the task was stopped; its measurements until then are kept",

@@ -1,8 +1,8 @@
-//! The loops of a run. The machine holds the steps of one loop, and of those before it what the end of the run needs: a
-//! plan of any number of loops takes the memory of one.
+//! The loops of a run. The machine holds the steps of one loop, and a summary of the loops before it for the end of the
+//! run: a plan of any number of loops takes the memory of one.
 //!
-//! The rows of the next loop are made, in one transaction, when all steps of the one before have ended. A collector
-//! that starts again goes on with the newest loop that has rows.
+//! The rows of the next loop are made in one transaction when all steps of the one before have ended. A restarted
+//! collector continues with the newest loop that has rows.
 
 use super::{
     effect::{Lookup, Show},
@@ -17,12 +17,12 @@ use benchmesh_plan::PlannedStep;
 use benchmesh_store::rows::Row;
 use std::{sync::Arc, time::Duration};
 
-/// After a loop in which nothing was measured: what is wrong may be over by then, and a plan that cannot work does not
-/// fill the database.
+/// Pause after a loop that measured nothing. The fault may be over by then, and a plan that cannot work does not fill
+/// the database.
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl Run {
-    /// The steps of all loops so far that have ended.
+    /// Summary of the ended steps of all loops so far.
     pub(super) fn ended_steps(&self) -> EndedSteps {
         let mut ended = self.earlier.clone();
         for (step, facts) in self.steps.iter().zip(&self.facts) {
@@ -59,7 +59,7 @@ impl Run {
         true
     }
 
-    /// After a pause the time may be over.
+    /// After a pause the run's time may be up.
     pub(super) fn pause_is_over(&mut self) {
         match self.loops.go_on(self.loop_number, self.elapsed()) {
             true => self.plan_next_loop(),
@@ -80,7 +80,7 @@ impl Run {
             Err(reason) => return self.abort(reason),
         };
         self.earlier = self.ended_steps();
-        // What made an agent late may be over; a soak of days would only lose clients.
+        // The cause of an agent's lateness may be over. Without this, a soak of days would only lose clients.
         self.barred.clear();
         self.unconfirmed.clear();
         self.loop_number += 1;

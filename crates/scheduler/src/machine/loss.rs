@@ -1,6 +1,6 @@
-//! What `on-loss` decides about: lost agents, targets that are gone on one agent, and links that broke. A loss is
-//! stored as an event and makes the step partial. What a lost agent still holds, if it is there after all, is stopped
-//! and forgotten; if it is not, that follows when it comes back (`leftovers`).
+//! Applies `on-loss` to lost agents, targets that are gone on one agent, and broken links. A loss is stored as an event
+//! and makes the step partial. If a lost agent is still reachable, its tasks are stopped and forgotten at once;
+//! otherwise when it attaches again (`leftovers`).
 
 use super::{
     effect::Within,
@@ -15,7 +15,7 @@ use benchmesh_plan::OnLoss;
 use benchmesh_workloads::recorder::is_errors_limit;
 use std::time::Duration;
 
-/// An ended task is forgotten at once.
+/// Time limit for forgetting an ended task.
 pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether the step goes on.
@@ -39,7 +39,7 @@ pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -
             reason: format!("{why}, and on-loss = \"abort\""),
         },
         OnLoss::AtLeast(least) => {
-            // A step of fewer agents than that needs all of its own.
+            // A step with fewer agents than that needs all of them.
             let needed = usize::try_from(least).unwrap_or(usize::MAX).min(all);
             if left >= needed {
                 return Verdict::GoOn;
@@ -54,14 +54,14 @@ pub(super) fn apply_policy(policy: OnLoss, left: usize, all: usize, why: &str) -
 }
 
 impl Run {
-    /// Takes a lost agent out of the step, stores that, and lets the policy decide.
+    /// Removes a lost agent from the step, stores that, and applies the policy.
     pub(super) fn lose(&mut self, agent: AgentId, why: &str) {
         let Some(step) = &mut self.step else { return };
         let lost = step.tasks.lose(agent, why);
         self.lose_tasks(agent, lost, why);
     }
 
-    /// Takes the links to a lost receiver out of the step. Its own tasks, if it has any, are awaited as any agent's.
+    /// Removes the links to a lost receiver from the step. The receiver's own tasks are awaited like any agent's.
     pub(super) fn lose_receiver(&mut self, receiver: AgentId, why: &str) {
         let Some(step) = &mut self.step else { return };
         let lost = step.tasks.lose_links_to(receiver, why);
@@ -75,14 +75,14 @@ impl Run {
         let decided = self.decide(why);
         self.remove_lost(lost, why);
         if !self.known_lost.insert(agent) && decided.verdict == Verdict::GoOn {
-            // It was lost to an earlier step already.
+            // Already lost to an earlier step.
             return;
         }
         self.record_loss(agent, "agent-lost", why, &decided);
     }
 
-    /// Takes an agent that is there out of the step, because it cannot use the target any more. It is asked again in
-    /// the next step.
+    /// Removes an attached agent from the step because it can no longer use the target. It is asked again in the next
+    /// step.
     pub(super) fn lose_target(&mut self, agent: AgentId, why: &str) {
         let Some(step) = &mut self.step else { return };
         let lost = step.tasks.lose(agent, why);
@@ -94,11 +94,11 @@ impl Run {
         self.record_loss(agent, "target-lost", why, &decided);
     }
 
-    /// Lets the policy decide about a task that has ended by its errors-limit, or whose link broke.
+    /// Applies the policy to a task that has ended by its errors-limit, or whose link broke.
     pub(super) fn lose_load(&mut self, task: TaskHandle, error: &str) {
         let why = format!("agent `{}`: {error}", self.agents.name(task.agent));
         let decided = self.decide(&why);
-        // It has ended, so that the others can take its part of the rate.
+        // It has ended, so the others can take its share of the rate.
         self.on_lease_over(task.task);
         let kind = match is_errors_limit(error) {
             true => "errors-limit",
@@ -119,7 +119,7 @@ impl Run {
         Decided { verdict, left }
     }
 
-    /// Lets the policy decide about an agent whose last rows do not come, unless it has decided about its loss.
+    /// Applies the policy to an agent whose last rows do not come, unless its loss was decided about already.
     pub(super) fn decide_about_rows(&mut self, agent: AgentId, why: &str) {
         if self.known_lost.contains(&agent) {
             return;
@@ -131,7 +131,7 @@ impl Run {
         }
     }
 
-    /// Stores that tasks are lost, and stops what is still there of them.
+    /// Stores that tasks are lost, and stops those that still run.
     pub(super) fn remove_lost(&mut self, lost: Vec<TaskHandle>, why: &str) {
         for task in &lost {
             self.set_task(task.task, TaskState::Lost, Some(why.to_owned()));
@@ -158,8 +158,8 @@ impl Run {
         self.record_event(Some(agent), Severity::Warning, kind, message);
     }
 
-    /// Stops a lost task on its agent. One that seems to be away is asked too: it may have attached a moment ago and
-    /// been given a command since, and an agent that is lost answers at once that it is.
+    /// Stops a lost task on its agent. A seemingly detached agent is asked too: it may just have attached and been
+    /// given a command since, and a lost agent answers at once that it is lost.
     pub(super) fn stop_lost(&mut self, task: TaskHandle) {
         let command = Command::StopTask {
             task: task.task,
@@ -192,7 +192,7 @@ impl Run {
                 self.mark_gone(task);
                 self.forget(task);
             }
-            // Lost again, or it hangs: its task is stopped when it attaches again.
+            // Lost again, or hung: its task is stopped when it attaches again.
             Err(_) => self.forget_receiver(task),
         }
     }

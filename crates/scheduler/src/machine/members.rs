@@ -1,4 +1,4 @@
-//! The agents as the machine knows them: which are attached, on which host, with which tasks.
+//! The machine's view of the agents: which are attached, on which host, with which tasks.
 
 pub(crate) use crate::sessions::Presence;
 

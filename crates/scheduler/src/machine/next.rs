@@ -1,5 +1,5 @@
-//! What follows a stage: the part of the machine that ends the stage returns it, and `run` carries it out. So no part
-//! calls the next one, and all ways from stage to stage stand in one place.
+//! The action after a stage: the part of the machine that ends the stage returns it, and `run` carries it out. No part
+//! calls the next one, so all transitions between stages are in one place.
 
 use super::stage::{Goal, StepEnd};
 use benchmesh_model::mesh::MeshMicros;

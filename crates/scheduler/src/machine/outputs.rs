@@ -94,7 +94,7 @@ impl Run {
         self.then(effect);
     }
 
-    /// The same, for a command that reports progress: it hangs after `silence` without any.
+    /// Like `ask`, for a command that reports progress: it counts as hung after `silence` without any.
     pub fn ask_long(
         &mut self,
         waiting: Waiting,

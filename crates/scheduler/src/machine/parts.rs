@@ -1,5 +1,5 @@
-//! The further task of a client that has come back into the running step: it is prepared as the first one was, and has
-//! a start of its own. The others do not wait for it, and it ends with them.
+//! The further task of a client that came back into the running step. It is prepared like the first task and has a
+//! start of its own. The other tasks do not wait for it, and it ends with them.
 
 use super::{
     effect::{Show, Within},
@@ -16,16 +16,16 @@ use benchmesh_workloads::figures;
 use serde_json::json;
 use std::time::Duration;
 
-/// A part that is prepared begins only if this much is left.
+/// A prepared part starts only if at least this much time is left.
 const MIN_RUN: Duration = Duration::from_secs(5);
-/// How far ahead the start of a part is chosen; twice as far after each start that came too late.
+/// Lead of a part's start. It doubles after each start that came too late.
 const LEAD: Duration = Duration::from_secs(1);
 const ARM_TRIES: u32 = 5;
-/// No start is confirmed later than this before it.
+/// A start must be confirmed at least this long before its instant.
 const GUARD: Duration = Duration::from_millis(20);
 
 impl Run {
-    /// Makes the next parts of clients of an agent, by their places.
+    /// Makes the next parts of an agent's clients, given by index.
     pub(super) fn make_parts(&mut self, agent: AgentId, parts: Vec<(usize, u32)>) {
         let (Some(step), Some(plan)) = (&self.step, self.active_plan()) else {
             return;
@@ -152,7 +152,7 @@ impl Run {
         let tries = starts.and_then(|starts| starts.get(&task.task));
         let tries = tries.map_or(0, |(_, tries)| *tries) + 1;
         let error = match answer {
-            // One that did not answer in time may have its start: its end says so.
+            // After a missed deadline the task may still have its start; its end reports that.
             Ok(_) | Err(CallError::Deadline { .. }) => return self.run_part(task, start),
             Err(error) => error,
         };
@@ -185,7 +185,7 @@ impl Run {
         plan.load(plan.tasks.get(index)?)?.ramp_time()
     }
 
-    /// Once for each return of an agent, however many tasks it has.
+    /// Records the return of an agent once, however many tasks it has.
     fn record_return(&mut self, task: TaskHandle, start: MeshMicros, part: u32) {
         let departure = self
             .step
@@ -241,7 +241,7 @@ impl Run {
         }
     }
 
-    /// A client does not come back into this step, unless its agent attaches anew.
+    /// Excludes a client from this step until its agent attaches anew.
     fn abandon(&mut self, task: TaskHandle, why: &str) {
         self.end_returning(task, why);
         let message = format!(
@@ -252,7 +252,7 @@ impl Run {
         self.record_event(agent, Severity::Warning, "prepare-failed", message);
     }
 
-    /// No part that has not begun begins any more.
+    /// Abandons all parts that have not begun.
     pub(super) fn abandon_returning(&mut self, why: &str) {
         let step = self.step.as_ref();
         let returning = step.map(|step| step.tasks.returning().collect::<Vec<_>>());
@@ -261,7 +261,7 @@ impl Run {
         }
     }
 
-    /// After a start of the collector: a part that had not begun does not begin. Its loss was decided about before.
+    /// After a restart of the collector, ends the parts that had not begun. Their loss was decided about before.
     pub(super) fn end_unbegun_parts(&mut self) {
         let Some(step) = &self.step else { return };
         let unbegun = step.tasks.live().filter(|task| {

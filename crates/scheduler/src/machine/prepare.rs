@@ -1,4 +1,4 @@
-//! Preparation of a step: its tasks are made, the receiving ends of links opened, data laid out.
+//! Preparation of a step: makes its tasks, opens the receiving ends of links, lays out data.
 
 use super::{
     departures::Returns,
@@ -25,10 +25,10 @@ use std::{
     time::Duration,
 };
 
-/// Opening a port takes no longer on a host that works.
+/// On a healthy host, opening a port takes less than this.
 const LISTEN_WITHIN: Duration = Duration::from_secs(30);
-/// A preparation reports progress; one that does not for this long hangs. The longest silence of a working one is the
-/// sync of all its data. How long it may take in all is decided in `late`.
+/// A preparation reports progress. After this long without a report it counts as hung. The longest silence of a working
+/// one is the sync of all its data. `late` limits the whole preparation.
 pub(super) const PREPARE_SILENCE: Duration = Duration::from_secs(30 * 60);
 
 impl Run {
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Agents of the step whose target is behind the network and whose link speed was not read yet.
+    /// Agents of the step with a target behind the network and a link speed that was not read yet.
     fn agents_of_unknown_speed(&self) -> Vec<AgentId> {
         let Some(step) = self.active_plan().filter(|step| !step.path.is_empty()) else {
             return Vec::new();
@@ -172,7 +172,7 @@ impl Run {
         }
     }
 
-    /// Lost agents that are there again take part from this step on.
+    /// Records the lost agents that are attached again: they take part from this step on.
     fn record_returned_agents(&mut self) {
         let back: Vec<AgentId> = self
             .known_lost
@@ -336,8 +336,8 @@ impl Run {
         }
     }
 
-    /// A sender cannot reach its receiver. The receiver is told to forget the link: if it answers, the link cannot be;
-    /// if it is lost, `on-loss` decides.
+    /// Handles a sender that cannot reach its receiver. The receiver is asked to forget the link. If it answers, the
+    /// link is impossible; if it is lost, `on-loss` decides.
     fn check_receiver(&mut self, task: TaskHandle, receiver: AgentId, refusal: String) {
         let command = Command::ForgetTask { task: task.task };
         let waiting = Waiting::ReceiverThere { task, refusal };
@@ -368,8 +368,8 @@ impl Run {
         Some(Next::Settle)
     }
 
-    /// The policy decides about an agent that is lost, that hangs, whose target is gone, or that cannot prepare its
-    /// task; a target that hangs ends the run.
+    /// Applies the policy to an agent that is lost, hangs, has lost its target, or cannot prepare its task. A target
+    /// that hangs ends the run.
     pub(super) fn handle_failure(&mut self, agent: AgentId, error: &CallError) {
         match error {
             CallError::Refused { kind, .. } => match kind {
@@ -380,7 +380,7 @@ impl Run {
                 RefusalKind::TargetLost => self.lose_target(agent, &error.to_string()),
                 _ => self.refused(agent, error),
             },
-            // In a deadline its session lives, and what it was asked for hangs.
+            // On a missed deadline the session lives, but the requested command hangs.
             CallError::Lost { .. } | CallError::Deadline { .. } => {
                 self.lose(agent, &error.to_string());
             }
@@ -410,8 +410,8 @@ impl Run {
     }
 }
 
-/// The address from which the receiver may accept a connection; empty where the collector cannot know it: a loopback
-/// address means nothing to another host, and a name is no address.
+/// The address from which the receiver may accept a connection. Empty if the collector cannot know it: a loopback
+/// address is useless on another host, and a name is not an address.
 fn expected_peer(sender: &Presence, receiver: &Presence) -> String {
     match sender.address.parse::<std::net::IpAddr>() {
         Ok(ip) if ip.is_loopback() && sender.boot_id != receiver.boot_id => String::new(),

@@ -1,6 +1,6 @@
 //! The rate of a whole step when a client is lost: the other clients take its share once its lease is over.
 //!
-//! Until then the lost client may still load, and the step would exceed its rate.
+//! Until then the lost client may still carry load, and the step would exceed its rate.
 
 use super::{
     effect::Within,
@@ -18,14 +18,14 @@ use benchmesh_workloads::{
 };
 use std::time::Duration;
 
-/// The agent may have heard of the collector for this long after the collector last heard of it.
+/// The agent may have received a message for this long after the collector last received one from it.
 const AFTER_CONTACT: Duration = Duration::from_millis(500);
-/// The new shares begin this long after they are sent; an agent that receives them later keeps the old ones until then.
+/// The new shares begin this long after they are sent. An agent that receives them later keeps the old ones until then.
 const LEAD: Duration = Duration::from_secs(1);
-/// An agent that does not answer within this is about to be lost itself.
+/// An agent that does not answer within this time is about to be lost itself.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a rate is split again.
+/// Why a rate is redistributed.
 #[derive(Clone, Copy, Debug)]
 enum ShareCause {
     Lost,
@@ -33,8 +33,8 @@ enum ShareCause {
 }
 
 impl Run {
-    /// The others take the share of a lost task when it cannot load any more: when its lease is over, or when its stop
-    /// is confirmed.
+    /// Gives the share of a lost task to the others once the task can no longer carry load: when its lease is over, or
+    /// when its stop is confirmed.
     pub(super) fn replace_in_rate(&mut self, task: TaskHandle) {
         if !matches!(self.stage, Stage::Running) || self.rate_of(task).is_none() {
             return;
@@ -54,7 +54,7 @@ impl Run {
         );
     }
 
-    /// A lost task loads no more.
+    /// A lost task no longer carries load.
     pub(super) fn on_lease_over(&mut self, task: TaskId) {
         self.cancel(
             |waiting| matches!(waiting, Waiting::LeaseOver { task: other } if *other == task),
@@ -75,7 +75,7 @@ impl Run {
         }
     }
 
-    /// The share of a client that is back is taken from the others.
+    /// Takes the share of a client that came back from the others.
     pub(super) fn share_with_returned(&mut self, task: TaskHandle) {
         let index = self
             .step
@@ -94,7 +94,7 @@ impl Run {
         step_rate(self.load_of(task)?)
     }
 
-    /// Splits a load's rate over the tasks that run, from an instant on that is the same for all.
+    /// Splits a load's rate over the running tasks, from the same instant for all.
     fn share_again(&mut self, load: usize, of: AgentId, because: ShareCause) {
         let Some(plan) = self.active_plan() else {
             return;
@@ -158,7 +158,7 @@ impl Run {
     }
 }
 
-/// The rate of a load, if it is one of the whole step.
+/// The rate of a load, if it applies to the whole step.
 fn step_rate(load: &PlannedLoad) -> Option<Pace> {
     let pace = Common::of(&load.params).ok()?.pace?;
     (pace.per == Per::Step).then_some(pace)

@@ -1,8 +1,8 @@
-//! The removal of the run's directories at its end, with progress.
+//! Removes the run's directories at its end, with progress.
 //!
-//! A removal may take as long as it makes progress: after `STALLED` without a removed file it is given up, and an event
-//! names what stays behind, so that no run hangs with a file system. An agent that is away is asked to remove its part
-//! when it attaches again.
+//! A removal may take as long as it makes progress. After `STALLED` without a removed file it is abandoned, and an
+//! event names the files left behind, so that a hanging file system cannot hang the run. A detached agent is asked to
+//! remove its part when it attaches again.
 
 use super::{
     effect::Show,
@@ -17,16 +17,16 @@ use benchmesh_store::rows::{Row, StepChange};
 use serde_json::json;
 use std::time::Duration;
 
-/// A removal reports progress every thousand files; one that does not for this long hangs.
+/// A removal reports progress every thousand files. After this long without a report it counts as hung.
 pub(super) const STALLED: Duration = Duration::from_secs(300);
-/// Time limit of a removal on a target where an operation hangs.
+/// Time limit of a removal on a target with a hung operation.
 const HANGING: Duration = Duration::from_secs(10);
 
-/// The event of a directory that stays behind; its detail has the run's uid and the path.
+/// Kind of the event about a directory left behind. Its detail holds the run's uid and the path.
 pub(super) const LEFT: &str = "directory-left";
 
 impl Run {
-    /// Removes the run's directories, then ends the run; `step`: the one that was stopped.
+    /// Removes the run's directories, then ends the run. `step` is the stopped step, if any.
     pub(super) fn remove_directories(&mut self, step: Option<StepId>) {
         let shares = self.directories.shares().iter().map(|share| {
             let others = share.members.iter().filter(|agent| **agent != share.owner);
@@ -76,7 +76,7 @@ impl Run {
             run_uid: self.row.uid.clone(),
             path: one.path.clone(),
         };
-        // Where an operation hangs, removing may hang too.
+        // If an operation on the target hangs, the removal may hang too.
         let silence = match self.stalled {
             true => HANGING,
             false => STALLED,
@@ -95,14 +95,14 @@ impl Run {
         match answer {
             Ok(_) => one.problem = None,
             Err(error) => {
-                // The owner's error explains more than those of the others.
+                // Prefer the owner's error: it explains more than the others'.
                 one.problem.get_or_insert(error);
                 self.ask_remover(entry);
             }
         }
     }
 
-    /// All that could be removed is gone.
+    /// Everything removable has been removed.
     pub(super) fn removed(&mut self, removal: Removal) -> Next {
         self.removal_is_over();
         for entry in removal.entries {
@@ -146,10 +146,10 @@ impl Run {
         self.record_event_of(None, Some(owner), Severity::Warning, LEFT, message, detail);
     }
 
-    /// The step that was stopped has nothing left to clean up.
+    /// Ends the stopped step, which has nothing left to clean up.
     fn end_stopped_step(&mut self) -> Next {
         if self.step.as_ref().is_some_and(|step| step.measured) {
-            // Tasks that started apart are not measured together.
+            // Tasks that started at different instants are not one measurement.
             self.check_starts();
         }
         let Some(step) = &self.step else {
@@ -162,7 +162,7 @@ impl Run {
             .all(|(_, outcome)| done(outcome.state));
         let (id, index, measured) = (step.id, step.index, step.measured);
         if measured {
-            // Where it is whole, nothing was left to do but to clean up.
+            // A whole step had only its cleanup left.
             return Next::Finish(StepEnd::Stop { whole });
         }
         if let Some(facts) = self.facts.get_mut(index) {

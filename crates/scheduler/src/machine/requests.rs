@@ -35,7 +35,7 @@ impl Run {
         }
     }
 
-    /// Nothing is left to do of it but to remove its data.
+    /// Whether only the removal of the run's data is left.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.stage, Stage::Over | Stage::Removing(_))
     }
@@ -60,7 +60,7 @@ impl Run {
                 self.remove_directories(None);
             }
             Stage::LinkSpeeds => {
-                // Nothing of it has begun.
+                // The step has not begun.
                 self.cancel(|waiting| waiting.scope() == Scope::Stage);
                 self.remove_directories(None);
             }
@@ -70,7 +70,7 @@ impl Run {
             }
             _ => match self.closing_goal() {
                 Some(Goal::Stop) => {}
-                // Its tasks are being stopped already, or have ended.
+                // The tasks are being stopped already, or have ended.
                 Some(Goal::CutOff | Goal::Abort { .. } | Goal::Conclude) => {
                     self.change_goal(Goal::Stop);
                 }
@@ -96,7 +96,7 @@ impl Run {
         self.stage = match &self.stage {
             Stage::Closing(_) => Stage::Closing(goal),
             Stage::StoringRows(_) => Stage::StoringRows(goal),
-            // The tasks are read once more, for the new goal.
+            // Read the tasks again for the new goal.
             _ => Stage::StoringRows(goal),
         };
     }

@@ -1,7 +1,7 @@
-//! Takes an ended run up again: what is done stays, and each cell that is not done is made again as its next attempt.
+//! Resumes an ended run: completed work stays, and each incomplete cell is made again as its next attempt.
 //!
-//! The old steps end and the new ones are made in the transaction in which the run begins again, so that a collector
-//! that starts at any moment finds it queued or running.
+//! The old steps end and the new ones are made in the transaction in which the run begins again. A collector that
+//! restarts at any moment therefore finds the run queued or running.
 
 use super::{
     cell::failed_row,
@@ -19,7 +19,7 @@ use std::{collections::BTreeSet, ops::Range};
 const WHY: &str = "the run ended before the cell was done";
 
 impl Run {
-    /// Goes on with the loop that was under way at the end of the run. `left_out`: steps that cannot be done.
+    /// Continues with the loop that was under way at the end of the run. `left_out`: steps that cannot be done.
     pub(super) fn take_up_again(
         &mut self,
         paused_from: Option<MeshMicros>,
@@ -55,7 +55,7 @@ impl Run {
         }
     }
 
-    /// A run that could not be driven may have ended with a step under way.
+    /// Fails the steps that are still open: a run that could not be driven may have ended with one under way.
     fn fail_open_steps(&mut self) {
         if !self.facts.iter().any(StepFacts::is_open) {
             return;
@@ -70,8 +70,8 @@ impl Run {
         });
     }
 
-    /// The steps of a cell that are made again, by the attempts that they share: all that share data, as these are gone
-    /// since the end of the run; others one by one.
+    /// The steps of a cell that are made again, grouped by shared attempt. Steps that share data form one group,
+    /// because the data are gone since the end of the run; other steps are repeated one by one.
     fn steps_to_repeat(&self, cell: Range<usize>, left_out: &BTreeSet<StepId>) -> Vec<Vec<usize>> {
         let is_planned = |facts: &StepFacts| facts.state == StepState::Planned;
         let is_finished =
@@ -93,7 +93,7 @@ impl Run {
         }
     }
 
-    /// Makes the next attempt of these steps. Returns how many of them were done.
+    /// Makes the next attempt of these steps. Returns how many of them were done before.
     fn repeat_steps(&mut self, cell: Range<usize>, only: Vec<usize>) -> usize {
         let known = || only.iter().filter_map(|index| self.facts.get(*index));
         let attempt = known().map(|facts| facts.attempt).max().unwrap_or(1) + 1;

@@ -1,8 +1,8 @@
-//! Which lost clients come back into the running step: each goes on as a further task of the same client, its next part
-//! (`parts`), for what is left of the step's time.
+//! Which lost clients come back into the running step. Each continues as a further task of the same client, its next
+//! part (`parts`), for the rest of the step's time.
 //!
-//! A part is made only when the part before it has ended on its agent, and where time alone ends the load and enough of
-//! it is left. Whatever cannot come back takes part in the next step.
+//! A part is made only if the part before it has ended on its agent, time alone ends the load, and enough of it is
+//! left. A client that cannot come back takes part in the next step.
 
 use super::{
     departures::{Departure, Rejoin},
@@ -19,13 +19,13 @@ use std::{
     time::Duration,
 };
 
-/// A client comes back only if this much is left to measure, ...
+/// A client comes back only if at least this much time is left to measure, ...
 const MIN_LEFT: Duration = Duration::from_secs(10);
-/// ... and this many times what its preparation took.
+/// ... and this many times the duration of its preparation.
 const PREPARATIONS: u32 = 2;
 /// Sessions are counted from 1.
 const NO_SESSION: u64 = 0;
-/// Parts of one client in one step.
+/// Maximum number of parts of one client in one step.
 const MAX_PARTS: u32 = 1000;
 /// The second return follows this long after the loss, each further one twice as long, ...
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 impl Run {
-    /// Notes when agents were seen last whose sessions have ended.
+    /// Notes the last contact of agents whose sessions have ended.
     pub(super) fn note_departures(&mut self, before: &Members) {
         let Some(step) = &mut self.step else { return };
         for was in before.all().filter(|was| was.attached) {
@@ -48,21 +48,21 @@ impl Run {
         }
     }
 
-    /// An agent has answered that it does not know its task: it was started again.
+    /// An agent has answered that it does not know its task: it was restarted.
     pub(super) fn note_restart(&mut self, task: TaskHandle) {
         if let Some(step) = &mut self.step {
             step.returns.unknown.insert(task.task);
         }
     }
 
-    /// An ended task does not load any more.
+    /// Marks an ended task as no longer carrying load.
     pub(super) fn mark_gone(&mut self, task: TaskHandle) {
         if let Some(step) = &mut self.step {
             step.returns.gone.insert(task.task);
         }
     }
 
-    /// Tasks are lost to the step.
+    /// Notes the tasks that are lost to the step.
     pub(super) fn note_lost(&mut self, lost: &[TaskHandle]) {
         let agents: BTreeSet<AgentId> = lost.iter().map(|task| task.agent).collect();
         for agent in agents {
@@ -80,14 +80,14 @@ impl Run {
                 false => Rejoin::NewSession,
             };
             if is_restarted {
-                // It has lost all of them.
+                // The agent has lost all of its tasks.
                 returns.gone.extend(own().map(|task| task.task));
             }
             self.note_departure(agent, contact.unwrap_or(now), session, rejoin);
         }
     }
 
-    /// A task has ended before its time because its agent stopped it.
+    /// Notes a task that its agent stopped before its time.
     pub(super) fn note_stopped(&mut self, task: TaskHandle, error: &str) {
         let (now, here) = (self.now, self.session_of(task.agent));
         self.mark_gone(task);
@@ -130,13 +130,13 @@ impl Run {
             .map_or(NO_SESSION, |member| member.session)
     }
 
-    /// The start of a client that has come back; `None`: it started with the others.
+    /// The start of a client that came back; `None` if it started with the others.
     pub(super) fn own_start(&self, task: TaskId) -> Option<MeshMicros> {
         let starts = &self.step.as_ref()?.returns.starts;
         starts.get(&task).map(|(start, _)| *start)
     }
 
-    /// After a start of the collector: parts of before keep their starts.
+    /// After a restart of the collector: earlier parts keep their starts.
     pub(super) fn adopt_parts(&mut self) {
         let Some(step) = &mut self.step else { return };
         for row in step.rows.iter().filter(|row| row.part > 1) {
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// After a start of the collector: clients that were lost before it may come back in any session from now on.
+    /// After a restart of the collector: clients that were lost before may come back in any session from now on.
     pub(super) fn adopt_departures(&mut self) {
         let Some(step) = &self.step else { return };
         let lost = step.rows.iter().filter(|row| row.state == TaskState::Lost);
@@ -159,7 +159,7 @@ impl Run {
         }
     }
 
-    /// Gives further tasks to agents that are back.
+    /// Gives further tasks to agents that came back.
     pub(super) fn return_clients(&mut self) {
         let step = self
             .step
@@ -193,7 +193,7 @@ impl Run {
         !self.returnable(agent).is_empty()
     }
 
-    /// Whether all clients have left the running step, and some of them are about to go on.
+    /// Whether all clients have left the running step, and some of them are about to come back.
     pub(super) fn awaits_returns(&self) -> bool {
         let step = self
             .step
@@ -207,7 +207,7 @@ impl Run {
         })
     }
 
-    /// The clients of an agent that may come back now, with their place and their next part.
+    /// The clients of an agent that may come back now, with their index and next part.
     fn returnable(&self, agent: AgentId) -> Vec<(usize, u32)> {
         let is_ending = self.stop.is_some()
             || self.aborted.is_some()
@@ -234,7 +234,7 @@ impl Run {
             step.returns.gone.contains(&task.task)
                 || (is_new && !member.held_tasks.contains(&task.task))
         };
-        // One whose load has ended regularly ends those of the others soon.
+        // A client whose load ended regularly soon ends those of the others.
         let has_ended = |load: usize| {
             let mut done = step.tasks.outcomes();
             done.any(|(task, it)| {
@@ -293,7 +293,7 @@ impl Run {
         between(self.now, ends) >= needed
     }
 
-    /// The first return is at once.
+    /// The first return is immediate.
     fn return_due(&self, agent: AgentId, parts: &[(usize, u32)]) -> MeshMicros {
         let part = parts.iter().map(|(_, part)| *part).max().unwrap_or(0);
         let backoff = match part.checked_sub(3) {

@@ -1,8 +1,8 @@
 //! One run from its rows to its end: which step comes next, and what ends the run early.
 //!
-//! The run is always in one `Stage`. A stage registers what it waits for; when none of that is left, its part of the
-//! machine ends it and returns what follows (`next`). State that has to survive the collector goes into the rows of the
-//! same event.
+//! The run is always in one `Stage`. A stage registers what it waits for. When none of that is left, its part of the
+//! machine ends it and returns the next action (`next`). State that has to survive the collector goes into the rows of
+//! the same event.
 
 use super::{
     effect::{Effect, Lookup, Output, Show},
@@ -30,9 +30,9 @@ use std::{
 
 pub(super) use super::step::{ActiveStep, StepFacts};
 
-/// Prefix of the message about a requested stop, before its reason.
+/// Prefix of the message about a requested stop; the reason follows.
 pub(crate) const STOPPING: &str = "stopping: ";
-/// Numbers that are used once.
+/// Source of unique token numbers.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(u64);
 
@@ -59,16 +59,16 @@ pub(super) struct Run {
     pub policy: Policy,
     pub agents: RunAgents,
     pub loops: Loops,
-    /// The loop under way, from 1.
+    /// The current loop, from 1.
     pub loop_number: u32,
-    /// Of the loops before it.
+    /// The ended steps of the loops before it.
     pub earlier: EndedSteps,
-    /// Of the loop under way, as are `facts` and all places of steps.
+    /// The steps of the current loop. `facts` and all step indices refer to it too.
     pub steps: Arc<[PlannedStep]>,
-    /// What of the plan is not measured because it cannot be.
+    /// The parts of the plan that are left out because they cannot be measured.
     left_out: Vec<String>,
     pub facts: Vec<StepFacts>,
-    /// Steps before this one have ended.
+    /// All steps before this index have ended.
     pub first_open: usize,
     pub directories: Directories,
     pub partial: bool,
@@ -78,17 +78,17 @@ pub(super) struct Run {
     pub stop: Option<String>,
     /// When a request or the policy ended the load.
     pub halted: Option<MeshMicros>,
-    /// Why the step under way cannot go on.
+    /// Why the step under way cannot continue.
     pub failing: Option<String>,
-    /// An operation hangs on a target; any command that touches it may hang as well.
+    /// Whether an operation hangs on a target; any command that touches it may hang as well.
     pub stalled: bool,
-    /// Lost agents that have an event.
+    /// Lost agents whose loss has an event.
     pub known_lost: BTreeSet<AgentId>,
-    /// Agents that held up a step, and take no part in the rest of the run; why.
+    /// Agents that held up a step and are excluded from the rest of the run, with the reason.
     pub barred: BTreeMap<AgentId, String>,
-    /// How often agents left a start unconfirmed since a load has begun.
+    /// How often each agent left a start unconfirmed since a load last began.
     pub unconfirmed: BTreeMap<AgentId, u32>,
-    /// Speeds that were read since the last step with links.
+    /// Speeds read since the last step with links.
     pub link_speeds: BTreeMap<AgentId, Option<i64>>,
     pub lead: LeadEstimate,
     pub stage: Stage,
@@ -101,7 +101,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Takes a run up where its rows are.
+    /// Continues a run from its rows.
     pub fn load(loaded: LoadedRun, members: Arc<Members>, tokens: Tokens, now: MeshMicros) -> Self {
         let (plan, refused) = match loaded.plan {
             Ok(plan) => (Some(plan), None),
@@ -123,7 +123,7 @@ impl Run {
             facts: loaded.steps.iter().map(StepFacts::of_row).collect(),
             first_open: 0,
             directories: Directories::of_rows(&loaded.directories),
-            // The steps of a resumed run say at its end whether it is partial.
+            // The steps of a resumed run determine at its end whether it is partial.
             partial: row.partial && row.paused_from.is_none(),
             // A run that was running when the collector ended may have been aborted already.
             aborted: row
@@ -241,7 +241,7 @@ impl Run {
         matches!(self.stage, Stage::Over) && !self.waiting.values().any(Waiting::is_cleanup)
     }
 
-    /// Goes on as far as nothing is waited for.
+    /// Ends stages until one has to wait.
     pub fn advance_stages(&mut self) {
         loop {
             self.act_on_requests();
@@ -266,7 +266,7 @@ impl Run {
         }
     }
 
-    /// Ends the stage. `None`: the run is in another one, or goes on to wait.
+    /// Ends the stage. `None` if the run is in another stage or keeps waiting.
     fn end_stage(&mut self) -> Option<Next> {
         match self.stage.clone() {
             Stage::Beginning | Stage::Between | Stage::RepeatingCell | Stage::CleaningFailed => {
@@ -317,7 +317,7 @@ impl Run {
         }
     }
 
-    /// Does what a part decided; what follows from it in turn is returned.
+    /// Carries out the decision of a part. Returns the next decision, if any.
     fn follow(&mut self, next: Next) -> Option<Next> {
         match next {
             Next::FindStep => {
@@ -370,12 +370,12 @@ impl Run {
         }
     }
 
-    /// Steps from this one on may have to be run again.
+    /// Allows steps from this one on to run again.
     pub fn go_back_to(&mut self, index: usize) {
         self.first_open = self.first_open.min(index);
     }
 
-    /// How long the run has lasted, without its pauses.
+    /// Duration of the run, without its pauses.
     pub fn elapsed(&self) -> Duration {
         self.row.ran_for(self.now)
     }
@@ -413,12 +413,12 @@ impl Run {
     }
 }
 
-/// An instant so much later.
+/// The instant `time` after `at`.
 pub(super) fn after(at: MeshMicros, time: Duration) -> MeshMicros {
     MeshMicros(at.0.saturating_add(micros(time)))
 }
 
-/// From one instant to a later one.
+/// The time from one instant to a later one.
 pub(super) fn between(from: MeshMicros, to: MeshMicros) -> Duration {
     Duration::from_micros(to.0.saturating_sub(from.0).max(0).unsigned_abs())
 }

@@ -1,5 +1,5 @@
-//! The running load: the end of each task is awaited, a hanging step is closed, and agents that confirmed their start
-//! but did not begin are detected.
+//! The running load: awaits the end of each task, closes a hanging step, and detects agents that confirmed their start
+//! but did not begin.
 
 use super::{
     effect::{Effect, Lookup, Show, Within},
@@ -21,13 +21,13 @@ use std::{
     time::Duration,
 };
 
-/// A step bounded in time that takes longer by this much, or a tenth, hangs somewhere.
+/// A step bounded in time is hung once it takes longer by this much, or by a tenth.
 const OVERTIME: Duration = Duration::from_secs(30);
 /// An agent that has begun sends rows at least every few seconds, even for operations that do not end.
 const BEGUN_WITHIN: Duration = Duration::from_secs(10);
 
 impl Run {
-    /// Every task has confirmed the instant.
+    /// Starts the load once every task has confirmed the instant.
     pub(super) fn start_running(&mut self, start: MeshMicros) {
         let live = self.live();
         for task in &live {
@@ -73,18 +73,19 @@ impl Run {
         for (task, state) in lost {
             match state {
                 TaskState::Lost => self.replace_in_rate(task),
-                // Its agent has said that it has ended.
+                // Its agent has reported its end.
                 _ => self.on_lease_over(task.task),
             }
         }
     }
 
-    /// The end of a task is awaited from its sender, which does not notice a receiver that stands still.
+    /// Watches the receivers of links. The sender reports the end of a task, and does not notice a receiver that
+    /// stalls.
     fn watch_receivers(&mut self) {
         let live = self.live();
         let receivers: BTreeSet<AgentId> = live.iter().filter_map(|task| task.peer).collect();
         for receiver in receivers {
-            // At once: a loss counts even while nothing can be written.
+            // Sent at once: a loss counts even while the database cannot be written.
             let token = self.wait_for(Waiting::ReceiverLost { receiver });
             let lookup = Lookup::Loss {
                 agent: receiver,
@@ -104,7 +105,7 @@ impl Run {
         let why = match answer {
             Ok(Answer::End(end)) => {
                 match &end.last_batch {
-                    // What `on-stall` and `on-loss` make of it follows from its rows.
+                    // Its rows decide how `on-stall` and `on-loss` apply.
                     Some(last)
                         if end.state == TaskState::Failed || self.is_own_stop(task, &end) =>
                     {
@@ -129,11 +130,11 @@ impl Run {
             }
             Err(error) => error.to_string(),
         };
-        // The end may be stored although the agent cannot report it any more.
+        // The end may be stored although the agent can no longer report it.
         self.read_end(task, None, why);
     }
 
-    /// Whether an agent has stopped its task by itself, and may come back: its rows say why.
+    /// Whether an agent has stopped its task by itself and may come back; the reason is in its rows.
     fn is_own_stop(&self, task: TaskHandle, end: &End) -> bool {
         let may_rejoin = self.load_of(task).is_some_and(PlannedLoad::may_rejoin);
         end.state == TaskState::Stopped && !self.is_steady() && may_rejoin
@@ -148,17 +149,17 @@ impl Run {
         self.read_end(task, Some(end), why);
     }
 
-    /// `why`: the task is lost if its end is not stored.
+    /// `why`: the reason of the loss if the end of the task is not stored.
     fn read_end(&mut self, task: TaskHandle, end: Option<End>, why: String) {
         if let Some(step) = self.step.as_ref().map(|step| step.id) {
-            // At once: a loss counts even while nothing can be written.
+            // Sent at once: a loss counts even while the database cannot be written.
             let token = self.wait_for(Waiting::EndRead { task, end, why });
             let lookup = Lookup::Tasks(step);
             self.at_once(Effect::Lookup { token, lookup });
         }
     }
 
-    /// The stored state of a task that has failed, or whose agent does not answer: it has ended, or it is lost.
+    /// Handles the stored state of a task that has failed, or whose agent does not answer: it has ended, or it is lost.
     pub(super) fn on_end_read(
         &mut self,
         task: TaskHandle,
@@ -169,7 +170,7 @@ impl Run {
         let Some(step) = &self.step else { return };
         let stalled = end.as_ref().is_some_and(|end| end.stalled);
         let stopped = end.clone().filter(|end| end.state == TaskState::Stopped);
-        // Of an agent that does not answer, all tasks are read.
+        // If the agent does not answer, all of its tasks are read.
         let is_read = |row: &&TaskRow| match end {
             Some(_) => row.id == task.task,
             None => row.agent == task.agent,
@@ -221,7 +222,7 @@ impl Run {
 
     pub(super) fn keep_outcome(&mut self, task: TaskHandle, outcome: TaskOutcome) {
         let error = (!outcome.error.is_empty()).then(|| outcome.error.clone());
-        // With the place of its last rows: a collector that starts after this one has to wait for them too.
+        // Stored with the position of its last rows, because a restarted collector has to wait for them too.
         self.out.rows.push(Row::Task {
             task: task.task,
             state: outcome.state,
@@ -233,7 +234,7 @@ impl Run {
         }
     }
 
-    /// The workers of a task have ended; its end is answered after its workload's finishing work.
+    /// The workers of a task have ended. The agent reports its end after the workload's finishing work.
     pub(super) fn on_load_over(&mut self, task: TaskId) {
         if let Some(step) = &mut self.step {
             step.tasks.set_load_over(task);
@@ -241,7 +242,7 @@ impl Run {
         self.mark_end();
     }
 
-    /// Has the end of the step sampled as soon as no task has workers any more, once.
+    /// Has the end of the step sampled, once, as soon as no task has workers left.
     fn mark_end(&mut self) {
         let Some(step) = &mut self.step else { return };
         if !step.end_marked && !step.tasks.has_load() {
@@ -251,7 +252,7 @@ impl Run {
         }
     }
 
-    /// No task is left that has not ended.
+    /// All tasks have ended.
     pub(super) fn load_is_over(&mut self) -> Next {
         self.abandon_returning("the step ended before it had begun again");
         self.cancel(|waiting| waiting.scope() == Scope::Load);
@@ -270,9 +271,9 @@ impl Run {
         self.show(show);
     }
 
-    // Who has not begun.
+    // Agents that have not begun.
 
-    /// The tasks that have rows soon after their start: those whose operations are not far apart by design.
+    /// The tasks that have rows soon after their start: those without widely spaced operations by design.
     fn unpaced(&self) -> Vec<TaskHandle> {
         let is_paced = |task: &TaskHandle| {
             let index = self.step.as_ref()?.tasks.index(task.task)?;
@@ -304,13 +305,13 @@ impl Run {
         BEGUN_WITHIN.max(self.policy.loss_after * 2)
     }
 
-    /// A client that came back late has as much time as the others had.
+    /// Whether a client had time to begin. One that came back late gets as much time as the others had.
     fn had_time_to_begin(&self, task: TaskHandle) -> bool {
         let start = self.own_start(task.task);
         start.is_none_or(|start| after(start, self.patience_to_begin()) <= self.now)
     }
 
-    /// Takes those out of the step that have confirmed their start and not begun.
+    /// Removes tasks from the step that have confirmed their start but have not begun.
     pub(super) fn on_begun_after(
         &mut self,
         before: &BTreeMap<AgentId, Vec<(String, u64)>>,
@@ -323,7 +324,7 @@ impl Run {
         if silent.is_empty() {
             return;
         }
-        // An agent that still sends older rows will send these too; an agent that is away is handled as a loss.
+        // An agent that still sends older rows will send these too. A detached agent is handled as a loss.
         let is_stuck = |task: &&TaskHandle| {
             self.members.is_attached(task.agent)
                 && before.get(&task.agent) == begun.positions.get(&task.agent)
@@ -345,10 +346,10 @@ impl Run {
         }
     }
 
-    // After a start of the collector.
+    // After a restart of the collector.
 
-    /// Continues a step after a start of the collector: a running step whose tasks agents still hold is awaited; any
-    /// other is repeated as the next attempt, unless the run has to end.
+    /// Continues a step after a restart of the collector. A running step is awaited if agents still hold its tasks. Any
+    /// other step is repeated as the next attempt, unless the run has to end.
     pub(super) fn resume_step(&mut self, index: usize, rows: &[TaskRow]) -> Option<Next> {
         self.begin_step_of_rows(index, rows);
         let state = self.active_facts().map(|facts| facts.state)?;
@@ -414,7 +415,7 @@ impl Run {
     }
 
     /// Looks for an agent that has attached with its task of the step. An agent that attached without it, or did not
-    /// attach, is lost to the step, and the policy decides; when no agent holds a task, there is nothing to wait for.
+    /// attach, is lost to the step, and the policy decides. If no agent holds a task, the step is not awaited.
     pub(super) fn find_task_holders(&mut self) {
         if !matches!(self.stage, Stage::FindingTaskHolders) {
             return;
@@ -442,7 +443,7 @@ impl Run {
     }
 
     /// Repeats a step that was under way when the collector ended, if one of its agents has dropped its task because
-    /// the database was put back from an older copy. That is no loss of the agent.
+    /// the database was restored from an older copy. The agent does not count as lost.
     pub(super) fn repeat_after_restore(&mut self) {
         let is_awaited = matches!(self.stage, Stage::FindingTaskHolders | Stage::Running);
         let Some(step) = self.step.as_ref().filter(|step| step.resumed && is_awaited) else {
@@ -458,13 +459,13 @@ impl Run {
         }
     }
 
-    /// No agent holds a task of the step that was under way when the collector ended.
+    /// Used if no agent holds a task of the step that was under way when the collector ended.
     pub(super) fn repeat_after_restart() -> Next {
         let reason = String::from("the collector was started again");
         Next::Close(Goal::Again { reason })
     }
 
-    /// For those that wait for a task to end after a stop.
+    /// Forgets a task for callers that wait for its end after a stop.
     pub(super) fn forget_for_retry(&mut self, task: TaskHandle) {
         for agent in task.ends() {
             let command = Command::ForgetTask { task: task.task };

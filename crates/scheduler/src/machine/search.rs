@@ -1,8 +1,8 @@
-//! The probes of a search: each is a step that is made when the one before it has ended, at the rate that the results
-//! so far lead to.
+//! The probes of a search. Each probe is a step, made when the one before it has ended, at the rate that the results so
+//! far lead to.
 //!
-//! The rows of the probes are all that a search has. A collector that starts again reads what they measured and decides
-//! the same; the event of its end, stored with what follows, ends it once.
+//! The rows of the probes are the whole state of a search. A restarted collector reads their measurements and decides
+//! the same. The event of the search's end is stored with its consequences, so that the search ends once.
 
 use super::{
     effect::{Lookup, Show},
@@ -45,14 +45,14 @@ impl Run {
         self.probe(index).is_some() && !goes_on()
     }
 
-    /// The probes of a search, to its last.
+    /// The probes of a search, up to its last.
     fn probes_until(&self, last: usize) -> Range<usize> {
         let before = self.probe(last).map_or(0, |probe| probe.number - 1);
         let before = usize::try_from(before).unwrap_or(usize::MAX);
         last.saturating_sub(before)..last + 1
     }
 
-    /// What the probes measured is read, in their order.
+    /// Handles the measurements of the probes, in their order.
     pub(super) fn on_probes_read(&mut self, last: usize, measured: &[Vec<ProbeOp>]) {
         let Some(search) = self.probe(last).map(|probe| Arc::clone(&probe.search)) else {
             return;
@@ -78,7 +78,7 @@ impl Run {
         }
     }
 
-    /// Makes the step of the next probe, beside the others of its search.
+    /// Makes the step of the next probe, next to the others of its search.
     fn add_probe(&mut self, probes: &Range<usize>, rate: u64) {
         let number = u32::try_from(probes.len() + 1).unwrap_or(u32::MAX);
         let (first, next) = (probes.start, probes.end);
@@ -89,7 +89,7 @@ impl Run {
         else {
             return;
         };
-        // A probe in a cell of its own has none before it.
+        // In a cell of its own, a probe has no predecessor.
         let shares_cell = self.steps.get(first).is_some_and(|it| it.cell == step.cell);
         let attempt = self.facts.get(first).filter(|_| shares_cell);
         let attempt = attempt.map_or(1, |facts| facts.attempt);
@@ -116,7 +116,7 @@ impl Run {
         });
     }
 
-    /// Records what was found, once.
+    /// Records the outcome of the search, once.
     fn end_search(
         &mut self,
         search: &Search,
@@ -216,7 +216,7 @@ impl Run {
     }
 }
 
-/// `p99 12.3 ms, too slow`.
+/// For example `p99 12.3 ms, too slow`.
 fn in_words(search: &Search, probe: &Judged) -> String {
     format!(
         "{} {} ms, {}",

@@ -1,6 +1,6 @@
-//! `settle` before a start: a fixed time, or until the storage is idle according to its samples.
+//! `settle` before a start: waits a fixed time, or until the storage is idle according to its samples.
 //!
-//! Idle means below the threshold for `IDLE_FOR` without interruption, judged from samples since the wait began; a host
+//! Idle means below the threshold for `IDLE_FOR` without interruption, judged from samples since the wait began. A host
 //! without samples is not idle. The limit ends every wait.
 
 use super::{
@@ -15,17 +15,17 @@ use benchmesh_plan::{IDLE_FOR, PathFacts, Settle};
 use benchmesh_store::Busy;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Samples come once a second.
+/// Poll interval; samples come once a second.
 const LOOK: Duration = Duration::from_millis(500);
-/// Samples of a second are here so much later, at the latest.
+/// Maximum delay until the samples of a second have arrived.
 const BEHIND: Duration = Duration::from_millis(1500);
-/// Of the time looked at, so much has to be covered by samples: the beat is a second.
+/// How much of the judged time samples must cover; the sampling period is one second.
 const COVERED: Duration = Duration::from_secs(2);
-/// Busy ones that are named when the limit was reached.
+/// Maximum number of busy devices named when the limit was reached.
 const NAMED: usize = 3;
 
 impl Run {
-    /// Rests as the plan wants it.
+    /// Waits as the plan asks.
     pub(super) fn settle_storage(&mut self) {
         self.stage = Stage::Settling;
         let Some(settle) = self.active_plan().map(|step| step.settle) else {
@@ -100,7 +100,7 @@ impl Run {
             self.record_event(None, Severity::Warning, "settle-limit", message);
             self.stage = Stage::Settling;
         } else {
-            // The next check follows when it is due.
+            // The next check follows when this timer is due.
             self.wait(
                 Waiting::Settled,
                 LOOK.min(idle.limit.saturating_sub(rested)),
@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    /// Disks, and the daemons that serve the step's target as far as is known: other systems need not be idle.
+    /// Keeps disks, and the daemons known to serve the step's target; other storage systems need not be idle.
     fn of_target(&self, busy: &[Busy]) -> Vec<Busy> {
         let step = self.active_plan();
         let found = step.and_then(|step| {
@@ -126,7 +126,7 @@ impl Run {
         busy.iter().filter(is_of_target).cloned().collect()
     }
 
-    /// The sampled hosts that are labelled as storage; without a label, all that are sampled.
+    /// The sampled hosts labelled as storage. If no host has the label, all sampled hosts.
     fn storage_hosts(&self) -> BTreeMap<HostId, String> {
         let attached = || self.members.all().filter(|member| member.attached);
         let labelled: Vec<HostId> = attached()

@@ -1,11 +1,11 @@
-//! The run's directory on each file system, as far as it is known: equal nonces mean one shared file system.
+//! The known directories of the run on each file system. Equal nonces mean one shared file system.
 
 use crate::sessions::command::RunDirectory;
 use benchmesh_model::mesh::AgentId;
 use benchmesh_store::rows::RunDirectoryRow;
 use std::collections::BTreeSet;
 
-/// One file system, as far as this run's agents share it.
+/// One file system as shared by this run's agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub path: String,
@@ -13,7 +13,7 @@ pub(super) struct Share {
     /// The agent that removes the directory.
     pub owner: AgentId,
     pub members: BTreeSet<AgentId>,
-    /// The least that a member saw.
+    /// The smallest value that a member reported.
     pub free_bytes: u64,
 }
 
@@ -107,7 +107,7 @@ impl Directories {
         self.shares.is_empty() && self.unanswered.is_empty()
     }
 
-    /// Nothing is there any more.
+    /// Forgets all directories, after their removal.
     pub fn clear(&mut self) {
         self.shares.clear();
         self.unanswered.clear();

@@ -1,4 +1,4 @@
-//! The stages of a run, and what is kept in each of them.
+//! The stages of a run, and the state kept in each.
 
 use crate::sessions::command::CallError;
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, StepId};
@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
-/// How far the run is. Each stage ends when nothing is waited for that belongs to it.
+/// The stage of the run. A stage ends when everything that it waits for has arrived.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// Its environment is being read, then its steps are made.
     Beginning,
     /// No step is under way.
     Between,
-    /// After a loop in which nothing was measured.
+    /// Pausing after a loop that measured nothing.
     PausingLoops,
     /// The steps of the next loop are being planned, then made.
     PlanningLoop,
-    /// What the probes of a search measured is being read, then the next one is made.
+    /// The measurements of a search's probes are being read, then the next probe is made.
     Searching,
     /// The speeds of its agents' links are being read.
     LinkSpeeds,
@@ -30,20 +30,20 @@ pub(super) enum Stage {
     Settling,
     SettlingUntilIdle(Idle),
     DroppingCaches(Dropping),
-    /// That it is armed is being stored, then the clocks of its agents are read.
+    /// The armed state is being stored, then the agents' clocks are read.
     ReadingClocks,
     Arming(Arming),
-    /// After a start of the collector: whether any agent still has the running step's tasks.
+    /// After a restart of the collector: finding out whether any agent still holds the running step's tasks.
     FindingTaskHolders,
     Running,
     Closing(Goal),
     StoringRows(Goal),
     ReadingTasks(Goal),
-    /// The stored tasks are here.
+    /// The stored tasks have been read.
     Closed(Goal),
     Cleaning(StepEnd),
     Finishing(StepEnd),
-    /// The rest of a failed cell goes.
+    /// The remaining data of a failed cell are being removed.
     CleaningFailed,
     /// A cell's next attempt is being made.
     RepeatingCell,
@@ -51,18 +51,18 @@ pub(super) enum Stage {
     Over,
 }
 
-/// How far the agents of a step have come with its directories.
+/// Progress of a step's agents with its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenPass {
-    /// One agent after the other, until one has a directory.
+    /// The agents are asked one after the other, until one has a directory.
     First,
-    /// The others look for it.
+    /// The other agents look for it.
     Find,
-    /// Agents that found none make one.
+    /// Agents that found none make their own.
     Make,
 }
 
-/// A rest until the storage is idle.
+/// A wait until the storage is idle.
 #[derive(Clone, Debug)]
 pub(super) struct Idle {
     pub percent: f64,
@@ -71,18 +71,18 @@ pub(super) struct Idle {
     pub hosts: BTreeMap<HostId, String>,
 }
 
-/// The kernels that drop their caches.
+/// The kernels whose caches are being dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dropping {
     pub kernels: Vec<Kernel>,
     pub daemons: Option<Vec<(HostId, Vec<String>)>>,
 }
 
-/// One kernel and its agents, those that carry load first.
+/// One kernel and its agents, load-carrying agents first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kernel {
     pub agents: Vec<AgentId>,
-    /// How many of them were asked.
+    /// How many of the agents were asked.
     pub asked: usize,
     /// The first agent's answer, until one has dropped everything.
     pub drops: Option<Vec<NewCacheDrop>>,
@@ -93,9 +93,9 @@ pub(super) struct Kernel {
 pub(super) struct Arming {
     pub chosen: MeshMicros,
     pub start: MeshMicros,
-    /// The least that was left when an agent had it.
+    /// The smallest margin left when an agent received it.
     pub margin: Option<Duration>,
-    /// Why the step is not armed.
+    /// Why the step could not be armed.
     pub late: Option<String>,
     /// Agents that were asked and have not confirmed.
     pub unconfirmed: BTreeSet<AgentId>,
@@ -108,11 +108,11 @@ pub(super) enum Goal {
     Conclude,
     /// The load has not ended in time: tasks that still run are lost.
     CutOff,
-    /// It could not be armed in time.
+    /// The step could not be armed in time.
     Retry { reason: String },
-    /// Its cell has to be repeated as its next attempt.
+    /// The cell has to be repeated as its next attempt.
     Again { reason: String },
-    /// It cannot go on, the run can.
+    /// The step cannot continue, but the run can.
     Fail { reason: String },
     /// The policy ends the run.
     Abort { reason: String },
@@ -120,16 +120,16 @@ pub(super) enum Goal {
     Stop,
 }
 
-/// What happens after the end of a step.
+/// What follows the end of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StepEnd {
-    /// The next step.
+    /// The run continues with the next step.
     Done,
     /// The rest of its cell is not measured.
     Failed { reason: String },
     /// The run ends.
     Abort { reason: String },
-    /// The run ends on request; `whole`: all of the step was done.
+    /// The run ends on request. `whole`: the step was complete.
     Stop { whole: bool },
 }
 
@@ -137,7 +137,7 @@ pub(super) enum StepEnd {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Removal {
     pub entries: Vec<DirectoryToRemove>,
-    /// A step that was stopped ends after it.
+    /// The stopped step that ends after the removal.
     pub step: Option<StepId>,
 }
 

@@ -1,7 +1,7 @@
-//! A step with `until = "steady"`: its load is stopped when it is in steady state, which is its regular end.
+//! A step with `until = "steady"`: its load is stopped once it is in steady state, which is its regular end.
 //!
-//! The reason of the stop comes back in the last row of each task. So a collector that starts in between knows the step
-//! from its rows, and that its tasks did what they were to do.
+//! The last row of each task carries the stop reason. A collector that restarts in between therefore recognizes the
+//! step from its rows, and that its tasks completed.
 
 use super::{
     effect::{Effect, Within},
@@ -15,7 +15,7 @@ use benchmesh_model::mesh::{MeshMicros, Severity, StepId, TaskState};
 use serde_json::json;
 
 impl Run {
-    /// Has the load judged, if the plan wants it. After a start of the collector the window begins anew.
+    /// Starts judging the load, if the plan asks for it. After a restart of the collector the window begins anew.
     pub(super) fn watch_steadiness(&mut self, start: MeshMicros, earliest: MeshMicros) {
         let steady = self.active_plan().and_then(|plan| plan.steady);
         let (Some(steady), Some(step)) = (steady, &self.step) else {
@@ -37,7 +37,7 @@ impl Run {
         });
     }
 
-    /// Whether the load is in steady state, so that it is being stopped.
+    /// Whether the load is in steady state and is therefore being stopped.
     pub(super) fn is_steady(&self) -> bool {
         let step = self.step.as_ref();
         let judged = step.and_then(|step| step.steadiness.as_ref());
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    /// Their ends are awaited as if they had come by themselves.
+    /// Stops the tasks. Their ends are awaited like ends by themselves.
     fn stop_steady(&mut self) {
         self.abandon_returning(STEADY);
         for task in self.live() {
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// All tasks have ended: those that were stopped because the load was steady are done.
+    /// Marks the tasks that were stopped for steady state as done, once all tasks have ended.
     pub(super) fn conclude_steadiness(&mut self) {
         let Some(steady) = self.active_plan().and_then(|plan| plan.steady) else {
             return;
@@ -82,7 +82,7 @@ impl Run {
         let Some(step) = &self.step else { return };
         let is_known = step.steadiness.as_ref().is_some_and(|it| it.is_steady);
         if !was_steady(step) {
-            // Its tasks had ended when it was seen.
+            // Its tasks had ended before the steady state was detected.
             if is_known {
                 return;
             }
@@ -95,7 +95,7 @@ impl Run {
             self.record_steadiness("not-steady", Severity::Warning, &message, judged.as_ref());
             return;
         }
-        // One that had not begun by then has done nothing.
+        // A task that had not begun by then did no work.
         let has_begun = |task: TaskHandle| {
             let mut rows = step.rows.iter();
             rows.any(|row| row.id == task.task && row.start.is_some())
@@ -113,7 +113,7 @@ impl Run {
         }
     }
 
-    /// How many seconds the load has run, by the ends of its tasks.
+    /// Seconds for which the load ran, by the ends of its tasks.
     fn ran(&self) -> i64 {
         let Some(step) = &self.step else { return 0 };
         let ended = step.rows.iter().filter_map(|row| row.ended).max();
@@ -149,7 +149,7 @@ impl Run {
     }
 }
 
-/// By its tasks.
+/// Judged by its tasks.
 fn was_steady(step: &ActiveStep) -> bool {
     step.tasks
         .outcomes()

@@ -1,4 +1,4 @@
-//! What the machine keeps of each step of a run, and of the step under way.
+//! The machine's state of each step of a run, and of the step under way.
 
 use super::{
     departures::Returns,
@@ -32,7 +32,7 @@ impl StepFacts {
         }
     }
 
-    /// Of a step that has not begun.
+    /// State of a step that has not begun.
     pub fn planned(id: StepId, attempt: u32) -> Self {
         Self {
             id,
@@ -44,7 +44,7 @@ impl StepFacts {
         }
     }
 
-    /// Whether something of the step is under way.
+    /// Whether any part of the step is under way.
     pub fn is_open(&self) -> bool {
         !self.state.is_end() && self.state != StepState::Planned
     }
@@ -53,9 +53,9 @@ impl StepFacts {
 /// Why agents could not prepare a step.
 #[derive(Clone, Debug)]
 pub(super) struct Refusals {
-    /// The first one.
+    /// The first reason.
     pub reason: String,
-    /// Each of them says that the mode cannot be done there.
+    /// Whether every agent reported the mode as unsupported on its target.
     pub all_unsupported: bool,
 }
 
@@ -65,38 +65,38 @@ pub(super) struct ActiveStep {
     pub index: usize,
     pub id: StepId,
     pub tasks: TaskSet,
-    /// Their rows, as they were read last.
+    /// The task rows, as last read.
     pub rows: Vec<TaskRow>,
     pub links: LinkEndpoints,
-    /// How often it was armed in vain.
+    /// How often arming failed.
     pub arm_try: u32,
     /// Tasks that may start although the step is not armed.
     pub may_start: BTreeSet<TaskId>,
-    /// Where the last rows are of those that were stopped for it.
+    /// Positions of the last rows of tasks that were stopped for a new attempt.
     pub stopped_at: Vec<(TaskHandle, SpoolPosition)>,
     /// Tasks whose stop an agent has confirmed.
     pub confirmed_stops: BTreeSet<TaskId>,
     /// When its tasks were asked to prepare.
     pub preparing_since: MeshMicros,
-    /// How long the faster half of its agents took to prepare; `None`: they have not.
+    /// How long the faster half of its agents took to prepare; `None` before that.
     pub half_ready: Option<Duration>,
-    /// Of agents that could not prepare it.
+    /// Refusals of agents that could not prepare the step.
     pub refusals: Option<Refusals>,
     pub start: Option<MeshMicros>,
-    /// Its load was started, so that there is something to measure.
+    /// Whether its load was started, so that there is something to measure.
     pub measured: bool,
     /// All samplers were asked for a sample at its end.
     pub end_marked: bool,
-    /// It was taken up after a start of the collector.
+    /// Whether it was continued after a restart of the collector.
     pub resumed: bool,
-    /// All of its tasks had ended when the run was stopped.
+    /// Whether all of its tasks had ended when the run was stopped.
     pub was_over: bool,
-    /// Lost tasks whose share of the rate the others have taken.
+    /// Lost tasks whose share of the rate was given to the others.
     pub replaced: BTreeSet<TaskId>,
-    /// An agent says that the mode cannot be done there.
+    /// Whether an agent reported the mode as unsupported on its target.
     pub unsupported: bool,
-    /// Clients that left it while it runs, and may come back.
+    /// Clients that left the running step and may come back.
     pub returns: Returns,
-    /// How its load was judged last; `None`: it was not.
+    /// The latest judgement of its load; `None` if not judged yet.
     pub steadiness: Option<Steadiness>,
 }

@@ -28,7 +28,7 @@ pub(super) fn new_steps<'s>(
         .collect()
 }
 
-/// The groups of a step that has some.
+/// The groups of a step, if any.
 fn groups(step: &PlannedStep) -> Vec<NewGroup> {
     let named = step.loads.iter().filter(|load| !load.group.is_empty());
     named

@@ -7,13 +7,13 @@ use benchmesh_store::rows::TaskRow;
 use serde_json::json;
 use std::time::Duration;
 
-/// By then a stopped task has ended, or its agent hangs.
+/// A stopped task that has not ended by then means that its agent hangs.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(20);
-/// No operation should begin later than this after a stop.
+/// After a stop, no operation should begin later than this.
 const QUIET_AFTER_US: i64 = 500_000;
 
 impl Run {
-    /// The tasks of a stopped step have ended, according to their agents.
+    /// Handles the stopped step after its agents reported the ends of all tasks.
     pub(super) fn stop_step(&mut self, reason: &str) {
         let Some(step) = &self.step else {
             return self.remove_directories(None);

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct TaskHandle {
     pub task: TaskId,
     pub agent: AgentId,
-    /// The agent of its receiving end.
+    /// The agent of the receiving end.
     pub peer: Option<AgentId>,
 }
 
 impl TaskHandle {
-    /// The agents that hold something of it.
+    /// The agents that hold a part of the task.
     pub fn ends(self) -> impl Iterator<Item = AgentId> {
         let peer = self.peer.filter(|peer| *peer != self.agent);
         [Some(self.agent), peer].into_iter().flatten()
@@ -33,21 +33,21 @@ pub(crate) struct LinkEndpoint {
 /// For a sender: where its receiver listens.
 pub(super) type LinkEndpoints = BTreeMap<TaskId, LinkEndpoint>;
 
-/// The error of a task that was stopped before its start, of which its agent has no row.
+/// The error of a task that was stopped before its start and has no row from its agent.
 pub(crate) const NEVER_BEGAN: &str = "it was stopped before its start";
 
 /// How one task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskOutcome {
     pub state: TaskState,
-    /// Empty: none.
+    /// Empty if there is no error.
     pub error: String,
-    /// The batch with its last rows; `None`: it is stored, or there is none.
+    /// The batch with the task's last rows. `None` if it is stored or does not exist.
     pub last_batch: Option<SpoolPosition>,
 }
 
 impl TaskOutcome {
-    /// As its agent reported it; the rest comes with its rows.
+    /// From the agent's report; the rest comes with the rows.
     pub fn of_end(end: End) -> Self {
         let error = match end.last_batch {
             Some(_) => "",
@@ -60,12 +60,13 @@ impl TaskOutcome {
         }
     }
 
-    /// Whether its client left the step before the end of its load. Of the running step: nothing else stops its tasks.
+    /// Whether the task's client left the running step before the end of its load. Nothing else stops tasks of a
+    /// running step.
     pub fn has_left_early(&self) -> bool {
         matches!(self.state, TaskState::Lost | TaskState::Stopped) && !is_steady_stop(self)
     }
 
-    /// As it is stored; `None`: the task has not ended.
+    /// From the stored row. `None` if the task has not ended.
     pub fn of_row(row: &TaskRow) -> Option<Self> {
         has_ended(row.state).then(|| Self {
             state: row.state,
@@ -75,26 +76,26 @@ impl TaskOutcome {
     }
 }
 
-/// Why tasks are stopped whose load is in steady state, as their last rows have it.
+/// The stop reason of tasks whose load is in steady state; it appears in their last rows.
 pub(super) const STEADY: &str = "the load is in steady state";
 
 pub(super) fn is_steady_stop(outcome: &TaskOutcome) -> bool {
     outcome.state == TaskState::Stopped && outcome.error == STEADY
 }
 
-/// Whether a task with this outcome is lost to its step without its agent being lost: its target failed every operation
-/// until its `errors-limit`, or its link broke. `on-loss` decides about it as about a lost agent.
+/// Whether a task with this outcome is lost to its step although its agent is not: its target failed every operation
+/// until its `errors-limit`, or its link broke. `on-loss` treats it like a lost agent.
 fn is_load_lost(handle: TaskHandle, outcome: &TaskOutcome) -> bool {
     outcome.state == TaskState::Failed && (handle.peer.is_some() || is_errors_limit(&outcome.error))
 }
 
-/// Whether `on-loss` and `on-stall` may still have to decide about a task that has failed, as far as its row says: the
-/// position of its last batch is stored with the decision.
+/// Whether `on-loss` and `on-stall` may still have to decide about a failed task, judging from its row: the position of
+/// its last batch is stored with the decision.
 pub(crate) fn is_undecided(row: &TaskRow) -> bool {
     row.state == TaskState::Failed && row.last_batch.is_none()
 }
 
-/// Whether nothing more will happen to a task in this state.
+/// Whether this state of a task is final.
 pub(crate) fn has_ended(state: TaskState) -> bool {
     matches!(
         state,
@@ -105,11 +106,11 @@ pub(crate) fn has_ended(state: TaskState) -> bool {
 #[derive(Clone, Debug)]
 struct Entry {
     handle: TaskHandle,
-    /// Its place among the planned tasks; that of the client's first part.
+    /// The index among the planned tasks, which is that of the client's first part.
     index: usize,
-    /// From 1; more where its client has come back into the step.
+    /// From 1; higher if its client has come back into the step.
     part: u32,
-    /// It was given to a client that is back, and does not run yet.
+    /// It was made for a client that came back, and does not run yet.
     is_returning: bool,
     /// Its workers have ended; its agent may still do finishing work.
     load_over: bool,
@@ -122,7 +123,7 @@ pub(super) struct ClientPart<'t> {
     pub handle: TaskHandle,
     pub index: usize,
     pub part: u32,
-    /// `None`: it has not ended.
+    /// `None` if the task has not ended.
     pub outcome: Option<&'t TaskOutcome>,
 }
 
@@ -147,7 +148,7 @@ impl TaskSet {
         }
     }
 
-    /// As they are stored: a task that was given up as lost may have done all of its work.
+    /// From the stored rows. A task that was given up as lost may have done all of its work.
     pub fn of_rows(rows: &[TaskRow]) -> Self {
         let entry = |row: &TaskRow| Entry {
             handle: TaskHandle {
@@ -166,7 +167,7 @@ impl TaskSet {
         }
     }
 
-    /// Adds a further task of a client that is back.
+    /// Adds a further task of a client that came back.
     pub fn add_part(&mut self, handle: TaskHandle, index: usize, part: u32) {
         self.entries.push(Entry {
             handle,
@@ -178,7 +179,7 @@ impl TaskSet {
         });
     }
 
-    /// A further task of a client runs from now on.
+    /// Marks a further task of a client as running.
     pub fn set_running(&mut self, task: TaskId) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
@@ -261,7 +262,7 @@ impl TaskSet {
         self.entries.iter().any(may_run)
     }
 
-    /// Tasks that are lost to the step, with their agents or without.
+    /// Tasks that are lost to the step, with or without their agents.
     pub fn lost(&self) -> impl Iterator<Item = (TaskHandle, &TaskOutcome)> {
         self.outcomes().filter(|(handle, outcome)| {
             outcome.state == TaskState::Lost || is_load_lost(*handle, outcome)
@@ -272,7 +273,7 @@ impl TaskSet {
         self.lost().any(|(handle, _)| handle.task == task)
     }
 
-    /// Whether no task of it is left.
+    /// Whether all tasks of the step are lost.
     pub fn all_are_lost(&self) -> bool {
         self.lost().count() == self.entries.len()
     }
@@ -306,7 +307,7 @@ impl TaskSet {
         self.live().any(|handle| handle.task == task)
     }
 
-    /// How many agents it began with.
+    /// Number of agents that the step began with.
     pub fn agents(&self) -> usize {
         self.all()
             .map(|handle| handle.agent)
@@ -314,17 +315,17 @@ impl TaskSet {
             .len()
     }
 
-    /// How many agents are left: those with a client whose newest task has begun and is not lost.
+    /// Number of agents left: those with a client whose newest task has begun and is not lost.
     pub fn agents_left(&self) -> usize {
         self.agents_left_but(|_| false)
     }
 
-    /// How many other agents are left.
+    /// Number of other agents left.
     pub fn agents_left_without(&self, agent: AgentId) -> usize {
         self.agents_left_but(|handle| handle.agent == agent)
     }
 
-    /// How many agents are left when these tasks are lost too.
+    /// Number of agents left if these tasks are lost too.
     pub fn agents_left_but(&self, is_lost: impl Fn(&TaskHandle) -> bool) -> usize {
         // Later parts of a client follow its first one.
         let newest: BTreeMap<usize, &Entry> = self

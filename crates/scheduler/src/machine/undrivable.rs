@@ -1,5 +1,5 @@
-//! A run that cannot be driven: no steps can be made of its plan any more, or its rows are refused by the database
-//! again and again. It fails as it is stored, so that the runs behind it have their turn.
+//! A run that cannot be driven: its plan no longer yields steps, or the database keeps refusing its rows. It fails in
+//! its stored state, so that the queued runs get their turn.
 
 use super::{
     removal::LEFT,
@@ -10,8 +10,8 @@ use benchmesh_model::mesh::{RunState, Severity};
 use benchmesh_store::rows::{Row, RunDirectoryRow, TaskRow};
 
 impl Run {
-    /// Ends the run with all that is open of it. Its tasks are stopped where they are, and its directories are removed
-    /// as leftovers.
+    /// Ends the run with everything that is open in it. Its tasks are stopped where they run, and its directories are
+    /// removed as leftovers.
     pub(super) fn fail_as_stored(
         &mut self,
         tasks: &[TaskRow],

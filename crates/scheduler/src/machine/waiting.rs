@@ -5,39 +5,39 @@ use crate::sessions::command::{End, Make};
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId};
 use std::{collections::BTreeMap, ops::Range};
 
-/// Where the spools of agents are.
+/// Positions of the agents' spools.
 pub(super) type Positions = BTreeMap<AgentId, Vec<(String, u64)>>;
 
-/// How long something is waited for.
+/// How long an entry is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Until the stage ends; the stage ends when nothing of it is left.
+    /// Until the stage ends. The stage ends when none of these entries is left.
     Stage,
-    /// As long as its preparation or the load runs; no stage waits for it.
+    /// While its preparation or the load runs; no stage waits for it.
     Load,
-    /// As long as the run is under way; its end waits for it.
+    /// While the run is under way; its end waits for it.
     Cleanup,
 }
 
-/// One thing that is waited for.
+/// One awaited entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Waiting {
     Environment,
-    /// Steps of the plan; `only`: of the range, those.
+    /// Steps of the plan. `only`: these steps of the range.
     StepsMade {
         range: Range<usize>,
         only: Vec<usize>,
         attempt: u32,
     },
     TasksMade,
-    /// Further tasks of clients that are back: index and number of each.
+    /// Further tasks of clients that came back: index and part number of each.
     PartsMade {
         agent: AgentId,
         parts: Vec<(usize, u32)>,
     },
     LoopPause,
     LoopPlanned,
-    /// What the probes of a search measured, to this step.
+    /// The measurements of a search's probes, up to this step.
     ProbesRead {
         last: usize,
     },
@@ -57,7 +57,7 @@ pub(super) enum Waiting {
     Prepared {
         task: TaskHandle,
     },
-    /// Whether the receiver of a link is there that its sender could not open.
+    /// Whether the receiver is reachable of a link that its sender could not open.
     ReceiverThere {
         task: TaskHandle,
         refusal: String,
@@ -77,12 +77,12 @@ pub(super) enum Waiting {
     Ended {
         task: TaskHandle,
     },
-    /// The rows of a task that has failed.
+    /// The rows of a failed task.
     EndStored {
         task: TaskHandle,
         end: End,
     },
-    /// The stored end of a task that has failed, or (`None`) whose agent does not answer any more.
+    /// The stored end of a failed task, or (`None`) of a task whose agent no longer answers.
     EndRead {
         task: TaskHandle,
         end: Option<End>,
@@ -94,7 +94,7 @@ pub(super) enum Waiting {
     EndedAfterStop {
         task: TaskHandle,
     },
-    /// Before its agent prepares the task once more.
+    /// Before its agent prepares the task again.
     ForgottenForRetry,
     RowsStored {
         task: TaskHandle,
@@ -109,15 +109,15 @@ pub(super) enum Waiting {
         entry: usize,
         files: u64,
     },
-    // As long as the load runs.
-    /// From here on an agent is late with its preparation.
+    // While the load runs.
+    /// After this instant an agent is late with its preparation.
     PreparationDue,
     /// The loss of an agent that receives from others.
     ReceiverLost {
         receiver: AgentId,
     },
     Overtime,
-    /// From here on all should have begun.
+    /// By this instant all tasks should have begun.
     BeginningDue,
     BegunBefore,
     BegunPatience {
@@ -132,11 +132,11 @@ pub(super) enum Waiting {
     RateShared {
         load: usize,
     },
-    /// An agent that is back is given further tasks from here on.
+    /// From this instant an agent that came back is given further tasks.
     ReturnDue {
         agent: AgentId,
     },
-    /// The further task of a client that is back.
+    /// The further task of a client that came back.
     PartPrepared {
         task: TaskHandle,
     },
@@ -144,7 +144,7 @@ pub(super) enum Waiting {
         task: TaskHandle,
         start: MeshMicros,
     },
-    /// Of a task whose load is in steady state; its end is awaited.
+    /// The stop of a task with a load in steady state; its end is awaited.
     SteadyStop,
     // Independent of the stage.
     StopLost {
@@ -185,8 +185,8 @@ impl Waiting {
         self.scope() == Scope::Cleanup
     }
 
-    /// Whether its answer is needed in any case: rows that are being made exist from then on, and a directory that may
-    /// be made has to be removed afterwards.
+    /// Whether the answer is needed in any case: rows that are being made exist from then on, and a directory that may
+    /// have been made has to be removed afterwards.
     pub fn must_be_awaited(&self) -> bool {
         matches!(
             self,

@@ -1,18 +1,19 @@
-//! Estimates of the remaining time: a step takes its `runtime`, or as long as earlier steps of the same kind. A step of
-//! a kind that has not run yet is scaled by its size if a step of that kind is known; otherwise there is no estimate.
+//! Estimates of the remaining time. A step takes its `runtime`, or as long as earlier steps of the same kind. Any other
+//! step counts as a multiple of the current one, by its size, if both are of the same kind; otherwise there is no
+//! estimate.
 
 use super::view::ratio;
 use benchmesh_plan::PlannedStep;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// The time of a step beside its load: preparation, lead, results.
+/// Time of a step outside its load: preparation, lead, results.
 const AROUND_A_STEP: Duration = Duration::from_millis(100);
 
-/// The steps of a run, and how long they took so far.
+/// The steps of a run, and their durations so far.
 #[derive(Debug, Default)]
 pub(super) struct Estimates {
     steps: Arc<[PlannedStep]>,
-    /// Phase and mode -> how long steps of them took, and how many.
+    /// Phase and mode -> total duration of their steps, and their number.
     took: BTreeMap<(String, String), (Duration, u32)>,
 }
 
@@ -25,7 +26,7 @@ impl Estimates {
         self.steps.get(index)
     }
 
-    /// Remembers how long the load of a step took.
+    /// Records the duration of a step's load.
     pub fn took(&mut self, index: usize, took: Duration) {
         let Some(step) = self.steps.get(index) else {
             return;
@@ -36,21 +37,21 @@ impl Estimates {
         *count += 1;
     }
 
-    /// How long the load of steps of this phase and mode took.
+    /// The mean duration of loads of this phase and mode.
     pub fn load_of_likes(&self, step: &PlannedStep) -> Option<Duration> {
         let kind = (step.phase.clone(), step.mode.clone());
         let (total, count) = self.took.get(&kind)?;
         total.checked_div(*count)
     }
 
-    /// How long a step will take, all in all.
+    /// The estimated total duration of a step.
     fn estimate(&self, step: &PlannedStep) -> Option<Duration> {
         let load = step.expected.or_else(|| self.load_of_likes(step))?;
         Some(load + step.settle.least() + AROUND_A_STEP)
     }
 
-    /// Of the steps after `index`, and of so many more loops, how long those take whose time is known; and the others,
-    /// counted in steps as large as that one (infinite where they cannot be compared).
+    /// Covers the steps after `index` and of `loops` more loops. Returns the total time of those with a known duration,
+    /// and the size of the others in units of that step (infinite if they cannot be compared).
     pub fn after(&self, index: usize, loops: u32) -> (Duration, f64) {
         let (mut left, mut unknown) = (Duration::ZERO, 0.0);
         let Some(this) = self.steps.get(index) else {
@@ -68,8 +69,8 @@ impl Estimates {
     }
 }
 
-/// How large a later step is, in steps as large as this one: by the bytes that both move, else by their files. Steps of
-/// different kinds say nothing of each other.
+/// The size of a later step in units of this one: by the bytes that both move, else by their files. Steps of different
+/// kinds cannot be compared.
 fn size_in_steps(this: &PlannedStep, later: &PlannedStep) -> f64 {
     if (&this.workload, &this.mode) != (&later.workload, &later.mode) {
         return f64::INFINITY;
@@ -92,7 +93,7 @@ mod tests {
         expansion.steps.into()
     }
 
-    /// Two files of other sizes, a step that is bounded in time, and one of another kind.
+    /// Two steps with files of other sizes, a step bounded in time, and one of another kind.
     #[test]
     fn steps_of_one_kind_are_compared_and_others_are_unknown() {
         let target = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n";
@@ -105,7 +106,7 @@ mod tests {
         estimates.set_plan(steps(&format!("{target}{small}{large}{timed}")));
         let bounded = Duration::from_secs(10) + AROUND_A_STEP;
         assert_eq!(estimates.after(0, 0), (bounded, 4.0));
-        // The whole of another loop, in which the first step is one of them.
+        // All of another loop, which includes the first step.
         assert_eq!(estimates.after(0, 1), (bounded * 2, 9.0));
         estimates.took(1, Duration::from_secs(3));
         let known = Duration::from_secs(3) + AROUND_A_STEP;

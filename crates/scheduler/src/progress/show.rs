@@ -9,7 +9,7 @@ use benchmesh_model::mesh::{MeshMicros, RunState, StepId, StepState, TaskId};
 use std::collections::BTreeMap;
 
 impl RunProgress {
-    /// Takes a change in.
+    /// Applies a change.
     pub(crate) fn apply(&self, show: Show, now: MeshMicros) {
         match show {
             Show::Began {
@@ -59,7 +59,7 @@ impl RunProgress {
             }),
             Show::RemovingOver => self.change(|view| view.removed_files = None),
             Show::Message(message) => self.show_message(message),
-            // All runs have a word in it: `Progress::ended`.
+            // Handled for all runs in `Progress::ended`.
             Show::Ended(_) => {}
         }
     }

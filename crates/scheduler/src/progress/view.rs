@@ -1,4 +1,4 @@
-//! The progress of one run and its steps as plain values, and the estimate of what is left.
+//! The progress of one run and its steps as plain values, and the estimate of the remaining time.
 
 use crate::{
     live::TaskRate,
@@ -26,15 +26,15 @@ pub struct RunView {
     pub loops: Loops,
     /// The loop under way, from 1.
     pub loop_number: u32,
-    /// Of all loops; where a time ends them, of those so far. Of a search, the probes so far.
+    /// Number of steps in all loops; if a time limit ends the loops, in those so far. For a search, the probes so far.
     pub steps_total: usize,
-    /// Those in state `done`.
+    /// Number of steps in state `done`.
     pub steps_done: usize,
     pub began: Option<MeshMicros>,
-    /// Since then, before the run was resumed.
+    /// The total of the run's pauses since `began`, before its resumptions.
     pub paused_us: i64,
     pub ended: Option<MeshMicros>,
-    /// Of the steps after this one, those whose time is known; `None`: no step has begun.
+    /// Total time of the later steps with a known duration; `None` if no step has begun.
     pub left_after_step: Option<Duration>,
     /// The others, counted in steps as large as this one.
     pub unknown_after_step: f64,
@@ -52,7 +52,7 @@ pub struct RunView {
     pub finished_gone: usize,
 }
 
-/// How much a watcher of a run has been sent.
+/// Position of a watcher in the messages and ended steps of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub messages: usize,
@@ -62,19 +62,19 @@ pub struct Seen {
 /// The progress of the current step.
 #[derive(Clone, Debug)]
 pub struct StepView {
-    /// As it is shown, but for the fields that depend on the instant ([`StepView::at`]).
+    /// The displayed step, except the fields that depend on the instant ([`StepView::at`]).
     pub now: StepNow,
     pub began: MeshMicros,
     /// The start of the load, once it is known.
     pub start: Option<MeshMicros>,
     pub tasks: BTreeSet<TaskId>,
     pub expected: Option<Duration>,
-    /// How long steps of its kind took before it.
+    /// How long earlier steps of its kind took.
     pub like: Option<Duration>,
-    /// 0: not known.
+    /// 0 if not known.
     pub moved_bytes: u64,
     pub files: u64,
-    /// Of long preparations, by task.
+    /// Progress of long preparations, by task.
     pub progress: BTreeMap<TaskId, Progress>,
     /// The rates of its tasks over the last seconds.
     pub rates: Vec<TaskRate>,
@@ -83,10 +83,10 @@ pub struct StepView {
 }
 
 impl StepView {
-    /// As it is shown.
+    /// The displayed step at an instant.
     pub fn at(&self, now: MeshMicros) -> StepNow {
         let started = self.start.filter(|start| *start <= now);
-        // While its load runs: since its last rows, and its start before there were any.
+        // While its load runs: since its last rows, or since its start before there were any.
         let silent_since = match self.now.state {
             StepState::Running => self.last_rows_at.max(self.start),
             _ => None,
@@ -99,7 +99,7 @@ impl StepView {
         }
     }
 
-    /// How long its load has run; `None`: it does not run.
+    /// How long its load has run; `None` if it does not run.
     fn ran(&self, now: MeshMicros) -> Option<Duration> {
         let start = self
             .start
@@ -107,7 +107,7 @@ impl StepView {
         Some(Duration::from_micros(now.since(Some(start)).unsigned_abs()))
     }
 
-    /// How much of the step's present part is done, 0..1; `None`: not known.
+    /// Fraction of the step's current phase that is done, 0..1; `None` if not known.
     fn share_done(&self, now: MeshMicros) -> Option<f64> {
         let share = |done: u64, total: u64| (total > 0).then(|| (ratio(done, total)).min(1.0));
         match self.now.state {
@@ -130,7 +130,7 @@ impl StepView {
         }
     }
 
-    /// How long the step will still run; `None`: not known.
+    /// Remaining time of the step; `None` if not known.
     fn left(&self, now: MeshMicros) -> Option<Duration> {
         let Some(elapsed) = self.ran(now) else {
             return self.expected.or(self.like);
@@ -160,7 +160,7 @@ pub(super) fn ratio(done: u64, total: u64) -> f64 {
 }
 
 impl RunView {
-    /// How much a watcher has been sent who has been sent everything.
+    /// The position of a watcher that is up to date.
     pub fn seen(&self) -> Seen {
         Seen {
             messages: self.messages_gone + self.messages.len(),
@@ -168,8 +168,7 @@ impl RunView {
         }
     }
 
-    /// As it is shown to one who has seen so much of its messages and ended steps. Rates of clients and marks are not
-    /// known here.
+    /// The displayed run for a watcher at this position. Rates of clients and marks are not known here.
     pub fn at(&self, now: MeshMicros, seen: Seen) -> RunNow {
         let messages = seen.messages.saturating_sub(self.messages_gone);
         let finished = seen.finished.saturating_sub(self.finished_gone);
@@ -203,7 +202,7 @@ impl RunView {
         self.steps_total = before.saturating_add(known);
     }
 
-    /// How many loops are known to follow.
+    /// The number of loops known to follow.
     pub(super) fn loops_after(&self) -> u32 {
         match self.loops {
             Loops::Times(times) => times.saturating_sub(self.loop_number),
@@ -216,15 +215,15 @@ impl RunView {
         Duration::from_micros(elapsed_us.max(0).unsigned_abs())
     }
 
-    /// `loop 3 of 10`, `loop 3, 41h of 72h`; empty: the plan has no loops.
+    /// For example `loop 3 of 10` or `loop 3, 41h of 72h`; empty if the plan has no loops.
     pub fn loop_in_words(&self, now: MeshMicros) -> String {
         let now = self.ended.unwrap_or(now);
         let words = self.loops.in_words(self.loop_number, self.elapsed(now));
         words.unwrap_or_default()
     }
 
-    /// How long the run will still take; `None`: not known.
-    /// Steps of unknown length are taken to go on as the one under way does.
+    /// Remaining time of the run; `None` if not known. Steps of unknown length are assumed to progress like the current
+    /// one.
     pub fn left(&self, now: MeshMicros) -> Option<Duration> {
         let left = self.left_of_steps(now);
         match self.loops {
@@ -302,7 +301,7 @@ mod tests {
         }
     }
 
-    /// 5 s into the load.
+    /// A step 5 s into its load.
     #[test]
     fn the_rest_is_estimated_from_the_bound_the_progress_or_steps_of_the_same_kind() {
         use StepState::{Prepare, Running};
@@ -339,12 +338,12 @@ mod tests {
         // A quarter is done in 5 s.
         check(step(Running, None, None, 250), 0.0, Some(115));
         check(step(Running, None, Some(99), 250), 0.0, Some(115));
-        // Two more like it.
+        // Two more steps like it.
         check(step(Running, None, None, 250), 2.0, Some(155));
         check(step(Running, None, Some(9), 0), 0.0, Some(104));
         check(step(Prepare, None, Some(9), 0), 0.5, Some(113));
         check(step(Prepare, None, None, 0), 0.0, None);
-        // Later steps that are out of all proportion to this one.
+        // Later steps that are disproportionately large.
         check(step(Running, None, None, 250), 1e300, None);
     }
 }

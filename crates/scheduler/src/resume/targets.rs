@@ -1,4 +1,4 @@
-//! What has changed of the targets of a run since it began, as its agents see them.
+//! Changes of a run's targets since it began, as its agents see them.
 
 use super::{ResumeError, store};
 use crate::{
@@ -15,13 +15,13 @@ use futures::future::try_join_all;
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The size of some file systems depends on what others store there; that of a pool, which is no size, is not compared.
+/// The size of some file systems depends on other data stored there. Pools have no size, and are not compared.
 const SIZE_TOLERANCE_PERCENT: f64 = 5.0;
-/// The agents are attached; one that goes meanwhile has so long to come back.
+/// An attached agent that detaches during the check has this long to come back.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
 
 impl Scheduler {
-    /// The differences, a sentence each. None of a run that had not begun.
+    /// The differences, one sentence each. Empty for a run that had not begun.
     pub(super) async fn changed_targets(
         &self,
         run: RunId,
@@ -76,7 +76,7 @@ fn missing(before: &NewRunTarget, found: &BTreeMap<String, PathFacts>) -> String
     }
 }
 
-/// How a target differs. What was not known before is no difference.
+/// The differences of one target. Values that were unknown before do not count.
 fn differences(before: &NewRunTarget, now: &NewRunTarget) -> Vec<String> {
     let mut found = Vec::new();
     let mut differ = |what: &str, before: &str, now: &str| {

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// The ground for appointing an attached agent to a place; the smallest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// The place is its own.
+    /// The place belongs to the agent.
     Own,
     /// It was appointed last.
     Last,
     /// No other agent is expected.
     Free,
-    /// The agent before may be back in a moment.
+    /// The former sampler may soon be back.
     Waits,
 }
 

@@ -13,22 +13,22 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One question to one agent.
+/// One call to one agent.
 #[derive(Debug)]
 pub struct Call {
     pub agent: AgentId,
-    /// The run that asks.
+    /// The calling run.
     pub run: Option<RunId>,
     pub command: Command,
     /// An agent without contact for this long is lost.
     pub loss_after: Duration,
-    /// From now; `None`: until the agent is lost.
+    /// From now; `None` means until the agent is lost.
     pub deadline: Option<Duration>,
     pub progress: Option<watch::Sender<Progress>>,
 }
 
 impl Call {
-    /// A question that is asked until the agent is lost.
+    /// A call that is repeated until the agent is lost.
     pub fn to(agent: AgentId, command: Command, loss_after: Duration) -> Self {
         Self {
             agent,
@@ -40,19 +40,19 @@ impl Call {
         }
     }
 
-    /// The same, for a run.
+    /// Sets the calling run.
     pub fn for_run(mut self, run: Option<RunId>) -> Self {
         self.run = run;
         self
     }
 
-    /// The same, with an answer expected within `deadline`.
+    /// Sets the deadline of the answer.
     pub fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// The same, with reports of its progress.
+    /// Adds progress reports.
     pub fn with_progress(mut self, progress: watch::Sender<Progress>) -> Self {
         self.progress = Some(progress);
         self
@@ -96,7 +96,7 @@ impl Fleet {
                 if sent && let Ok(reply) = reply.await {
                     return self.answer_of(call, reply);
                 }
-                // The session ended before it answered.
+                // The session ended before its answer.
                 continue;
             }
             let lost_at = self.lost_at(call)?;

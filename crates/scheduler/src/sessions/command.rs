@@ -36,7 +36,7 @@ pub enum Command {
     Arm {
         task: TaskId,
         start: MeshMicros,
-        /// When its load ends at the latest; `None`: when its parameters say.
+        /// The latest end of its load; `None` if only its parameters decide.
         end: Option<MeshMicros>,
     },
     AwaitEnd {
@@ -56,7 +56,7 @@ pub enum Command {
     ForgetTask {
         task: TaskId,
     },
-    /// `None`: now.
+    /// `None` means now.
     Mark {
         at: Option<MeshMicros>,
     },
@@ -128,7 +128,7 @@ pub struct Prepare {
     pub params_json: String,
     pub path: String,
     pub cell: String,
-    /// The set that stays, on which it works instead of on its cell's data.
+    /// The kept data set that it uses instead of its cell's data.
     pub kept: Option<(String, KeptUse)>,
     pub task_index: u32,
     pub tasks: u32,
@@ -205,12 +205,12 @@ pub struct CacheDrop {
     pub error: String,
 }
 
-/// How far a long command is.
+/// Progress of a long command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub done: u64,
     pub total: u64,
-    /// bytes, files
+    /// `bytes` or `files`.
     pub unit: String,
 }
 
@@ -222,7 +222,7 @@ pub enum RefusalKind {
     TooLate,
     NoSpace,
     Unsupported,
-    /// It hangs, and the plan does not wait for it.
+    /// An operation hangs, and the plan does not wait for it.
     Stalled,
     /// The target is gone: its mount is dead or was removed.
     TargetLost,
@@ -262,7 +262,7 @@ pub enum CallError {
         doing: &'static str,
         within: std::time::Duration,
     },
-    /// The command was not sent: the latest time for its answer had passed.
+    /// The command was not sent, because its deadline had passed.
     #[error("agent `{agent}` was not asked in time to {doing}: the collector was too slow")]
     TooLateToAsk { agent: String, doing: &'static str },
     #[error("agent `{agent}` sent the answer of another command")]

@@ -122,7 +122,7 @@ impl Fleet {
         }))
     }
 
-    /// Adds the agents of earlier times, so that the scheduler can wait for them.
+    /// Adds the agents known from the database, so that the scheduler can wait for them.
     pub fn add_known(&self, agents: Vec<AgentRow>) {
         let mut state = self.state();
         for row in agents {
@@ -232,7 +232,7 @@ impl Fleet {
                 let stored = self.0.store.attach_agent(new);
                 stored.await.map_err(|error| {
                     if is_change {
-                        // Nothing was stored.
+                        // Storing failed, so the change does not count.
                         self.state().recent.undo_change(&hello.name);
                     }
                     match error {
@@ -345,7 +345,7 @@ impl Fleet {
         });
     }
 
-    /// Stores that an agent claimed tasks of other agents: one event a minute, however many there were.
+    /// Stores that an agent claimed tasks of other agents: at most one event a minute.
     fn store_false_claim(&self, agent: AgentId, name: &str, count: NonZeroUsize, at: MeshMicros) {
         let message =
             format!("agent `{name}` claims {count} tasks of other agents; the claim is ignored");
@@ -362,7 +362,7 @@ impl Fleet {
         });
     }
 
-    /// The refusal of an agent that shows the uid of another name: one event a minute.
+    /// Refuses an agent that shows the uid of another name: at most one event a minute.
     fn uid_bound(
         &self,
         hello: &Hello,
@@ -476,7 +476,7 @@ impl Fleet {
                 .values()
                 .filter(|member| member.hello.name == name())
                 .collect();
-            // Of several starts under one name, the one away for longest.
+            // Of several agents with this name, the one detached for longest.
             named.sort_by_key(|member| (member.session.is_some(), member.last_contact));
             match named.first() {
                 None => return Err(ForgetError::Unknown { name: name() }),
@@ -510,7 +510,7 @@ impl Fleet {
         }
     }
 
-    /// Samplers beat with this period from now on, 0: only at marks; and for this run.
+    /// Sets the sampling period (0: only at marks) and the sampled run.
     pub fn set_sampling(&self, period_us: i64, run: Option<RunId>) {
         let at = self.0.clock.now();
         let changes = {

@@ -21,7 +21,7 @@ const MAX_SPOOLS: usize = 4096;
 const MAX_HELD_TASKS: usize = 65_536;
 /// Limit of all texts together. The limits above allow several MiB, which no agent needs and the collector would keep.
 const MAX_BYTES: usize = 256 << 10;
-/// Paths that are remembered of an agent that is away, for lists.
+/// Number of paths kept for a detached agent, for lists.
 const MAX_PATHS_AWAY: usize = 64;
 const MAX_DAEMON_RULES: usize = 256;
 const MAX_NETWORKS: usize = 256;
@@ -47,16 +47,16 @@ pub struct Hello {
     /// `None` if the agent did not send it.
     pub policy: Option<AgentPolicy>,
     pub spool_ids: Vec<String>,
-    /// Empty: the address that the collector sees.
+    /// Empty means the address that the collector sees.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
-    /// 0: not reported.
+    /// 0 if not reported.
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
     /// The device and the inode of its state directory; empty if unknown.
     pub state_directory: String,
-    /// When it locked that, by its host's CLOCK_MONOTONIC.
+    /// When it locked that directory, by its host's CLOCK_MONOTONIC.
     pub started_ns: i64,
     /// Its spools that belong to a mesh.
     pub acked: Vec<AckedSpool>,
@@ -74,7 +74,7 @@ pub struct AckedSpool {
     pub last_sequence: u64,
 }
 
-/// A field that cannot be.
+/// An invalid field.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("hello.{field} {problem}")]
 pub struct BadField {
@@ -82,7 +82,7 @@ pub struct BadField {
     pub problem: String,
 }
 
-/// Whether it names a target that has no path: `pool:bench`.
+/// Whether it names a target without a path: `pool:bench`.
 pub(super) fn is_locator(text: &Path) -> bool {
     let text = text.to_str();
     text.is_some_and(|text| !Locator::parse(text).key.is_path)
@@ -155,7 +155,8 @@ impl Hello {
                 Start::OfACopy
             }
             Ordering::Less => Start::Earlier,
-            // A process begins a new spool when it meets another database, or when the disk has damaged the one before.
+            // A process begins a new spool when it meets another database, or when the disk has damaged its current
+            // one.
             Ordering::Equal => Start::Same,
             Ordering::Greater => Start::Later,
         }
@@ -423,7 +424,7 @@ mod tests {
             assert_eq!(hello.is_ahead_of("m", &stored), expected, "{stored:?}");
         };
         check(acked("m", 5), &[("s", 5)], false);
-        // An ack that was lost on its way.
+        // An ack was lost on its way.
         check(acked("m", 5), &[("s", 6)], false);
         check(acked("m", 5), &[("s", 4)], true);
         check(acked("m", 5), &[("other", 9)], true);
@@ -443,7 +444,7 @@ mod tests {
         let first = start("b", "1:2", "s1", 100);
         for (hello, expected) in [
             (start("b", "1:2", "s1", 100), Start::Same),
-            // It has begun a new spool.
+            // A process that has begun a new spool.
             (start("b", "1:2", "s2", 100), Start::Same),
             (start("b", "1:2", "s2", 101), Start::Later),
             (start("b", "1:2", "s0", 99), Start::Earlier),

@@ -32,7 +32,7 @@ pub enum Outgoing {
 /// An agent's answer, before it is matched to a call.
 pub(super) type Reply = Result<Answer, (RefusalKind, String)>;
 
-/// An open question.
+/// An open call.
 #[derive(Debug)]
 pub(super) struct PendingReply {
     pub reply: oneshot::Sender<Reply>,
@@ -63,14 +63,15 @@ pub(super) struct Member {
     pub last_seen: MeshMicros,
     pub clock_error_us: i64,
     pub round_trip_us: i64,
-    /// Since the collector's start it has attached with more than the database has, and has dropped its tasks.
+    /// Whether, since the collector's start, it has attached with newer positions than the database has, and has
+    /// dropped its tasks.
     pub was_ahead: bool,
     /// Since when its disk has refused writes, by its own clock, as last reported.
     pub spool_blocked_ns: Option<i64>,
 }
 
 impl Member {
-    /// An agent of an earlier time that is not attached now.
+    /// An agent from the database that is not attached now.
     pub fn known(row: AgentRow) -> Self {
         Self {
             id: row.id,
@@ -137,7 +138,7 @@ impl Member {
         self.seen_at.map_or_else(String::new, |ip| ip.to_string())
     }
 
-    /// Its host, as a place that is sampled.
+    /// Its host, as a sampling place.
     pub fn host_place(&self) -> Place {
         Place::Host(self.hello.host_key())
     }
@@ -183,7 +184,7 @@ pub struct MemberFacts {
     pub host: HostId,
     pub hello: Arc<Hello>,
     pub attached: bool,
-    /// Distinguishes its session from earlier ones; 0: not attached.
+    /// Distinguishes its session from earlier ones; 0 if not attached.
     pub session: u64,
     pub last_seen: MeshMicros,
     /// 0: unknown.

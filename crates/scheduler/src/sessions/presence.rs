@@ -9,12 +9,12 @@ pub struct Presence {
     pub id: AgentId,
     pub name: String,
     pub attached: bool,
-    /// Distinguishes its session from earlier ones; 0: not attached.
+    /// Distinguishes its session from earlier ones; 0 if not attached.
     pub session: u64,
     /// Its tasks at the time of attaching.
     pub held_tasks: Vec<TaskId>,
-    /// Since the collector's start it has attached with more than the database has, and has dropped its tasks: the
-    /// database was restored from an older copy.
+    /// Whether, since the collector's start, it has attached with newer positions than the database has, and has
+    /// dropped its tasks: the database was restored from an older copy.
     pub was_ahead: bool,
     pub boot_id: String,
     pub host: HostId,

@@ -1,5 +1,5 @@
-//! Activity of each agent within a minute or an hour: an agent that attaches without end must fill neither the log nor
-//! the database.
+//! Activity of each agent within a minute or an hour: an agent that keeps attaching must fill neither the log nor the
+//! database.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Minute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRoom {
     pub stored: usize,
-    /// The first omission of this minute.
+    /// Whether this is the first omission of the minute.
     pub begins_to_leave_out: bool,
 }
 
@@ -46,7 +46,7 @@ struct Hour {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     minutes: HashMap<String, Minute>,
-    /// Of agents that attached with a new uid or another description.
+    /// Agents that attached with a new uid or another description.
     hours: HashMap<String, Hour>,
 }
 
@@ -84,7 +84,7 @@ impl Recent {
         hour.changes <= MAX_CHANGES
     }
 
-    /// Counts a change no longer: it was refused or could not be stored.
+    /// Undoes the count of a change that was refused or could not be stored.
     pub fn undo_change(&mut self, name: &str) {
         if let Some(hour) = self.hours.get_mut(name) {
             hour.changes = hour.changes.saturating_sub(1);

@@ -14,13 +14,13 @@ const MAX_PERIODS: usize = 256;
 /// The thing that a sampler is appointed to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// As `Hello::host_key` has it.
+    /// A host, by `Hello::host_key`.
     Host(String),
-    /// The interfaces of a namespace, as `Hello::net_key` has it.
+    /// The interfaces of a namespace, by `Hello::net_key`.
     Interfaces(String),
 }
 
-/// From its appointment until another one's.
+/// The time from one appointment to the next.
 #[derive(Clone, Debug)]
 pub struct Period {
     pub agent: AgentId,
@@ -106,8 +106,8 @@ impl Samplers {
         let mut periods = periods.iter().filter(|period| period.is_of(agent, name));
         let always = MeshMicros(i64::MAX);
         let spans = match is_own {
-            // It may have gone on without a connection while another stood in; and its spooled rows from before a
-            // reboot, or from an earlier container, describe the place of that time.
+            // The own agent may have continued without a connection while another agent stood in. Its spooled rows from
+            // before a reboot, or from an earlier container, describe the place at that time.
             true => {
                 let since = |from| self.since.get(&agent).copied().unwrap_or(from).min(from);
                 Vec::from_iter(periods.next().map(|period| (since(period.from), always)))

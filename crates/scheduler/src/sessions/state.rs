@@ -58,11 +58,11 @@ pub(super) struct State {
     pub recent: Recent,
     pub budget: Budget,
     pub samplers: Samplers,
-    /// An agent waits to be appointed, in case the one before is back.
+    /// Whether an agent waits to be appointed, in case the former sampler comes back.
     pub is_sampler_awaited: bool,
 }
 
-/// Another agent was appointed.
+/// A change of a sampler's appointment.
 #[derive(Debug)]
 pub(super) struct SamplerChange {
     pub host: HostId,
@@ -118,7 +118,7 @@ impl State {
         );
     }
 
-    /// Makes room for one more by forgetting the members that have been detached for longest. Their rows stay.
+    /// Makes room for one more member by forgetting those that have been detached for longest. Their rows stay.
     fn drop_longest_away(&mut self) {
         while self.members.len() >= MAX_MEMBERS {
             let away = self
@@ -169,7 +169,7 @@ impl State {
         hosts
     }
 
-    /// Whether an agent that is away now may be back on the host in a moment.
+    /// Whether a detached agent may soon be back on the host.
     fn is_expected(&self, agent: AgentId, host_key: &str) -> bool {
         self.members.get(&agent).is_some_and(|member| {
             member.session.is_none()

@@ -1,10 +1,10 @@
-//! Why an agent is turned away, or not forgotten.
+//! Errors of refusing and of forgetting an agent.
 
 use super::MAX_SESSIONS;
 use crate::sessions::{hello::BadField, recent::MAX_CHANGES};
 use benchmesh_store::{StoreError, ingest::budget::Flood};
 
-/// Why an agent is turned away.
+/// Why an agent is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     #[error(

@@ -44,7 +44,7 @@ impl SessionHandle {
         self.agent
     }
 
-    /// Answers a clock probe; dropped when the stream is behind.
+    /// Answers a clock probe; the answer is dropped when the stream is behind.
     pub fn answer_probe(&self, agent_sent_ns: i64) {
         let received_ns = self.fleet.clock().now_ns();
         self.with_session(|session| {
@@ -65,7 +65,7 @@ impl SessionHandle {
         }
     }
 
-    /// Records that the agent's disk refuses writes, once for each such time.
+    /// Records that the agent's disk refuses writes, once per outage.
     pub fn note_spool_blocked(&self, since_ns: i64, for_ns: i64) {
         if self.with_session(|_| ()).is_none() {
             return;

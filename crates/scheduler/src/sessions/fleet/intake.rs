@@ -56,7 +56,7 @@ impl Fleet {
         Err(flood)
     }
 
-    /// Removes rows of hosts and interfaces that the agent must not describe from a batch: one event a minute.
+    /// Removes rows of hosts and interfaces that the agent must not describe from a batch: at most one event a minute.
     pub fn take_out_of_others(&self, agent: AgentId, batch: &mut Batch) {
         let Some((hello, host, interfaces)) = self.appointed(agent) else {
             return;

@@ -11,11 +11,11 @@ use benchmesh_store::rows::{NewEvent, NewSampler, SamplerRow};
 use tracing::warn;
 
 impl Fleet {
-    /// Adds the appointments of earlier times.
+    /// Adds the appointments stored in the database.
     pub fn add_samplers(&self, rows: Vec<SamplerRow>) {
         let mut state = self.state();
         for row in rows {
-            // Their keys are made in one place.
+            // A hello, so that keys are made in one place.
             let hello = Hello {
                 boot_id: row.boot_id,
                 pid_namespace: row.pid_namespace,
@@ -40,7 +40,7 @@ impl Fleet {
     pub(super) fn store_samplers(&self, changes: Vec<SamplerChange>) {
         let mut sampled = None;
         for change in changes {
-            // Most agents have both parts: those share one event.
+            // Most agents have both parts; these share one event.
             let is_said = sampled == Some(change.agent);
             sampled = Some(change.agent);
             if let Some(former) = change

@@ -1,5 +1,5 @@
-//! Once a second: ends the sessions of silent agents, stores when each agent was last seen, appoints samplers that
-//! waited, and checks the free space on the database's disk.
+//! Once a second: ends the sessions of silent agents, stores when each agent was last seen, appoints waiting samplers,
+//! and checks the free space on the database's disk.
 //!
 //! An open connection proves nothing: the process may be stopped, or the link to its host cut.
 
@@ -11,14 +11,14 @@ use tracing::warn;
 
 /// An attached agent probes the clock every second; a session without a message for this long is dead.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
-/// However little loss_after a run has: a few probes may be late or lost.
+/// Lower bound for any `loss-after`: a few probes may be late or lost.
 const MIN_SILENCE: Duration = Duration::from_secs(3);
-/// How often sessions are looked at, and members' last contact is written down.
+/// How often sessions are checked and the members' last contact is stored.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CHECKS_PER_LAST_SEEN: u32 = 15;
 
 impl Fleet {
-    /// The current run's `loss-after`; `None`: there is no run.
+    /// Sets the current run's `loss-after`; `None` without a run.
     pub fn set_loss_after(&self, loss_after: Option<Duration>) {
         self.state().loss_after = loss_after;
     }

@@ -17,7 +17,7 @@ fn hello() -> Hello {
     }
 }
 
-/// The fleet of a database of its own, which goes with the directory.
+/// A fleet with its own database, which is removed with the directory.
 async fn fleet() -> (TempDir, Store, Fleet) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&directory.path().join("mesh.db"))
@@ -44,7 +44,7 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
     attach(&fleet, &hello()).await.unwrap();
     for number in 1..MAX_CHANGES {
         let mut changed = hello();
-        // Every other time only a label is another one.
+        // Every other time only a label differs.
         match number % 2 {
             0 => changed.uid = format!("u{number}"),
             _ => drop(changed.labels.insert(String::from("n"), number.to_string())),
@@ -58,7 +58,7 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
         matches!(refused, Err(AttachError::ChangesTooOften { .. })),
         "{refused:?}"
     );
-    // It is known as it is now, and others have their own count.
+    // The current description is accepted, and other agents have their own count.
     let mut last = hello();
     last.labels
         .insert(String::from("n"), (MAX_CHANGES - 1).to_string());
@@ -75,7 +75,7 @@ async fn an_agent_that_is_another_one_each_time_is_turned_away() {
 }
 
 /// A copied state directory under a supervisor that restarts its agent: each refusal names the remedy, and the agent is
-/// admitted once that is done.
+/// admitted once the remedy is applied.
 #[tokio::test]
 async fn a_refused_uid_does_not_use_up_changes() {
     let (_directory, store, fleet) = fleet().await;
@@ -95,7 +95,7 @@ async fn a_refused_uid_does_not_use_up_changes() {
     store.close().await;
 }
 
-/// Agents share the row of their host: two that describe it differently change it each time.
+/// Agents share the row of their host: two agents with different descriptions change it each time.
 #[tokio::test]
 async fn agents_that_disagree_about_their_host_change_it_each_time() {
     let (_directory, store, fleet) = fleet().await;
@@ -152,8 +152,8 @@ async fn a_restarted_agent_takes_over_at_once() {
     store.close().await;
 }
 
-/// The database was restored from an older copy: the agent's data belong to the lost one, and the ids that the agent
-/// has seen are not assigned again.
+/// The database was restored from an older copy: the agent's data belong to the lost database, and the ids that the
+/// agent has seen are not assigned again.
 #[tokio::test]
 async fn an_agent_that_is_ahead_of_the_database_holds_nothing_and_raises_ids() {
     let (_directory, store, fleet) = fleet().await;
@@ -174,7 +174,7 @@ async fn an_agent_that_is_ahead_of_the_database_holds_nothing_and_raises_ids() {
         ..hello()
     };
     let own = store.mesh_uid().to_owned();
-    // The last: it has begun a new spool, and that it was ahead is remembered.
+    // In the last case it has begun a new spool, and `was_ahead` is kept.
     for (mesh, last_sequence, run, held, was_ahead, expected) in [
         ("another mesh", 9, 40, vec![TaskId(7)], false, 0..=0),
         (&*own, 9, 40, vec![], true, 40..=40),
@@ -222,7 +222,7 @@ async fn a_disk_that_takes_nothing_is_one_event_for_each_time() {
     store.close().await;
 }
 
-/// On one host, from an address, each with a rule of its own.
+/// Attaches an agent of one host from an address, with a rule of its own.
 async fn attach_from(fleet: &Fleet, name: &str, from: [u8; 4]) -> Attached {
     let rule = crate::sessions::command::DaemonRule {
         name: name.to_owned(),
@@ -244,7 +244,7 @@ async fn attach_from(fleet: &Fleet, name: &str, from: [u8; 4]) -> Attached {
     attached.unwrap()
 }
 
-/// The sampling of an agent: the host, for whom, and how often between runs.
+/// An agent's sampling: the host, for which run, and how often between runs.
 fn sampling(fleet: &Fleet, agent: &Attached) -> (bool, bool, Vec<String>, Vec<i32>, i64) {
     let sampling = fleet.member(agent.welcome.agent).unwrap().sampling;
     let rules = sampling.host.daemon_rules.iter();
@@ -315,7 +315,7 @@ async fn a_host_stays_its_first_agents_own() {
     assert_eq!(holds(&other, 0), (false, false));
     assert_eq!(holds(&first, 0), (true, false));
     assert_eq!(holds(&first, -60), (false, false));
-    // A moment without it changes nothing.
+    // A short absence changes nothing.
     fleet.detach(first.welcome.agent, 1);
     away_for(&fleet, &first, 9);
     assert!(is_waiting());
@@ -325,7 +325,7 @@ async fn a_host_stays_its_first_agents_own() {
     assert_eq!(parts(&other), (true, true));
     assert_eq!(holds(&other, 30), (true, true));
     assert_eq!(holds(&other, -30), (false, true));
-    // Its own agent is back, also under a new uid, and its spool of the time between is good.
+    // Its own agent is back, with a new uid, and its spool of the meantime counts.
     let hello = Hello {
         uid: String::from("anew"),
         name: String::from("first"),
@@ -341,7 +341,7 @@ async fn a_host_stays_its_first_agents_own() {
     assert_eq!(holds(&other, 30), (false, true));
     assert_eq!(holds(&other, 0), (true, true));
     assert_eq!(holds(&again, 0), (true, false));
-    // The host is called as its own agent calls it.
+    // The host's name comes from its own agent.
     let name = "SELECT name FROM hosts";
     let name: String = sqlx::query_scalar(name)
         .fetch_one(store.reader())

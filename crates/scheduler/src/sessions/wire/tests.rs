@@ -176,7 +176,7 @@ pub(crate) fn message() -> impl Strategy<Value = v1::AgentMessage> {
     option::of(body).prop_map(|body| v1::AgentMessage { body })
 }
 
-/// Short enough for a column and for a line of the log, and of one line.
+/// A single line, short enough for a column and the log.
 fn fits(text: &str) -> bool {
     text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control)
 }
