@@ -1,6 +1,6 @@
-//! The alarms and objectives of the run under way: what its plan watches is looked at once a second. An alarm that is
-//! raised, or over, and an objective that is broken is an event, a message to those who watch the run, and a call of
-//! the collector's command; an alarm may mark the time line, stop the run or end it as failed.
+//! The alarms and objectives of the run under way, evaluated once a second. An alarm that is raised or over, and an
+//! objective that is broken, becomes an event, a message to the watchers of the run, and a call of the collector's
+//! command. An alarm may also mark the time line, stop the run or end it as failed.
 
 mod command;
 mod objectives;
@@ -28,13 +28,13 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// Intervals of a running step are stored about as often.
+/// Intervals of a running step are stored about this often.
 const OBJECTIVES_PERIOD: Duration = Duration::from_secs(5);
-/// Figures are means over 3 s: so long after its start those of a step count.
+/// Figures are means over 3 s, so those of a step count only this long after its start.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Figures of a step count no longer when no rows of it have come for this long.
+/// Figures of a step no longer count if no rows of it have come for this long.
 const FRESH: Duration = Duration::from_secs(5);
-/// An event that cannot be stored holds up neither a stop nor the other alarms.
+/// Time limit for storing an event, so that it delays neither a stop nor the other alarms.
 const STORED_WITHIN: Duration = Duration::from_secs(5);
 /// Kinds of the events.
 const RAISED: &str = "alarm";
@@ -48,7 +48,7 @@ pub struct Watcher {
     store: Store,
     clock: Arc<MeshClock>,
     notifier: Notifier,
-    /// The newest event that was looked at for deaths.
+    /// The newest event that was checked for daemon deaths.
     event: i64,
 }
 
@@ -60,11 +60,11 @@ struct Watch {
     alarms: Alarms,
     objectives: Objectives,
     objectives_read: Option<Instant>,
-    /// Latencies are computed for as long as this exists.
+    /// Latencies are computed while this exists.
     _latencies: Option<Viewer>,
 }
 
-/// What is told.
+/// A notification about an alarm or an objective.
 #[derive(Debug)]
 struct Told<'a> {
     kind: &'static str,
@@ -76,7 +76,8 @@ struct Told<'a> {
 }
 
 impl Watcher {
-    /// `event`: the newest event when the collector began to serve. Daemons that died while it was down come after it.
+    /// `event`: the newest event when the collector began to serve. Later events include deaths of daemons while it was
+    /// down.
     pub fn new(
         scheduler: Scheduler,
         store: Store,
@@ -109,7 +110,7 @@ impl Watcher {
             let run = current
                 .as_ref()
                 .map(|progress| progress.look(|view| view.run));
-            // A run that is resumed has the same id and another progress.
+            // A resumed run has the same id and another progress.
             let is_other = |watch: &Watch| {
                 !current
                     .as_ref()
@@ -139,7 +140,7 @@ impl Watcher {
     async fn begin(&self, progress: Arc<RunProgress>) -> Result<Watch, StoreError> {
         let row = self.store.run(progress.look(|view| view.run)).await?;
         let (text, name) = (row.plan_text.clone(), row.name.clone());
-        // A plan that was taken up is a good one.
+        // The plan of an accepted run is valid.
         let plan = off_runtime(move || plan::parse(&text, &name)).await;
         let (alarms, objectives) = plan
             .map(|plan| (plan.alarms, plan.objectives))
@@ -217,7 +218,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// The run has ended: nothing is raised any more, and objectives are judged for good.
+    /// Ends the watch of a run: raises no more alarms, and judges the objectives finally.
     async fn end(&self, mut watch: Watch) {
         let raised: Vec<AlarmNow> = watch.alarms.raised().collect();
         watch.progress.change(|view| view.alarms.clear());
@@ -289,12 +290,13 @@ impl Watcher {
         self.tell(watch, told).await;
     }
 
-    /// Does what the plan asks for, tells those who watch the run and the collector's command, and stores the event.
+    /// Carries out the plan's action, notifies the watchers of the run and the collector's command, and stores the
+    /// event.
     async fn tell(&self, watch: &Watch, told: Told<'_>) {
         let (run, now) = (watch.row.id, self.clock.now());
         let message = told.message;
         watch.progress.show_message(message.clone());
-        // The load is stopped before anything is stored: the database may be what is wrong.
+        // Stop the load before storing anything: the database may be the problem.
         match told.then {
             AlarmAction::Stop => {
                 if let Err(error) = self.scheduler.stop(&watch.row, &message).await {
@@ -346,7 +348,7 @@ impl Watcher {
     }
 }
 
-/// The running step, as alarms see it.
+/// The running step in the form that alarms use.
 fn step_seen(progress: &RunProgress, now: MeshMicros) -> StepSeen {
     progress.look(|view| match &view.step {
         Some(step) if step.now.state == StepState::Running => {

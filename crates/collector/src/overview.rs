@@ -1,9 +1,9 @@
-//! What goes on in the mesh, computed once per second for all who look: the live page, `watch` and `/metrics`.
+//! The live state of the mesh, computed once per second for all viewers: the live page, `watch` and `/metrics`.
 //!
-//! One task computes a [`Snapshot`] while somebody looks and none otherwise. A snapshot is handed out in parts
-//! (topics), each with a version and its JSON text, so that a viewer is sent what has changed and nothing is written as
-//! JSON twice. A viewer that falls behind misses snapshots, never parts: it compares versions. Nothing here is a
-//! result.
+//! One task computes a [`Snapshot`] while there are viewers, and none otherwise. A snapshot is published in parts
+//! (topics), each with a version and its JSON text. A viewer is sent the changed parts, and each part is written as
+//! JSON once. A viewer that falls behind misses snapshots, never parts, because it compares versions. No live value is
+//! a result.
 
 mod compute;
 pub(crate) mod read;
@@ -26,14 +26,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How often a snapshot is computed while somebody looks.
+/// Interval between snapshots while there are viewers.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A single look, such as a scrape of `/metrics`, keeps the snapshots coming for so long, so that the next one finds
-/// latencies.
+/// After a single request, such as a scrape of `/metrics`, snapshots are computed for this long, so that the next
+/// request finds latencies.
 const INTEREST: Duration = Duration::from_secs(60);
-/// An older snapshot is not handed out.
+/// Maximum age of a snapshot that is returned.
 const FRESH: Duration = Duration::from_secs(3);
-/// How long a look waits for the first snapshot.
+/// How long a request waits for the first snapshot.
 const FIRST: Duration = Duration::from_secs(5);
 
 /// The parts of a snapshot, in the order in which they are sent.
@@ -45,7 +45,7 @@ pub const TOPICS: [&str; 7] = [
 #[derive(Clone, Debug)]
 pub struct Topic {
     pub name: &'static str,
-    /// Grows whenever the text changes.
+    /// Increases whenever the text changes.
     pub version: u64,
     pub json: Arc<str>,
     /// The server-sent event that carries it: written once, and shared by all viewers.
@@ -74,7 +74,7 @@ pub struct Published {
     at: Instant,
 }
 
-/// Hands out snapshots; cheap to clone.
+/// Publishes snapshots; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Overview(Arc<Inner>);
 
@@ -82,18 +82,18 @@ pub struct Overview(Arc<Inner>);
 struct Inner {
     published: watch::Sender<Option<Published>>,
     wanted: Notify,
-    /// Until when single looks want snapshots.
+    /// Until when snapshots are computed for single requests.
     interest: Mutex<Option<Instant>>,
 }
 
-/// Somebody who looks, for as long as this exists.
+/// A viewer; snapshots are computed while it exists.
 #[derive(Debug)]
 pub struct Viewer {
     published: watch::Receiver<Option<Published>>,
 }
 
 impl Viewer {
-    /// The next snapshot; `None`: the collector is closing.
+    /// The next snapshot; `None` if the collector is closing.
     pub async fn next(&mut self) -> Option<Published> {
         loop {
             self.published.changed().await.ok()?;
@@ -104,7 +104,7 @@ impl Viewer {
     }
 }
 
-/// The daemons that are sampled now, the busiest first.
+/// The daemons that are sampled now, busiest first.
 pub(crate) async fn sampled_daemons(
     store: &Store,
     now: MeshMicros,
@@ -123,7 +123,7 @@ impl Overview {
         }))
     }
 
-    /// Snapshots from now on, the newest first.
+    /// A viewer that receives the current snapshot, if it is fresh, and all later ones.
     pub fn viewer(&self) -> Viewer {
         let mut published = self.0.published.subscribe();
         if self.fresh().is_some() {
@@ -133,12 +133,12 @@ impl Overview {
         Viewer { published }
     }
 
-    /// How many look at once.
+    /// Number of viewers.
     pub fn viewers(&self) -> usize {
         self.0.published.receiver_count()
     }
 
-    /// The state now; `None`: it could not be computed in time.
+    /// The current state; `None` if it could not be computed in time.
     pub async fn look(&self) -> Option<Published> {
         *self.interest() = Some(Instant::now() + INTEREST);
         if let Some(fresh) = self.fresh() {
@@ -148,7 +148,7 @@ impl Overview {
         timeout(FIRST, viewer.next()).await.ok().flatten()
     }
 
-    /// The newest snapshot, unless it is old.
+    /// The newest snapshot, unless it is too old.
     pub fn fresh(&self) -> Option<Published> {
         let published = self.0.published.borrow();
         published
@@ -169,7 +169,7 @@ impl Overview {
         self.viewers() > 0 || self.interest().is_some_and(|until| until > now)
     }
 
-    /// Hands out parts that a test made.
+    /// Publishes parts that a test made.
     #[cfg(test)]
     pub(crate) fn publish(&self, topics: Vec<Topic>) {
         self.0.published.send_replace(Some(Published {
@@ -179,7 +179,7 @@ impl Overview {
         }));
     }
 
-    /// Computes snapshots while somebody looks, until `closing`.
+    /// Computes snapshots while there are viewers, until `closing`.
     pub async fn run(
         self,
         scheduler: Scheduler,
@@ -198,7 +198,7 @@ impl Overview {
                     () = self.0.wanted.notified() => {}
                 }
             }
-            // Latencies are decoded for as long as somebody looks.
+            // Latencies are decoded while there are viewers.
             let _latencies: live::Viewer = feed.viewer();
             let mut ticks = interval(PERIOD);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,7 +1,7 @@
 //! Rate limit of logged refusals: one line a minute for each client and reason.
 //!
-//! Clients choose their reasons and, in part, their addresses, so both are bounded: each client has a number of reasons
-//! a minute, and so do all clients together.
+//! Clients choose their reasons and, in part, their addresses, so both are bounded: the number of reasons per minute is
+//! limited for each client, and for all clients together.
 
 use benchmesh_scheduler::cut::printable;
 use std::{
@@ -23,7 +23,7 @@ const MAX_REASON_CHARS: usize = 1024;
 /// Maximum length of a client's name.
 const MAX_CLIENT_CHARS: usize = 256;
 
-/// The action for a line.
+/// What to do with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogAction {
     Line,
@@ -35,7 +35,7 @@ enum LogAction {
 }
 
 impl LogAction {
-    /// The text to append; `None`: the line is dropped.
+    /// The text to append; `None` if the line is dropped.
     fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Line => Some(""),

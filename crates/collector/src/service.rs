@@ -51,7 +51,7 @@ use tonic::{
 };
 use tracing::{error, info, warn};
 
-/// How often the anchor of mesh time is persisted and the wall clock looked at.
+/// How often the anchor of mesh time is persisted and the wall clock checked.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time limit for streams to end at shutdown; then the rest continues without them.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,22 +62,22 @@ const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 /// A request for a certificate or a token is small.
 const MAX_TRUST_BYTES: usize = 64 << 10;
 
-/// Shown wherever results of such a collector are shown.
+/// Warning shown with results of such a collector.
 pub const INSECURE: &str = "the collector serves without TLS (--insecure): whoever reaches its port can start load, and whoever takes its port can command its agents";
 
 /// The addresses and the database of a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorConfig {
-    /// Port 0 takes any free one; see `Collector::address`.
+    /// Port 0 means any free port; see `Collector::address`.
     pub listen: SocketAddr,
     /// The SQLite file; created if it does not exist.
     pub db: PathBuf,
     pub security: Security,
     /// The page, JSON and metrics.
     pub http: HttpConfig,
-    /// What is kept how long.
+    /// Which data are kept for how long.
     pub retention: Retention,
-    /// What is run for alarms.
+    /// The command that is run for alarms.
     pub on_alarm: Option<AlarmCommand>,
     /// Millionths by which mesh time runs fast; nonzero only for tests of the agents' clocks.
     pub clock_ppm: i32,
@@ -126,11 +126,11 @@ pub enum CollectorError {
     Serve { source: tonic::transport::Error },
 }
 
-/// A collector that listens, and serves once `serve` is called.
+/// A bound collector; `serve` starts it.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
-    /// The configuration left the port open.
+    /// The configuration did not fix the port.
     is_port_chosen: bool,
     incoming: TcpIncoming,
     web: Option<Web>,
@@ -142,7 +142,7 @@ pub struct Collector {
     limits: ConnectionLimits,
     retention: Retention,
     on_alarm: Option<AlarmCommand>,
-    /// When it was opened: what agents deliver of the time when no collector was there comes after it.
+    /// The newest event at opening. Events that agents deliver about the time without a collector come after it.
     newest_event: i64,
 }
 
@@ -240,12 +240,12 @@ impl Collector {
         }
     }
 
-    /// The address that it really listens on.
+    /// The actual address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the page with its token; `None` if it is turned off.
+    /// The address of the page with its token; `None` if the page is turned off.
     pub fn page_url(&self) -> Option<String> {
         self.web.as_ref().map(Web::url)
     }
@@ -362,7 +362,7 @@ impl Collector {
         let owner_file = trust.and_then(|trust| {
             let (directory, file) = trust.credentials.clone()?;
             tasks.spawn(renew_owner(trust, directory, address, closing.clone()));
-            // A port that was chosen by chance is another one next time.
+            // A random port differs at the next start.
             is_port_chosen.then_some(file)
         });
         let trust =
@@ -408,7 +408,8 @@ impl Collector {
     }
 }
 
-/// All calls. A client without a certificate gets the same answer to all of them but one, whether they exist or not.
+/// Routes for all calls. A client without a certificate gets the same answer to every call but one, whether the call
+/// exists or not.
 fn routes(
     mesh: mesh::MeshService,
     control: control::ControlService,
@@ -533,7 +534,7 @@ async fn renew_owner(
     }
 }
 
-/// Mesh time and the agents of earlier times, from the database.
+/// Mesh time and the known agents, from the database.
 struct Restored {
     clock: MeshClock,
     known: Vec<AgentRow>,
@@ -565,7 +566,7 @@ async fn restore(store: &Store, config: &CollectorConfig) -> Result<Restored, Co
     })
 }
 
-/// Persists the anchor of mesh time, with the rows that are gathered.
+/// Persists the anchor of mesh time, together with the gathered rows.
 async fn keep_anchor(store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
     let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,9 +1,9 @@
 //! The collector over HTTP: the live page, JSON, metrics, reports as files.
 //!
-//! Everything is read-only. Each request needs the token, on loopback too ([`access`]); live data comes from the one
-//! [`Overview`] that is computed for all ([`stream`]); queries have the bounds of `benchmesh query`. Connections,
-//! viewers, queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). A
-//! page loads nothing from another origin, and has no inline script.
+//! Everything is read-only. Each request needs the token, on loopback too ([`access`]). Live data come from the one
+//! [`Overview`] shared by all viewers ([`stream`]). Queries have the bounds of `benchmesh query`. Connections, viewers,
+//! queries and reports are bounded, and a client that neither reads nor writes is cut off ([`listener`]). A page loads
+//! nothing from another origin, and has no inline script.
 
 mod access;
 mod api;
@@ -40,11 +40,11 @@ use tokio_util::sync::CancellationToken;
 pub const DEFAULT_PORT: u16 = 4751;
 /// Maximum size of a request; the largest is the text of a query.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// Open pages and other listeners to the event stream.
+/// Maximum number of open pages and other listeners to the event stream.
 const MAX_VIEWERS: usize = 256;
-/// Each has a thread and a snapshot of the database. In addition to those of `Control`.
+/// Maximum number of queries, in addition to those of `Control`. Each has a thread and a snapshot of the database.
 const MAX_QUERIES: usize = 4;
-/// Each holds a whole report in memory.
+/// Maximum number of reports. Each holds a whole report in memory.
 const MAX_REPORTS: usize = 2;
 
 /// Whether and where the page is served.
@@ -61,9 +61,9 @@ pub enum HttpListen {
 #[derive(Clone, Debug, Default)]
 pub struct HttpConfig {
     pub listen: HttpListen,
-    /// File that keeps the token; without it each start has a new one.
+    /// File that stores the token; without it each start creates a new one.
     pub token_file: Option<PathBuf>,
-    /// Host names for browsers, beside addresses and `localhost`.
+    /// Host names that browsers may use, besides addresses and `localhost`.
     pub names: Vec<String>,
     /// Serve other machines, although the page has no TLS.
     pub insecure: bool,
@@ -84,7 +84,7 @@ pub enum WebError {
     Token(#[from] TokenError),
 }
 
-/// A page that listens, and is served once [`Web::serve`] is called.
+/// A bound listener; [`Web::serve`] serves the page.
 #[derive(Debug)]
 pub struct Web {
     listener: TcpListener,
@@ -106,7 +106,7 @@ pub(crate) struct App {
 }
 
 impl Web {
-    /// `None` if it is turned off.
+    /// `None` if the page is turned off.
     pub async fn bind(config: &HttpConfig) -> Result<Option<Self>, WebError> {
         let listener = match config.listen {
             HttpListen::Off => return Ok(None),
@@ -119,7 +119,8 @@ impl Web {
                 };
                 match bound {
                     Ok(listener) => listener,
-                    // A network namespace may have no loopback. The page was not requested explicitly.
+                    // A network namespace may have no loopback. The page was not requested explicitly, so this is no
+                    // error.
                     Err(error) => {
                         tracing::info!(error = crate::error_chain(&error), "no page is served");
                         return Ok(None);
@@ -176,7 +177,7 @@ impl Web {
         let service = router(app).into_make_service_with_connect_info::<Client>();
         let served = axum::serve(Connections::new(self.listener), service)
             .with_graceful_shutdown(closing.cancelled_owned());
-        // It never ends by an error of its own.
+        // The server never ends with an error of its own.
         if let Err(error) = served.await {
             tracing::error!(%error, "the page is no longer served");
         }

@@ -1,8 +1,8 @@
 //! The command of the collector's own configuration that is run for each alarm that is raised or over.
 //!
-//! The plan names no command. There is no shell: the facts are environment variables and JSON on standard input. One
-//! runs at a time, one a second at most; one that takes longer than 10 s is killed with its process group. Failures and
-//! alarms that found the queue full are events.
+//! The plan cannot name a command. No shell is involved: the facts are environment variables and JSON on standard
+//! input. One command runs at a time, at most one a second; one that takes longer than 10 s is killed with its process
+//! group. Failures, and alarms that found the queue full, are events.
 
 use benchmesh_model::mesh::{RunId, Severity, StepId};
 use benchmesh_store::Store;
@@ -24,11 +24,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Alarms that wait for their turn: all of a plan at once. Those beyond are left out and counted.
+/// Capacity of the queue of alarms: all alarms of a plan at once. Further ones are left out and counted.
 const QUEUE: usize = 64;
-/// How long a command may take.
+/// Time limit of a command.
 const LIMIT: Duration = Duration::from_secs(10);
-/// One command begins so long after the one before it.
+/// Minimum time between the starts of two commands.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Kind of the events.
 const FAILED: &str = "alarm-command";
@@ -57,7 +57,7 @@ pub enum AlarmCommandError {
 impl FromStr for AlarmCommand {
     type Err = AlarmCommandError;
 
-    /// Words with spaces between them; there are no quotes.
+    /// Splits at spaces; there are no quotes.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut words = text.split_whitespace().map(str::to_owned);
         let program = words.next().unwrap_or_default();
@@ -72,7 +72,7 @@ impl FromStr for AlarmCommand {
 }
 
 impl AlarmCommand {
-    /// Whether the program is there.
+    /// Whether the program exists.
     pub fn check(&self) -> Result<(), AlarmCommandError> {
         let executable = access(&self.program, Access::EXEC_OK)
             .map_err(std::io::Error::from)
@@ -87,15 +87,15 @@ impl AlarmCommand {
     }
 }
 
-/// What the command is told. The names of the fields are its keys in the JSON, and after `BENCHMESH_ALARM_`, in capital
-/// letters, those of the environment.
+/// The command's input. The names of the fields are the keys of the JSON and, in capital letters after
+/// `BENCHMESH_ALARM_`, the names of the environment variables.
 #[derive(Clone, Debug, Serialize)]
 pub struct Notice {
-    /// `raised` or `over`; of an objective `broken`.
+    /// `raised` or `over`; `broken` for an objective.
     pub state: &'static str,
-    /// The condition or the objective, as the plan has it.
+    /// The condition or the objective, as written in the plan.
     pub condition: String,
-    /// As the event has it.
+    /// The message of the event.
     pub message: String,
     pub run_id: RunId,
     pub run_uid: String,
@@ -109,13 +109,13 @@ impl Notice {
     fn facts(&self) -> serde_json::Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(facts)) => facts,
-            // A struct of texts and numbers is an object.
+            // A struct of texts and numbers is always an object.
             _ => serde_json::Map::new(),
         }
     }
 }
 
-/// Hands alarms to the command, if there is one; never waits.
+/// Passes alarms to the command, if one is configured. Never waits.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier {
     queue: Option<mpsc::Sender<Notice>>,
@@ -132,7 +132,7 @@ impl Notifier {
     }
 }
 
-/// What runs the command for one notice after the other.
+/// Runs the command for one notice after the other.
 #[derive(Debug)]
 pub struct Runner {
     command: AlarmCommand,
@@ -156,7 +156,7 @@ impl Runner {
         (notifier, runner)
     }
 
-    /// Runs commands until it is cancelled, which kills the one that runs.
+    /// Runs commands until it is cancelled, which kills the running one.
     pub async fn run(mut self, store: Store, clock: Arc<MeshClock>, closing: CancellationToken) {
         loop {
             let notice = tokio::select! {
@@ -204,7 +204,7 @@ impl Runner {
     }
 }
 
-/// Runs the command once. The error says what went wrong.
+/// Runs the command once. The error is a description of the failure.
 async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Result<(), String> {
     let facts = notice.facts();
     let variables = facts.iter().map(|(key, value)| {
@@ -228,7 +228,7 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     let json = format!("{}\n", Value::Object(facts));
     let ended = async {
         if let Some(mut stdin) = group.0.stdin.take() {
-            // A command that does not read it is fine.
+            // A command may ignore its input.
             let _ = stdin.write_all(json.as_bytes()).await;
         }
         group.0.wait().await
@@ -244,12 +244,12 @@ async fn execute(command: &AlarmCommand, notice: &Notice, limit: Duration) -> Re
     }
 }
 
-/// A process that leads a group; dropping it before it has ended kills the group.
+/// A process that leads a group; dropping it before the process has ended kills the group.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // `None`: it was awaited, and another process may have its id.
+        // `None` after the process was awaited: another process may have its id then.
         let id = self.0.id().and_then(|id| i32::try_from(id).ok());
         if let Some(group) = id.and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
@@ -325,7 +325,7 @@ mod tests {
         let failing = script(directory.path(), "exit 3");
         let failed = execute(&failing, &notice("x"), LIMIT).await;
         assert!(failed.unwrap_err().contains("exit status: 3"));
-        // More than a pipe takes, to a command that does not read.
+        // More than the buffer of a pipe, for a command that does not read.
         let long = "x".repeat(100_000);
         let hanging = script(
             directory.path(),
@@ -335,7 +335,7 @@ mod tests {
         assert!(killed.unwrap_err().contains("was killed"));
         let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        // Whoever inherits it may take a moment to reap it.
+        // The process that inherits it may take a moment to reap it.
         let deadline = Instant::now() + Duration::from_secs(10);
         while state().is_ok_and(|stat| !stat.contains(") Z ")) {
             assert!(Instant::now() < deadline, "it runs on");

@@ -1,4 +1,4 @@
-//! The objectives of the run under way: the seconds so far, and what is left of the budget of bad ones.
+//! The objectives of the run under way: the seconds so far, and the remaining budget of bad ones.
 
 use benchmesh_model::mesh::StepId;
 use benchmesh_plan::alarms::Objective;
@@ -14,10 +14,10 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Objectives {
     pub all: Vec<Objective>,
-    /// Those of the steps that have ended, by the objective's words.
+    /// The seconds of ended steps, by the objective's text.
     ended: BTreeMap<String, Tally>,
     running: Option<Running>,
-    /// Those that were said to be broken.
+    /// Objectives already reported as broken.
     pub told: BTreeSet<String>,
 }
 
@@ -29,12 +29,12 @@ struct Running {
     tallies: Vec<Tally>,
 }
 
-/// What is known of the rest of the run.
+/// Knowledge about the rest of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It goes on for so long.
+    /// It continues for this long.
     For(Duration),
-    /// It goes on, nobody knows how long.
+    /// It continues for an unknown time.
     Unknown,
     Over,
 }
@@ -48,7 +48,7 @@ impl Objectives {
         }
     }
 
-    /// Reads what has come since the last look; `step` is the one under way.
+    /// Reads the data since the last call; `step` is the one under way.
     pub async fn read(
         &mut self,
         store: &Store,
@@ -76,7 +76,7 @@ impl Objectives {
         Ok(())
     }
 
-    /// Each objective, as it is shown.
+    /// Each objective in its displayed form.
     pub fn now(&self, rest: Rest) -> Vec<ObjectiveNow> {
         let running = self.running.as_ref();
         let of_running = |index: usize| running.and_then(|running| running.tallies.get(index));
@@ -94,14 +94,15 @@ impl Objectives {
     }
 }
 
-/// The budget is of the seconds so far and those that are left. One is broken when no good second can mend it.
+/// The budget is a share of the seconds so far and the remaining ones. An objective is broken once good seconds can no
+/// longer save it.
 fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
     let left_s = match rest {
         Rest::For(left) => left.as_secs_f64(),
         Rest::Unknown | Rest::Over => 0.0,
     };
     let budget_s = (1.0 - objective.share) * (real(tally.seconds) + left_s);
-    // Of an unknown number of seconds the first one may be the only bad one.
+    // If the total is unknown, the first bad second may be the only one.
     let is_known = rest != Rest::Unknown || budget_s >= 1.0 || objective.share >= 1.0;
     ObjectiveNow {
         holds: objective.holds.clone(),
@@ -112,7 +113,8 @@ fn judged(objective: &Objective, tally: Tally, rest: Rest) -> ObjectiveNow {
     }
 }
 
-/// `objective "p99 < 10ms for 99.9% of seconds" is broken: ...`; the event of it begins with this and its words.
+/// `objective "p99 < 10ms for 99.9% of seconds" is broken: ...`. The message of its event begins with this and the
+/// objective's text.
 pub fn broken(objective: &ObjectiveNow) -> String {
     format!(
         "{}{}` is broken: {} of {} seconds were bad, and {} may be",
@@ -126,7 +128,7 @@ pub fn broken(objective: &ObjectiveNow) -> String {
 
 const BROKEN: &str = "objective `";
 
-/// The words of the objective that a message is about.
+/// The text of the objective that a message is about.
 pub fn holds_of(message: &str) -> Option<&str> {
     message.strip_prefix(BROKEN)?.split('`').next()
 }
@@ -152,7 +154,7 @@ mod tests {
             (0.99, 400, 41, hour, 40.0, true),
             (0.99, 400, 5, Rest::Over, 4.0, true),
             (0.99, 400, 4, Rest::Over, 4.0, false),
-            // Too little is known.
+            // Too few seconds are known.
             (0.99, 50, 3, Rest::Unknown, 0.5, false),
             (0.99, 500, 6, Rest::Unknown, 5.0, true),
             (1.0, 5, 1, Rest::Unknown, 0.0, true),

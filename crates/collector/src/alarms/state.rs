@@ -1,4 +1,4 @@
-//! Which alarms of a run are raised, from what is seen once a second. Pure.
+//! Which alarms of a run are raised, from observations once a second. Pure.
 
 use benchmesh_analysis::growth::{Verdict, growths};
 use benchmesh_analysis::slope::Point;
@@ -13,20 +13,20 @@ use std::time::Duration;
 
 /// A raised alarm is over when its condition has not held for this long.
 const OVER_AFTER: Duration = Duration::from_secs(5);
-/// The same alarm is raised again after this long at the earliest: a figure may swing around its limit.
+/// Minimum time before the same alarm is raised again, because a figure may oscillate around its limit.
 const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Growth is judged by a value per minute, of the last two hours.
+/// Growth is judged from one value per minute over the last two hours.
 const TREND_MINUTES: usize = 120;
 const MINUTE_US: i64 = 60_000_000;
 const HOUR_US: f64 = 3.6e9;
 
-/// What is seen at one instant.
+/// The observations at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub at: MeshMicros,
     pub step: StepSeen,
     pub daemons: &'a [DaemonNow],
-    /// Daemons that ended or were started again since the last look.
+    /// Daemons that ended or were restarted since the last observation.
     pub deaths: &'a [Death],
 }
 
@@ -35,7 +35,7 @@ pub struct Seen<'a> {
 pub enum StepSeen {
     /// No load runs.
     None,
-    /// Its load has just begun, or no figures of it come: its agents are away, or it is ending.
+    /// Its load has just begun, or it has no current figures: its agents are away, or it is ending.
     Unknown,
     Known(StepId, LoadNow),
 }
@@ -43,7 +43,7 @@ pub enum StepSeen {
 /// Whether a condition holds.
 #[derive(Clone, Debug)]
 enum Holds {
-    /// With the figure that shows it.
+    /// It holds; the text is the figure that shows it.
     Yes(String),
     No,
     /// No figure is known: the alarm stays as it is.
@@ -59,7 +59,7 @@ impl Holds {
     }
 }
 
-/// A daemon that ended or was started again.
+/// A daemon that ended or was restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     pub name: String,
@@ -70,7 +70,7 @@ pub struct Death {
 /// An alarm that was raised, or is over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Its place in the plan.
+    /// The alarm's index in the plan.
     pub alarm: usize,
     pub is_raised: bool,
     /// The figure that raised it.
@@ -82,7 +82,7 @@ pub struct Change {
 pub struct Alarms {
     alarms: Vec<Alarm>,
     states: BTreeMap<(usize, String), State>,
-    /// By alarm and daemon: a process that was started again has another id.
+    /// By alarm and daemon: a restarted process has another id.
     trends: HashMap<(usize, i64), Trend>,
     progress: Option<(StepId, u64, MeshMicros)>,
 }
@@ -94,15 +94,15 @@ struct State {
     fails_since: Option<MeshMicros>,
     raised: Option<MeshMicros>,
     is_raised: bool,
-    /// The figure that raised it, or holds it.
+    /// The latest figure that met the condition.
     because: String,
 }
 
-/// One daemon's figure, a value for each minute.
+/// One daemon's figure, with one value per minute.
 #[derive(Debug, Default)]
 struct Trend {
     minutes: VecDeque<(i64, f64)>,
-    /// Growth per hour, at least, as a share of the first value; and the words for it.
+    /// The lower bound of the growth per hour, as a share of the first value, and its description.
     grows: Option<(f64, String)>,
 }
 
@@ -120,7 +120,7 @@ impl Alarms {
         self.alarms.get(alarm)
     }
 
-    /// Whether any condition needs latencies, which are not computed unless somebody watches.
+    /// Whether any condition needs latencies, which are computed only while someone watches.
     pub fn need_latencies(&self) -> bool {
         self.alarms.iter().any(|alarm| {
             matches!(
@@ -162,7 +162,7 @@ impl Alarms {
         })
     }
 
-    /// Takes in what is seen now; returns the alarms that change by it.
+    /// Processes an observation; returns the alarms that it changes.
     pub fn observe(&mut self, seen: Seen<'_>) -> Vec<Change> {
         let silent = self.silence(seen);
         let mut changes = Vec::new();
@@ -203,7 +203,7 @@ impl Alarms {
                 }
                 Condition::Dies { daemon } => (died(daemon, seen.deaths), Duration::ZERO),
             };
-            // A daemon that is no longer sampled holds nothing.
+            // The condition does not hold for a daemon that is no longer sampled.
             let is_gone = |subject: &String| !holding.iter().any(|(seen, _)| seen == subject);
             let of_alarm = self.states.keys().filter(|(of, _)| *of == index);
             let gone: Vec<_> = of_alarm
@@ -229,7 +229,7 @@ impl Alarms {
         changes
     }
 
-    /// How long no operation of the running step has ended.
+    /// Time since an operation of the running step last ended.
     fn silence(&mut self, seen: Seen<'_>) -> Duration {
         let StepSeen::Known(step, load) = seen.step else {
             self.progress = None;
@@ -246,7 +246,7 @@ impl Alarms {
 }
 
 impl State {
-    /// Whether the alarm is raised or over by this look; `None`: it stays as it is.
+    /// Whether this observation raises or ends the alarm; `None` if the alarm stays as it is.
     fn next(
         &mut self,
         at: MeshMicros,
@@ -287,7 +287,7 @@ impl State {
 }
 
 impl Trend {
-    /// The newest value of a minute counts; a minute that is over is judged with those before it.
+    /// Adds a value. The newest value of a minute counts; a completed minute is judged with those before it.
     fn add(&mut self, at: MeshMicros, value: f64, figure: DaemonFigure) {
         let minute = at.0.div_euclid(MINUTE_US);
         if let Some((last, newest)) = self.minutes.back_mut()
@@ -312,7 +312,7 @@ impl Trend {
             stratum: 0,
         });
         let growth = growths(&[(points.collect(), 0.0)]).pop()??;
-        // A jump or what fills up and stays is no growth per hour.
+        // A jump, or a figure that rises and levels off, is not hourly growth.
         if growth.verdict != Verdict::Leaks || growth.first <= 0.0 {
             return None;
         }
@@ -331,7 +331,7 @@ fn between(from: MeshMicros, until: MeshMicros) -> Duration {
     Duration::from_micros(u64::try_from(until.since(Some(from))).unwrap_or(0))
 }
 
-/// For each subject whether its figure is beyond the limit.
+/// Whether each subject's figure is beyond the limit.
 fn beyond(watched: &Watched, side: Side, limit: f64, seen: Seen<'_>) -> Vec<(String, Holds)> {
     let is_beyond = |value: f64| match side {
         Side::Above => value > limit,
@@ -362,7 +362,7 @@ fn beyond(watched: &Watched, side: Side, limit: f64, seen: Seen<'_>) -> Vec<(Str
     }
 }
 
-/// The daemons of this name or instance that died.
+/// The dead daemons with this name or instance.
 fn died(called: &str, deaths: &[Death]) -> Vec<(String, Holds)> {
     let is_meant = |death: &&Death| death.name == called || death.instance == called;
     let meant = deaths.iter().filter(is_meant);
@@ -374,7 +374,7 @@ fn died(called: &str, deaths: &[Death]) -> Vec<(String, Holds)> {
         .collect()
 }
 
-/// The daemons of this name or instance, each as messages name it.
+/// The daemons with this name or instance, each with its name in messages.
 fn daemons_called<'a>(
     called: &'a str,
     daemons: &'a [DaemonNow],

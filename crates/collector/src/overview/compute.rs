@@ -1,4 +1,4 @@
-//! Computes one snapshot after another, and remembers what does not change from one to the next.
+//! Computes one snapshot after another, and caches the slowly changing parts.
 
 use super::{TOPICS, Topic, read};
 use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState, StepId, TaskId};
@@ -21,19 +21,19 @@ use std::{
 };
 use tracing::debug;
 
-/// Samples come once a second; computing their rates less often is enough to look at.
+/// Samples come once a second; for display, computing their rates less often is enough.
 const SAMPLES_PERIOD: Duration = Duration::from_secs(2);
-/// The history is read when the run under way changes, and after so long at the latest.
+/// The history is read when the run under way changes, and at least this often.
 const RUNS_PERIOD: Duration = Duration::from_secs(10);
 const AGENTS_PERIOD: Duration = Duration::from_secs(5);
 const SHOWN_EVENTS: u32 = 100;
 const SHOWN_RUNS: u32 = 50;
 const SHOWN_MESSAGES: usize = 20;
 const SHOWN_FINISHED: usize = 30;
-/// What the page's charts reach back to.
+/// Time span of the page's charts.
 const MARKS_US: i64 = 7_200_000_000;
 const SHOWN_MARKS: u32 = 100;
-/// Of many clients the slowest and the fastest are shown.
+/// Maximum number of clients shown: the slowest, and the fastest.
 const SHOWN_CLIENTS: usize = 200;
 
 pub struct Computer {
@@ -56,7 +56,7 @@ pub struct Computer {
 /// The agent of each task, with its name.
 type TaskNames = HashMap<TaskId, (AgentId, String)>;
 
-/// What of the run under way shows in the history.
+/// The facts about the run under way that the history shows.
 type RunKey = (RunId, RunState, usize, usize);
 
 impl Computer {
@@ -84,7 +84,7 @@ impl Computer {
         }
     }
 
-    /// The state now, and its parts with their versions.
+    /// The current state, and its parts with their versions.
     pub async fn compute(&mut self, viewers: usize) -> (Snapshot, Arc<[Topic]>) {
         let now = self.clock.now();
         let run = self.run(now).await;
@@ -115,7 +115,8 @@ impl Computer {
         (snapshot, topics)
     }
 
-    /// The clocks of agents change all the time; the list is made anew when one comes or goes, else now and then.
+    /// Lists the agents. Their clocks change all the time, so the list is only rebuilt when an agent comes or goes, or
+    /// after a while.
     fn list_agents(&mut self) {
         let mut agents: Vec<AgentNow> = self.fleet.members().into_iter().map(agent).collect();
         agents.sort_by(|a, b| (!a.attached, &a.name).cmp(&(!b.attached, &b.name)));
@@ -181,7 +182,7 @@ impl Computer {
         Some(run)
     }
 
-    /// The rates of agents, the slowest first.
+    /// The rates of agents, slowest first.
     async fn clients(&mut self, step: StepId, rates: &[TaskRate]) -> Vec<ClientRate> {
         if self.names.as_ref().is_none_or(|(known, _)| *known != step) {
             match self.store.tasks(step).await {
@@ -224,7 +225,7 @@ impl Computer {
         clients
     }
 
-    /// How many agents of the step under way are not attached.
+    /// Number of detached agents of the step under way.
     fn absent(&self, step: StepId) -> usize {
         let names = self.names.as_ref().filter(|(known, _)| *known == step);
         let agents: BTreeSet<AgentId> = names
@@ -287,7 +288,7 @@ impl Computer {
         }
     }
 
-    /// Writes each part as JSON; one that did not change keeps its version and its text.
+    /// Writes each part as JSON. An unchanged part keeps its version and its text.
     fn publish(&mut self, snapshot: &Snapshot) -> Arc<[Topic]> {
         for name in TOPICS {
             let json = match name {
@@ -314,7 +315,7 @@ impl Computer {
 }
 
 fn text(part: &impl Serialize) -> String {
-    // Plain structs of numbers and text: there is nothing that JSON cannot hold.
+    // Plain structs of numbers and text can always be written as JSON.
     serde_json::to_string(part).unwrap_or_else(|_| String::from("null"))
 }
 
@@ -328,7 +329,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// CPU seconds and resident bytes of this process; zero where the kernel does not say.
+/// CPU seconds and resident bytes of this process; zero if the kernel does not report them.
 fn own_usage() -> (f64, u64) {
     let mut cpu_s = 0.0;
     let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -364,7 +365,7 @@ fn agent(facts: MemberFacts) -> AgentNow {
             .map(|path| path.display().to_string())
             .collect(),
         policy: hello.policy.clone(),
-        // While it is attached this changes with each message: the list would be sent anew each second.
+        // While the agent is attached, this changes with each message, and the list would be sent every second.
         last_seen_us: (!facts.attached).then_some(facts.last_seen.0),
         clock_error_us: known(facts.clock_error_us),
         round_trip_us: known(facts.round_trip_us),

@@ -1,5 +1,5 @@
-//! What a snapshot takes from the database: a few indexed rows each, whatever the database holds. The figures of hosts
-//! and daemons are of their newest samples, which are in memory and may not be committed yet.
+//! The database reads of a snapshot: a few indexed rows each, however large the database. Figures of hosts and daemons
+//! come from their newest samples, which are in memory and may not be committed yet.
 
 use benchmesh_model::figures::{DaemonFigures, HostFigures};
 use benchmesh_model::mesh::HostId;
@@ -12,12 +12,12 @@ use benchmesh_store::ingest::batch::Process;
 use benchmesh_store::ingest::recent::{Newest, RecentSamples};
 use sqlx::{Row, SqlitePool, sqlite::SqliteRow};
 
-/// Runs in a list.
+/// Maximum number of runs in a list.
 pub const MAX_LISTED_RUNS: u32 = 1000;
 
-/// A daemon or host whose newest sample is older is not sampled now.
+/// A daemon or host with an older newest sample is not sampled now.
 const SAMPLED_US: i64 = 15_000_000;
-/// Daemons and hosts that are shown, at most.
+/// Maximum number of daemons and hosts shown.
 const MAX_SHOWN: usize = 2000;
 
 const DAEMONS: &str = "
@@ -43,7 +43,7 @@ SELECT * FROM (
     FROM baselines AS b JOIN runs AS r ON r.id = b.run_id ORDER BY b.saved_us DESC LIMIT ?
 ) ORDER BY baseline";
 
-/// The daemons that are sampled now, the busiest first.
+/// The daemons that are sampled now, busiest first.
 pub async fn daemons(
     pool: &SqlitePool,
     samples: &RecentSamples,
@@ -135,7 +135,7 @@ fn host(row: &SqliteRow, newest: &Newest<HostFigures>) -> Result<HostNow, sqlx::
     })
 }
 
-/// The newest events after `after`, the newest first.
+/// The newest events after `after`, newest first.
 pub async fn events(
     pool: &SqlitePool,
     after: i64,
@@ -162,7 +162,7 @@ pub async fn events(
         .collect()
 }
 
-/// The newest marks of a run since an instant, the newest last.
+/// The newest marks of a run since an instant, newest last.
 pub async fn marks(
     pool: &SqlitePool,
     run: i64,
@@ -207,7 +207,7 @@ pub async fn baselines(pool: &SqlitePool) -> Result<Vec<BaselineListed>, sqlx::E
         .collect()
 }
 
-/// The newest runs, the newest first.
+/// The newest runs, newest first.
 pub async fn runs(pool: &SqlitePool, limit: u32) -> Result<Vec<RunListed>, sqlx::Error> {
     let rows = sqlx::query(RUNS)
         .bind(limit.min(MAX_LISTED_RUNS))

@@ -1,11 +1,11 @@
-//! The audit trail: runs that are started, resumed and stopped, rows that are pruned, tokens, certificates, each with
-//! its requester and address. Each is a line of the log and an event.
+//! The audit trail: starts, resumptions and stops of runs, pruned rows, tokens, certificates, each with its requester
+//! and address. Each entry is a log line and an event.
 //!
-//! The events of trust are also a second copy of the registry's withdrawals: a registry that is restored from an older
-//! copy learns them from the events at the collector's start.
+//! The events of trust are also a second copy of the registry's withdrawals: at the collector's start, a registry
+//! restored from an older copy learns them from the events.
 //!
-//! No event holds a secret: a token is identified by the first digits of its hash. An event that cannot be stored
-//! delays no request: the log has it.
+//! No event contains a secret: a token is identified by the first digits of its hash. An event that cannot be stored
+//! delays no request, because the log has it.
 
 use super::{
     INSECURE,
@@ -89,7 +89,7 @@ pub(super) async fn run_stopped(store: &Store, clock: &MeshClock, run: RunId, by
     keep(store, clock, run, "stop-requested", message, by).await;
 }
 
-/// Rows are to be merged or deleted.
+/// Rows will be merged or deleted on request.
 pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str, by: &Requester) {
     let message = format!("{what}, as {by} asks for");
     info!("{message}");
@@ -99,7 +99,7 @@ pub(super) async fn prune_requested(store: &Store, clock: &MeshClock, what: &str
     }
 }
 
-/// Data that stay are to be removed.
+/// A kept data set will be removed on request.
 pub(super) async fn data_removed(store: &Store, clock: &MeshClock, name: &str, by: &Requester) {
     let message = format!("the data kept as `{name}` are removed, as {by} asks for");
     info!("{message}");
@@ -117,7 +117,7 @@ impl TokenId {
     /// Number of digits shown.
     pub const DIGITS: usize = 8;
 
-    /// From the hash under which the registry has it.
+    /// From the hash stored in the registry.
     pub fn of(hash: Fingerprint) -> Self {
         Self(hash)
     }

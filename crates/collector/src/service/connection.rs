@@ -1,7 +1,7 @@
 //! Limits of connections: their number, their owners, and their closing.
 //!
-//! HTTP/2 keepalive finds a peer that is gone. This module closes connections that keepalive does not find: one that
-//! never speaks TLS or HTTP/2, one that answers pings and makes no calls, and one with a revoked certificate.
+//! HTTP/2 keepalive detects a dead peer. This module closes the connections that keepalive does not detect: one that
+//! never speaks TLS or HTTP/2, one that answers pings but makes no calls, and one with a revoked certificate.
 
 use super::{
     gate::{Gate, Transport},
@@ -54,7 +54,7 @@ const IDLE_LIMITS: IdleLimits = IdleLimits {
     has_one_window: false,
 };
 
-/// Of a connection without a good certificate.
+/// Limits of a connection without a valid certificate.
 fn newcomer_limits(timeout: Duration) -> IdleLimits {
     IdleLimits {
         handshake: timeout / 3,
@@ -63,8 +63,8 @@ fn newcomer_limits(timeout: Duration) -> IdleLimits {
     }
 }
 
-/// As many of the incoming connections as the limits allow, each admitted by the gate and watched for idleness; the
-/// others are closed at once.
+/// The incoming connections, within the limits, each admitted by the gate and watched for idleness. Connections over
+/// the limits are closed at once.
 pub(super) fn admitted(
     incoming: impl Stream<Item = io::Result<TcpStream>>,
     gate: Arc<Gate>,
@@ -109,7 +109,7 @@ async fn admit(
             return None;
         }
     };
-    // A known client gives up its place among unauthenticated connections; without TLS every client does.
+    // A known client releases its place among unauthenticated connections; without TLS every client does.
     let place = match identity {
         PeerIdentity::Known { .. } | PeerIdentity::Plain => None,
         PeerIdentity::Stranger | PeerIdentity::Revoked(_) | PeerIdentity::Forgotten => Some(place),
@@ -195,7 +195,7 @@ impl Connection {
     }
 }
 
-/// Bytes carried since the last look.
+/// Bytes transferred since the last check.
 #[derive(Debug)]
 struct IdleCheck {
     limits: IdleLimits,
@@ -325,7 +325,7 @@ mod tests {
     use tokio::time::timeout;
     use tonic::Request;
 
-    /// A thousandth of the real ones, more or less.
+    /// About a thousandth of the real limits.
     const LIMITS: IdleLimits = IdleLimits {
         handshake: Duration::from_millis(50),
         window: Duration::from_millis(400),

@@ -43,31 +43,31 @@ use watcher::RunWatcher;
 
 /// Longer queries can be run on the database file itself, without a limit.
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Each has a thread and, while it lasts, a snapshot of the database; their number bounds the memory of all.
+/// Limits the queries, and so their memory. Each has a thread and holds a snapshot of the database while it runs.
 const QUERIES: QuotaLimits = QuotaLimits {
     what: "queries",
     client: "host",
     in_all: 8,
     per_client: 4,
 };
-/// Each holds a whole report in memory.
+/// Limits the reports. Each holds a whole report in memory.
 const REPORTS: QuotaLimits = QuotaLimits {
     what: "reports",
     client: "host",
     in_all: 8,
     per_client: 4,
 };
-/// Time limit for a new collector to take up unfinished runs, and the interval of the checks.
+/// Time limit for a restarted collector to continue unfinished runs, and the interval of the checks.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(10);
 const TAKEN_UP_POLL: Duration = Duration::from_millis(20);
-/// Each is woken by every change of its run.
+/// Limits the watchers. Each is woken by every change of its run.
 const WATCHERS: QuotaLimits = QuotaLimits {
     what: "watchers of runs",
     client: "host",
     in_all: 256,
     per_client: 64,
 };
-/// Plans that are expanded, and runs that wait for their agents.
+/// Limits the plans being expanded, and the runs that wait for their agents.
 const STARTS: QuotaLimits = QuotaLimits {
     what: "starting runs",
     client: "host",
@@ -138,7 +138,7 @@ impl ControlService {
         }
     }
 
-    /// The run that a person means; empty and `last`: the newest.
+    /// Finds a run by id, uid or name; empty and `last` mean the newest.
     async fn find(&self, wanted: &str) -> Result<RunRow, Status> {
         let wanted = if wanted == "last" { "" } else { wanted };
         self.store
@@ -149,8 +149,8 @@ impl ControlService {
 }
 
 impl ControlService {
-    /// The progress of a run in this collector. Waits for one that has not ended: a collector that has just been
-    /// started continues it a moment later.
+    /// The progress of a run in this collector. Waits for a run that has not ended, because a restarted collector
+    /// continues it a moment later.
     async fn progress_of(&self, row: &RunRow) -> Option<Arc<RunProgress>> {
         let deadline = Instant::now() + TAKEN_UP_WITHIN;
         loop {

@@ -1,6 +1,6 @@
 //! Admission of connections: the TLS handshake, and the calls that a certificate permits.
 //!
-//! A client with no certificate, a revoked or a forgotten one is admitted only to receive an error; only
+//! A client without a certificate, or with a revoked or forgotten one, is admitted only to receive an error; only
 //! [`trust`](super::trust) answers it. A certificate that the CA did not sign, or that has expired, fails in the
 //! handshake. Each refusal is logged once a minute for each client, however often it comes.
 
@@ -37,7 +37,7 @@ const NO_PLAIN_TEXT: [u8; 7] = [TLS_ALERT, 3, 3, 0, 2, 2, 70];
 /// The one call that is open to clients without a certificate.
 const ENROL: &str = "/benchmesh.v1.Trust/Enrol";
 
-/// How much and for how long a client without TLS is listened to after it was answered.
+/// After the answer to a client without TLS, at most this many further bytes are read, within a time limit.
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Gate {
-    /// `None`: everyone, without TLS.
+    /// `None`: admits everyone, without TLS.
     pub fn new(authority: Option<Arc<Authority>>) -> Result<Self, TrustError> {
         let tls = match authority {
             None => None,
@@ -110,7 +110,7 @@ impl Gate {
         })
     }
 
-    /// Room for a connection of this holder; `None` if the client is unknown, or no certificates are used.
+    /// Takes a place for a connection of this holder; `None` if the client is unknown, or no certificates are used.
     pub fn room_for(&self, identity: &PeerIdentity) -> Result<Option<Permit<String>>, Status> {
         let PeerIdentity::Known { holder, .. } = identity else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Gate {
         quota.enter_as(holder.name.clone()).map(Some)
     }
 
-    /// Room for a stream of the agent that makes this request, until the permit is dropped.
+    /// Takes a place for a stream of the requesting agent, until the permit is dropped.
     pub fn begin_stream<T>(&self, request: &Request<T>) -> Result<Option<Permit<String>>, Status> {
         let PeerIdentity::Known { holder, .. } = Peer::identity(request) else {
             return Ok(None);

@@ -1,20 +1,20 @@
-//! The number of connections of the collector, within its process's limit of open files.
+//! The collector's number of connections, within its process's limit of open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
-/// Every agent has one, every command that runs another.
+/// Limit of connections. Every agent has one, and every running command another.
 const MAX_CONNECTIONS: usize = 4096;
-/// Limit of those without a valid certificate: half-open ones, and hosts that join. The rest is reserved for the
-/// others.
+/// Limit of connections without a valid certificate: half-open ones, and hosts that join. The remaining places are
+/// reserved for clients with one.
 const MAX_NEWCOMERS: usize = 1024;
 /// A client without a valid certificate must request one and leave within this time, and begin HTTP/2 within a third of
 /// it.
 pub(super) const NEWCOMER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Target for the limit of open files, if the system allows it: connections, the page's, the database's files.
+/// Desired limit of open files, if the system allows it: connections, the page's connections, and the database's files.
 const WANTED_FILES: u64 = 16_384;
 
-/// Of connections.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionLimits {
     pub connections: usize,
@@ -24,7 +24,7 @@ pub(super) struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Half of the files are for connections, an eighth for the page, and the rest for the database.
+    /// Half of the files are for connections, an eighth for the page, and the others for the database.
     fn within(files: Option<u64>) -> Self {
         let files = files.map_or(usize::MAX, |files| {
             usize::try_from(files).unwrap_or(usize::MAX)

@@ -1,20 +1,20 @@
 //! Returns freed memory to the system: after a large request, and once a minute.
 //!
-//! glibc keeps free memory in each thread's arena. By default it raises the size up to which it keeps it to twice that
-//! of the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
+//! glibc keeps free memory in each thread's arena. By default it raises the size limit for that to twice the size of
+//! the largest block ever freed, up to 64 MiB per arena. Other allocators do not need this.
 
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Arenas that all threads share: otherwise each of a dozen has its own, and what was freed between blocks in use stays
-/// there.
+/// Number of arenas, shared by all threads. Otherwise each of a dozen threads has its own, and memory freed between
+/// blocks in use stays there.
 #[cfg(target_env = "gnu")]
 const MAX_ARENAS: libc::c_int = 4;
-/// Free memory at the end of an arena, in bytes, that glibc keeps.
+/// Free bytes that glibc keeps at the end of an arena.
 #[cfg(target_env = "gnu")]
 const KEPT_BYTES: libc::c_int = 8 << 20;
-/// Larger blocks are mapped on their own, and unmapped when they are freed. Messages of the wire are mostly smaller.
+/// Larger blocks are mapped individually, and unmapped when they are freed. Messages of the wire are mostly smaller.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES: libc::c_int = 4 << 20;
 /// A freed block of this size makes glibc check the end of its arena.
@@ -23,7 +23,7 @@ const TRIMS_BYTES: usize = 128 << 10;
 
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Gives freed memory back until it is cancelled.
+/// Returns freed memory periodically until it is cancelled.
 pub(super) async fn keep_low(closing: CancellationToken) {
     let mut ticks = tokio::time::interval(GIVE_BACK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,5 +1,5 @@
-//! The `Mesh` service, for agents: Attach and Publish. An invalid message ends its own stream with the field's name,
-//! and nothing else.
+//! The `Mesh` service for agents: Attach and Publish. An invalid message ends only its own stream, with the field's
+//! name.
 
 use super::{
     gate::Gate,
@@ -232,7 +232,7 @@ impl Mesh for MeshService {
     }
 }
 
-/// Listens to an agent.
+/// Reads an agent's messages.
 struct Listener {
     handle: SessionHandle,
     name: String,
@@ -348,7 +348,7 @@ impl BatchReader {
         }
     }
 
-    /// Until the stream ends: why, unless its agent ended it.
+    /// Reads until the stream ends. Returns the reason, unless the agent ended it.
     async fn read(
         &self,
         mut inbound: Streaming<v1::Batch>,
@@ -393,7 +393,7 @@ impl BatchReader {
                 Ok(receipt) => receipt,
                 Err(error) => break ingest_status(&error),
             };
-            // If the channel is full, the agent waits, which bounds a session.
+            // A full channel makes the agent wait, which bounds a session.
             if self.receipts.send(Ok(receipt)).await.is_err() {
                 return None;
             }
@@ -403,7 +403,7 @@ impl BatchReader {
 }
 
 impl BatchReader {
-    /// Keeps an agent that sends events without end from filling the database.
+    /// Limits the stored events, so that an agent cannot fill the database with them.
     fn bound_events(&self, batch: &mut Batch) {
         let room = self.fleet.room_for_events(&self.name, batch.events.len());
         if room.begins_to_leave_out
@@ -501,7 +501,7 @@ mod tests {
     use benchmesh_testing::beats_meanwhile;
     use benchmesh_workloads::histogram::Histogram;
 
-    /// On the runtime's only thread a heartbeat goes on while a large batch is checked beside it.
+    /// On a runtime with one thread, a heartbeat continues while a large batch is checked.
     #[tokio::test]
     async fn large_batches_leave_the_runtime_to_others() {
         let mut service = Histogram::new();

@@ -1,6 +1,6 @@
-//! Room for connections without a valid certificate: the newest ones keep it.
+//! Places for connections without a valid certificate: the newest ones keep theirs.
 //!
-//! A client that opens many unfinished connections pushes out its own older ones. An agent needs some milliseconds to
+//! A client that opens many unfinished connections evicts its own older ones. An agent needs some milliseconds to
 //! authenticate, so it gets through even then.
 
 use std::{
@@ -27,7 +27,7 @@ struct Waiting {
 pub(super) struct Place {
     room: Arc<Newcomers>,
     number: u64,
-    /// Another has this place now.
+    /// Signals that another connection has taken this place.
     pub pushed_out: CancellationToken,
 }
 
@@ -43,7 +43,7 @@ impl Newcomers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a place, and returns whether the oldest connection had to leave for it.
+    /// Adds a place. Returns it, and whether the oldest connection was evicted for it.
     pub fn enter(self: &Arc<Self>) -> (Place, bool) {
         let mut waiting = self.waiting();
         let is_full = waiting.pushed_out.len() >= self.most;
@@ -85,7 +85,7 @@ mod tests {
         drop(third);
         let (_fourth, full) = room.enter();
         assert!(!full && !second.pushed_out.is_cancelled());
-        // A connection that was pushed out before does not release another one's place.
+        // A connection that was evicted before does not release another one's place.
         drop(first);
         assert!(room.enter().1 && second.pushed_out.is_cancelled());
     }

@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 /// The owner of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum PeerIdentity {
-    /// Unknown: `--insecure`.
+    /// Unknown, with `--insecure`.
     Plain,
     /// No certificate.
     Stranger,
@@ -29,7 +29,7 @@ pub(super) enum PeerIdentity {
 }
 
 impl PeerIdentity {
-    /// The answer to a client without a certificate that is good now.
+    /// The refusal of a client without a currently valid certificate.
     pub fn refusal(&self) -> Option<Status> {
         let message = match self {
             Self::Plain => return None,

@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 /// The size of a quota.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuotaLimits {
-    /// In the plural, for messages.
+    /// Plural noun for messages.
     pub what: &'static str,
     /// The word for a client in messages.
     pub client: &'static str,
@@ -30,7 +30,7 @@ pub(super) struct Quota<C: Eq + Hash = Option<IpAddr>> {
 }
 
 impl Quota {
-    /// Room for one more by the sender of `request`, until the permit is dropped.
+    /// Takes a place for the sender of `request`, until the permit is dropped.
     pub fn enter<T>(self: &Arc<Self>, request: &Request<T>) -> Result<Permit, Status> {
         self.enter_as(Peer::address(request))
     }
@@ -44,7 +44,7 @@ impl<C: Eq + Hash + Clone> Quota<C> {
         }
     }
 
-    /// Room for one more by this client, until the permit is dropped.
+    /// Takes a place for this client, until the permit is dropped.
     pub fn enter_as(self: &Arc<Self>, client: C) -> Result<Permit<C>, Status> {
         let QuotaLimits {
             what,

@@ -1,4 +1,4 @@
-//! The wire's side of trust: certificates for a token or a certificate, tokens, revocation.
+//! The wire side of trust: certificates for a token or a certificate, tokens, revocation.
 
 use super::{
     audit::{self, Requester, TokenId, TrustChange},
@@ -29,7 +29,7 @@ const MAX_TTL_S: u64 = 365 * 24 * 3600;
 
 #[derive(Debug)]
 pub(super) struct TrustService {
-    /// `None`: `--insecure`.
+    /// `None` with `--insecure`.
     authority: Option<Arc<Authority>>,
     gate: Arc<Gate>,
     fleet: Fleet,
@@ -90,7 +90,7 @@ fn status(error: &TrustError) -> Status {
         TrustError::Enrol(EnrolRefusal::Full) | TrustError::Tokens(_) => {
             Status::resource_exhausted(message)
         }
-        // Clients take this code for a temporary failure and ask again.
+        // Clients treat this code as a temporary failure and ask again.
         TrustError::Enrol(EnrolRefusal::TooOften { .. }) => Status::unavailable(message),
         TrustError::Enrol(_) => Status::permission_denied(message),
         _ => {
@@ -229,7 +229,7 @@ impl Trust for TrustService {
             .await
             .inspect_err(log_refusal)?;
         if let Some(former) = former_name {
-            // If it fails, the agent asks again, with the same key.
+            // If this fails, the agent asks again with the same key.
             self.fleet
                 .rename(&wanted.agent_uid, &former, &wanted.name)
                 .await

@@ -137,7 +137,7 @@ pub(super) fn run_facts(listed: ListedRun, steps_done: usize, steps_total: usize
     }
 }
 
-/// What is said of a run, out of a request that may say nothing.
+/// The annotation in a request, which may be missing.
 pub(super) fn annotation(
     annotation: Option<v1::annotate_request::Annotation>,
 ) -> Result<Annotation, Status> {
@@ -159,7 +159,7 @@ pub(super) fn annotation(
     }
 }
 
-/// Which runs a list asks for.
+/// The filter of a list of runs.
 pub(super) fn search(request: v1::ListRunsRequest, limit: u32) -> RunSearch {
     let tags = request
         .tags
@@ -252,7 +252,7 @@ fn small(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// A run that ended before this collector was started.
+/// A run that ended before the collector started.
 pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v1::RunUpdate {
     v1::RunUpdate {
         run_id: run.id.0,
@@ -268,7 +268,7 @@ pub(super) fn past_run(run: &RunRow, steps_done: usize, steps_total: usize) -> v
     }
 }
 
-/// What is unknown is -1 or 0 on the wire.
+/// Unknown values are -1 or 0 on the wire.
 pub(super) fn run_update(run: RunNow) -> v1::RunUpdate {
     v1::RunUpdate {
         run_id: run.run_id.0,
@@ -309,7 +309,7 @@ fn objective_update(objective: ObjectiveNow) -> v1::ObjectiveUpdate {
     }
 }
 
-/// The slowest client of the running step, and the busiest daemon that is not one of ours.
+/// Adds the slowest client of the running step, and the busiest daemon that is not ours.
 pub(super) fn add_detail(update: &mut v1::RunUpdate, snapshot: &Snapshot) {
     let is_of_step = |run: &&RunNow| {
         let step = run.step.as_ref().map(|step| step.step_id.0);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every value arrives as itself, and NULL is not an empty text.
+        /// Every value arrives unchanged, and NULL is not an empty text.
         #[test]
         fn rows_keep_their_values(rows in prop::collection::vec(prop::collection::vec(value(), 0..6), 0..20)) {
             use v1::query_value::Value as Wire;
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn the_largest_batch_of_rows_fits_into_a_message() {
-        // As many rows as a batch holds before it is handed on, of as many columns as a statement has, and the longest
+        // As many rows as a batch holds before it is passed on, as many columns as a statement has, and the longest
         // row.
         let small = vec![vec![Value::Integer(i64::MIN); 500]; 64];
         let long = vec![Value::Blob(vec![0; query::MAX_ROW_BYTES])];

@@ -346,7 +346,7 @@ impl Authority {
         Ok(changed)
     }
 
-    /// Writes credentials for the collector's own user, who finds them under the collector's address. Existing valid
+    /// Writes credentials for the collector's own user, which finds them by the collector's address. Valid existing
     /// ones are kept.
     pub fn write_owner(&self, directory: &Path, listen: SocketAddr) -> Result<PathBuf, TrustError> {
         let file = credentials::file_for(directory, &listen.to_string());
@@ -384,7 +384,7 @@ impl Authority {
         Ok(file)
     }
 
-    /// The credentials in the file, if they are a good owner's.
+    /// The credentials in the file, if they are valid and the owner's.
     fn known_owner(&self, file: &Path) -> Option<Credentials> {
         let found = Credentials::load(file).ok()??;
         let known = self

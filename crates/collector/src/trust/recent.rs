@@ -1,5 +1,5 @@
-//! Counts the certificates issued to each holder within the last minute: a client that requests without end must not
-//! keep the disk busy or fill the log and the database. Pure: the caller supplies the time.
+//! Counts the certificates issued to each holder within the last minute. A client that keeps requesting must not keep
+//! the disk busy or fill the log and the database. Pure: the caller supplies the time.
 
 use super::registry::{Holder, MAX_PER_MINUTE};
 use std::{

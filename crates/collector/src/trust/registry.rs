@@ -329,7 +329,7 @@ impl Registry {
         certificates.any(|it| it.is_held_by_another(name, request, now_s))
     }
 
-    /// Adds a certificate. Returns those dropped to keep the holder's limit: the oldest of the same holder, preferably
+    /// Adds a certificate. Returns those dropped to keep the holder's limit: the holder's oldest ones, preferably
     /// without an open connection. A holder that cannot store its new certificate keeps using the old one.
     #[must_use]
     pub fn add_certificate(
@@ -365,7 +365,7 @@ impl Registry {
         forgotten
     }
 
-    /// For credentials that replace lost ones.
+    /// Forgets the owner's certificates when lost credentials are replaced.
     pub fn forget_owners(&mut self) {
         self.certificates.retain(|it| it.role != Role::Owner);
     }
@@ -558,7 +558,7 @@ fn grant_to_holder(
     }
 }
 
-/// Whether it is a valid name.
+/// Checks that the name is valid.
 pub fn check_name(name: &str) -> Result<(), EnrolRefusal> {
     let is_good = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES

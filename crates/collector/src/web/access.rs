@@ -25,11 +25,11 @@ use std::{
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-/// Shorter ones could be guessed.
+/// Shorter tokens could be guessed.
 const MIN_CHARACTERS: usize = 32;
 const MAX_CHARACTERS: usize = 256;
 
-/// For a request without the token.
+/// Time limit for a request without the token.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Content security policy of our pages: nothing from other origins, and no inline script.
@@ -146,7 +146,7 @@ impl Token {
 #[derive(Debug)]
 pub struct Access {
     token: Token,
-    /// A browser sends one host's cookies to all of its ports: two collectors must not share one.
+    /// A browser sends one host's cookies to all of its ports, so two collectors must not share a cookie name.
     cookie: String,
     names: Vec<String>,
 }
@@ -164,7 +164,7 @@ impl Access {
         &self.token
     }
 
-    /// The token that a request's headers show.
+    /// The token in a request's headers.
     fn shown(&self, headers: &HeaderMap) -> Shown {
         let bearer = headers
             .get_all(header::AUTHORIZATION)
@@ -207,7 +207,7 @@ impl Access {
         HeaderValue::from_str(&cookie).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Redirects to the page without the token in its address, which would stay in the history.
+    /// Redirects to the page without the token in its address, because the address would stay in the history.
     fn accept(&self) -> Response {
         let to = HeaderValue::from_static("/");
         let headers = [
@@ -227,7 +227,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// Adds one more token, which is ours or another.
+    /// Adds another token, which matches ours or not.
     fn and(self, is_ours: bool) -> Self {
         match (self, is_ours) {
             (Self::Token, _) | (_, true) => Self::Token,
@@ -308,7 +308,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
     let path = request.uri().path();
     if is_open(path) {
-        // The body of a login may arrive as slowly as its sender likes.
+        // Limit the time for the body of a login, which its sender may send slowly.
         return match tokio::time::timeout(OPEN_TIMEOUT, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Refusal::new(
@@ -339,7 +339,7 @@ async fn checked(app: &App, request: Request, next: Next) -> Response {
     }
 }
 
-/// By the browser's own headers; other programs do not send these.
+/// Judged by headers that browsers set; other programs do not send them.
 fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let site = HeaderName::from_static("sec-fetch-site");
@@ -496,7 +496,7 @@ mod tests {
             Token::kept_in(&path),
             Err(TokenError::ReadByOthers { .. })
         ));
-        // Root's collector refuses a token file that another user owns and thus knows.
+        // A collector that runs as root refuses a token file of another user, who would know the token.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             assert!(matches!(

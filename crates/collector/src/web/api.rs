@@ -1,4 +1,4 @@
-//! JSON over HTTP: everything that `Control` reads. `docs/openapi.json` describes it.
+//! JSON over HTTP: all read operations of `Control`. `docs/openapi.json` describes it.
 
 use super::{App, MAX_REPORTS, error::Refusal};
 use crate::overview::{self, Published};
@@ -25,7 +25,7 @@ const MAX_EVENTS: u32 = 1000;
 /// Default number of points of a timeline, and the maximum.
 const DEFAULT_POINTS: i64 = 600;
 const MAX_POINTS: i64 = 5000;
-/// How long a report waits for others to be made.
+/// How long a report waits while others are being made.
 const REPORT_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) type Answer = Result<Json<Value>, Refusal>;
@@ -83,7 +83,7 @@ pub async fn hosts(State(app): State<App>) -> Answer {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventsWanted {
-    /// Later ones than this.
+    /// Only events after this one.
     #[serde(default)]
     after: i64,
     limit: Option<u32>,
@@ -97,7 +97,7 @@ pub async fn events(State(app): State<App>, Query(wanted): Query<EventsWanted>) 
     Ok(Json(json!({ "events": events })))
 }
 
-/// How many runs.
+/// Limits a list of runs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunsWanted {
@@ -112,7 +112,7 @@ pub async fn runs(State(app): State<App>, Query(wanted): Query<RunsWanted>) -> A
     Ok(Json(json!({ "runs": runs })))
 }
 
-/// Runs that were saved under a name, to be compared with.
+/// Runs that were saved under a name, for comparisons.
 pub async fn baselines(State(app): State<App>) -> Answer {
     let baselines = overview::read::baselines(app.store.reader())
         .await
@@ -120,7 +120,7 @@ pub async fn baselines(State(app): State<App>) -> Answer {
     Ok(Json(json!({ "baselines": baselines })))
 }
 
-/// The run that a person means: an id, a uid, a name, or `last`.
+/// Finds a run by id, uid or name, or the `last` one.
 async fn find(app: &App, wanted: &str) -> Result<RunRow, Refusal> {
     let wanted = if wanted == "last" { "" } else { wanted };
     app.store
@@ -142,7 +142,7 @@ pub struct StepsWanted {
     loop_number: Option<u32>,
 }
 
-/// A run with the steps of one loop, the newest unless another is asked for, and its plan.
+/// A run with its plan, and the steps of one loop (by default the newest).
 pub async fn run(
     State(app): State<App>,
     Path(wanted): Path<String>,
@@ -227,7 +227,7 @@ pub async fn timeline(
     written(&timeline)
 }
 
-/// Pages that are opened together wait for each other.
+/// A permit for a report; pages that are opened together wait for each other.
 pub(super) async fn report_permit(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
     let permit = Arc::clone(&app.reports).acquire_owned();
     match timeout(REPORT_WAIT, permit).await {
@@ -263,7 +263,7 @@ pub async fn report(State(app): State<App>, Path(wanted): Path<String>) -> Answe
         .map_err(|error| Refusal::failed(&error))?
 }
 
-/// The tables and series that a report's page shows.
+/// The tables and series of a report's page.
 pub async fn pictures(State(app): State<App>, Path(wanted): Path<String>) -> Answer {
     let _permit = report_permit(&app).await?;
     let report = Arc::new(loaded(&app, &wanted).await?);
@@ -292,7 +292,7 @@ pub async fn report_file(
     Ok(attached(&name, html))
 }
 
-/// A file that browsers save. The name is of letters, digits, `-` and `.`.
+/// A file that browsers save. The name consists of letters, digits, `-` and `.`.
 pub(super) fn attached(name: &str, html: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");
     let disposition =

@@ -1,4 +1,4 @@
-//! The files of the page, built into the binary: hand-written, and loaded from nowhere else.
+//! The files of the page, built into the binary. They are hand-written, and the page loads nothing else.
 
 use super::error::Refusal;
 use axum::{
@@ -105,12 +105,12 @@ fn asset_of(kind: &'static str, content: impl Into<Body>) -> Response {
     (headers, content.into()).into_response()
 }
 
-/// The form that asks for the token. `problem` is a sentence of ours.
+/// The form that asks for the token. `problem` is one of our own sentences.
 pub fn login(status: StatusCode, problem: &str) -> Response {
     text(status, HTML, LOGIN.replace("<!-- problem -->", problem))
 }
 
-/// An answer of a fixed text.
+/// A response with a fixed text.
 fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
     (status, [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }

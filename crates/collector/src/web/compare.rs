@@ -96,7 +96,7 @@ pub async fn answer(State(app): State<App>, Query(wanted): Query<Wanted>) -> api
         .map_err(|error| Refusal::failed(&error))?
 }
 
-/// The answer with its tables and its curves, as the page shows it.
+/// The answer with the page's tables and curves.
 pub async fn pictures(State(app): State<App>, Query(wanted): Query<Wanted>) -> api::Answer {
     let _permit = report_permit(&app).await?;
     let answer = compared(&app, wanted).await?;

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Maximum length of a text of the framework that is passed on.
+/// Maximum length of a framework message that is passed on.
 const MAX_TEXT: usize = 64 << 10;
 
 /// A refusal with its status.
@@ -48,8 +48,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Middleware: turns the framework's own refusals (an unknown parameter, a method that an address does not have), which
-/// are plain text or have no body, into the same document.
+/// Middleware: converts the framework's own refusals (an unknown parameter, an unsupported method), which are plain
+/// text or have no body, into the same document.
 pub async fn as_document(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let response = next.run(request).await;

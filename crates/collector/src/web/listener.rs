@@ -1,4 +1,4 @@
-//! Connections with a bounded number; one is cut when its client stops reading or stays idle.
+//! A bounded number of connections; one is closed when its client stops reading or stays idle.
 
 use axum::{
     extract::connect_info::Connected,
@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Open connections; further ones wait in the kernel's queue.
+/// Maximum number of open connections; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
 /// A client that reads nothing for this long is gone, or hostile.
 const WRITE_STALL: Duration = Duration::from_secs(20);
@@ -160,14 +160,14 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Something moved.
+    /// Resets the idle deadline after traffic.
     fn moved(&mut self) {
         let until = Instant::now() + self.idle;
         self.quiet.as_mut().reset(until);
     }
 
-    /// Whether a deadline has passed. Polled by reads too, which a server always has open, so that a write that waits
-    /// for its client is cut without another attempt to write.
+    /// Whether a deadline has passed. Reads poll it too, because a server always has one pending. A write that waits
+    /// for its client is therefore cut without another attempt to write.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         let is_stalled = self
             .stalled

@@ -34,7 +34,7 @@ type Labels<'l> = Vec<(&'static str, &'l str)>;
 struct Text(String);
 
 impl Text {
-    /// A metric with its samples; nothing if there are none.
+    /// A metric with its samples; no output if there are none.
     fn family<'l>(
         &mut self,
         name: &str,
@@ -46,7 +46,7 @@ impl Text {
         if samples.peek().is_none() {
             return;
         }
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         for (labels, value) in samples {
             self.0.push_str(name);
@@ -84,7 +84,7 @@ fn count(value: usize) -> f64 {
     real(i128::try_from(value).unwrap_or(i128::MAX))
 }
 
-/// A snapshot as Prometheus reads it.
+/// A snapshot in the text format of Prometheus.
 pub fn exposition(snapshot: &Snapshot) -> String {
     let mut text = Text::default();
     health(&mut text, snapshot);
@@ -95,7 +95,7 @@ pub fn exposition(snapshot: &Snapshot) -> String {
     text.0
 }
 
-/// Of the run under way; an alarm that several daemons raise has one sample.
+/// Alarms of the run under way; an alarm that several daemons raise has one sample.
 fn alarms(text: &mut Text, snapshot: &Snapshot) {
     let raised = snapshot.run.iter().flat_map(|run| &run.alarms);
     let conditions: BTreeSet<&str> = raised.map(|alarm| alarm.when.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The live state as server-sent events: each part of a snapshot after its change.
+//! The live state as server-sent events: each part of a snapshot is sent after it changes.
 
 use super::{App, MAX_VIEWERS, error::Refusal};
 use crate::overview::{Published, Viewer};

@@ -33,7 +33,7 @@ fn the_openapi_file_has_every_route_and_no_other() {
             assert!(method["responses"]["401"].is_object(), "{path}");
         }
     }
-    // Every reference leads somewhere.
+    // Every reference resolves.
     let schemas = &file["components"]["schemas"];
     for part in assets::OPENAPI.split("#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();
@@ -184,7 +184,7 @@ fn full() -> Snapshot {
     }
 }
 
-/// A line of the text format: name, labels, value. Fails where the format's rules are broken.
+/// Parses a line of the text format: name, labels, value. Fails if it breaks the format's rules.
 fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     let end = line.find(['{', ' ']).unwrap();
     let name = &line[..end];
@@ -229,7 +229,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name.to_owned(), labels, value)
 }
 
-/// By the rules of the text format: a help and a type line before the samples of a name, each series once.
+/// The rules of the text format: a help and a type line before the samples of a name, each series once.
 #[test]
 fn the_exposition_keeps_the_rules_of_the_text_format() {
     let text = exposition(&full());
@@ -298,7 +298,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(asked >= 14, "{asked}");
 }
 
-/// Over a real socket, with a second for the stall. The collector holds only the events for the viewer that it has
+/// Over a real socket, with a stall limit of one second. For a viewer, the collector holds only the events that it has
 /// taken and not yet passed to the kernel.
 #[tokio::test]
 async fn a_viewer_that_never_reads_is_cut_and_little_is_held_for_it() {
@@ -352,7 +352,7 @@ async fn a_viewer_that_never_reads_is_cut_and_little_is_held_for_it() {
     })
     .await
     .expect("the viewer is cut");
-    // More than the kernel takes for a client was published: 32 MiB at least, since a stall is 200 ticks or so.
+    // More was published than the kernel buffers for a client: at least 32 MiB, since a stall is 200 ticks or so.
     assert!(published.len() > 100, "{}", published.len());
     assert!(most_held <= 8, "{most_held} events of 256 KiB are held");
     // The data in the kernel's buffer end in the middle of an event.

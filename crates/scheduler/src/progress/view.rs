@@ -36,7 +36,7 @@ pub struct RunView {
     pub ended: Option<MeshMicros>,
     /// Total time of the later steps with a known duration; `None` if no step has begun.
     pub left_after_step: Option<Duration>,
-    /// The others, counted in steps as large as this one.
+    /// The total size of the other later steps, in units of this one.
     pub unknown_after_step: f64,
     pub step: Option<StepView>,
     /// While data are removed: number of files so far.

@@ -54,7 +54,7 @@ fn osd(instance: &str, rss_bytes: i64) -> DaemonNow {
     }
 }
 
-/// What changes for the one alarm: raised, or over.
+/// The change of the one alarm: raised or over, if any.
 fn change(alarms: &mut Alarms, second: i64, step: StepSeen) -> Option<bool> {
     let changes = alarms.observe(seen(second, step, &[]));
     assert!(changes.len() <= 1, "{changes:?}");
@@ -75,7 +75,7 @@ fn a_limit_is_raised_after_its_time_and_over_when_it_no_longer_holds() {
     assert_eq!(raised.len(), 1);
     assert_eq!(raised[0].because, "p99 is 612 ms");
     assert_eq!(change(&mut alarms, 11, load(1, 700.0)), None);
-    // A moment below the limit does not end it.
+    // A short time below the limit does not end it.
     assert_eq!(change(&mut alarms, 12, load(1, 100.0)), None);
     assert_eq!(change(&mut alarms, 13, load(1, 700.0)), None);
     for second in 14..19 {
@@ -86,7 +86,7 @@ fn a_limit_is_raised_after_its_time_and_over_when_it_no_longer_holds() {
         );
     }
     assert_eq!(change(&mut alarms, 19, load(1, 100.0)), Some(false));
-    // It rests before it is raised again.
+    // It is not raised again before the minimum time.
     for second in 20..70 {
         assert_eq!(
             change(&mut alarms, second, load(1, 900.0)),
@@ -175,11 +175,11 @@ fn without_figures_an_alarm_stays_as_it_is() {
         assert_eq!(raised(&mut alarms, second, load(1, 900.0)), []);
     }
     assert_eq!(raised(&mut alarms, 2, load(2, 900.0)), [(0, true)]);
-    // Its agents are away: neither is it over, nor does nothing go on.
+    // Its agents are away: the alarm does not end, and the load does not count as stalled.
     for second in 3..60 {
         assert_eq!(raised(&mut alarms, second, StepSeen::Unknown), []);
     }
-    // In a stall no operation ends, so that there is no latency.
+    // In a stall no operation ends, so there is no latency.
     let stalled = StepSeen::Known(STEP, LoadNow::default());
     for second in 60..65 {
         assert_eq!(raised(&mut alarms, second, stalled), [], "{second}");

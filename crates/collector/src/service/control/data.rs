@@ -1,6 +1,6 @@
-//! Removal of data that stay: every agent with a part of a set is asked, one after the other.
+//! Removal of kept data sets: every agent with a part of a set is asked, one after the other.
 //!
-//! What is removed is forgotten at once, so that the same request goes on where an earlier one ended.
+//! Removed parts are forgotten at once, so a repeated request continues where an earlier one ended.
 
 use super::super::audit::{self, Requester};
 use super::super::wire::store_status;
@@ -19,20 +19,20 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
-/// An agent that is away is not waited for longer.
+/// Maximum wait for a detached agent.
 const LOSS_AFTER: Duration = Duration::from_secs(5);
-/// How often its progress is told.
+/// Interval between progress reports.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
-/// A caller who does not read is not waited for long.
+/// Queue of replies, small because a caller that does not read is not waited for long.
 const QUEUED_REPLIES: usize = 4;
 
-/// The caller does not listen any more.
+/// The caller has disconnected.
 struct CallerGone;
 
 struct Removal {
     fleet: Fleet,
     store: Store,
-    /// Parts on agents that are away are forgotten, and stay there.
+    /// Parts on detached agents are forgotten, and stay there.
     forgets_away: bool,
     replies: mpsc::Sender<Result<v1::RemoveDataReply, Status>>,
 }
@@ -57,7 +57,7 @@ impl ControlService {
         tokio::spawn(async move {
             tokio::select! {
                 () = closing.cancelled() => {}
-                // What an agent has begun it ends by itself, and the next request finds it done.
+                // The agent completes its removal by itself, and the next request finds it done.
                 () = removal.replies.closed() => {}
                 _ = removal.remove(&sets) => {}
             }

@@ -1,18 +1,18 @@
-//! The last samples of a run arrive after its end: agents send those of a step's end at once.
+//! Waits for the last samples of a run, which arrive after its end: agents send those of a step's end at once.
 
 use super::ControlService;
 use benchmesh_store::rows::RunRow;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// They arrive within a tenth of a second, later from an agent that lacks CPU time. Waiting for a detached agent ends
-/// after this: the report names it.
+/// Time limit. Samples arrive within a tenth of a second, or later from an agent that lacks CPU time. If the limit
+/// passes for a detached agent, the report names it.
 const WITHIN: Duration = Duration::from_secs(10);
 
 impl ControlService {
     /// Waits until the samples of a run that has just ended are stored, and computes its results with them. Without
-    /// them its report would show the daemons' usage only up to the sample before the last. Of a run under way all
-    /// received data are stored, and the figures of its running step are those of them.
+    /// them its report would show the daemons' usage only up to the second-last sample. For a run under way, all
+    /// received data are stored, and the figures of its running step are computed from them.
     pub(super) async fn await_last_samples(&self, wanted: &str) {
         self.store.refresh().await;
         // The report itself refuses a run that does not exist.

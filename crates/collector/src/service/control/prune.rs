@@ -1,4 +1,4 @@
-//! Pruning by hand: it goes on while its caller listens.
+//! Pruning on request; it continues while its caller is connected.
 
 use super::super::audit::{self, Requester};
 use super::super::wire::store_status;
@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
-/// How often its progress is told.
+/// Interval between progress reports.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
-/// Its progress, and its end: a caller who does not read is not waited for long.
+/// Queue of progress and final reply, small because a caller that does not read is not waited for long.
 const QUEUED_REPLIES: usize = 4;
 
 impl ControlService {

@@ -17,7 +17,7 @@ impl ControlService {
         request: Request<v1::ResumeRunRequest>,
     ) -> Result<Response<v1::ResumeRunReply>, Status> {
         let _permit = self.starts.enter(&request)?;
-        // It waits for the agents' answers without sending anything.
+        // The call waits for the agents' answers without sending data.
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);
         let request = request.into_inner();
@@ -35,7 +35,7 @@ impl ControlService {
             Arc::clone(&self.clock),
         );
         let (run, closing) = (row.id, self.closing.clone());
-        // It goes on when the client goes away: a run that is queued again has to be taken up.
+        // Continues when the client disconnects, because the scheduler must be notified of a queued run.
         let resumed = tokio::spawn(async move {
             let resumed = tokio::select! {
                 resumed = scheduler.resume(run, changed) => resumed,

@@ -1,4 +1,4 @@
-//! Starts a run: its plan is checked, and it is queued unless too many are waiting.
+//! Starts a run: checks its plan, and queues it unless too many runs are waiting.
 
 use super::ControlService;
 use crate::service::{
@@ -18,7 +18,7 @@ use prost::Message;
 use std::time::Duration;
 use tonic::{Code, Request, Response, Status};
 
-/// All their plans are read again when a run ends.
+/// Limit of queued runs: all their plans are read again when a run ends.
 const MAX_QUEUED_RUNS: u32 = 100;
 /// Planned steps of one message are cut off at this size.
 const MAX_PLANNED_STEPS_BYTES: usize = 4 << 20;
@@ -46,7 +46,7 @@ impl ControlService {
         request: Request<v1::StartRunRequest>,
     ) -> Result<Response<v1::StartRunReply>, Status> {
         let _permit = self.starts.enter(&request)?;
-        // It may wait for agents for a long time without sending anything.
+        // The call may wait for agents for a long time without sending data.
         let _call = Peer::begin_call(&request);
         let by = Requester::of(&request);
         let request = request.into_inner();
@@ -115,7 +115,7 @@ impl ControlService {
         }))
     }
 
-    /// Refuses a new run where there is no room for one; a run with a known uid is answered.
+    /// Refuses a new run if there is no room for it; a run with a known uid is answered.
     async fn check_room(&self, uid: &str) -> Result<(), Status> {
         let Err(full) = self.check_queue().await else {
             return Ok(());
@@ -126,7 +126,7 @@ impl ControlService {
         }
     }
 
-    /// Refuses a further run while too many are waiting, or the disk is almost full.
+    /// Refuses another run while too many are waiting, or the disk is almost full.
     pub(super) async fn check_queue(&self) -> Result<(), Status> {
         if self.store.is_low_on_space() {
             return Err(Status::resource_exhausted(

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// Updates are sent at each change, but at most this often, and at least this often while something runs.
+/// Updates are sent at each change, but at most this often, and at least this often while a load runs.
 const UPDATE_MIN: Duration = Duration::from_millis(200);
 const UPDATE_MAX: Duration = Duration::from_secs(1);
 /// One watcher of a run, and the position up to which it has received updates.

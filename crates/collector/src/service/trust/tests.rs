@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A service over a database of its own.
+/// A service with its own database.
 struct Fixture {
     service: TrustService,
     authority: Arc<Authority>,
@@ -156,7 +156,7 @@ async fn a_rename_that_fails_loses_no_event() {
     assert_eq!(known_as.as_deref(), Some("new"));
 }
 
-/// The token is looked at before the signature is, which costs far more, and before the database is asked.
+/// The token is checked before the signature, which costs far more, and before the database is asked.
 #[tokio::test]
 async fn a_stranger_without_a_good_token_costs_little() {
     let fixture = Fixture::new().await;
@@ -194,7 +194,7 @@ async fn each_refused_request_for_a_certificate_is_logged() {
         (of_no_role(good()), 1),
         (without_proof(good()), 2),
         (without_token, 3),
-        // The same once more is no further line.
+        // A repetition adds no line.
         (without_proof(good()), 3),
     ] {
         let refused = fixture.service.enrol(Request::new(request)).await;

@@ -1,9 +1,9 @@
-//! The events and marks that a watcher of a run gets: those of the run and of its time, each once.
+//! The events and marks for a watcher of a run: those of the run, and those within its time, each once.
 
 use benchmesh_proto::v1;
 use benchmesh_scheduler::snapshot::{EventNow, Snapshot};
 
-/// Kinds of events that are passed on, beside those that begin as daemons, carriers and stalls do.
+/// Kinds of events that are passed on, in addition to those of daemons, carriers and stalls (by prefix).
 const LISTED: [&str; 5] = [
     "client-frozen",
     "clock-gap",
@@ -12,25 +12,25 @@ const LISTED: [&str; 5] = [
     "link-silent-over",
 ];
 
-/// Past events that a new watcher gets.
+/// Number of past events for a new watcher.
 const EVENTS_AT_FIRST: usize = 5;
 
-/// The last event and mark that a watcher has got.
+/// The last event and mark that were sent to a watcher.
 #[derive(Debug, Default)]
 pub(in crate::service) struct WatchPosition {
     event: Option<i64>,
     mark_us: i64,
 }
 
-/// Adds the events that agents recorded and the marks of the run since the last time; what the scheduler says itself is
-/// in the messages.
+/// Adds the run's marks, and the events that agents recorded, since the last call. The scheduler's own events are
+/// already in the messages.
 pub(in crate::service) fn add_events(
     update: &mut v1::RunUpdate,
     snapshot: &Snapshot,
     position: &mut WatchPosition,
 ) {
     let run = snapshot.runs.iter().find(|run| run.run_id == update.run_id);
-    // Daemons and interfaces belong to no run: theirs is the one that was under way.
+    // Events of daemons and interfaces have no run: they count for the run that was under way.
     let was_under_way = |at_us: i64| {
         run.is_some_and(|run| {
             run.started_us.is_some_and(|from| at_us >= from)
@@ -48,7 +48,7 @@ pub(in crate::service) fn add_events(
                 || kind.starts_with("stall")
                 || LISTED.contains(&kind))
     };
-    // The newest first.
+    // Newest first.
     let mut events: Vec<&EventNow> = snapshot.events.iter().filter(is_news).collect();
     if position.event.is_none() {
         events.truncate(EVENTS_AT_FIRST);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use benchmesh_scheduler::snapshot::RunListed;
 
-    /// Run 1 went on from 10 s to 20 s; daemons belong to no run.
+    /// Run 1 lasts from 10 s to 20 s; events of daemons have no run.
     #[test]
     fn a_watcher_of_an_ended_run_gets_the_events_of_its_time_alone() {
         const S: i64 = 1_000_000;
@@ -117,7 +117,7 @@ mod tests {
             steps_done: 1,
             warnings: 0,
         };
-        // The newest first.
+        // Newest first.
         let events = vec![
             event(6, 25, "daemon-restarted", None),
             event(5, 22, "stall", Some(2)),
@@ -147,7 +147,7 @@ mod tests {
             .events
             .insert(0, event(7, 30, "daemon-started", None));
         assert_eq!(told(&snapshot, &mut position), [0_i64; 0]);
-        // Of a run that goes on it is news; of one that is not listed nothing is known.
+        // For a run under way, later events count. For a run that is not listed, only its own events count.
         run.ended_us = None;
         let mut position = WatchPosition::default();
         snapshot.runs = vec![run];

@@ -100,7 +100,7 @@ fn connections_that_ended_are_forgotten() {
     assert_eq!(authority.revoke("a").unwrap(), Revocation::default());
 }
 
-/// A command may have read the owner's credentials just before they are renewed.
+/// A command may have read the owner's credentials just before their renewal.
 #[test]
 fn an_owner_is_admitted_with_the_credentials_before_the_renewed_ones() {
     let (authority, directory) = authority();
@@ -123,7 +123,7 @@ fn an_owner_is_admitted_with_the_credentials_before_the_renewed_ones() {
         matches!(found, Lookup::Good(_))
     };
     assert!(is_good(&first) && is_good(&own()));
-    // Credentials that are gone are replaced, and no longer good.
+    // Missing credentials are replaced, and the old ones are no longer valid.
     std::fs::remove_file(&file).unwrap();
     authority.write_owner(directory.path(), listen).unwrap();
     assert!(!is_good(&first) && is_good(&own()));

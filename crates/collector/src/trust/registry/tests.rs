@@ -90,7 +90,7 @@ fn a_token_is_good_for_its_uses_and_its_time() {
         join(&mut registry, &request("a", "ka", Some("t")), "ca"),
         by_token(1)
     );
-    // The same key again, as after a lost answer, uses up nothing.
+    // The same key again, as after a lost answer, does not use up the token.
     assert_eq!(
         join(&mut registry, &request("a", "ka", Some("t")), "ca2"),
         Ok(granted(GrantedBy::UsedToken { hash: print("t") }))
@@ -196,7 +196,7 @@ fn a_uid_stays_with_its_name_until_its_place_is_given_away() {
             "{refused:?}"
         );
     }
-    // A token for one name does not give another name that is held.
+    // A token for one name does not permit another name that is held.
     join(&mut registry, &request("c", "k3", Some("t")), "c3").unwrap();
     assert!(matches!(
         registry.grant(&request("c", "k4", Some("s")), NOW),
@@ -268,19 +268,19 @@ fn revoked_expired_and_unknown_certificates() {
         registry.look_up(print("c"), NOW),
         Lookup::Revoked(_)
     ));
-    // Good to the end of its last second, as in TLS.
+    // Valid to the end of its last second, as in TLS.
     assert!(matches!(
         registry.look_up(print("o"), NOW + 100),
         Lookup::Good(_)
     ));
     assert_eq!(registry.look_up(print("o"), NOW + 101), Lookup::Unknown);
-    // It survives its file.
+    // The registry survives a round trip through its file.
     let text = serde_json::to_string(&registry).unwrap();
     let mut again: Registry = serde_json::from_str(&text).unwrap();
     assert!(matches!(again.look_up(print("c"), NOW), Lookup::Revoked(_)));
     again.forget_owners();
     assert_eq!(again.look_up(print("o"), NOW), Lookup::Unknown);
-    // A grace period after expiry, in time that the collector itself has run.
+    // A grace period after expiry, in time for which the collector itself has run.
     again.pass_time(NOW, 0);
     again.pass_time(u64::MAX, GRACE_S + 99);
     assert!(!again.certificates.is_empty());
@@ -308,7 +308,7 @@ fn names() {
     }
 }
 
-/// A holder that renews without end keeps few certificates, and others still get theirs.
+/// A holder that keeps renewing has few certificates, and others still get theirs.
 #[test]
 fn renewals_without_end_leave_room_for_others() {
     let mut registry = with_token(1);
