@@ -1,5 +1,5 @@
-//! The other process: all the agents. For each command that it is asked about on its standard input it prints when each
-//! agent heard it, in microseconds, on one line.
+//! The other process, with all the agents. For each command named on its standard input it prints on one line when each
+//! agent received it, in microseconds.
 
 use crate::fake_agent::{FakeAgent, Script};
 use std::io::BufRead;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// How long a task runs, unless it runs for whole seconds.
 const RUNS_FOR: Duration = Duration::from_millis(200);
-/// Connections that are made at once.
+/// Number of concurrent connection attempts.
 const AT_ONCE: usize = 32;
 
-/// `seconds`: how long a task runs with a row per second; 0: shortly, with one row.
+/// `seconds`: duration of a task, with a row per second; 0 means a short task with one row.
 pub fn run(address: &str, count: usize, seconds: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -39,7 +39,7 @@ pub fn run(address: &str, count: usize, seconds: u64) {
             }
         }
         println!("attached");
-        // Reads block, so they are made on a thread of their own.
+        // Reads block, so they run on a thread of their own.
         loop {
             let line = tokio::task::spawn_blocking(|| {
                 let mut line = String::new();

@@ -1,12 +1,12 @@
-//! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to all, what it
-//! costs.
+//! One collector and hundreds of simulated agents: how soon a step starts, how long a command takes to reach all
+//! agents, and its cost.
 //!
 //! `cargo bench -p benchmesh-collector --bench fleet [-- --agents N] [--steps N] [--seconds S] [--runs N]` (500, 20 and
 //! one run; tasks of 0.2 s with one row, or of S seconds with a row per second). Several runs are equal, on one
-//! collector: what one costs must not depend on those before it. The collector is in this
-//! process, the agents in another on the same CPUs. They answer every command at once, so what is measured is the
-//! collector. Started: from the end of the step before (or the run's beginning) to the step's start instant. To all:
-//! from the first agent that heard a command to the last one.
+//! collector: the cost of a run must not depend on those before it. The collector is in this process, the agents in
+//! another on the same CPUs. They answer every command at once, so the collector is measured. "Started": from the end
+//! of the step before (or the run's beginning) to the step's start instant. "To all": from the first agent that
+//! received a command to the last one.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 const AGENTS: usize = 500;
 const STEPS: usize = 20;
-/// What agents are asked in each step, by the word that they note.
+/// The commands of each step, by their words in the agents' journals.
 const COMMANDS: [&str; 3] = ["prepare", "arm", "forget"];
 
 fn main() {
@@ -122,7 +122,7 @@ async fn run(
         "a step is prepared, armed and started within {median:.2} s (most {most:.2}); the bar is 2"
     );
     for command in COMMANDS {
-        // Of all runs so far.
+        // Includes all runs so far.
         let mut spreads = spreads(asked, said, command, agents);
         let (median, most) = figures(&mut spreads);
         println!(
@@ -141,7 +141,7 @@ async fn run(
     );
 }
 
-/// For each time that every agent was asked it: milliseconds from the first to the last.
+/// For each command sent to every agent: milliseconds from the first to the last.
 fn spreads(
     asked: &mut ChildStdin,
     said: &mut impl Iterator<Item = std::io::Result<String>>,
@@ -155,14 +155,14 @@ fn spreads(
         .map(|at| at.parse().unwrap())
         .collect();
     heard.sort_unstable();
-    // A command goes to all before the next of its kind goes to any.
+    // A command goes to all agents before the next of its kind goes to any.
     heard
         .chunks_exact(agents)
         .map(|once| (once[once.len() - 1] - once[0]) as f64 / 1e3)
         .collect()
 }
 
-/// Median and largest.
+/// Median and maximum.
 fn figures(values: &mut [f64]) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     (values[values.len() / 2], values[values.len() - 1])

@@ -1,4 +1,4 @@
-//! The real collector in this process, the generators in another, for as long as asked.
+//! The real collector in this process and the generators in another, for the requested time.
 
 use crate::{Options, spread, usage};
 use benchmesh_collector::trust::{CERTIFICATE_LIFETIME, Security};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Before memory is read for the first time: caches and queues have filled by then.
+/// Warm-up before memory is first read: caches and queues have filled by then.
 const WARM: Duration = Duration::from_secs(5);
 
-/// What the generators and the collector speak.
+/// The transport between the generators and the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
     Tls,

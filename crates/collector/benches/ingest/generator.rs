@@ -1,6 +1,6 @@
-//! The other process: as many agents as asked, each with its two streams, sending as fast as it is acknowledged.
+//! The other process: the requested number of agents, each with its two streams, sending as fast as it is acknowledged.
 //!
-//! Prints what came of it: rows acknowledged, seconds from the first batch to the last acknowledgement, CPU seconds.
+//! Prints the acknowledged rows, the seconds from the first batch to the last acknowledgement, and CPU seconds.
 
 use crate::load::Beats;
 use crate::{Options, usage};
@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 const AHEAD: u64 = 128;
 
 pub fn run(options: &Options) {
-    // One thread is plenty for encoding, and leaves the other CPU to the collector.
+    // One thread is enough for encoding, and leaves the other CPU to the collector.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -50,12 +50,12 @@ async fn sessions(options: &Options) -> (u64, f64) {
     (batches, began.elapsed().as_secs_f64())
 }
 
-/// Keeps the control stream open, and what comes down it unread-for-nothing.
+/// Keeps the control stream open, and discards its messages.
 struct Control(
     #[expect(dead_code, reason = "dropping it ends the session")] mpsc::Sender<proto::AgentMessage>,
 );
 
-/// As an agent of this name.
+/// Connects as an agent of this name.
 async fn dial(options: &Options, name: &str) -> Channel {
     let connection = async || TcpConnection::at(&options.address).await.unwrap();
     let Some(directory) = &options.credentials else {
@@ -111,7 +111,7 @@ async fn attach(options: &Options, session: usize) -> (MeshClient<Channel>, Stri
     (client, welcome.session, Control(said))
 }
 
-/// An agent that says nothing for long is taken for lost: it asks for the time every second.
+/// Sends a clock probe every second, because a silent agent is considered lost.
 async fn show_life(said: mpsc::Sender<proto::AgentMessage>) {
     let mut beat = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -126,7 +126,7 @@ async fn show_life(said: mpsc::Sender<proto::AgentMessage>) {
     }
 }
 
-/// Sends until `until`, then waits for every acknowledgement; how many batches that were.
+/// Sends until `until`, then waits for every acknowledgement. Returns the number of batches.
 async fn publish(
     mut client: MeshClient<Channel>,
     token: String,

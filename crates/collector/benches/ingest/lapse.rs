@@ -1,9 +1,9 @@
-//! Time made short: days of telemetry of a mesh through the real ingest and store as fast as they take it, with
+//! Days of telemetry of a mesh in a short time: through the real ingest and store as fast as they accept it, with
 //! retention at work by the instants of the rows.
 //!
-//! One run repeats its step once an hour, or is one single step (`--one-step`); four agents carry load, all sample 1
-//! Hz. A line per virtual hour says what the file and the process have come to; at the end all that somebody reads of
-//! the run is timed.
+//! One run repeats its step once an hour, or is one single step (`--one-step`). Four agents carry load, all sample at 1
+//! Hz. A line per virtual hour reports the size of the file and the usage of the process. At the end, all reads that
+//! users make of the run are timed.
 
 use crate::{Options, usage, writer, writes};
 use benchmesh_answers::findings;
@@ -32,11 +32,11 @@ const HOUR: u64 = 3600;
 const HOUR_US: i64 = 3_600_000_000;
 const T0_US: i64 = 1_750_000_000_000_000;
 const CLIENTS: usize = 4;
-/// As long as the collector's.
+/// Same length as in the collector.
 const SLICE_US: i64 = 600_000_000;
 /// Batches that an agent sends ahead of their acknowledgement.
 const WINDOW: u32 = 256;
-/// How long one may take of what is read at the end.
+/// Time limit for each of the reads at the end.
 const BAR: Duration = Duration::from_secs(2);
 const VIEWS: [&str; 9] = [
     "v_results",
@@ -142,7 +142,7 @@ async fn telemetry(path: &Path, options: &Options) -> RunId {
             Some(pass) => finished(pass, &store).await,
             None => Pruned::default(),
         };
-        // A collector does it once a minute.
+        // A collector does this once a minute.
         memory::give_back();
         let row = Line {
             hour: hour + 1,
@@ -174,7 +174,7 @@ async fn telemetry(path: &Path, options: &Options) -> RunId {
     mesh.run
 }
 
-/// Waits for a pass; what it writes at last goes with rows of agents, of which there are none meanwhile.
+/// Waits for a pass. Its last writes would wait for rows of agents, and none come meanwhile, so the store is flushed.
 async fn finished(mut pass: tokio::task::JoinHandle<Pruned>, store: &Store) -> Pruned {
     loop {
         tokio::select! {
@@ -340,7 +340,7 @@ impl Mesh {
         }
     }
 
-    /// The hour is summed up, as it is after an hour that lasts one.
+    /// Waits until the hour is summed up, as it would be after a real hour.
     async fn await_sums(&self, step: &Step, hour: u64) {
         let until_us = instant((hour + 1) * HOUR).0 - 2 * SLICE_US;
         let file = rusqlite::Connection::open(self.store.path()).unwrap();
@@ -352,13 +352,13 @@ impl Mesh {
             if newest >= until_us {
                 return;
             }
-            // The time line goes with rows of agents, of which there are none meanwhile.
+            // The time line would wait for rows of agents, and none come meanwhile.
             self.store.flush().await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Sends an hour of all agents; how many rows that were, and the longest time that nothing could be sent.
+    /// Sends an hour of all agents. Returns the number of rows, and the longest time for which sending was blocked.
     async fn hour(&mut self, hour: u64, step: &Step, is_last: bool) -> (u64, Duration) {
         let mut receipts: VecDeque<Receipt> = VecDeque::new();
         let mut rows = 0;
@@ -491,7 +491,7 @@ fn told(name: &str, took: Duration) {
     println!("  {name:24} {:>8.0} ms{over}", took.as_secs_f64() * 1e3);
 }
 
-/// The page's state, of a collector that has just opened the file.
+/// Computes the page's state in a collector that has just opened the file.
 async fn page(path: &Path) {
     let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = probe.local_addr().unwrap();

@@ -1,10 +1,10 @@
-//! What the generators send: daemons of one host sampled once a second, with figures as storage daemons have them.
+//! The data of the generators: daemons of one host sampled once a second, with figures typical of storage daemons.
 
 use benchmesh_model::figures::{DaemonFigures, Figures, columns};
 use benchmesh_proto::v1 as proto;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// One session's stream of batches; each is some beats of all its daemons.
+/// One session's stream of batches; each batch has some samples of all its daemons.
 #[derive(Clone, Debug)]
 pub struct Beats {
     spool_id: String,
@@ -26,7 +26,7 @@ impl Beats {
             daemons,
             beats,
             sequence: 0,
-            // From its session on, which is when its rows count, a beat each millisecond: it stays in the past.
+            // Rows count from the session's begin. One sample per millisecond keeps the instants in the past.
             first_us: now.as_micros() as i64,
         }
     }
@@ -70,7 +70,7 @@ impl Beats {
                 start_ticks: samples()
                     .map(|(_, daemon)| 123_456 + daemon as u64)
                     .collect(),
-                // A reading has its own instant: they are some microseconds apart.
+                // Readings of different daemons are some microseconds apart.
                 at_us: samples()
                     .map(|(beat, daemon)| first_us + beat * 1000 + daemon * 7)
                     .collect(),

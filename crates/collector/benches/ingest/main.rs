@@ -1,13 +1,12 @@
 //! How fast samples of daemons reach the database.
 //!
-//! `cargo bench -p benchmesh-collector --bench ingest -- writer` holds the store's writer against a bare rusqlite loop
-//! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
-//! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs:
-//! batches of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
-//! `... -- writes --sessions 1 --daemons 10` says what is written to the disk for an hour of samples.
-//! `... -- prune --sessions 4 --seconds 20` prunes a generated history beside ingest into the same file.
-//! `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days of telemetry as fast as they are stored, with
-//! retention. `--help` lists the options.
+//! `cargo bench -p benchmesh-collector --bench ingest -- writer` compares the store's writer with a bare rusqlite loop
+//! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved. `... --
+//! end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches of 100
+//! rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit. `... -- writes --sessions 1
+//! --daemons 10` reports the disk writes for an hour of samples. `... -- prune --sessions 4 --seconds 20` prunes a
+//! generated history during ingest into the same file. `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days
+//! of telemetry as fast as they are stored, with retention. `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -49,7 +48,7 @@ cargo bench -p benchmesh-collector --bench ingest -- [writer] [end-to-end] [writ
   --against-plain  end-to-end: each round with TLS, then without
   --dir DIR      where the databases go: the directory for temporary files";
 
-/// What is asked for on the command line.
+/// The command-line options.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub rounds: Option<usize>,
@@ -69,7 +68,7 @@ pub struct Options {
     pub db: Option<PathBuf>,
     pub one_step: bool,
     pub against_plain: bool,
-    /// Where the generators find the owner's credentials; `None`: they speak without TLS.
+    /// Location of the owner's credentials for the generators; `None` means without TLS.
     pub credentials: Option<PathBuf>,
 }
 
@@ -138,7 +137,7 @@ fn option<T: FromStr>(arguments: &[String], name: &str) -> Option<T> {
     }
 }
 
-/// The middle of some figures, and the least and largest.
+/// Median, minimum and maximum.
 pub fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;

@@ -1,5 +1,5 @@
-//! Pruning beside ingest: how long commits of ingest wait, and how many rows go in, with a history that is pruned in
-//! the same file and without.
+//! Pruning during ingest: how long commits of ingest wait, and how many rows are stored, with and without a history
+//! that is pruned in the same file.
 
 use crate::load::Beats;
 use crate::writer::agent;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Batches that are sent before the first of them is awaited, of each session: as many as an agent sends ahead.
+/// Batches that each session sends before it awaits the first: as many as an agent sends ahead.
 const AHEAD: usize = 16;
 
-/// What one side came to.
+/// The figures of one side.
 #[derive(Debug, Default)]
 struct Ingested {
     rows: usize,
@@ -92,7 +92,7 @@ async fn measured(
     (before, pruned, beside, took, after)
 }
 
-/// Sends groups of batches of all sessions, for a time or until it is over.
+/// Sends groups of batches of all sessions, for a time or until pruning is over.
 async fn ingest(
     store: &Store,
     options: &Options,

@@ -1,4 +1,4 @@
-//! What this process has used, from /proc.
+//! Resource usage of this process, from /proc.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub fn rss_mib() -> f64 {
     pages * 4096.0 / 1_048_576.0
 }
 
-/// Resident memory in MiB that is no page of a file.
+/// Resident memory in MiB, without pages of files.
 pub fn anonymous_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -38,7 +38,7 @@ pub fn anonymous_mib() -> f64 {
     kib / 1024.0
 }
 
-/// What is allocated, without what the allocator keeps of freed memory, in MiB; 0 where the allocator does not say.
+/// Allocated memory in MiB, without freed memory that the allocator keeps; 0 if the allocator does not report it.
 pub fn malloc_mib() -> f64 {
     #[cfg(target_env = "gnu")]
     {
@@ -50,14 +50,14 @@ pub fn malloc_mib() -> f64 {
     0.0
 }
 
-/// What SQLite has allocated, in MiB.
+/// Memory allocated by SQLite, in MiB.
 pub fn sqlite_mib() -> f64 {
     // SAFETY: it takes no pointers, and SQLite allows it in any thread.
     let bytes = unsafe { libsqlite3_sys::sqlite3_memory_used() };
     bytes as f64 / 1_048_576.0
 }
 
-/// What this process has made dirty of its disks, WAL and checkpoints together.
+/// Bytes that this process has dirtied on its disks, WAL and checkpoints together.
 pub fn written_bytes() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap();
     let line = io

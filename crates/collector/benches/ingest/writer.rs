@@ -1,4 +1,4 @@
-//! The writer alone against a bare loop of prepared inserts: same table, same rows, same transactions, interleaved.
+//! The writer alone, compared with a bare loop of prepared inserts: same table, rows and transactions, interleaved.
 
 use crate::load::Beats;
 use crate::{Options, spread, usage};
@@ -15,16 +15,16 @@ use std::time::Instant;
 /// The daemon, the instant and the figures.
 const COLUMNS: usize = 2 + DaemonFigures::ALL.len();
 
-/// Transactions of one round and side.
+/// Transactions of one round on each side.
 const TRANSACTIONS: usize = 10;
 const ROUNDS: usize = 7;
 
-/// How the bare loop takes its rows.
+/// Order of the rows in the bare loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// As the batches come: a beat of one host after the other.
+    /// As the batches arrive: one sample of all daemons of one host after the other.
     Arrival,
-    /// Each transaction in the order of the key, as the writer does it.
+    /// Each transaction sorted by key, as the writer does it.
     Key,
 }
 
@@ -57,7 +57,7 @@ pub fn run(options: &Options) {
     );
     let mut figures = [const { Vec::new() }; 3];
     let mut against = [const { Vec::new() }; 2];
-    // One round more, first, for nothing: files grow and caches fill.
+    // The first round is a warm-up: files grow and caches fill.
     for round in 0..=rounds {
         let count = batches_per_transaction * TRANSACTIONS;
         let ours = side.round(&runtime, count);
@@ -157,7 +157,7 @@ impl WriterSide {
         }
     }
 
-    /// `count` batches, a beat of each session in turn, decoded beforehand; until the last is committed.
+    /// Writes `count` batches, decoded beforehand, one second of each session in turn, until the last is committed.
     fn round(&mut self, runtime: &tokio::runtime::Runtime, count: usize) -> Figure {
         let sessions = self.publishers.len();
         let batches: Vec<(Publisher, Batch)> = (0..count)
@@ -181,7 +181,7 @@ impl WriterSide {
     }
 }
 
-/// The yardstick: the shipped schema and settings, rows of the same batches, one prepared insert.
+/// The baseline: the shipped schema and settings, rows of the same batches, one prepared insert.
 struct BareSide {
     connection: Connection,
     beats: Vec<Beats>,
@@ -200,7 +200,7 @@ impl BareSide {
         let beats: Vec<Beats> = (0..options.sessions)
             .map(|session| Beats::new(format!("spool-{session}"), options.daemons, options.beats))
             .collect();
-        // The store makes the file, so that schema and page settings are the shipped ones.
+        // The store creates the file, so that schema and page settings are the shipped ones.
         runtime.block_on(async {
             let side = WriterSide::open(path, options).await;
             side.store.close().await;

@@ -48,7 +48,7 @@ async fn one_kernel_is_asked_once_and_another_agent_of_it_where_the_first_may_no
     // asked.
     run(&stage).await;
     assert_eq!(agents.each_ref().map(drops), [1, 1, 1, 1]);
-    // The first answer of each kernel is kept.
+    // The first answer of each kernel counts.
     assert_eq!(
         stage.rows("select a.name, d.what, d.dropped from cache_drops d join agents a on a.id = d.agent_id order by 1, 2").await,
         ["c1|dentries-inodes|0", "c1|page-cache|1", "s1|page-cache|0"]
@@ -82,6 +82,6 @@ async fn caches_inside_processes_are_recorded_as_not_dropped() {
         kept[1].starts_with("s|daemon-caches|ceph-osd (1) may cache"),
         "{kept:?}"
     );
-    // A property of every run on such a storage is not a warning.
+    // A property of every run on such a storage does not deserve a warning.
     assert!(!told.contains("fuse-client"), "{told}");
 }

@@ -1,5 +1,5 @@
-//! Comparisons and annotations of runs, over the wire and over HTTP, on a generated database: each of these calls only
-//! reads or notes, so no agent is needed. Some 4 s each, mostly to generate.
+//! Comparisons and annotations of runs, over the wire and over HTTP, on a generated database. These calls only read or
+//! annotate, so no agent is needed. Some 4 s each, mostly to generate.
 
 use super::page::Page;
 use super::stage::Stage;
@@ -97,7 +97,7 @@ async fn runs_and_targets_are_compared_over_the_wire() {
     assert_eq!(trend["trend"]["runs"].as_array().unwrap().len(), 2);
 }
 
-/// Who stayed is counted from the tasks, and the rate is theirs.
+/// The clients that stayed are counted from the tasks, and the rate is theirs.
 #[tokio::test]
 async fn a_run_that_lost_a_client_is_compared_by_those_that_stayed() {
     let stage = stage().await;
@@ -143,7 +143,7 @@ async fn a_run_that_lost_a_client_is_compared_by_those_that_stayed() {
     assert_eq!(row["verdict"], json!("not-comparable"), "{row}");
 }
 
-/// In the words of who said it, and with the side that a daemon worked for.
+/// With the author's own text, and with the side that a daemon worked for.
 #[tokio::test]
 async fn marks_and_disturbed_daemons_stand_behind_the_verdict() {
     let stage = stage().await;
@@ -180,7 +180,7 @@ async fn marks_and_disturbed_daemons_stand_behind_the_verdict() {
     assert!(only.ends_with(" was stopped (it served sr33)"), "{only}");
 }
 
-/// The daemons of the second run are others, some of them upgraded.
+/// The daemons of the second run differ, and some of them were upgraded.
 #[tokio::test]
 async fn daemons_of_other_versions_are_a_caveat() {
     let stage = stage().await;

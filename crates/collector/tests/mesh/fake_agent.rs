@@ -1,7 +1,7 @@
 //! A simulated agent: it answers every command at once, "runs" a task by waiting, and publishes one interval and the
 //! task's end. Its state outlives its connections, as a real agent's tasks do.
 
-// The bench of a fleet has this file by its path, too.
+// The fleet bench includes this file by its path, too.
 #[path = "fake_agent/commands.rs"]
 mod commands;
 #[path = "fake_agent/connection.rs"]
@@ -34,10 +34,10 @@ use v1::{agent_message::Body as AgentBody, mesh_client::MeshClient};
 
 #[derive(Clone, Debug, Default)]
 struct Task {
-    /// What its interval is of.
+    /// The operation of its interval.
     op: &'static str,
     start_us: Option<i64>,
-    /// Armed, and nothing comes of it.
+    /// Armed, but it never begins.
     silent: bool,
     ended: Option<v1::EndReply>,
 }
@@ -52,9 +52,9 @@ pub struct Inner {
     uid: String,
     pub script: Mutex<Script>,
     tasks: Mutex<BTreeMap<i64, Task>>,
-    /// Grows with each change of a task.
+    /// Increases with each change of a task.
     changes: watch::Sender<u64>,
-    /// Everything it was asked, in words.
+    /// All received commands, as text.
     journal: watch::Sender<Vec<String>>,
     /// When each entry of the journal was made.
     times: Mutex<Vec<i64>>,
@@ -63,11 +63,11 @@ pub struct Inner {
     spool: Mutex<Vec<v1::Batch>>,
     spooled: watch::Sender<u64>,
     pub sampling: Mutex<v1::Sampling>,
-    /// It is frozen: its connections stay, and it neither sends nor receives.
+    /// Frozen: its connections stay open, but it neither sends nor receives.
     frozen: AtomicBool,
 }
 
-/// The wall clock, which a new database's mesh time begins at.
+/// The wall clock, from which a new database's mesh time begins.
 pub fn now_us() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000
@@ -94,7 +94,7 @@ impl FakeAgent {
         }
     }
 
-    /// The same with another identity.
+    /// The same agent with another identity.
     pub fn with_uid(mut self, uid: &str) -> Self {
         Arc::get_mut(&mut self.inner).unwrap().uid = uid.to_owned();
         self
@@ -104,7 +104,7 @@ impl FakeAgent {
         self.inner.hello()
     }
 
-    /// Dials, sends Hello, and answers from then on. The error is the collector's.
+    /// Connects, sends Hello, and answers from then on. The error comes from the collector.
     pub async fn attach(&self, address: SocketAddr) -> Result<v1::Welcome, Status> {
         self.attach_with(address, self.inner.hello()).await
     }
@@ -139,7 +139,7 @@ impl FakeAgent {
             welcome.session.clone(),
         ));
         let connection = tokio::spawn(async move {
-            // Dropping it ends the publishing too.
+            // Dropping it also ends publishing.
             let _publishing = AbortOnDrop(publishing);
             serve(inner, &mut heard, said).await;
         });
@@ -163,7 +163,7 @@ impl FakeAgent {
         self.inner.frozen.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets all tasks, as an agent does that is started again.
+    /// Forgets all tasks, like a restarted agent.
     pub fn forget_everything(&self) {
         self.inner.tasks.lock().unwrap().clear();
         self.inner.changes.send_modify(|count| *count += 1);
@@ -174,7 +174,7 @@ impl FakeAgent {
         self.inner.journal.borrow().clone()
     }
 
-    /// When it was asked what begins with `what`, in microseconds of the wall clock.
+    /// When it received a command that begins with `what`, in microseconds of the wall clock.
     #[allow(dead_code, reason = "for the fleet bench, which shares this file")]
     pub fn heard(&self, what: &str) -> Vec<i64> {
         let times = self.inner.times.lock().unwrap();
@@ -186,7 +186,7 @@ impl FakeAgent {
             .collect()
     }
 
-    /// Waits until it was asked something that begins with `what`.
+    /// Waits until it has received a command that begins with `what`.
     pub async fn until_asked(&self, what: &str) {
         let mut journal = self.inner.journal.subscribe();
         tokio::time::timeout(

@@ -1,4 +1,4 @@
-//! Messages that cannot be: their stream gets a clear error, and everyone else goes on.
+//! Invalid messages: their stream ends with a clear error, and all other streams continue.
 
 use super::{
     fake_agent::{FakeAgent, Script, message, now_us},
@@ -17,7 +17,7 @@ async fn client(address: SocketAddr) -> MeshClient<Channel> {
         .unwrap()
 }
 
-/// The status with which a stream with these `messages` ends.
+/// The status that ends a stream with these `messages`.
 pub async fn verdict(address: SocketAddr, messages: Vec<v1::AgentMessage>) -> Status {
     let (said, receiver) = mpsc::channel(64);
     for message in messages {
@@ -148,7 +148,7 @@ async fn a_bad_message_ends_its_own_stream_alone() {
             .message()
             .contains("said already")
     );
-    // The good one still works.
+    // The well-behaved agent still works.
     let started = stage
         .start("[clients]\nagents = [\"good\"]\n[[phase]]\nworkload = \"null\"\n")
         .await
@@ -164,8 +164,8 @@ async fn a_bad_message_ends_its_own_stream_alone() {
     );
 }
 
-/// An answer that the database cannot hold is its agent's fault alone: the run goes on without that agent, and so does
-/// the queue.
+/// An answer that the database cannot hold is its agent's fault alone: the run continues without that agent, and so
+/// does the queue.
 #[tokio::test]
 async fn a_nonce_that_cannot_be_costs_its_agent_the_run_and_nobody_else() {
     for nonce in [String::new(), "n".repeat(5000), String::from("a\nb")] {

@@ -1,4 +1,4 @@
-//! What an agent or a client can take of the collector, and what happens at the limit.
+//! The resources that an agent or a client can use, and the behaviour at the limit.
 
 use super::{
     fake_agent::{FakeAgent, Script},
@@ -19,7 +19,7 @@ async fn forget(stage: &Stage, name: &str) -> Result<(), Status> {
         .map(drop)
 }
 
-/// Waits until the agent counts as away.
+/// Waits until the agent counts as detached.
 async fn until_away(stage: &Stage) {
     timeout(LIMIT, async {
         while stage.listed().await.iter().any(|agent| agent.attached) {
@@ -39,7 +39,7 @@ async fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_ba
     assert!(refused.message().contains("is attached"), "{refused}");
     let refused = forget(&stage, "b").await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound, "{refused}");
-    // A run that waits counts on it.
+    // A waiting run depends on it.
     let long = Script {
         runs_for: Duration::from_secs(3600),
         ..Script::default()
@@ -61,7 +61,7 @@ async fn an_agent_that_left_for_good_is_forgotten_and_listed_again_when_it_is_ba
     stage.watch(started.run_id).await;
     agent.cut();
     until_away(&stage).await;
-    // Away, and after a start of the collector too, its host is known.
+    // The host of a detached agent is known, also after a restart of the collector.
     let stage = stage.restarted().await;
     let away = stage.listed().await;
     assert_eq!(
@@ -117,7 +117,7 @@ async fn tasks_of_others_are_not_held() {
     })
     .await
     .expect("an event for the claim");
-    // The next run asks it for something; of the task of another it was asked nothing before.
+    // The next run sends it commands; about the other agent's task it received none.
     let started = stage
         .start("[[phase]]\nworkload = \"null\"\n")
         .await
@@ -153,7 +153,7 @@ async fn queries_of_one_host_have_a_quota_that_comes_back() {
         refused.message().contains("queries of this host"),
         "{refused}"
     );
-    // Clients that leave end their queries, long before the time limit.
+    // Queries of disconnected clients end long before the time limit.
     drop(answers);
     timeout(LIMIT, async {
         while control.query(endless()).await.is_err() {
@@ -191,7 +191,7 @@ async fn a_connection_that_never_speaks_is_closed() {
     assert!(closed.await.unwrap());
 }
 
-/// Its connection broke a moment ago: that is no mistake in the plan.
+/// An agent whose connection broke a moment ago does not make the plan wrong.
 #[tokio::test]
 async fn an_agent_that_is_briefly_away_is_waited_for() {
     let plan = "[clients]\nagents = [\"b\"]\n[[phase]]\nworkload = \"null\"\nops = 1\n";
@@ -200,7 +200,7 @@ async fn an_agent_that_is_briefly_away_is_waited_for() {
     b.cut();
     until_away(&stage).await;
     let refused = stage.start(plan).await.unwrap_err();
-    // No wrong usage, which ends the command with code 2.
+    // Not a usage error, which would end the command with code 2.
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     assert!(refused.message().contains("b is briefly"), "{refused:?}");
     // The refusal took its ten seconds; after fifteen an agent is no longer briefly away.

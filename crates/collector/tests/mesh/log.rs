@@ -1,4 +1,4 @@
-//! The log of a collector that runs on this thread.
+//! The log of a collector on this thread.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The log of everything on this thread, until it is dropped.
+/// Captures the log of this thread until it is dropped.
 pub struct Log {
     written: Written,
     _is_default: tracing::subscriber::DefaultGuard,
@@ -36,7 +36,7 @@ impl<'w> MakeWriter<'w> for Written {
 }
 
 impl Log {
-    /// As the binary has it, without colours.
+    /// In the format of the binary, without colours.
     pub fn new() -> Self {
         // With a single subscriber, a call site that logs for the first time on a thread without it is cached as
         // disabled.
@@ -57,7 +57,7 @@ impl Log {
         String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Lines with this in them.
+    /// Lines that contain this text.
     pub fn lines_with(&self, part: &str) -> Vec<String> {
         let text = self.text();
         let lines = text.lines().filter(|line| line.contains(part));

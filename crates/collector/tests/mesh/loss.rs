@@ -1,4 +1,4 @@
-//! Agents that are lost and come back, and data that are removed with something to see.
+//! Agents that are lost and come back, and removal of data with progress.
 
 use super::{
     fake_agent::{FakeAgent, Script},
@@ -17,7 +17,7 @@ fn running_for(seconds: u64) -> Script {
     }
 }
 
-/// Waits until the database answers so.
+/// Waits until the query returns these rows.
 async fn until(stage: &Stage, sql: &str, wanted: &[&str]) {
     let answered = timeout(LIMIT, async {
         while stage.rows(sql).await != wanted {
@@ -65,7 +65,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         stage.rows("select sum(ops) from step_results").await,
         ["100"]
     );
-    // Back after the run has ended, it still holds its task.
+    // It attaches after the run has ended, still with its task.
     b.attach(stage.address).await.unwrap();
     b.until_asked("remove /mnt/a").await;
     for what in ["stop", "forget", "clean r1-p1-c1-t1 1"] {
@@ -80,7 +80,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         &["directory-left", "agent-tidied", "directory-removed"],
     )
     .await;
-    // It stays lost, and the step partial; the report shows its work until then.
+    // It stays lost, and the step partial; the report shows its work until the loss.
     assert_eq!(
         stage.rows("select a.name, t.state, s.partial from tasks t join agents a on a.id = t.agent_id join steps s on s.id = t.step_id order by 1").await,
         ["a|done|1", "b|lost|1"]
@@ -104,7 +104,7 @@ async fn a_lost_agent_that_returns_is_stopped_and_cleaned_and_its_rows_count() {
         report["steps"][0]["missing"],
         serde_json::json!([{ "agent": "b", "state": "lost", "ran_us": 1_000_000, "away_us": null, "ops": 100, "bytes": 0 }])
     );
-    // After another attachment, there is nothing more to report.
+    // A further attachment adds nothing to report.
     let removals = |agent: &FakeAgent| {
         let journal = agent.journal();
         journal
@@ -161,9 +161,9 @@ async fn the_removal_of_data_is_a_state_with_progress() {
         })
         .filter_map(|update| update.removed_files)
         .collect();
-    // Of both agents together.
+    // The sum over both agents.
     assert!(cleaning.iter().max() > Some(&4), "{cleaning:?}");
-    // Then the run's directory, by its owner alone, while no step is under way.
+    // Then the owner alone removes the run's directory, while no step is under way.
     let last: Vec<u64> = updates
         .iter()
         .filter(|update| update.step.is_none())

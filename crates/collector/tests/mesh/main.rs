@@ -1,5 +1,5 @@
-//! The collector against simulated agents over real gRPC on loopback: a fake agent is a real client that answers
-//! commands and publishes batches, with a script for faults.
+//! The collector with simulated agents over real gRPC on loopback. A fake agent is a real client that answers commands
+//! and publishes batches, with a script for faults.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

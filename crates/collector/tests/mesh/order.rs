@@ -1,4 +1,4 @@
-//! The order of cells, as it is asked for, drawn and kept.
+//! The order of cells: requested, drawn and stored.
 
 use super::{
     fake_agent::Script,
@@ -28,7 +28,7 @@ async fn a_random_order_is_kept_with_its_seed_and_outlives_the_collector() {
         .start(&format!("order = \"random\"\n{CELLS}"))
         .await
         .unwrap();
-    // In the midst of it the collector is replaced; the new one expands the same plan.
+    // The collector is replaced in the middle; the new one expands the same plan.
     stage.until_step(started.run_id, "running").await;
     let stage = stage.restarted().await;
     agent.attach(stage.address).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_random_order_is_kept_with_its_seed_and_outlives_the_collector() {
         })
         .collect();
     assert_eq!(drawn, planned);
-    // The seed alone gives the same order again.
+    // The seed alone reproduces the order.
     let again = stage
         .start(&format!("order = \"random\"\nseed = {seed}\n{CELLS}"))
         .await

@@ -1,4 +1,4 @@
-//! The collector over HTTP, as other programs see it: admission, answers, refusals.
+//! The collector over HTTP, as seen by other programs: admission, answers, refusals.
 
 use super::{fake_agent::Script, stage::Stage};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tokio::{
 const LIMIT: Duration = Duration::from_secs(60);
 const NULL: &str = "name = \"<b>n</b>\"\n[[phase]]\nworkload = \"null\"\n";
 
-/// Where the page is, and its token.
+/// The page's address and its token.
 pub struct Page {
     host: String,
     token: String,
@@ -48,7 +48,7 @@ impl Page {
         }
     }
 
-    /// One request of exactly these lines.
+    /// Sends one request of exactly these lines.
     async fn send(&self, request: &str) -> Answer {
         let exchange = async {
             let mut stream = TcpStream::connect(&self.host).await.unwrap();
@@ -132,7 +132,7 @@ async fn the_token_is_asked_for_and_opens_the_page_once_and_for_all() {
         .get_with("/?token=0123", &page.host, "Accept: text/html\r\n")
         .await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
-    // The token in the address becomes a cookie that no script reads and no other site sends.
+    // The token in the address becomes a cookie that scripts cannot read and other sites cannot send.
     let opened = page
         .get_with(&format!("/?token={}", page.token), &page.host, "")
         .await;
@@ -235,7 +235,7 @@ async fn queries_read_within_their_bounds_and_answer_in_one_document() {
     }
 }
 
-/// Every answer has the shape that docs/openapi.json gives it, before, while and after a run.
+/// Every answer has the shape described in docs/openapi.json, before, during and after a run.
 #[tokio::test]
 async fn answers_have_the_shape_that_the_openapi_file_gives() {
     let stage = Stage::new().await;
@@ -341,7 +341,7 @@ async fn every_refusal_is_one_json_document() {
     }
 }
 
-/// Looks at the metrics until they have this in them: they are computed once per second.
+/// Polls the metrics until they contain this text; they are computed once per second.
 async fn until_exposed(page: &Page, text: &str) {
     timeout(LIMIT, async {
         while !page.get("/metrics").await.body.contains(text) {

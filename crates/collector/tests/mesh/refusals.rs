@@ -1,4 +1,4 @@
-//! Each refusal is one line of the log, of bounded length, and no client writes more than its own line.
+//! Each refusal is one log line of bounded length, and no client can write other lines.
 
 use super::{
     fake_agent::{FakeAgent, Script, message},
@@ -15,10 +15,10 @@ use tokio::{
 };
 use v1::agent_message::Body;
 
-/// Longer than any honest line.
+/// Longer than any legitimate line.
 const MAX_LINE_BYTES: usize = 2048;
 
-/// Fails where a line is not the collector's own, or is too long.
+/// Fails if a line is not the collector's own, or is too long.
 fn assert_sound(log: &Log) {
     for line in log.text().lines() {
         let is_own = line.starts_with("20") && (line.contains(" INFO ") || line.contains(" WARN "));
@@ -74,7 +74,7 @@ async fn what_agents_are_refused_for_is_logged_in_lines_of_the_collectors_own() 
         verdict(stage.address, said).await;
         assert_eq!(log.lines_with(part).len(), 1, "{part}:\n{}", log.text());
     }
-    // One agent's faults of one kind are one line a minute.
+    // Faults of one kind by one agent are one line a minute.
     let twice = vec![
         message(Body::Hello(
             FakeAgent::new("twice", Script::default()).hello(),

@@ -1,4 +1,4 @@
-//! Runs from their start to their end, and faults between.
+//! Runs from their start to their end, with faults in between.
 
 mod loops;
 mod lost;
@@ -44,7 +44,7 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
     let started = stage.start(IO).await.unwrap();
     let updates = stage.watch(started.run_id).await;
     assert_eq!(state(&updates).0, "failed", "{}", messages(&updates));
-    // The cell ends with it: the data for the next mode were never written.
+    // The cell ends with the step: the data for the next mode were never written.
     assert_eq!(
         stage
             .rows(
@@ -63,7 +63,7 @@ async fn a_step_of_which_every_operation_failed_fails_its_run() {
             .await,
         ["1"]
     );
-    // What went wrong: the question asks for events.
+    // The question "what went wrong" reads events.
     let told = stage
         .rows("SELECT message FROM events WHERE kind = 'step-failed'")
         .await;
@@ -92,7 +92,8 @@ async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
         .collect();
     assert_eq!(told, [("write", "done"), ("read", "done")]);
     assert_eq!((finished[0].ops[0].ops, finished[0].max_skew_us), (200, 10));
-    // The first by name makes the directory, the other looks; each cleans its own part, the owner removes the rest.
+    // The first agent by name makes the directory, and the other looks for it. Each cleans its own part, and the owner
+    // removes the rest.
     let asked = |agent: &FakeAgent| -> Vec<String> {
         let kept = ["open", "prepare", "arm", "clean", "remove"];
         agent
@@ -138,7 +139,7 @@ async fn a_run_takes_all_its_steps_and_leaves_nothing_behind() {
         stage.rows("select count(*), min(t.state), sum(o.ops) from tasks t join op_intervals o on o.task_id = t.id").await,
         ["4|done|400"]
     );
-    // One samples the host, and both were appointed by now.
+    // One agent samples the host, and both are appointed by now.
     assert_eq!(
         [a.sampling().host_wide, b.sampling().host_wide],
         [false, true]
@@ -232,7 +233,7 @@ async fn a_mode_that_the_target_cannot_do_leaves_the_other_modes_of_its_cell() {
             .await,
         ["read|warning|step 2 (io read on a) cannot be done there and is left out; the other modes of its cell go on"]
     );
-    // Its data go once, at the end of the cell.
+    // The data are removed once, at the end of the cell.
     let cleaned = a
         .journal()
         .iter()
@@ -333,7 +334,7 @@ async fn a_failed_step_ends_its_cell_and_not_the_run() {
 }
 
 /// An agent that falls silent (its session stays open) and one whose connection ends, each while another program holds
-/// the database's write lock: the other agent is stopped, as the policy wants it, within a second after `loss-after`.
+/// the database's write lock. The other agent is stopped by the policy within a second after `loss-after`.
 #[test]
 fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
     measured_async(|| async {
@@ -359,7 +360,7 @@ fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
             }
             a.until_asked("stop").await;
             let took = gone.elapsed();
-            // The last contact may be older by the second between two probes.
+            // The last contact may be a second older, the time between two probes.
             let least = loss_after.saturating_sub(Duration::from_secs(1));
             let most = loss_after + Duration::from_secs(1);
             timing!((least..=most).contains(&took), "{took:?} of {loss_after:?}");
@@ -377,7 +378,7 @@ fn a_locked_database_does_not_delay_the_loss_of_an_agent() {
     });
 }
 
-/// Another program holds the database's write lock, which is as good as a full disk, and needs no disk of its own.
+/// Another program holds the database's write lock, which has the effect of a full disk without needing a disk.
 #[tokio::test]
 async fn a_blocked_database_has_an_event_and_does_not_delay_a_stop() {
     let stage = Stage::new().await;

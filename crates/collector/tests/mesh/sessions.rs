@@ -23,11 +23,11 @@ async fn a_name_is_used_once_at_a_time() {
         status.message().contains("the name `a`") && status.message().contains("--name"),
         "{status:?}"
     );
-    // The same agent once more replaces its session.
+    // A second attachment of the same agent replaces its session.
     let again = FakeAgent::new("a", Script::default());
     again.attach(stage.address).await.unwrap();
     assert_eq!(stage.rows("select count(*) from agents").await, ["1"]);
-    // A copy of its state directory: the same identity, and another process.
+    // A copy of its state directory has the same identity, and another process.
     let copy = FakeAgent::new("b", Script::default()).with_uid("uid-a");
     let status = copy.attach(stage.address).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
@@ -35,7 +35,7 @@ async fn a_name_is_used_once_at_a_time() {
     drop((first, again));
 }
 
-/// The token allows publishing in the agent's name, and anyone who may query can read the file.
+/// The token allows publishing in the agent's name, so it must not be in the file, which anyone who may query can read.
 #[tokio::test]
 async fn the_token_of_a_session_is_nowhere_in_the_database() {
     let stage = Stage::new().await;
@@ -71,7 +71,7 @@ async fn another_wire_version_is_told_what_to_update() {
     }
 }
 
-/// Agents of the minor versions before and after: one has fewer workloads, the other some that are unknown here.
+/// Agents of the previous and the next minor version: one has fewer workloads, the other some that are unknown here.
 #[tokio::test]
 async fn agents_of_other_minor_versions_attach() {
     let stage = Stage::new().await;
@@ -110,7 +110,7 @@ async fn one_agent_samples_each_host_and_another_takes_over() {
         .await;
     let sampling = |agents: [&FakeAgent; 3]| agents.map(|agent| agent.sampling().host_wide);
     assert_eq!(sampling([&a, &b, &c]), [true, false, true]);
-    // Once it is sure that it is not back in a moment, for as long as it is away.
+    // `b` stands in while `a` is away, after the time in which `a` may come back.
     a.cut();
     b.until_asked("sampling").await;
     assert_eq!(sampling([&a, &b, &c])[1..], [true, true]);
@@ -163,7 +163,7 @@ async fn the_sampler_of_a_host_has_the_rules_and_pids_of_all_its_agents() {
         (sampling.mesh_pids, sampling.daemon_rules),
         (vec![41], vec![rule("db")])
     );
-    // Between runs nothing is sampled, unless an agent of the host wants it.
+    // Between runs nothing is sampled unless an agent of the host asks for it.
     assert_eq!(sampling.period_us, 0);
     let of_b = v1::Hello {
         sample_always: true,

@@ -1,4 +1,4 @@
-//! Rests until the storage is idle by its samples.
+//! Waits until the storage is idle by its samples.
 
 use super::{
     fake_agent::{FakeAgent, Script},
@@ -28,7 +28,7 @@ async fn mesh() -> (Stage, FakeAgent, Arc<FakeAgent>) {
     (stage, client, storage)
 }
 
-/// Samples like an agent, four times as often: its daemon takes `share` of a CPU for `busy_for`, and nothing after.
+/// Samples like an agent, four times as often. Its daemon uses `share` of a CPU for `busy_for`, then nothing.
 fn sampling(agent: &Arc<FakeAgent>, busy_for: Duration) -> JoinHandle<()> {
     let agent = Arc::clone(agent);
     tokio::spawn(async move {
@@ -45,7 +45,7 @@ fn sampling(agent: &Arc<FakeAgent>, busy_for: Duration) -> JoinHandle<()> {
     })
 }
 
-/// How long the step was between its preparation and its start.
+/// The time of the step between its preparation and its start.
 async fn run(stage: &Stage, settle: &str) -> (Duration, String) {
     let began = Instant::now();
     let started = stage.start(&plan(settle)).await.unwrap();

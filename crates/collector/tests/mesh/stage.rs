@@ -1,4 +1,4 @@
-//! A collector with a database of its own, and what tests ask of it.
+//! A collector with its own database, and requests to it.
 
 use super::fake_agent::{FakeAgent, Script};
 use benchmesh_collector::trust::Security;
@@ -15,10 +15,10 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Channel};
 
-/// Nothing in these tests takes so long unless it hangs.
+/// Only a hang takes longer than this.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// As `measured`, with a runtime of its own for each attempt, which everything that the attempt has begun ends with.
+/// Like `measured`, with a runtime for each attempt that ends everything the attempt has begun.
 pub fn measured_async<F: Future<Output = Result<(), TimingError>>>(body: impl Fn() -> F) {
     measured(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -29,11 +29,11 @@ pub fn measured_async<F: Future<Output = Result<(), TimingError>>>(body: impl Fn
     });
 }
 
-/// A collector that serves.
+/// A serving collector.
 pub struct Stage {
     pub directory: TempDir,
     pub address: SocketAddr,
-    /// Of the page, with its token.
+    /// The page's URL, with its token.
     pub url: String,
     cancel: CancellationToken,
     served: JoinHandle<()>,
@@ -138,7 +138,7 @@ impl Stage {
             .map(tonic::Response::into_inner)
     }
 
-    /// Watches a run to its end; every update.
+    /// Watches a run to its end; returns every update.
     pub async fn watch(&self, run: i64) -> Vec<v1::RunUpdate> {
         let request = v1::WatchRunRequest {
             run: run.to_string(),
@@ -187,8 +187,7 @@ impl Stage {
         .expect("the step gets there");
     }
 
-    /// Rows of the database, each as text with `|` between values.
-    /// Until the start instant of the running step is past: a step is `running` as soon as all have confirmed it.
+    /// Waits until the start instant of the running step is past: a step is `running` as soon as all have confirmed it.
     pub async fn until_started(&self) {
         let past = "select count(*) from steps
             where state = 'running' and start_us < unixepoch('subsec') * 1000000";
@@ -201,6 +200,7 @@ impl Stage {
         .expect("the step's start instant comes");
     }
 
+    /// Rows of the database, each as text with `|` between values.
     pub async fn rows(&self, sql: &str) -> Vec<String> {
         let request = v1::QueryRequest {
             sql: sql.to_owned(),
@@ -223,7 +223,7 @@ impl Stage {
     }
 }
 
-/// How a run ended, and whether partially.
+/// The final state of a run, and whether it is partial.
 pub fn state(updates: &[v1::RunUpdate]) -> (&str, bool) {
     let last = updates.last().unwrap();
     (last.state.as_str(), last.partial)

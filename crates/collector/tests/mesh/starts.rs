@@ -1,4 +1,4 @@
-//! Agents that break their confirmation: each case ends in an event and a state, never in a hang.
+//! Agents that break their confirmation: each case ends with an event and a state, never with a hang.
 
 use super::{
     fake_agent::{Script, Starts},
@@ -8,7 +8,7 @@ use benchmesh_proto::v1;
 
 const IO: &str = "loss-after = \"1s\"\n[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
 
-/// A run of two agents; `b` starts in this way.
+/// A run of two agents, with this start behaviour for `b`.
 async fn run(starts: Starts, plan: &str) -> (Stage, Vec<v1::RunUpdate>) {
     let stage = Stage::new().await;
     let script = Script {

@@ -1,4 +1,4 @@
-// The live page. One stream of events keeps the state; each page of it draws what it needs from there.
+// The live page. One event stream keeps the state up to date; each page draws from it.
 'use strict';
 (() => {
   const { h, figure, bytes, span, clock } = Charts;
@@ -23,7 +23,7 @@
     return answer;
   }
 
-  // The stream: closed while the page is hidden, because a browser has few connections to one host.
+  // The stream is closed while the page is hidden, because a browser limits the connections to one host.
   function open() {
     if (stream.source || document.hidden) return;
     const source = (stream.source = new EventSource('/api/v1/stream'));
@@ -34,7 +34,7 @@
     source.onerror = () => {
       stream.connected = false;
       header();
-      // The browser tries again by itself, unless it was refused.
+      // The browser reconnects by itself, unless it was refused.
       if (source.readyState === EventSource.CLOSED) {
         close();
         setTimeout(reopen, 3000);
@@ -56,7 +56,7 @@
     stream.source = null;
   }
 
-  // A collector that was started again has a new token, unless it keeps it in a file: the form asks for it.
+  // A restarted collector has a new token, unless it keeps the token in a file: the form asks for it.
   async function reopen() {
     try {
       const response = await fetch('/api/v1/questions');
@@ -67,7 +67,7 @@
     }
   }
 
-  // Its state comes every second.
+  // The collector's state arrives every second.
   setInterval(() => {
     if (stream.connected && !document.hidden && Date.now() - stream.last > 10000) {
       stream.connected = false;
@@ -80,7 +80,7 @@
     else open();
   });
 
-  // Said on each page for as long as it is so.
+  // Shown on each page while it applies.
   function warn(text) {
     if (warning.textContent !== (text || ''))
       warning.replaceChildren(...(text ? [h('p', { class: 'banner warning', role: 'alert' }, text)] : []));
@@ -108,7 +108,7 @@
     return h('span', { class: 'chip ' + (kind || '') }, text);
   }
 
-  /* What a flag means is in the server's table of flags; another version may have others. */
+  /* The server's table of flags explains a flag; another version may have other flags. */
   function flagChip(name) {
     const row = Object.hasOwn(BenchmeshFlags, name) ? BenchmeshFlags[name] : { severity: 'warning', meaning: '' };
     return h('span', { class: 'chip ' + row.severity, title: row.meaning }, name);
@@ -148,7 +148,7 @@
     );
   }
 
-  // Rows by a fixed list of columns: [title, cell, class].
+  // A table with a fixed list of columns: [title, cell, class].
   function rows(label, columns, items, none) {
     if (!items.length) return h('p', { class: 'empty' }, none);
     return h(
@@ -232,7 +232,7 @@
     );
   }
 
-  // A column for each sampled figure of a table of the database that the page shows.
+  // A column for each sampled figure of a database table that the page shows.
   function figureColumns(table) {
     const cell = (value, unit) => {
       if (value === null) return '-';
@@ -261,8 +261,7 @@
 
   // --- Live ---------------------------------------------------------------------------------------------------------
 
-  // What was seen of the load. What lies before `seen`, which is the first point since the stream was opened, comes
-  // from what is stored.
+  // The displayed load. `seen` is the first point since the stream was opened; earlier points come from the database.
   const live = {
     run: null,
     x: [],
@@ -287,15 +286,15 @@
     Object.assign(live, { run, x: [], ops: [], mib: [], p50: [], p99: [], max: [], bands: [], seen: null, origin });
   }
 
-  // Intervals are stored some seconds after they were shown: they are read again until they reach what this page has
-  // seen.
+  // Intervals are stored some seconds after they were shown. They are read again until they reach the points that this
+  // page has shown.
   async function fill(run, source, left) {
     if (live.run !== run.run_id || live.source !== source || left === 0) return;
     const until = await backfill(run);
     if (live.seen === null || until < live.seen - 1) setTimeout(() => fill(run, source, left - 1), FILL_EVERY_MS);
   }
 
-  // Replaces what lies before the first point that was seen since the stream was opened. Returns how far it reaches.
+  // Replaces the points before `seen` by stored ones. Returns the time up to which the stored points reach.
   async function backfill(run) {
     try {
       const since = run.started_us ? Math.max(0, (state.health ? state.health.now_us : 0) - 7200e6) : 0;
@@ -307,7 +306,7 @@
       const stored = total.at_s.map((at) => at + shift);
       const old = stored.filter((at) => at < seen - 0.5);
       if (!old.length) return -Infinity;
-      // What was shown before that is kept: it may be older than what is read here.
+      // Keep points from before the stored range: they may be older than the data read here.
       const before = live.x.filter((at) => at < old[0]).length;
       const from = live.x.findIndex((at) => at >= seen);
       const joined = (values, shown) => [
@@ -337,7 +336,7 @@
       if (view && view.changed) view.changed('load');
       return stored[stored.length - 1] + timeline.bucket_s;
     } catch (error) {
-      // It is tried again; until then the chart begins with what comes now.
+      // The call is repeated; until then the chart begins with the live points.
       return -Infinity;
     }
   }
@@ -386,7 +385,7 @@
       latencyBox = h('div', {});
     const charts = {};
     const axis = () => {
-      // Before any run the clock alone says where the axis is.
+      // Before any run only the clock determines the axis.
       if (!live.origin && state.health) live.origin = state.health.now_us;
       const now = state.health ? (state.health.now_us - live.origin) / 1e6 : 0;
       const end = state.run && state.run.step ? now : live.x.length ? live.x[live.x.length - 1] + 1 : now;
@@ -768,7 +767,7 @@
     };
   }
 
-  // What may be compared: the name of the choice, its fields, and the question that they make.
+  // The possible comparisons: the name of the choice, its fields, and the query string that they make.
   const COMPARISONS = {
     'two runs': { fields: ['A', 'B'], ask: ([a, b]) => 'a=' + a + '&b=' + b },
     'targets of a run': { fields: ['run'], ask: ([run]) => 'targets=' + run },
@@ -880,7 +879,7 @@
     };
   }
 
-  // What bounds the load of an agent, by the keys of its policy; what is not bounded is left out.
+  // The limits of an agent's load, by the keys of its policy; unlimited ones are left out.
   function policyWords(policy) {
     if (!policy) return '';
     const words = ['threads=' + policy.threads, 'memory=' + bytes(policy.memory_bytes)];

@@ -13,7 +13,7 @@ use v1::{command::Body as Asked, reply::Body as Answer};
 /// Run directories by file system and run.
 type Disks = Arc<Mutex<HashMap<(String, String), String>>>;
 
-/// Shared by all agents of the test process; keys carry the run's uid.
+/// Shared by all agents of the test process; keys contain the run's uid.
 static DISKS: std::sync::LazyLock<Disks> = std::sync::LazyLock::new(Disks::default);
 
 pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
@@ -159,7 +159,7 @@ pub(super) fn answer(agent: &Arc<Inner>, asked: Asked) -> Outcome {
     }
 }
 
-/// One that the workload's tasks do.
+/// An operation of the workload's tasks.
 fn operation_of(workload: &str) -> &'static str {
     match workload {
         "io" => "write",

@@ -1,4 +1,4 @@
-//! One connection of a simulated agent: commands in the order in which they come, answers that wait beside them.
+//! One connection of a simulated agent: handles commands in their order, and waiting answers concurrently.
 
 use super::{Inner, Starts, commands::answer, message};
 use benchmesh_proto::v1;
@@ -17,7 +17,7 @@ pub(super) async fn serve(
     heard: &mut Streaming<v1::CollectorMessage>,
     said: mpsc::Sender<v1::AgentMessage>,
 ) {
-    // They end with the connection.
+    // The waits end with the connection.
     let mut waits = tokio::task::JoinSet::new();
     waits.spawn(probe(Arc::clone(&agent), said.clone()));
     while let Ok(Some(message_heard)) = heard.message().await {
@@ -30,7 +30,7 @@ pub(super) async fn serve(
         let (agent, said) = (Arc::clone(&agent), said.clone());
         let id = command.id;
         let Some(body) = command.body else { continue };
-        // Answers that wait have tasks of their own; all others come in the order of the questions.
+        // Waiting answers have tasks of their own; all others come in the order of the commands.
         if let Asked::AwaitEnd(asked) = body {
             waits.spawn(async move {
                 let reply = await_end(&agent, asked.task_id).await;
@@ -69,7 +69,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Sends a probe every second, like an agent that keeps its clock.
+/// Sends a clock probe every second, like a real agent.
 async fn probe(agent: Arc<Inner>, said: mpsc::Sender<v1::AgentMessage>) {
     let mut beats = tokio::time::interval(Duration::from_secs(1));
     loop {

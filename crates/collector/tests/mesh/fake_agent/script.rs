@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-/// What an agent does differently from a perfect one.
+/// The behaviour of an agent that differs from a perfect one.
 #[derive(Clone)]
 pub struct Script {
     pub labels: Vec<(String, String)>,
     /// How long its tasks run.
     pub runs_for: Duration,
-    /// Which file system its target is on; agents with equal names share it.
+    /// The file system of its target; agents with equal names share it.
     pub file_system: String,
     pub free_bytes: i64,
     pub host: String,
     pub kernel: String,
     /// Refuses this number of arms as too late.
     pub late_arms: u32,
-    /// Answers this when it is to prepare a task.
+    /// Its answer when asked to prepare a task.
     pub prepare_error: Option<(String, String)>,
-    /// Only to a task of this mode.
+    /// Limits `prepare_error` to tasks of this mode.
     pub refused_mode: Option<String>,
     /// Ends its tasks with this error.
     pub task_error: String,
@@ -26,34 +26,34 @@ pub struct Script {
     pub no_root: bool,
     /// The type of its target's file system.
     pub file_system_type: String,
-    /// A wrong mark for its run directories.
+    /// A wrong nonce for its run directories.
     pub nonce: Option<String>,
-    /// Files that it removes per cell; reported one by one.
+    /// Number of files that it removes per cell; reported one by one.
     pub removes: u64,
     /// Forgets its tasks without reporting it.
     pub forgets_in_silence: bool,
     /// Answers no survey.
     pub deaf_to_surveys: bool,
-    /// Does not hear that it is to stop.
+    /// Ignores requests to stop.
     pub deaf_to_stops: bool,
-    /// Each of its operations fails, though its tasks end well.
+    /// Each of its operations fails, although its tasks end well.
     pub only_errors: bool,
-    /// Publishes an interval per second while its tasks run, rather than one at their end.
+    /// Publishes an interval per second while its tasks run, instead of one at their end.
     pub row_per_second: bool,
 }
 
-/// How it keeps to its start.
+/// How it handles its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Starts {
     #[default]
     Punctually,
-    /// Confirms, and nothing ever comes of it.
+    /// Confirms, but never begins.
     Never,
     /// Begins this many microseconds before the instant.
     Early(i64),
     /// Confirms, and starts as if it had been armed for an instant this many microseconds earlier.
     Old(i64),
-    /// Answers each arming under the number of another question.
+    /// Answers each arming with the id of another command.
     Astray,
 }
 

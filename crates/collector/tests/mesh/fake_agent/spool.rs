@@ -96,7 +96,7 @@ impl Inner {
             return;
         };
         if now_us() < start_us {
-            // It never began, and has no row.
+            // The task never began, and has no row.
             task.ended = Some(v1::EndReply {
                 state: state.to_owned(),
                 ..v1::EndReply::default()

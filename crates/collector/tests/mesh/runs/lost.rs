@@ -1,4 +1,4 @@
-//! Agents that are late, lost or back, and the policy's reaction.
+//! Agents that are late, lost or come back, and the policy's reaction.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_late_agent_is_armed_again_with_the_others() {
         b.journal().iter().filter(|entry| *entry == "arm").count(),
         2
     );
-    // Both tasks of the one step started at the instant that counts.
+    // Both tasks of the one step started at the final instant.
     assert_eq!(
         stage.rows("select count(*), count(distinct t.start_us), min(t.start_us = s.start_us) from tasks t join steps s on s.id = t.step_id").await,
         ["2|1|1"]

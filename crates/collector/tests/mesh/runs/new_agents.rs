@@ -1,4 +1,4 @@
-//! Agents that have joined a mesh and been in none of its runs.
+//! Agents that have joined a mesh but have not been in any of its runs.
 
 use super::*;
 use benchmesh_proto::WIRE_VERSION;
@@ -21,7 +21,7 @@ async fn an_agent_that_was_in_no_run_is_left_out_and_named() {
     let stage = Stage::new().await;
     let _a = stage.agent("a", Script::default()).await;
     let _b = stage.agent("b", Script::default()).await;
-    // In a mesh without a run no agent is new.
+    // In a mesh without runs no agent is new.
     let first = started(&stage, false, false).await;
     assert_eq!((first.steps[0].agents.len(), first.warnings.len()), (2, 0));
     stage.watch(first.run_id).await;

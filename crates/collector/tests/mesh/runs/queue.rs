@@ -38,7 +38,7 @@ async fn a_run_stops_in_mid_step_and_keeps_its_data() {
         stage.rows("select state, reason from runs").await,
         ["stopped|enough"]
     );
-    // When the last operation began is held against the stop.
+    // The begin of the last operation is compared with the stop.
     let late = "select e.severity, e.detail ->> 'last_begun_us' = t.last_begun_us,
                 e.detail ->> 'stopped_us' >= t.start_us
                 from events e join tasks t on t.step_id = e.step_id where e.kind = 'load-stopped'";
@@ -90,7 +90,7 @@ async fn a_step_is_stored_before_its_agents_may_forget_it_and_a_stop_leaves_it_d
         )
         .await;
     let started = stage.start(IO).await.unwrap();
-    // The answer does not come, which holds nothing up.
+    // The answer does not come, and delays nothing.
     a.until_asked("forget").await;
     let first =
         "select s.state, t.state from steps s join tasks t on t.step_id = s.id where s.ordinal = 1";
@@ -143,8 +143,8 @@ async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended(
     assert_eq!(stage.rows(told).await, ["1"]);
 }
 
-/// A run that is stopped where its first step is in the state `step`. Its collector is started again in the midst of
-/// the cleaning, and follows the run to its end.
+/// A run that is stopped while its first step is in the state `step`. Its collector is restarted during the cleaning,
+/// and follows the run to its end.
 async fn stopped_across_a_restart(plan: &str, step: &str) -> Stage {
     let stage = Stage::new().await;
     let a = stage.agent("a", cleaning_slowly()).await;
@@ -266,7 +266,7 @@ async fn a_queued_run_stores_its_environment_when_it_begins() {
     let first = stage.start(NULL).await.unwrap();
     let second = stage.start(IO).await.unwrap();
     stage.until_step(first.run_id, "running").await;
-    // While the second run waits, `b` is started again, on another kernel and with another mount.
+    // While the second run waits, `b` is restarted, on another kernel and with another mount.
     b.cut();
     b.forget_everything();
     b.script(|script| {
@@ -276,7 +276,7 @@ async fn a_queued_run_stores_its_environment_when_it_begins() {
         script.file_system_type = String::from("xfs");
     });
     b.attach(stage.address).await.unwrap();
-    // An agent that came after the second run was accepted belongs to its environment.
+    // An agent that attached after the second run was accepted belongs to its environment.
     let _c = stage.agent("c", Script::default()).await;
     let environment = async |run: i64| {
         let agents = "select name, host, kernel, labels from run_agents where run_id =";

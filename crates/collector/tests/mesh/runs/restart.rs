@@ -1,4 +1,4 @@
-//! Runs with a collector that was restarted in the middle.
+//! Runs whose collector is restarted in the middle.
 
 use super::*;
 
@@ -109,7 +109,7 @@ async fn a_stop_right_after_a_start_ends_the_step_that_was_open() {
     b.cut();
     let stage = stage.restarted().await;
     a.attach(stage.address).await.unwrap();
-    // Agent b is still waited for.
+    // The run still waits for agent b.
     stop(&stage, started.run_id).await;
     a.until_asked("stop").await;
     let updates = stage.watch(started.run_id).await;
