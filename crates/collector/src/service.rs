@@ -59,7 +59,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Concurrent calls of a command. An agent has two ([`gate`] counts them over all its connections).
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 
-/// A request for a certificate or a token is small.
+/// Limit of a trust message: a request for a certificate or a token is small.
 const MAX_TRUST_BYTES: usize = 64 << 10;
 
 /// Warning shown with results of such a collector.

@@ -28,9 +28,9 @@ pub enum Security {
     Insecure,
     /// By certificates.
     Tls {
-        /// The CA and its certificates; `None`: beside the database, `<db>.tls`.
+        /// The CA and its certificates; `None` means `<db>.tls` next to the database.
         directory: Option<PathBuf>,
-        /// Directory of the credentials for the collector's own user; `None`: none are written.
+        /// Directory of the credentials for the collector's own user; `None` if none are written.
         credentials: Option<PathBuf>,
         /// [`CERTIFICATE_LIFETIME`] except in tests of renewal.
         lifetime: Duration,

@@ -52,7 +52,7 @@ pub struct StartRequest {
 pub enum Admission {
     #[default]
     Queue,
-    /// Check and expand only.
+    /// Only check and expand the plan.
     DryRun,
 }
 

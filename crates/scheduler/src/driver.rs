@@ -231,7 +231,7 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event) {
-        // A run that was resumed is driven anew.
+        // A resumed run is driven anew.
         if let Event::Resumed { run } = &event {
             self.refused.take_if(|refused| refused.run == *run);
         }

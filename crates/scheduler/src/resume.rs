@@ -40,7 +40,7 @@ pub struct Resumed {
     pub changes: Vec<String>,
 }
 
-/// Why a run is not resumed.
+/// Why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     #[error(

@@ -87,7 +87,7 @@ pub struct Alarms {
     progress: Option<(StepId, u64, MeshMicros)>,
 }
 
-/// One alarm, of one daemon if it is about daemons.
+/// State of one alarm, for one daemon if it is about daemons.
 #[derive(Clone, Debug, Default)]
 struct State {
     holds_since: Option<MeshMicros>,

@@ -312,7 +312,7 @@ impl TrustChange {
         }
     }
 
-    /// Facts beside the requester.
+    /// The facts of the event, besides the requester.
     fn facts(&self) -> Value {
         match self {
             Self::TokenMade {

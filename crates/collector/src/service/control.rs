@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use watcher::RunWatcher;
 
-/// Longer queries can be run on the database file itself, without a limit.
+/// Time limit of a query. Longer queries can be run on the database file itself, without a limit.
 const QUERY_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Limits the queries, and so their memory. Each has a thread and holds a snapshot of the database while it runs.
 const QUERIES: QuotaLimits = QuotaLimits {

@@ -36,7 +36,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-/// Characters of an unchecked name that are logged.
+/// Maximum number of logged characters of an unchecked name.
 const MAX_LOGGED_NAME_CHARS: usize = 64;
 /// Time limit for the Hello of a new stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 //! Limits of concurrent calls of one kind: in total, and per client.
 //!
 //! A client is an address, or the holder of a certificate. A call over a limit is refused at once, with the limit in
-//! the message; nothing queues.
+//! the message. Calls are never queued.
 
 use super::peer::Peer;
 use std::{

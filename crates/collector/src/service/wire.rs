@@ -37,7 +37,7 @@ pub(super) fn ingest_status(error: &IngestError) -> Status {
     }
 }
 
-/// A database that fails is not the caller's fault.
+/// A failing database is not the caller's fault.
 pub(super) fn store_status(error: &StoreError) -> Status {
     let message = error_chain(error);
     match error {

@@ -37,7 +37,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
 
-/// The secret that opens the page.
+/// The secret that gives access to the page.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why a token file is not used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("cannot use the token file {}", path.display())]
@@ -353,7 +353,7 @@ fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     }
 }
 
-/// A browser gets the form, a program the reason.
+/// Answers with the form for a browser, or the reason for a program.
 async fn ask(headers: &HeaderMap, problem: &str) -> Response {
     let wants_page = headers
         .get(header::ACCEPT)

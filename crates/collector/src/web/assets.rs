@@ -39,7 +39,7 @@ static ASSETS: [(&str, &str, &str); 6] = [
 /// The table of flags, for the page's explanations.
 const FLAGS: &str = "flags.js";
 
-/// The sampled figures that the page shows, by their table.
+/// The sampled figures shown by the page, by table.
 const FIGURES: &str = "figures.js";
 
 fn figures_script() -> String {

@@ -23,7 +23,7 @@ use tracing::debug;
 
 /// Maximum number of open connections; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
-/// A client that reads nothing for this long is gone, or hostile.
+/// A client that reads nothing for this long has disconnected or is hostile.
 const WRITE_STALL: Duration = Duration::from_secs(20);
 /// Time limit of a connection without traffic in either direction. Longer than any query.
 const IDLE: Duration = Duration::from_secs(180);
@@ -69,7 +69,7 @@ impl Listener for Connections {
             let room = Arc::clone(&self.room).acquire_owned().await.ok();
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Small events are sent at once.
+                    // Sends small events at once.
                     if let Err(error) = stream.set_nodelay(true) {
                         debug!(%error, "set TCP_NODELAY");
                     }

@@ -125,7 +125,7 @@ impl Document {
     }
 }
 
-/// A blob as hex, as `benchmesh query` shows it.
+/// A blob becomes hex, as in `benchmesh query`.
 fn json(value: Value) -> Json_ {
     match value {
         Value::Null => Json_::Null,

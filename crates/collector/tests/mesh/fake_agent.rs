@@ -147,14 +147,14 @@ impl FakeAgent {
         Ok(welcome)
     }
 
-    /// Loses its connection; its tasks run on.
+    /// Cuts its connection; its tasks continue.
     pub fn cut(&self) {
         if let Some(connection) = self.connection.lock().unwrap().take() {
             connection.abort();
         }
     }
 
-    /// Freezes it from now on, like a stopped process or a host behind a cut link: its connection stays.
+    /// Freezes it from now on, like a stopped process or a host behind a cut link: its connection stays open.
     #[allow(
         dead_code,
         reason = "for the mesh tests; the fleet bench shares this file"

@@ -32,7 +32,7 @@ const MAX_GAP: usize = 86_400;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steadiness {
     pub is_steady: bool,
-    /// From the start of the step to the end of the window.
+    /// Time from the start of the step to the end of the window.
     pub after: Duration,
     pub steady: Steady,
     pub window: Window,

@@ -190,7 +190,7 @@ impl Run {
                 Next::StartLoad(start)
             }
             (late, _) => {
-                // It took longer than the lead, by an unknown amount.
+                // The confirmation took longer than the lead, by an unknown amount.
                 self.lead
                     .measured((lead * 2 / DELAY_FACTOR).min(LATE_DELAY));
                 let reason =

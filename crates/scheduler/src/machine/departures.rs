@@ -20,7 +20,7 @@ pub(super) enum Rejoin {
 /// An agent whose task of the running step has ended early.
 #[derive(Clone, Debug)]
 pub(super) struct Departure {
-    /// When the agent was in contact last.
+    /// The agent's last contact.
     pub since: MeshMicros,
     pub noticed: MeshMicros,
     pub session: u64,

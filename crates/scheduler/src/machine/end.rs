@@ -31,7 +31,7 @@ impl Run {
                 RunState::Failed => Severity::Error,
                 _ => Severity::Info,
             };
-            // Watchers get the reason with the end.
+            // Watchers receive the reason together with the end.
             self.out.rows.push(Row::Event(NewEvent {
                 at: self.now,
                 run: Some(self.row.id),

@@ -27,7 +27,7 @@ pub(crate) struct EndedSteps {
 #[derive(Clone, Debug, Default)]
 struct Failures {
     count: usize,
-    /// The ordinal of the first one, and a sentence about it.
+    /// The ordinal of the first failure, and a sentence about it.
     first: Option<(u32, String)>,
 }
 

@@ -26,7 +26,7 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Token(pub u64);
 
-/// Something that has happened.
+/// One input of the machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// Every agent, sent whenever one attaches or detaches.
@@ -203,7 +203,7 @@ impl RunPlan {
         }
     }
 
-    /// For a run whose plan cannot be read.
+    /// The value for a run with an unreadable plan.
     pub fn none() -> Self {
         Self {
             policy: Policy {

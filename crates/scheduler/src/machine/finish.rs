@@ -119,7 +119,7 @@ impl Run {
         }
     }
 
-    /// The results are stored; agents may forget the step.
+    /// Handles the stored results; agents may forget the step.
     pub(super) fn finished(&mut self, after: StepEnd) -> Option<Next> {
         if !matches!(after, StepEnd::Stop { .. }) {
             self.forget_all();

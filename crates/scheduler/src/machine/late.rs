@@ -30,8 +30,8 @@ const SLOWEST_FILES_PER_S: u64 = 20;
 const ALL_LATE_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// ... and this many times the time for their data.
 const ALL_LATE_FACTOR: u32 = 4;
-/// How often an agent may leave a start unconfirmed that another agent confirmed. Lower than the limits on arming a
-/// step and on repeating a cell.
+/// How often an agent may leave a start unconfirmed that another agent confirmed. Lower than the number of times that a
+/// step is armed, or a cell attempted.
 const MAX_UNCONFIRMED: u32 = 5;
 
 impl Run {

@@ -7,7 +7,7 @@ const MIN_LEAD: Duration = Duration::from_millis(10);
 const MAX_LEAD: Duration = Duration::from_secs(20);
 /// Assumed for an agent that has not measured its round trip yet.
 pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(20);
-/// One agent's share of the collector's own work, while all are armed at once.
+/// The collector's own work per agent, while all agents are armed at once.
 const PER_TASK: Duration = Duration::from_millis(1);
 const MIN_GUARD: Duration = Duration::from_millis(5);
 /// Until a confirmation was measured, the answers to `Prepare` estimate its duration, within these bounds. After one
@@ -72,7 +72,7 @@ impl LeadEstimate {
     }
 }
 
-/// The lead on the `attempt`th try (from 0), and the guard: how long before the instant all must have confirmed.
+/// The lead on the `attempt`th attempt (from 0), and the guard: how long before the instant all must have confirmed.
 /// `delay` is the duration of the slowest of the last confirmations.
 pub(super) fn lead(
     round_trip: Duration,

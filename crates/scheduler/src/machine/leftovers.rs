@@ -357,7 +357,7 @@ impl Leftovers {
             }
             // It hangs or refuses: it is asked again when it next attaches.
             (_, Err(error)) if !error.is_lost() => self.next(agent, cleanup, out),
-            // Lost: it is cleaned up when it attaches again.
+            // The agent is lost: it is cleaned up when it attaches again.
             _ => {}
         }
     }

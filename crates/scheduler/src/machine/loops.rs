@@ -38,7 +38,7 @@ impl Run {
         ended
     }
 
-    /// Begins the next loop after one whose steps have all ended, if the plan wants one.
+    /// Begins the next loop after all steps of the current one have ended, if the plan has one.
     pub(super) fn begin_next_loop(&mut self) -> bool {
         if !self.loops.go_on(self.loop_number, self.elapsed()) {
             return false;

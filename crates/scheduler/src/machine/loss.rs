@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Time limit for forgetting an ended task.
 pub(super) const FORGET_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether the step goes on.
+/// Whether the step continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
@@ -197,7 +197,7 @@ impl Run {
         }
     }
 
-    /// A lost task has ended on its agent, or the agent does not answer.
+    /// Handles the end of a lost task on its agent, or an agent that does not answer.
     pub(super) fn on_lost_ended(&mut self, task: TaskHandle, answer: &Result<Answer, CallError>) {
         if !matches!(answer, Err(error) if error.is_lost()) {
             let hangs = matches!(answer, Err(CallError::Deadline { .. }));

@@ -346,7 +346,7 @@ impl Run {
         None
     }
 
-    /// The next step that has not ended; after the last one, the end.
+    /// Starts the next step that has not ended, or ends the run after the last one.
     fn next_step(&mut self) {
         self.step = None;
         let open = |facts: &StepFacts| !facts.state.is_end();

@@ -140,7 +140,7 @@ impl Run {
         end.state == TaskState::Stopped && !self.is_steady() && may_rejoin
     }
 
-    /// The rows of a failed task are stored, or will not come.
+    /// Called when the rows of a failed task are stored, or will not come.
     pub(super) fn on_end_stored(&mut self, task: TaskHandle, end: End, missing: Option<String>) {
         let name = self.agents.name(task.agent);
         let why = missing.unwrap_or_else(|| {

@@ -19,7 +19,7 @@ use serde_json::json;
 use std::{ops::Range, sync::Arc};
 
 impl Run {
-    /// Decides the first open search whose probes have all ended before this step; returns whether there is one.
+    /// Decides the first open search whose probes have all ended before this step. Returns whether there is one.
     pub(super) fn decide_search(&mut self, until: usize) -> bool {
         let ended = self.first_open.min(until)..until;
         let is_open = |index: &usize| {

@@ -11,7 +11,7 @@ use std::{
 /// The stage of the run. A stage ends when everything that it waits for has arrived.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// Its environment is being read, then its steps are made.
+    /// The environment is being read, then the steps are made.
     Beginning,
     /// No step is under way.
     Between,
@@ -21,7 +21,7 @@ pub(super) enum Stage {
     PlanningLoop,
     /// The measurements of a search's probes are being read, then the next probe is made.
     Searching,
-    /// The speeds of its agents' links are being read.
+    /// The speeds of the agents' links are being read.
     LinkSpeeds,
     MakingTasks,
     Opening(OpenPass),
@@ -125,7 +125,7 @@ pub(super) enum Goal {
 pub(super) enum StepEnd {
     /// The run continues with the next step.
     Done,
-    /// The rest of its cell is not measured.
+    /// The other steps of its cell are not measured.
     Failed { reason: String },
     /// The run ends.
     Abort { reason: String },

@@ -240,7 +240,7 @@ impl TaskSet {
             .map(|entry| entry.handle)
     }
 
-    /// The end of a task is awaited again.
+    /// Awaits the end of a task again.
     pub fn await_again(&mut self, task: TaskId) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.handle.task == task) {
@@ -383,7 +383,7 @@ impl TaskSet {
         }
     }
 
-    /// The last row of a task is stored, or will not come.
+    /// Notes that the last row of a task is stored, or will not come.
     pub fn stored(&mut self, task: TaskId) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.handle.task == task)

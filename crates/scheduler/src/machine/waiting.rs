@@ -57,7 +57,7 @@ pub(super) enum Waiting {
     Prepared {
         task: TaskHandle,
     },
-    /// Whether the receiver is reachable of a link that its sender could not open.
+    /// Whether the receiver of a link is attached, after its sender could not open the link.
     ReceiverThere {
         task: TaskHandle,
         refusal: String,

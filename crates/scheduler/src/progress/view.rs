@@ -335,7 +335,7 @@ mod tests {
         };
         check(step(Running, Some(8), None, 0), 0.0, Some(103));
         check(step(Prepare, Some(8), None, 0), 0.0, Some(108));
-        // A quarter is done in 5 s.
+        // A quarter done in 5 s.
         check(step(Running, None, None, 250), 0.0, Some(115));
         check(step(Running, None, Some(99), 250), 0.0, Some(115));
         // Two more steps like it.

@@ -1,12 +1,13 @@
 //! Appoints samplers: one agent per host for daemons and disks, one per network namespace for interfaces.
 //!
-//! Pure. A place's own agent is appointed whenever it is attached. Without it the last appointed agent stays appointed;
-//! otherwise the agent with the lowest id is taken, once the own one has been away for long enough.
+//! Pure. A place's own agent is appointed whenever it is attached. While it is away, the last appointed agent stays
+//! appointed. If there is none, the agent with the lowest id is taken after the own and the last agent have been away
+//! for long enough.
 
 use benchmesh_model::mesh::AgentId;
 use std::collections::BTreeMap;
 
-/// The ground for appointing an attached agent to a place; the smallest comes first.
+/// The reason for appointing an attached agent to a place; the smallest value wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// The place belongs to the agent.

@@ -194,7 +194,7 @@ pub struct End {
     pub state: benchmesh_model::mesh::TaskState,
     /// The batch with the last row; `None` if the task never began, so that there is no row.
     pub last_batch: Option<SpoolPosition>,
-    /// A hanging operation has ended the task, as `on-stall` demands.
+    /// A hanging operation has ended the task, by `on-stall`.
     pub stalled: bool,
 }
 
@@ -245,7 +245,7 @@ impl RefusalKind {
     }
 }
 
-/// Why a command has no answer.
+/// Why a command got no answer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CallError {
     #[error("agent `{agent}` has been without contact for {silent_s} s")]
@@ -289,7 +289,7 @@ impl CallError {
 }
 
 impl Command {
-    /// For messages: the agent did not ...
+    /// Verb phrase for messages: the agent did not ...
     pub fn action(&self) -> &'static str {
         match self {
             Self::Sampling(_) => "set its sampler",

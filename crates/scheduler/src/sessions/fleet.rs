@@ -52,7 +52,7 @@ const OUTGOING: usize = 64;
 /// An agent with a message this recent is alive. The session of a dead agent ends sooner.
 const RECENTLY_HEARD: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
-/// Logged characters of the version of a refused agent.
+/// Maximum number of logged characters of a refused agent's version.
 const MAX_VERSION_CHARS: usize = 64;
 
 /// Proof of the name of an attaching agent.

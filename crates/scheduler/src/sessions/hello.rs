@@ -16,7 +16,7 @@ const MAX_TEXT_BYTES: usize = 4096;
 const MAX_LABELS: usize = 128;
 const MAX_PATHS: usize = 1024;
 const MAX_WORKLOADS: usize = 256;
-/// Agents drain old spools; hundreds of restarts without a collector leave as many.
+/// Limit of spools. Agents drain old spools; hundreds of restarts without a collector leave hundreds of them.
 const MAX_SPOOLS: usize = 4096;
 const MAX_HELD_TASKS: usize = 65_536;
 /// Limit of all texts together. The limits above allow several MiB, which no agent needs and the collector would keep.
@@ -181,7 +181,7 @@ impl Hello {
             .map(|(_, run)| *run)
     }
 
-    /// Every check of the message alone.
+    /// Performs every check that needs only the message.
     pub fn check(&self) -> Result<(), BadField> {
         text("agent_uid", &self.uid, MAX_UID_BYTES)?;
         text("name", &self.name, MAX_NAME_BYTES)?;

@@ -6,15 +6,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// An agent without a connection retries with growing pauses, and restarts take seconds.
+/// Limit of attachments per minute. An agent without a connection retries with growing pauses, and restarts take
+/// seconds.
 const MAX_ATTACHES: u32 = 120;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Attachments with a new uid, or with another description: each leaves a row forever. An agent without a persistent
-/// state directory has a new uid after each restart.
+/// Limit of attachments per hour with a new uid or another description: each leaves a row forever. An agent without a
+/// persistent state directory has a new uid after each restart.
 pub(super) const MAX_CHANGES: u32 = 100;
 
-/// Stored events of one agent; each is a row forever. A soak in which every worker stalls sends some tens.
+/// Limit of stored events of one agent per minute; each is a row forever. A soak in which every worker stalls sends
+/// some tens.
 const MAX_EVENTS: usize = 2000;
 
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use benchmesh_model::mesh::{AgentId, MeshMicros};
 use benchmesh_store::ingest::appointed::Appointed;
 use std::collections::HashMap;
 
-/// Appointments of one place that are remembered, beside the first.
+/// Maximum number of remembered appointments of one place, besides the first.
 const MAX_PERIODS: usize = 256;
 
-/// The thing that a sampler is appointed to.
+/// An object that samplers are appointed to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// A host, by `Hello::host_key`.

@@ -24,7 +24,7 @@ const MAX_MEMBERS: usize = 12_000;
 
 /// Sampling period of a host between runs, if one of its agents wants it; the agent's own period overrides it.
 const PERIOD_BETWEEN_RUNS_US: i64 = 1_000_000;
-/// Rules of all agents of one host.
+/// Limit of the rules of all agents of one host.
 const MAX_RULES: usize = 1024;
 /// Time that a host goes without a sampler before another agent stands in: an agent without a connection tries again
 /// within this time.
@@ -178,7 +178,7 @@ impl State {
         })
     }
 
-    /// The ground for appointing an attached agent.
+    /// The reason for appointing an attached agent.
     fn claim(&self, place: &Place, member: &Member) -> Claim {
         let (Some(own), Some(last)) = (self.samplers.own(place), self.samplers.current(place))
         else {

@@ -25,7 +25,7 @@ const MAX_LAYERS: usize = 32;
 const MAX_NONCE_BYTES: usize = 4096 + 256;
 /// Limit of a unit of progress.
 const MAX_UNIT_CHARS: usize = 32;
-/// Caches that an agent reports on; there are four.
+/// Limit of the caches that an agent reports on; there are four.
 const MAX_CACHE_DROPS: usize = 16;
 /// Enough for hundreds of disks and interfaces.
 const MAX_INVENTORY_BYTES: usize = 256 << 10;

@@ -118,7 +118,7 @@ async fn a_lost_end_of_a_link_costs_its_links_alone_and_may_come_back() {
     let started = stage.start(&plan).await.unwrap();
     stage.until_step(started.run_id, "running").await;
     b.cut();
-    // Both links have failed when the phase after them settles; the run is partial, as on-loss has it.
+    // Both links have failed when the phase after them settles; the run is partial, by on-loss.
     stage.until_step(started.run_id, "settle").await;
     b.attach(stage.address).await.unwrap();
     let updates = stage.watch(started.run_id).await;

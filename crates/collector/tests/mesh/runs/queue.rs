@@ -137,7 +137,7 @@ async fn a_stop_goes_on_when_the_collector_is_started_before_the_load_has_ended(
     );
     let asked = |what: &str| a.journal().iter().filter(|entry| *entry == what).count();
     assert_eq!((asked("arm"), asked("stop enough")), (1, 2));
-    // The instant of the stop request is that of the first collector.
+    // The instant of the stop request stays that of the first collector.
     let told = "select e.detail ->> 'stopped_us' = r.halted_us from events e join runs r on r.id = e.run_id \
         where e.kind = 'load-stopped'";
     assert_eq!(stage.rows(told).await, ["1"]);

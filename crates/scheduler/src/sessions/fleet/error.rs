@@ -55,7 +55,7 @@ pub enum AttachError {
     Store { source: StoreError },
 }
 
-/// Why an agent is not forgotten.
+/// Why an agent cannot be forgotten.
 #[derive(Debug, thiserror::Error)]
 pub enum ForgetError {
     #[error("no agent is called `{name}`: `benchmesh agents` lists them")]

@@ -55,7 +55,7 @@ impl SessionHandle {
         });
     }
 
-    /// Hands a reply to the call that waits for it.
+    /// Passes a reply to the call that waits for it.
     pub fn deliver_reply(&self, id: u64, reply: Reply) {
         let waiting = self
             .with_session(|session| session.waiting.remove(&id))

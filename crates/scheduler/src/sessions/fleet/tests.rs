@@ -371,7 +371,7 @@ async fn whose_a_host_is_outlives_the_collector() {
     away_for(&fleet, &first, 11);
     fleet.appoint_waiting();
     assert!(sampling(&fleet, &other).0);
-    // A forgotten agent leaves its place.
+    // A forgotten agent gives up its place.
     fleet.forget("first").await.unwrap();
     let first = attach_from(&fleet, "first", [10, 0, 0, 1]).await;
     assert!(!sampling(&fleet, &first).0);
