@@ -1,12 +1,13 @@
 //! How fast samples of daemons reach the database.
 //!
-//! `cargo bench -p benchmesh-collector --bench ingest -- writer` compares the store's writer with a bare rusqlite loop
-//! of prepared inserts into the same table, with the same transaction sizes and settings, interleaved. `... --
-//! end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs: batches of 100
-//! rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit. `... -- writes --sessions 1
-//! --daemons 10` reports the disk writes for an hour of samples. `... -- prune --sessions 4 --seconds 20` prunes a
-//! generated history during ingest into the same file. `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days
-//! of telemetry as fast as they are stored, with retention. `--help` lists the options.
+//! `cargo bench -p benchmesh-collector --bench ingest -- writer` compares the store's writer with a bare rusqlite loop of
+//! prepared inserts into the same table, with the same transaction sizes and settings, interleaved.
+//! `... -- end-to-end` runs the real collector in this process and ten sessions in another one on the same CPUs:
+//! batches of 100 rows, the shipped schema, synchronous=FULL, every row acknowledged after its commit.
+//! `... -- writes --sessions 1 --daemons 10` reports the disk writes for an hour of samples.
+//! `... -- prune --sessions 4 --seconds 20` prunes a generated history during ingest into the same file.
+//! `... -- lapse --hours 72 --sessions 12 --daemons 10` sends days of telemetry as fast as they are stored, with
+//! retention. `--help` lists the options.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
