@@ -73,7 +73,7 @@ pub(super) async fn rows_with<T>(
     connection: &mut SqliteConnection,
     statement: Statement,
     run: RunId,
-    make: fn(&Row<'_>) -> rusqlite::Result<T>,
+    make: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, ReportError> {
     let read = directly(connection, |connection| {
         blocking(|| {

@@ -1,6 +1,8 @@
 //! Usage of the daemons of one name in each step and mode, and their cost per operation.
 
-use super::daemons::{DaemonInStep, DaemonReport, USAGE, add, figures_of, most, over_the_run};
+use super::daemons::{
+    DaemonInStep, DaemonReport, USAGE, add, figure_columns, figures_of, most, over_the_run,
+};
 use super::steps;
 use crate::report::bands::{Band, packed};
 use crate::report::row::{ReportError, Statement, rows, rows_with, value};
@@ -74,14 +76,6 @@ pub(in crate::report) const COSTS: Statement = Statement {
           WHERE run_id = ? ORDER BY step_id, name",
 };
 
-/// The columns of [`USAGE`] that are no daemon's own.
-#[derive(Deserialize)]
-struct Usage {
-    step_id: StepId,
-    sampled_s: f64,
-    idle_percent: Option<f64>,
-}
-
 /// Work of all daemons of one name in one step.
 #[derive(Debug, Default)]
 struct DaemonsOfName {
@@ -101,16 +95,16 @@ pub(in crate::report) async fn load(
     connection: &mut SqliteConnection,
     run: &RunReport,
 ) -> Result<(Vec<DaemonReport>, Vec<CostReport>), ReportError> {
+    let columns = figure_columns();
     let usage: Vec<DaemonInStep> = rows_with(connection, USAGE, run.id, |row| {
-        let usage: Usage = value(row)?;
         Ok(DaemonInStep {
             daemon: DaemonReport {
-                figures: figures_of(row)?,
+                figures: figures_of(row, &columns)?,
                 ..value(row)?
             },
-            sampled_s: usage.sampled_s,
-            step: usage.step_id,
-            idle_percent: usage.idle_percent,
+            sampled_s: row.get("sampled_s")?,
+            step: StepId(row.get("step_id")?),
+            idle_percent: row.get("idle_percent")?,
         })
     })
     .await?;

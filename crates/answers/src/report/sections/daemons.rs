@@ -74,14 +74,22 @@ fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
     })
 }
 
-/// Those of a row of [`USAGE`].
-pub(super) fn figures_of(row: &Row<'_>) -> rusqlite::Result<BTreeMap<String, f64>> {
+/// The columns of [`USAGE`] with figures.
+pub(super) fn figure_columns() -> Vec<String> {
+    shown().map(|(_, _, column)| column).collect()
+}
+
+/// The figures of a row of [`USAGE`].
+pub(super) fn figures_of(
+    row: &Row<'_>,
+    columns: &[String],
+) -> rusqlite::Result<BTreeMap<String, f64>> {
     let mut figures = BTreeMap::new();
-    for (_, _, column) in shown() {
+    for column in columns {
         // A count is an integer, and becomes a real number.
         match row.get::<_, Option<f64>>(column.as_str()) {
             Ok(Some(value)) => {
-                figures.insert(column, value);
+                figures.insert(column.clone(), value);
             }
             // A file that is only read has the views of the version that wrote it.
             Ok(None) | Err(rusqlite::Error::InvalidColumnName(_)) => {}
