@@ -1,9 +1,10 @@
 //! The end of a step: its figures are computed from stored rows, and again whenever late data arrive.
 //!
-//! Intervals are read in slices of time, so that memory stays bounded however long the step was. Of the time line only
-//! what has changed is written, together with the results (`timeline`): a reader never sees it empty.
-//! `steps.stale_batches` counts the batches that arrived since the figures were computed; storing the figures subtracts
-//! the batches that they cover, so that after a crash or a batch in between they are computed once more.
+//! Intervals are read in slices of time, so that memory stays bounded however long the step was. Only the changed
+//! part of the time line is written, together with the results (`timeline`), so that a reader never sees it empty.
+//! `steps.stale_batches` counts the batches that arrived since the figures were computed. Storing the figures
+//! subtracts the batches that they cover, so that they are computed again after a crash or when a batch arrives in
+//! between.
 
 pub(super) mod claims;
 mod daemons;
@@ -27,25 +28,25 @@ use std::time::{Duration, Instant};
 use timeline::{Changes, Comparison, TimelineRow};
 use tokio::time::timeout;
 
-/// The longest that a report waits for the figures of a run under way.
+/// Maximum time that a report waits for the figures of a running run.
 const SO_FAR_WITHIN: Duration = Duration::from_secs(30);
-/// Of intervals read at once: some ten thousand rows of a large mesh.
+/// Intervals are read in slices of this length: some ten thousand rows of a large mesh.
 const SLICE_US: i64 = 32_000_000;
-/// Late data come in bursts (a spool is drained): the figures are made again once it has been quiet for this long.
+/// Late data come in bursts (a spool is drained): the figures are computed again once no data came for this long.
 const QUIET: Duration = Duration::from_millis(500);
-/// Many agents are never quiet at once.
+/// With many agents, some data always arrive; the figures are computed after this time at the latest.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 impl Store {
-    /// Ends a step: computes its intervals and results from everything stored of its tasks, and keeps them. Call it
-    /// when all batches are in (`stored`); what comes later is worked in by itself.
+    /// Ends a step: computes its intervals and results from all stored rows of its tasks, and stores them. Call it
+    /// after all batches have arrived (`stored`); later data are included automatically.
     pub async fn finish_step(
         &self,
         step: StepId,
         finished: FinishedStep,
     ) -> Result<StepResults, StoreError> {
         self.note(finished.ended);
-        // With the samples of its end.
+        // Committed together with the gathered samples of its end.
         self.write_in(
             Haste::WithGathered,
             (step, finished),
@@ -55,7 +56,7 @@ impl Store {
         self.compute_results(step).await
     }
 
-    /// Computes the figures of a step from the rows that are stored now, and stores what has changed of them.
+    /// Computes the figures of a step from the rows stored now, and stores those that changed.
     pub async fn compute_results(&self, step: StepId) -> Result<StepResults, StoreError> {
         let _claim = self.claim(step).await;
         let covered = load::stale_batches(self.reader(), step).await?;
@@ -130,7 +131,7 @@ impl Store {
             .compare_before(self.reader(), step, i64::MAX)
             .await?;
         if is_running {
-            // Its time line is that of its whole seconds (`follow`).
+            // The time line of a running step consists of whole seconds (`follow`).
             let results = Arc::new(results);
             self.write(
                 (step, Arc::clone(&results)),
@@ -159,12 +160,12 @@ impl Store {
         Ok(unshared(results))
     }
 
-    /// The hosts whose samples of a run's end are not here yet.
+    /// The hosts whose samples of a run's end have not arrived yet.
     pub async fn hosts_awaited(&self, run: RunId) -> Result<Vec<String>, StoreError> {
         last_samples::awaited(self.reader(), run).await
     }
 
-    /// Works what is stored of a run into its figures now, without waiting for more of it.
+    /// Updates a run's figures from the rows stored now, without waiting for more.
     pub async fn compute_stale(&self, run: RunId) -> Result<(), StoreError> {
         for step in last_samples::stale(self.reader(), run).await? {
             if load::stale_batches(self.reader(), step).await? > 0 {
@@ -178,10 +179,10 @@ impl Store {
         Ok(())
     }
 
-    /// Brings the figures of a run under way up to what is stored. While the database cannot be written, and after
-    /// [`SO_FAR_WITHIN`], they stay as they are.
+    /// Updates the figures of a running run from the rows stored now. While the database cannot be written, and after
+    /// [`SO_FAR_WITHIN`], they stay unchanged.
     pub async fn compute_so_far(&self, run: RunId) -> Result<(), StoreError> {
-        // A step that ends meanwhile waits for its turn here, and thus not for the readers of reports.
+        // The end of a step may have to wait for this claim, so this must not wait for readers of reports.
         let store = self.for_scheduler();
         let compute = async {
             for step in load::running_steps_of(store.reader(), run).await? {
@@ -196,12 +197,12 @@ impl Store {
         }
     }
 
-    /// Changes with every commit that brought data of steps that have ended.
+    /// Changes with every commit that stored data of steps that had ended.
     pub fn late_data(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.live.late_data()
     }
 
-    /// Computes the usage of daemons in a step from the samples that are stored now, and stores it.
+    /// Computes the usage of daemons in a step from the samples stored now, and stores it.
     pub(super) async fn compute_usage(&self, step: StepId) -> Result<(), StoreError> {
         let covered = load::stale_samples(self.reader(), step).await?;
         let (usage, traffic) = match daemons::measured(self.reader(), step).await? {
@@ -247,7 +248,7 @@ fn unshared(results: Arc<StepResults>) -> StepResults {
     Arc::try_unwrap(results).unwrap_or_else(|shared| (*shared).clone())
 }
 
-/// Runs what takes long on a thread that may block.
+/// Runs long computations on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -274,7 +275,7 @@ fn packed(intervals: Vec<StepInterval>) -> Vec<TimelineRow> {
     intervals.into_iter().map(TimelineRow::from).collect()
 }
 
-/// Makes the figures of steps again that got data after they had ended; ends when the store is closed.
+/// Recomputes the figures of steps that received data after their end; ends when the store is closed.
 pub(super) async fn recompute_late(store: Weak<Shared>) {
     let Some(shared) = store.upgrade() else {
         return;
@@ -303,7 +304,7 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
                 return;
             },
         }
-        // A step of days takes long to sum up, and an hour's spool comes in for minutes.
+        // Summing up a step of days takes long, and an hour's spool takes minutes to arrive.
         let patience = tokio::time::Instant::now() + LONGEST_WAIT.max(took * 4);
         while tokio::time::Instant::now() < patience
             && let Ok(Ok(())) = timeout(QUIET.max(took), late.changed()).await
@@ -318,7 +319,7 @@ pub(super) async fn recompute_late(store: Weak<Shared>) {
 async fn recompute_stale(store: &Store) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     for step in load::stale_steps(store.reader()).await? {
-        // One step that cannot be summed up does not stand in the way of the others.
+        // A failure in one step must not block the others.
         if let Err(error) = store.compute_results(step).await {
             tracing::warn!(%step, %error, "the results of a step with late data could not be computed");
             outcome = Err(error);

@@ -1,5 +1,5 @@
-//! Whose figures are being computed: each step by one at a time, different steps at once, so that a step that ends does
-//! not wait for the late data of another one.
+//! Claims on steps whose figures are being computed. Each step is computed by one task at a time, different steps
+//! concurrently, so that a step that ends does not wait for the late data of another one.
 
 use crate::Store;
 use benchmesh_model::mesh::StepId;
@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 /// How often a waiter commits what its predecessor may be waiting for.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The steps that are claimed.
+/// The claimed steps.
 #[derive(Debug, Default)]
 pub(crate) struct StepClaims {
     held: Mutex<HashSet<StepId>>,
     freed: Notify,
 }
 
-/// A claim on a step, given back when it is dropped.
+/// A claim on a step, released on drop.
 #[derive(Debug)]
 pub struct StepClaim<'c> {
     claims: &'c StepClaims,
@@ -29,7 +29,7 @@ impl StepClaims {
     /// Waits until no other task has claimed the step. Cancel-safe.
     async fn claim(&self, step: StepId) -> StepClaim<'_> {
         loop {
-            // Made before the look, so that no release in between is missed.
+            // Created before the check, so that no release in between is missed.
             let freed = self.freed.notified();
             let is_free = {
                 let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The usage of each daemon during a step, from the samples around its true start and end, stored in `step_daemons`.
 //!
-//! What a query reads is bounded by the number of daemons, not by the length of the step; SQLite finds the extremes of
-//! memory.
+//! The number of rows that a query reads depends on the number of daemons, not on the length of the step. SQLite
+//! computes the extremes of memory.
 
 mod around;
 mod facts;
@@ -19,9 +19,9 @@ use sqlx::{Row, SqliteConnection};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Samples further away from a step's start or end are not used for it.
+/// Maximum distance of a usable sample from a step's start or end.
 const AROUND_US: i64 = 5_000_000;
-/// The most memory that was resident is read at the edges of a step; a reading further off is not of that edge.
+/// Maximum distance from a step's start or end of a reading of peak resident memory that is used for that edge.
 const EDGE_US: i64 = 1_000_000;
 
 /// The measured part of a step.
@@ -42,13 +42,13 @@ pub(super) struct DaemonUsage {
     idle_cpu_us: Option<i64>,
     rss: [Option<i64>; 4],
     rss_peak_bytes: Option<i64>,
-    /// Of the figures that are [`kept`].
+    /// The figures selected by [`kept`].
     kept: Vec<Option<i64>>,
     samples: i64,
     after: Option<AfterStep>,
 }
 
-/// What a daemon did from a step's end until it was idle.
+/// The work of a daemon from a step's end until it was idle.
 #[derive(Clone, Copy, Debug)]
 struct AfterStep {
     cpu: After,
@@ -61,12 +61,12 @@ struct Readings {
     name: String,
     born_us: Option<i64>,
     ended_us: Option<i64>,
-    /// Of each figure.
+    /// For each figure, in the order of `DaemonFigures::ALL`.
     figures: [Vec<Point>; DaemonFigures::ALL.len()],
 }
 
 impl Readings {
-    /// The readings of the figure of this name.
+    /// The readings of the figure with this name.
     fn of(&self, name: &str) -> &[Point] {
         let mut all = DaemonFigures::ALL.iter().zip(&self.figures);
         let found = all.find(|(figure, _)| figure.name == name);
@@ -76,7 +76,7 @@ impl Readings {
     fn add(&mut self, row: &SqliteRow) -> Result<(), sqlx::Error> {
         let at: i64 = row.try_get("at_us")?;
         for (figure, points) in DaemonFigures::ALL.iter().zip(&mut self.figures) {
-            // The windows around the two ends of a short step overlap.
+            // The windows around the two ends of a short step overlap, so a sample may be read twice.
             if let Some(value) = row.try_get::<Option<i64>, _>(figure.name)?
                 && let Err(place) = points.binary_search_by_key(&at, |(at, _)| *at)
             {
@@ -86,7 +86,7 @@ impl Readings {
         Ok(())
     }
 
-    /// A process that was born within the step, or just before it, had used nothing at its birth.
+    /// The counters of a process born within the step, or just before it, were 0 at its birth.
     fn add_birth(&mut self, measured: Measured) {
         let Some(born) = self.born_us else { return };
         if born < measured.from_us.saturating_sub(AROUND_US) || born > measured.until_us {
@@ -102,8 +102,8 @@ impl Readings {
 }
 
 impl Readings {
-    /// The most memory that was resident in the step, between samples too: the highest ever, where that rose within it.
-    /// The kernel counts it from the process's birth.
+    /// Peak resident memory in the step, also between samples: the process's high-water mark, if it rose within the
+    /// step. The kernel keeps it from the process's birth.
     fn peak(&self, measured: Measured, sampled: Option<i64>) -> Option<i64> {
         let at_edge = |edge: i64| {
             let peaks = self.of("rss_peak_bytes").iter();
@@ -119,7 +119,7 @@ impl Readings {
         sampled.map(|sampled| if rose { sampled.max(last.1) } else { sampled })
     }
 
-    /// What it did after the step's end.
+    /// The daemon's work after the step's end.
     fn after(&self, total: &[Point], until_us: i64, limit_us: i64, rest: f64) -> Option<AfterStep> {
         if self.ended_us.is_some_and(|ended| ended <= until_us) {
             let cpu = After {
@@ -142,10 +142,10 @@ impl Readings {
     }
 }
 
-/// The columns of a sample with those of its daemon. `d`, `x`: daemons and samples.
+/// The columns of a sample and of its daemon. `d` and `x` are the aliases of daemons and samples.
 const SAMPLE: &str = "d.id, d.host_id, d.name, d.born_us, d.ended_us, x.*";
 
-/// The usage of every daemon in the measured part of a step, from the samples that are stored now.
+/// The usage of every daemon in the measured part of a step, from the samples stored now.
 pub(super) async fn usage(
     reader: &SqlitePool,
     step: StepId,
@@ -164,7 +164,7 @@ pub(super) async fn usage(
         add_samples(reader, &mut readings, measured, window).await?;
     }
     let mut extremes = extremes(reader, step, measured).await?;
-    // Sampled first late in the step, or last long before its end: what there is of it counts.
+    // A daemon first sampled late in the step, or last sampled long before its end, counts with the samples it has.
     let mut missing = BTreeSet::new();
     for (
         daemon,
@@ -234,7 +234,7 @@ async fn add_samples(
 
 type ByDaemon<T> = HashMap<i64, T>;
 
-/// Per daemon: the extremes of its samples within the step, from kept sums and from the samples of the other times.
+/// Per daemon: the extremes of its samples within the step, from stored sums, and from the samples of the rest.
 async fn extremes(
     reader: &SqlitePool,
     step: StepId,
@@ -254,7 +254,7 @@ async fn extremes(
         }
     }
     add_extremes(&mut all, between(reader, at, beyond).await?);
-    // Some may have turned out to be parents since.
+    // Some processes may have been recognized as parents since.
     let alive: Vec<i64> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
         "SELECT d.id FROM daemons AS d WHERE {ALIVE}"
     )))
@@ -411,7 +411,7 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// The measured part of a step that has ended, as its results have it.
+/// The measured part of an ended step, according to its results.
 pub(super) async fn measured(
     reader: &SqlitePool,
     step: StepId,
@@ -432,7 +432,7 @@ pub(super) async fn measured(
     }))
 }
 
-/// Steps that ended and got samples of their time since.
+/// Ended steps that received samples of their time since.
 pub(super) async fn stale(reader: &SqlitePool) -> Result<Vec<StepId>, StoreError> {
     sqlx::query_scalar::<_, i64>("SELECT id FROM steps WHERE stale_samples > 0 ORDER BY id")
         .fetch_all(reader)

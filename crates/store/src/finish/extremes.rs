@@ -1,4 +1,4 @@
-//! The extremes of daemons' samples in some time.
+//! The extremes of daemons' samples in a period.
 
 use crate::database::StoreError;
 use benchmesh_model::figures::{DaemonFigures, Figure, Figures, InStep};
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 
-/// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
+/// `daemons.last_seen_us` of a watched daemon is updated at least this often.
 const SEEN_WITHIN_US: i64 = 65_000_000;
-/// A daemon that can have run within `?1..?2`.
+/// SQL: a daemon that may have run within `?1..?2`.
 pub(super) const ALIVE: &str =
     "d.first_seen_us <= ?2 AND d.last_seen_us + 65000000 >= ?1 AND d.is_parent = 0";
 
-/// The figures that `step_daemons` has under their own names.
+/// The figures that `step_daemons` stores under their own names.
 pub(super) fn kept() -> impl Iterator<Item = (&'static Figure, InStep)> {
     let all = DaemonFigures::ALL.iter();
     all.filter_map(|figure| Some((figure, figure.in_step?)))
@@ -22,7 +22,7 @@ fn most() -> impl Iterator<Item = (&'static Figure, InStep)> {
     kept().filter(|(_, in_step)| *in_step == InStep::Most)
 }
 
-/// The extremes of a daemon's samples in some time.
+/// The extremes of a daemon's samples in a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Extremes {
     pub samples: i64,
@@ -30,17 +30,17 @@ pub(super) struct Extremes {
     pub last_us: i64,
     pub rss_min: Option<i64>,
     pub rss_max: Option<i64>,
-    /// Of each figure that is [`kept`] as [`InStep::Most`].
+    /// For each figure that is [`kept`] as [`InStep::Most`].
     pub most: Vec<Option<i64>>,
 }
 
 impl Extremes {
-    /// Whether it has the figures that are kept today.
+    /// Whether it has the same kept figures as this version.
     pub(super) fn is_of_this_version(&self) -> bool {
         self.most.len() == most().count()
     }
 
-    /// With those of another time.
+    /// Combines it with the extremes of another period.
     pub(super) fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
         self.first_us = self.first_us.min(other.first_us);

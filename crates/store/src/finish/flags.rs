@@ -1,7 +1,7 @@
-//! Flags that stored rows raise by themselves: events, losses, samples. Each has a condition, in SQL, on the step `?1`.
+//! Flags raised by stored rows: events, losses, samples. Each has an SQL condition on the step `?1`.
 //!
-//! They are judged with the figures of a step, and again with samples that come late. What the sums of a step raise is
-//! in [`benchmesh_results::sum`].
+//! They are evaluated with the figures of a step, and again with samples that come late. Flags raised by the sums of
+//! a step are in [`benchmesh_results::sum`].
 
 use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
@@ -37,7 +37,7 @@ const CONDITIONS: &[(Flag, &str)] = &[
     ),
 ];
 
-/// Those that the rows which are stored now raise.
+/// The flags raised by the rows stored now.
 pub(super) async fn found(
     executor: impl SqliteExecutor<'_>,
     step: StepId,
@@ -61,7 +61,7 @@ pub(super) async fn found(
     Ok(found)
 }
 
-/// Judges the step again, in the transaction that stores what came late.
+/// Evaluates the flags of the step again, in the transaction that stores late data.
 pub(super) async fn judge(
     step: StepId,
     connection: &mut SqliteConnection,
@@ -73,7 +73,7 @@ pub(super) async fn judge(
     Ok(())
 }
 
-/// Raises a flag of a step, or takes it back.
+/// Raises or clears a flag of a step.
 pub(super) async fn set(
     step: StepId,
     flag: Flag,
@@ -100,7 +100,7 @@ mod tests {
 
     use crate::tests::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 
-    /// A step of four seconds that is flagged by what this SQL stores of it.
+    /// Stores rows by this SQL for a step of four seconds, and returns its flags.
     async fn flagged_by(sql: &str) -> String {
         let mesh = Mesh::new().await;
         let (publisher, agent, _) = mesh.publisher("a").await;
@@ -162,7 +162,7 @@ mod tests {
             ),
             (loss("batches", 3, T0 - S), "[]"),
             (loss("host_samples", 3, T0 + S), "[]"),
-            // Of four seconds of the host's CPUs.
+            // Relative to four seconds of the host's CPUs.
             (steal(S / 2), "[]"),
             (steal(S), r#"["cpu-stolen"]"#),
         ] {

@@ -1,7 +1,7 @@
-//! The intervals of steps that are still running, so that a soak of days has its timeline from the first minute.
+//! The intervals of running steps, so that a soak of days has its timeline from the first minute.
 //!
-//! These rows are provisional: an agent that is cut off sends its part later. The end of the step computes every
-//! interval again from the rows that are stored then.
+//! These rows are provisional: an agent without contact sends its part later. The end of the step computes every
+//! interval again from the rows stored then.
 
 use super::timeline::Changes;
 use super::{SLICE_US, blocking, load, packed};
@@ -16,16 +16,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// How often running steps are looked at.
+/// How often running steps are processed.
 const EVERY: Duration = Duration::from_secs(5);
-/// The newest seconds are left to come in.
+/// The newest seconds are left out, because their rows may still be arriving.
 const BEHIND_US: i64 = 3_000_000;
-/// Intervals that are stored at once, however few gathered seconds they are of.
+/// Number of intervals after which they are stored.
 const MANY_ROWS: usize = 4096;
-/// Shorter steps get their intervals when they end.
+/// Minimum length of a followed step; shorter ones get their intervals at their end.
 const WORTH_US: i64 = 10_000_000;
 
-/// How far the steps that run have been followed.
+/// How far each running step has been followed.
 #[derive(Debug)]
 pub(crate) struct FollowedSteps {
     places: HashMap<StepId, FollowPosition>,
@@ -45,11 +45,11 @@ impl FollowedSteps {
 struct FollowPosition {
     grid: Grid,
     until_us: i64,
-    /// No slice is worth a try before there are newer rows.
+    /// A slice is tried again only when there are rows newer than this.
     summed_us: i64,
 }
 
-/// Follows running steps, and at once for those who ask (`Store::refresh`); ends when the store is closed.
+/// Follows running steps periodically, and on request (`Store::refresh`); ends when the store is closed.
 pub(crate) async fn follow(
     store: Weak<Shared>,
     mut refreshes: mpsc::Receiver<oneshot::Sender<()>>,
@@ -82,7 +82,7 @@ pub(crate) async fn follow(
         };
         let store = Store::own(shared);
         let followed_once = store.follow_once(&mut followed).await;
-        // Those who ask do not wait for sums.
+        // Requests are answered before slices are summed up.
         drop(asking);
         let summed = match followed_once {
             Ok(()) => store.sum_once(&mut followed).await,
@@ -97,7 +97,7 @@ pub(crate) async fn follow(
 }
 
 impl Store {
-    /// Stores the intervals of running steps that have come so far.
+    /// Stores the intervals of running steps from the rows that have arrived.
     pub(crate) async fn follow_once(&self, followed: &mut FollowedSteps) -> Result<(), StoreError> {
         let running = load::running_steps(self.reader()).await?;
         followed.places.retain(|step, _| running.contains(step));
@@ -109,7 +109,7 @@ impl Store {
     }
 
     async fn advance(&self, step: StepId, followed: &mut FollowedSteps) -> Result<(), StoreError> {
-        // It may have ended while its turn came.
+        // It may have ended while this waited for the claim.
         let Some(start_us) = load::running_since(self.reader(), step).await? else {
             return Ok(());
         };
@@ -127,7 +127,7 @@ impl Store {
                 summed_us: i64::MIN,
             },
         };
-        // What is merged was in the time line before.
+        // Merged rows are already in the time line.
         let merged_us = load::merged_until(self.reader(), step).await?;
         if place.until_us < merged_us {
             place.grid = Grid::new(start_us);
@@ -139,7 +139,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sums up what is ready of the steps that are followed.
+    /// Sums up the complete slices of the followed steps.
     pub(crate) async fn sum_once(&self, followed: &mut FollowedSteps) -> Result<(), StoreError> {
         for (step, place) in &mut followed.places {
             let _claim = self.claim(*step).await;
@@ -183,7 +183,7 @@ impl Store {
             place = next;
             computed.extend(done);
             if computed.len() >= MANY_ROWS {
-                // A long way is left, as after a restart.
+                // Many intervals are outstanding, for example after a restart.
                 let changes = Changes::put(std::mem::take(&mut computed));
                 self.change_timeline(step, changes).await?;
             }

@@ -1,11 +1,11 @@
-//! Whether the samples that a run's last figures need are here.
+//! Whether the samples needed for a run's last figures have arrived.
 
 use crate::database::StoreError;
 use benchmesh_model::mesh::{RunId, StepId};
 use sqlx::sqlite::SqlitePool;
 
-/// The names of hosts that were sampled within three seconds of the end of a run's last step and have not sent a sample
-/// of that end. `?1`: the run.
+/// SQL: the names of hosts that were sampled within three seconds of the end of a run's last step and have not sent a
+/// sample of that end. `?1`: the run.
 pub const HOSTS_AWAITED: &str =
     "WITH ends AS (SELECT max(coalesce(last_done_us, ended_us)) AS at_us FROM steps WHERE run_id = ?1),
          run_hosts AS (
@@ -28,7 +28,7 @@ pub(super) async fn awaited(reader: &SqlitePool, run: RunId) -> Result<Vec<Strin
         .map_err(StoreError::sql("look for the last samples of a run"))
 }
 
-/// The steps of a run whose figures lack something that is stored.
+/// The steps of a run whose figures do not cover all stored rows.
 pub(super) async fn stale(reader: &SqlitePool, run: RunId) -> Result<Vec<StepId>, StoreError> {
     sqlx::query_scalar::<_, i64>(
         "SELECT id FROM steps WHERE run_id = ? AND (stale_samples > 0 OR stale_batches > 0)

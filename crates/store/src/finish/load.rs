@@ -37,7 +37,7 @@ pub(super) async fn running_steps(reader: &SqlitePool) -> Result<Vec<StepId>, St
     .map_err(StoreError::sql("look for running steps"))
 }
 
-/// The steps of a run that run.
+/// The running steps of a run.
 pub(super) async fn running_steps_of(
     reader: &SqlitePool,
     run: RunId,
@@ -50,7 +50,7 @@ pub(super) async fn running_steps_of(
         .map_err(StoreError::sql("look for running steps"))
 }
 
-/// The start of a step that runs.
+/// The start of a running step; `None` if it is not running.
 pub(super) async fn running_since(
     reader: &SqlitePool,
     step: StepId,
@@ -79,7 +79,7 @@ pub(super) async fn newest_interval(
     .map_err(StoreError::sql("look for the intervals of a step"))
 }
 
-/// The tasks of clients that have left a running step early; none if all have.
+/// The tasks of clients that left a running step early; empty if all did.
 pub(super) async fn left_early(
     reader: &SqlitePool,
     step: StepId,
@@ -103,7 +103,7 @@ pub(super) async fn left_early(
     })
 }
 
-/// Where the intervals end that are kept of a step; the beginning of time when there are none.
+/// The end of a step's stored intervals; `i64::MIN` if there are none.
 pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar::<_, Option<i64>>(
         "SELECT max(at_us + span_us) FROM step_intervals WHERE step_id = ?",
@@ -115,7 +115,7 @@ pub(super) async fn kept_until(reader: &SqlitePool, step: StepId) -> Result<i64,
     .map_err(StoreError::sql("look for the intervals of a step"))
 }
 
-/// Before this instant rows of a step were merged while it went on; the beginning of time when none were.
+/// Rows of a step before this instant were merged while it was running; `i64::MIN` if none were.
 pub(super) async fn merged_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar::<_, Option<i64>>("SELECT merged_10s_until_us FROM steps WHERE id = ?")
         .bind(step.0)
@@ -186,11 +186,11 @@ pub(crate) async fn step(reader: &SqlitePool, step: StepId) -> Result<StepFacts,
         tasks: tasks
             .into_iter()
             .map(|mut task| {
-                // A lost task never reported its start; it was armed for the step's.
+                // A lost task never reported its start; it was armed for the step's start.
                 if task.start_us.is_none() && task.last_interval_us.is_some() {
                     task.start_us = start_us;
                 }
-                // Of a running step the figures are those that it would have if it had ended with its last interval.
+                // The figures of a running step are computed as if it ended with its last interval.
                 let is_gone = matches!(task.state, TaskState::Lost | TaskState::Failed);
                 if is_running && !is_gone && task.ended_us.is_none() {
                     task.ended_us = task.last_interval_us;
@@ -240,7 +240,7 @@ fn task_facts(row: SqliteRow) -> Result<TaskFacts, sqlx::Error> {
     })
 }
 
-/// The parameters of a load that its figures depend on. They were checked when the run was planned.
+/// The parameters of a load that its figures depend on. They were checked during planning.
 #[derive(Debug, Default, Deserialize)]
 struct LoadParams {
     ramp_time: Option<Span>,
@@ -257,14 +257,14 @@ impl LoadParams {
         serde_json::from_str(params).unwrap_or_default()
     }
 
-    /// How long it runs before it is measured.
+    /// The ramp time, before the measurement.
     fn ramp_us(&self) -> i64 {
         self.ramp_time
             .and_then(|ramp| i64::try_from(ramp.0.as_micros()).ok())
             .unwrap_or(0)
     }
 
-    /// What is due of one of so many tasks, with so many workers.
+    /// The rate of one of `tasks` tasks with `workers` workers; `None` without a rate limit.
     fn paced(&self, workers: u32, tasks: i64) -> Option<Paced> {
         let (rate, unit) = match (self.rate_iops, self.rate) {
             (Some(rate), _) => (rate, PacedUnit::Operations),
@@ -322,7 +322,7 @@ pub(super) struct StoredInterval {
     response: Option<Blob>,
 }
 
-/// Count, sum, sum of squares, least, largest, saturated, histogram.
+/// Count, sum, sum of squares, minimum, maximum, saturated, histogram.
 type Columns = [&'static str; 7];
 
 const SERVICE: Columns = [
@@ -345,7 +345,7 @@ const RESPONSE: Columns = [
     "response_histogram",
 ];
 
-/// `None` when nothing of that kind was recorded: response times are those of a paced load alone.
+/// `None` if nothing of that kind was recorded: only a paced load has response times.
 fn distribution(row: &SqliteRow, columns: &Columns) -> Result<Option<Blob>, sqlx::Error> {
     let [count, sum, squares, least, largest, saturated, histogram] = *columns;
     let integer = |column| {

@@ -1,13 +1,13 @@
-//! Sums of slices of a step's time, kept in `step_sums` while the step runs: its end adds them up, and reads only the
-//! rows of the other times.
+//! Sums of time slices of a step, kept in `step_sums` while the step runs. The end of the step adds them up, and
+//! reads only the rows outside of them.
 //!
 //! A slice is claimed by a row without sums before its rows are read. Ingest marks each row of `step_sums` that it
-//! brings data for (`ingest/tasks.rs`), so a slice that got more while it was summed up is not taken. Slices with such
-//! a mark are made again while the step runs; after its end their rows are read. The writes are apart from others, so
-//! that gathered rows go on waiting.
+//! brings data for (`ingest/tasks.rs`), so the sums of a slice that received data meanwhile are not used. While the
+//! step runs, marked slices are summed up again; after its end their rows are read. The writes are separate from
+//! others, so that gathered rows keep waiting for their own commit.
 //!
-//! The rows of a slice may be merged while the step runs (`prune::running`): from then on its sums stay what they are,
-//! and no other slice reaches into it.
+//! The rows of a slice may be merged while the step runs (`prune::running`). From then on its sums do not change, and
+//! no other slice overlaps it.
 
 use super::extremes::{self, Extremes};
 use super::{SLICE_US, blocking, load, packed};
@@ -29,49 +29,49 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long a slice is, but for the ends of gaps: at a step's end two to four slices are read as rows.
+/// The length of a slice, except at the ends of gaps. At a step's end, two to four slices are read as rows.
 const LENGTH_US: i64 = 600_000_000;
-/// The newest rows are left to come in.
+/// The newest rows are left out, because more of that time may still arrive.
 const LAG_US: i64 = 60_000_000;
-/// A slice whose end an interval crosses becomes longer by this: no multiple of the width of merged intervals, which
-/// cross the lines in the same places again and again.
+/// A slice is extended by this if an interval crosses its end. It is no multiple of the width of merged intervals,
+/// which would cross the grid lines at the same offsets every time.
 const LONGER_US: i64 = 61_000_000;
-/// How long one look at a running step may sum up, as after a restart.
+/// Maximum time that one pass spends on summing up a running step, for example after a restart.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A slice whose sums can be taken.
+/// A slice with usable sums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub id: i64,
     pub from_us: i64,
     pub until_us: i64,
-    /// How its rows are kept.
+    /// The resolution of its rows.
     pub resolution_s: i64,
 }
 
-/// Which slices are asked for.
+/// Selects slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// Whose sums can be taken.
+    /// With usable sums.
     Sums,
-    /// Whose samples can be taken.
+    /// With usable samples.
     Samples,
-    /// Both.
+    /// With both.
     Whole,
 }
 
-/// A slice that is to be summed up.
+/// A slice to be summed up.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     from_us: i64,
     until_us: i64,
-    /// It must not become longer than to here, where a merged slice begins.
+    /// It may be extended up to here at most, where a merged slice begins.
     limit_us: i64,
 }
 
 impl Store {
-    /// Sums up slices of a running step that have no sums, or got more rows since. The answer is the newest row up to
-    /// which it is not worth another try.
+    /// Sums up slices of a running step that have no sums, or received more rows since. Returns the instant that the
+    /// newest row has to pass before another attempt is useful.
     pub(super) async fn keep_slices(
         &self,
         step: StepId,
@@ -93,7 +93,7 @@ impl Store {
         Ok(i64::MIN)
     }
 
-    /// The first rows that no slice covers, if they are of a whole slice.
+    /// The first rows outside of all slices, if they fill a slice.
     async fn missing(
         &self,
         step: StepId,
@@ -114,7 +114,7 @@ impl Store {
         for slice in slices {
             let from = at;
             at = slice.until_us;
-            // A slice before a merged one could not become longer.
+            // A slice before a merged one could not be extended.
             if from >= slice.from_us || slice.is_merged() {
                 continue;
             }
@@ -141,8 +141,9 @@ impl Store {
         Ok(None)
     }
 
-    /// Whether it could be: an interval that crosses the end may not be here as a whole yet, or each line is crossed
-    /// for [`LENGTH_US`], as where agents were away for long and widened what they kept.
+    /// Returns whether the slice could be summed up. It cannot while an interval that crosses its end is incomplete,
+    /// or if every grid line is crossed for [`LENGTH_US`], for example by intervals that agents widened during a long
+    /// loss of contact.
     async fn sum_slice(
         &self,
         step: StepId,
@@ -238,7 +239,7 @@ impl Store {
         Ok(summing)
     }
 
-    /// The slice, and what changes of the time line in it; `None` while an interval crosses its end.
+    /// The slice, and the changes of the time line in it; `None` while an interval crosses its end.
     async fn summed(
         &self,
         step: StepId,
@@ -259,9 +260,9 @@ impl Store {
 /// A slice that is being summed up.
 struct Summing {
     summer: SliceSummer,
-    /// Of the time line.
+    /// Rows of the time line.
     rows: Vec<TimelineRow>,
-    /// Rows before are summed up.
+    /// Rows before this instant are summed up.
     at: i64,
     until_us: i64,
 }
@@ -276,13 +277,13 @@ impl Summing {
         }
     }
 
-    /// Takes the seconds that are whole: each holds histograms until then.
+    /// Takes the complete seconds, because each holds histograms until then.
     fn take(&mut self) {
         self.rows.extend(packed(self.summer.take_before(self.at)));
     }
 }
 
-/// What is stored of a slice.
+/// The stored form of a slice.
 struct Packed {
     sums: Vec<u8>,
     samples: Vec<u8>,
@@ -322,7 +323,7 @@ impl Slice {
         self.resolution_s != 1
     }
 
-    /// The counts of its intervals; `None` if it has gone since.
+    /// The counts of its intervals; `None` if the slice has been deleted.
     pub(super) async fn counts(
         &self,
         reader: &SqlitePool,
@@ -331,13 +332,13 @@ impl Slice {
             .await
     }
 
-    /// `None` if it has gone since, or is of another version.
+    /// `None` if the slice has been deleted, or is of another version.
     pub(crate) async fn sums(&self, reader: &SqlitePool) -> Result<Option<SliceSum>, StoreError> {
         self.read(reader, "SELECT sums FROM step_sums WHERE id = ?")
             .await
     }
 
-    /// Likewise: by daemon, the extremes of its samples.
+    /// Per daemon, the extremes of its samples; `None` as for `sums`.
     pub(super) async fn samples(
         &self,
         reader: &SqlitePool,
@@ -347,7 +348,7 @@ impl Slice {
         Ok(samples.filter(|all| all.iter().all(|(_, it)| it.is_of_this_version())))
     }
 
-    /// Whether they can be taken.
+    /// Whether its samples are usable.
     pub(crate) async fn has_samples(&self, reader: &SqlitePool) -> Result<bool, StoreError> {
         self.samples(reader).await.map(|samples| samples.is_some())
     }
@@ -369,7 +370,7 @@ impl Slice {
     }
 }
 
-/// Forgets the sums of a step.
+/// Deletes the sums of a step.
 pub(crate) async fn forget(
     step: StepId,
     connection: &mut SqliteConnection,
@@ -409,7 +410,7 @@ async fn claim(
         .map_err(doing())
 }
 
-/// Makes a claimed slice longer.
+/// Extends a claimed slice.
 async fn widen(
     step: StepId,
     id: i64,
@@ -436,7 +437,7 @@ async fn widen(
         .map_err(doing())
 }
 
-/// Keeps what was summed up, with the marks that it got meanwhile.
+/// Stores the sums, and leaves the marks that the slice received meanwhile.
 async fn keep(
     id: i64,
     packed: &Packed,

@@ -1,7 +1,7 @@
-//! A step's time line as it is stored, and what has to change of it.
+//! The stored time line of a step, and the changes it needs.
 //!
-//! It is computed as a whole, and only the intervals that late data have changed are written: in one transaction with
-//! the results, so that a concurrent reader sees the old time line or the new one.
+//! It is computed as a whole. Only the intervals that late data have changed are written, in one transaction with the
+//! results, so that a concurrent reader sees the old time line or the new one.
 
 use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
@@ -12,11 +12,11 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{FromRow, Row, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Changes that are kept for one transaction, of some hundred bytes each. A time line of which more is new is written
-/// in several, in the order of time.
+/// Maximum number of changes in one transaction, of some hundred bytes each. More changes are written in several
+/// transactions, in the order of time.
 const MAX_CHANGES: usize = 16_384;
 
-/// A row of `step_intervals`, without its id and its step.
+/// A row of `step_intervals`, without its id and step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TimelineRow {
     key: TimelineKey,
@@ -40,7 +40,7 @@ struct TimelineKey {
     at_us: i64,
     op: String,
     ramp: bool,
-    /// Empty: the step has no groups.
+    /// Empty if the step has no groups.
     group: String,
 }
 
@@ -121,7 +121,7 @@ impl TimelineKey {
     }
 }
 
-/// The rows of the stored time line that change.
+/// Changes of the stored time line.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     gone: Vec<TimelineKey>,
@@ -129,7 +129,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Rows to be stored, in the place of those of the same key.
+    /// Rows to be stored; they replace those with the same key.
     pub(super) fn put(rows: Vec<TimelineRow>) -> Self {
         Self {
             gone: Vec::new(),
@@ -142,12 +142,12 @@ impl Changes {
     }
 }
 
-/// Compares a time line, as it is computed in the order of time, with the stored one.
+/// Compares a time line, which is computed in the order of time, with the stored one.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// Computed, and not compared yet: an earlier one may still come.
+    /// Computed and not compared yet: earlier rows may still be added.
     computed: BTreeMap<TimelineKey, TimelineRow>,
-    /// All before it are compared.
+    /// Rows before this instant are compared.
     compared_until: Option<i64>,
     changes: Changes,
 }
@@ -158,7 +158,7 @@ impl Comparison {
         self.computed.extend(by_key);
     }
 
-    /// Compares all that begin before `until`: no other will come.
+    /// Compares the rows that begin before `until`. All of them must have been added.
     pub(super) async fn compare_before(
         &mut self,
         reader: &SqlitePool,
@@ -174,12 +174,12 @@ impl Comparison {
         Ok(())
     }
 
-    /// What is stored before `until` is as it should be.
+    /// Leaves the stored rows before `until` as they are.
     pub(super) fn skip_to(&mut self, until: i64) {
         self.compared_until = self.compared_until.max(Some(until));
     }
 
-    /// `stored`: what is stored from the last comparison up to `until`.
+    /// `stored`: the stored rows from the last comparison up to `until`.
     fn compare(&mut self, stored: Vec<TimelineRow>, until: i64) {
         for old in stored {
             match self.computed.remove(&old.key) {
@@ -199,7 +199,7 @@ impl Comparison {
         self.compared_until = Some(until);
     }
 
-    /// Changes that have to be written before there are more.
+    /// The collected changes, if there are enough to be written now.
     pub(super) fn overflow(&mut self) -> Option<Changes> {
         (self.changes.len() > MAX_CHANGES).then(|| std::mem::take(&mut self.changes))
     }
@@ -296,7 +296,8 @@ mod tests {
     fn only_what_differs_is_written() {
         let mut comparison = Comparison::default();
         comparison.add(vec![row(0, 1), row(10, 2), row(20, 3), row(40, 5)]);
-        // At 20 other operations, at 25 what has become part of a wider interval, at 40 what may still change.
+        // At 20 other operations, at 25 a row that is now part of a wider interval, at 40 a row that may still
+        // change.
         let stored = vec![row(0, 1), row(10, 2), row(20, 7), row(25, 1)];
         comparison.compare(stored, 30);
         assert_eq!(comparison.changes.put, [row(20, 3)]);

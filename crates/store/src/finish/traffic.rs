@@ -1,5 +1,5 @@
-//! What the load on each client's host moved in a step, beside what its interfaces and disks carried, stored in
-//! `step_traffic`; and the flag that follows from it.
+//! Bytes that the load on each client's host moved in a step, beside the bytes that its interfaces and disks carried,
+//! stored in `step_traffic`; and the flag that follows from them.
 
 use super::daemons::Measured;
 use super::flags;
@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Samples further away from a step's start or end are not used for it: the beat is a second.
+/// Maximum distance of a usable sample from a step's start or end. Hosts are sampled once per second.
 const AROUND_US: i64 = 2_500_000;
 
 /// A row of `step_traffic`.
@@ -27,14 +27,14 @@ pub(super) struct HostTraffic {
     not_judged: Option<&'static str>,
 }
 
-/// Bytes of the load itself.
+/// Bytes moved by the load itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     read: i64,
     written: i64,
 }
 
-/// Bytes that the devices of a kind carried on each host.
+/// Bytes carried by the devices of a kind, per host.
 type Devices = BTreeMap<i64, Vec<[Vec<Point>; 2]>>;
 
 const INTERFACES: &str = "SELECT n.host_id, n.id, x.at_us, x.rx_bytes AS came, x.tx_bytes AS went
@@ -49,7 +49,7 @@ const DISKS: &str = "SELECT n.host_id, n.id, x.at_us, x.read_bytes AS came, x.wr
       AND n.host_id IN (SELECT a.host_id FROM tasks AS t JOIN agents AS a ON a.id = t.agent_id WHERE t.step_id = ?5)
     ORDER BY n.host_id, n.id, x.at_us";
 
-/// Of every host with a task of the step, from what is stored now.
+/// The traffic of every host with a task of the step, from the rows stored now.
 pub(super) async fn traffic(
     reader: &SqlitePool,
     step: StepId,
@@ -86,7 +86,7 @@ pub(super) async fn traffic(
     Ok(moved.into_iter().map(of_host).collect())
 }
 
-/// By host: what the tasks read from the target and wrote to it. Links have no target.
+/// Per host: bytes that the tasks read from the target and wrote to it. Links have no target.
 async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>, StoreError> {
     let rows: Vec<(i64, String, String, i64)> = sqlx::query_as(
         "SELECT coalesce(e.host_id, a.host_id), r.op, coalesce(g.mode, s.mode), sum(r.bytes)
@@ -115,7 +115,7 @@ async fn moved(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Moved>
     Ok(hosts)
 }
 
-/// By host: how its agents found the step's target mounted. Agents of one host that do not agree are not judged.
+/// Per host: how its agents found the step's target mounted. Hosts whose agents disagree are not judged.
 async fn origins(reader: &SqlitePool, step: StepId) -> Result<BTreeMap<i64, Origin>, StoreError> {
     let rows: Vec<(i64, String, String, String)> = sqlx::query_as(
         "SELECT DISTINCT a.host_id, coalesce(m.mount_type, ''), coalesce(m.mount_source, ''),
@@ -181,15 +181,15 @@ async fn devices(
     Ok(devices)
 }
 
-/// Bytes that all devices of a host carried one way.
+/// Bytes that all devices of a host carried in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     amount: i64,
-    /// With the error of what lies between two samples.
+    /// `amount` plus the uncertainty between two samples.
     most: i64,
 }
 
-/// Both ways; `None`: the samples do not cover the time, or a counter was set back in it.
+/// Both directions; `None` if the samples do not cover the time, or a counter was reset in it.
 fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> {
     let Measured { from_us, until_us } = measured;
     let mut sums: Option<[Way; 2]> = None;
@@ -214,7 +214,7 @@ fn carried(devices: &[[Vec<Point>; 2]], measured: Measured) -> Option<[Way; 2]> 
     sums
 }
 
-/// Replaces the rows of a step, and the flag where they judge it.
+/// Replaces the rows of a step, and its flag if the rows allow a judgment.
 pub(super) async fn keep(
     step: StepId,
     traffic: &[HostTraffic],
@@ -250,8 +250,8 @@ pub(super) async fn keep(
     flag(step, traffic, connection).await
 }
 
-/// Bytes judge better than a link's speed: where they do, its verdict is replaced. Of a warmed step caching is the
-/// intent.
+/// Bytes are better evidence than a link's speed, so this replaces the flag that was based on the speed. In a warm
+/// step caching is intended.
 async fn flag(
     step: StepId,
     traffic: &[HostTraffic],

@@ -9,7 +9,7 @@ use sqlx::SqliteConnection;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments};
 
-/// The step has ended; until its figures are kept it counts as one with late data.
+/// Marks the step as ended. Until its figures are stored it counts as a step with late data.
 pub(super) async fn end(
     step: StepId,
     finished: &FinishedStep,
@@ -36,7 +36,7 @@ pub(super) async fn end(
     })
 }
 
-/// What the rows of a step's daemons took in of the batches with late samples.
+/// Subtracts the batches with late samples that the step's rows of daemons cover.
 pub(super) async fn samples_covered(
     step: StepId,
     covered: i64,
@@ -51,7 +51,7 @@ pub(super) async fn samples_covered(
         .map_err(StoreError::sql("mark the late samples as used"))
 }
 
-/// What was found of a run rests on figures that have changed.
+/// Deletes the findings of the step's run, because its figures have changed.
 pub(super) async fn forget_findings(
     step: StepId,
     connection: &mut SqliteConnection,
@@ -64,7 +64,7 @@ pub(super) async fn forget_findings(
         .map_err(StoreError::sql("forget the findings of a run"))
 }
 
-/// Replaces a step's results; `covered` is what they took in of the batches counted as late.
+/// Replaces a step's results; `covered` is the number of late batches that they include.
 pub(super) async fn results(
     step: StepId,
     results: &StepResults,
@@ -81,7 +81,7 @@ pub(super) async fn results(
     if known && !partial {
         flags.push(Flag::Partial.as_str());
     }
-    // A stop or a failure has said more.
+    // The reason of a stop or a failure is more specific, so only a step in state `done` changes.
     sqlx::query(
         "UPDATE steps SET state = 'failed', reason = ?1 || coalesce(
              (SELECT '; ' || e.op || ': ' || e.first FROM tasks AS t JOIN task_errors AS e ON e.task_id = t.id
@@ -112,7 +112,7 @@ pub(super) async fn results(
     figures(step, results, connection).await
 }
 
-/// Replaces the figures that a running step has so far. Its flags and its window are known at its end.
+/// Replaces the figures so far of a running step. Its flags and its window are known at its end.
 pub(super) async fn figures_so_far(
     step: StepId,
     results: &StepResults,
@@ -233,7 +233,7 @@ async fn task_result(
     .map_err(StoreError::sql("store the results of a task"))
 }
 
-/// The figures of a histogram; all NULL when nothing was recorded.
+/// The figures of a histogram; all NULL if nothing was recorded.
 struct Stats<'h> {
     histogram: Option<&'h Histogram>,
     mean_ns: Option<f64>,
@@ -260,7 +260,7 @@ impl<'h> Stats<'h> {
         self.histogram.map(Histogram::to_v2_deflate)
     }
 
-    /// Mean, deviation, least, five percentiles, largest, histogram.
+    /// Mean, deviation, minimum, five percentiles, maximum, histogram.
     fn bind<'q>(
         &self,
         row: Query<'q, Sqlite, SqliteArguments>,

@@ -1,30 +1,31 @@
-//! What daemons do before a run and after a step: their idle baseline, and how long work after a step's end is the
-//! step's.
+//! The activity of daemons before a run and after a step: their idle baseline, and how long work after a step's end
+//! is attributed to the step.
 
 use super::{AROUND_US, ByDaemon, Measured};
 use crate::database::StoreError;
 use benchmesh_model::mesh::StepId;
 use sqlx::sqlite::SqlitePool;
 
-/// The idle baseline is taken from at most this long before the run.
+/// Maximum time before the run from which the idle baseline is taken.
 const BASELINE_US: i64 = 60_000_000;
-/// So long after another run the storage may still be at work for it: no baseline.
+/// For this long after another run the storage may still be working for it, so this time gives no baseline.
 const AFTER_A_RUN_US: i64 = 10_000_000;
-/// What the mesh itself does on a target in less than this, such as to open files, is no work of its own.
+/// Operations of the mesh itself on a target that are shorter than this, such as opening files, do not count as its
+/// work.
 const OWN_WORK_US: i64 = 300_000;
-/// A daemon rests below this share of a CPU, and below half more than its idle baseline.
+/// A daemon is idle below this share of a CPU, or below 1.5 times its idle baseline.
 const REST: f64 = 0.03;
 const ABOVE_IDLE: f64 = 1.5;
 
 #[derive(Debug)]
 pub(super) struct Around {
-    /// CPU time per microsecond of each daemon before the run did anything; none of those that were not sampled then.
+    /// CPU time per microsecond of each daemon before the run began; daemons not sampled then are missing.
     pub(super) idle: ByDaemon<f64>,
-    /// What daemons do from then on is not of the step.
+    /// Work of daemons from this instant on is not attributed to the step.
     pub(super) limit_us: i64,
 }
 
-/// CPU time per microsecond of a daemon at rest.
+/// CPU time per microsecond below which a daemon is idle.
 pub(super) fn rest(idle: Option<f64>) -> f64 {
     idle.map_or(REST, |idle| REST.max(idle * ABOVE_IDLE))
 }
@@ -42,7 +43,7 @@ impl Around {
     }
 }
 
-/// From the time before the run in which no other run was at work.
+/// From the part of the time before the run without another run.
 async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreError> {
     let rows: Vec<(i64, f64)> = sqlx::query_as(
         "WITH quiet (from_us, until_us) AS (
@@ -66,7 +67,7 @@ async fn idle(reader: &SqlitePool, step: StepId) -> Result<ByDaemon<f64>, StoreE
     Ok(rows.into_iter().collect())
 }
 
-/// The next work of the mesh itself: the removal of this step's data, or the next step's layout or load.
+/// The start of the mesh's next own work: removing this step's data, or the next step's preparation or load.
 async fn limit(reader: &SqlitePool, step: StepId, measured: Measured) -> Result<i64, StoreError> {
     let until_us = measured.until_us;
     let longest_us = until_us.saturating_add(AROUND_US);

@@ -1,5 +1,5 @@
-//! What is known of a step's target, hosts and agents when the usage of daemons is computed: which daemons serve the
-//! target, and what each host can use. As it was when the run began, whatever attached since.
+//! The facts about a step's target, hosts and agents that the usage of daemons depends on: which daemons serve the
+//! target, and how many CPUs each host has. They are as of the run's start; later attachments change nothing.
 
 use super::Measured;
 use crate::database::StoreError;
@@ -8,7 +8,7 @@ use benchmesh_model::systems::{OWN, Place};
 use sqlx::sqlite::SqlitePool;
 use std::collections::{BTreeSet, HashMap};
 
-/// The agents of a host may name what their host's daemons serve: targets or systems, with commas between them.
+/// The label of agents that lists what their host's daemons serve: targets or systems, separated by commas.
 const LABEL: &str = "serves";
 
 /// The facts that decide which daemons serve the step's target.
@@ -18,9 +18,9 @@ pub(super) struct Facts {
     system: String,
     mount: Option<String>,
     beneath: Vec<String>,
-    /// Per host: what its daemons can use in a microsecond, which is its CPUs.
+    /// Per host: CPU time available per microsecond, which is its number of CPUs.
     pub(super) cpus: HashMap<i64, i64>,
-    /// Per host: what the labels of its agents say that it serves. Empty: no agent has such a label.
+    /// Per host: the targets and systems that its agents' labels list. Empty if no agent has such a label.
     labelled: HashMap<i64, BTreeSet<String>>,
 }
 
@@ -40,8 +40,8 @@ impl Facts {
             .fetch_one(reader)
             .await
             .map_err(doing())?;
-        // As they were when the run began, of agents that had attached before the step's end: samples that come late do
-        // not change what it was served by. An agent that comes back after a reboot serves on another host.
+        // Labels as of the run's start, of agents that had attached before the step's end, so that late samples do
+        // not change which daemons served the target. After a reboot, an agent is on another host.
         let labels: Vec<(i64, String)> = sqlx::query_as(
             "SELECT h.id, coalesce(e.labels, a.labels) ->> ?1
              FROM steps AS s CROSS JOIN agents AS a
@@ -95,12 +95,12 @@ impl Facts {
         let says =
             |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
         match self.labelled.get(&host) {
-            // A label says what the host serves, and the table which of its daemons do, where it knows the system.
+            // The label names the host; the table tells which of its daemons serve the target, if it has the system.
             Some(names) if says(names) => {
                 Some(daemon != OWN && !(place.is_known() && by_name == Some(false)))
             }
             Some(_) => Some(false),
-            // Others say that they serve it, this host does not.
+            // Labels of other hosts name the target, and this host has none.
             None if self.labelled.values().any(says) => Some(false),
             None => by_name,
         }
