@@ -1,4 +1,4 @@
-//! Agents and hosts: who attached, from where, and how far each spool is stored.
+//! Agents and hosts: which agents attached, from which hosts, and the stored position of each spool.
 
 use super::rows::{AgentRow, NewAgent, NewEvent, NewHost};
 use super::runs::add_event;
@@ -9,22 +9,22 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 use std::collections::HashSet;
 
-/// Runs that a database may be behind of its agents.
+/// Maximum number of runs by which an agent may be ahead of the database.
 const MOST_RUNS_AHEAD: i64 = 100_000;
 
 impl Store {
-    /// Finds or makes the agent (by uid) and its host (by boot id and PID namespace), and stores their current
-    /// descriptions. A uid stays bound to its name, but for one that may rename.
+    /// Finds or inserts the agent (by uid) and its host (by boot id and PID namespace), and stores their current
+    /// descriptions. A uid stays bound to its name unless a rename is allowed.
     pub async fn attach_agent(&self, agent: NewAgent) -> Result<(AgentId, HostId), StoreError> {
         self.note(agent.at);
-        // With what an earlier session of it sent, which it would send again.
+        // Committed together with the batches of an earlier session, which the agent would otherwise send again.
         self.write_in(Haste::Watched, agent, |agent, connection| {
             Box::pin(attach(agent, connection))
         })
         .await
     }
 
-    /// The name that an agent's uid is bound to; `None`: it was never here.
+    /// The name that an agent's uid is bound to; `None` if the uid is unknown.
     pub async fn agent_known_as(&self, uid: &str) -> Result<Option<String>, StoreError> {
         sqlx::query_scalar("SELECT name FROM agents WHERE uid = ?")
             .bind(uid)
@@ -33,7 +33,8 @@ impl Store {
             .map_err(StoreError::sql("look up an agent"))
     }
 
-    /// Which of these agents have been in no run, while others have: in a mesh without a run nobody is new.
+    /// Returns those of `agents` that have taken part in no run. Empty if the mesh has had no run yet: then no agent
+    /// is new.
     pub async fn new_agents(&self, agents: Vec<AgentId>) -> Result<Vec<AgentId>, StoreError> {
         let ids: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
         let ids = serde_json::to_string(&ids).unwrap_or_default();
@@ -51,7 +52,7 @@ impl Store {
         Ok(new.into_iter().map(AgentId).collect())
     }
 
-    /// Events of these kinds that no agent sent, with their details, the oldest first.
+    /// Events of these kinds that no agent sent, with their details, oldest first.
     pub async fn trust_events(
         &self,
         kinds: [&str; 3],
@@ -69,7 +70,7 @@ impl Store {
         .map_err(StoreError::sql("read the events of trust"))
     }
 
-    /// Binds an agent's uid to another name, if it is still bound to the one before.
+    /// Binds an agent's uid to another name, if it is still bound to the previous one.
     pub async fn rename_agent(
         &self,
         uid: &str,
@@ -85,7 +86,7 @@ impl Store {
         .await
     }
 
-    /// Keeps when agents were last heard of.
+    /// Stores when agents were last seen.
     pub async fn agents_seen(&self, seen: Vec<(AgentId, MeshMicros)>) -> Result<(), StoreError> {
         for (_, at) in &seen {
             self.note(*at);
@@ -108,8 +109,8 @@ impl Store {
         .await
     }
 
-    /// `tasks` without those of which the agent is neither the client nor the receiving end. Ids without a row stay:
-    /// their agent is unknown.
+    /// Removes from `tasks` those for which the agent is neither the client nor the receiving end. Ids without a row
+    /// stay, because their agent is unknown.
     pub async fn without_tasks_of_others(
         &self,
         agent: AgentId,
@@ -135,8 +136,8 @@ impl Store {
             .collect())
     }
 
-    /// Takes the ids of runs from behind `newest`, which an agent has seen: the database may have been put back from a
-    /// copy that is older than that run. Not from further than `MOST_RUNS_AHEAD`, whatever the agent says.
+    /// Continues the ids of runs after `newest`, an id that an agent has seen: the database may have been restored
+    /// from a copy older than that run. Raises them by at most `MOST_RUNS_AHEAD`.
     pub async fn raise_run_ids(&self, newest: i64) -> Result<(), StoreError> {
         let given: i64 = sqlx::query_scalar(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'",
@@ -167,8 +168,8 @@ impl Store {
         .await
     }
 
-    /// No longer lists an agent. Its rows stay, and it is listed again when it attaches. `false`: an unfinished run
-    /// counts on it.
+    /// Removes an agent from the list. Its rows stay, and it is listed again when it attaches. Returns `false` if an
+    /// unfinished run needs it.
     pub async fn forget_agent(&self, agent: AgentId, at: MeshMicros) -> Result<bool, StoreError> {
         self.write((agent, at), |(agent, at), connection| {
             Box::pin(async move {
@@ -196,7 +197,7 @@ impl Store {
         .await
     }
 
-    /// The last sequence stored of each spool that the agent ever wrote.
+    /// The last stored sequence of each spool that the agent has written.
     pub async fn spool_positions(&self, agent: AgentId) -> Result<Vec<(String, u64)>, StoreError> {
         let rows: Vec<(String, i64)> =
             sqlx::query_as("SELECT spool_id, last_sequence FROM spools WHERE agent_id = ?")
@@ -222,7 +223,7 @@ impl Store {
         .map_err(StoreError::sql("read the position of a spool"))
     }
 
-    /// Every agent that was ever attached, by name.
+    /// Every agent that has ever attached, by name.
     pub async fn agents(&self) -> Result<Vec<AgentRow>, StoreError> {
         sqlx::query(
             "SELECT a.*, h.boot_id, h.pid_namespace, h.name AS host_name, h.kernel, h.cpus, h.memory_bytes
@@ -309,7 +310,7 @@ async fn attach(
     Ok((AgentId(id), host))
 }
 
-/// Finds or makes the agent's host. Whoever describes it replaces what is known of it.
+/// Finds or inserts the agent's host. An agent with `describes_host` replaces the stored description.
 async fn attach_host(
     agent: &NewAgent,
     connection: &mut SqliteConnection,
@@ -335,8 +336,8 @@ async fn attach_host(
     .map_err(StoreError::sql("keep a host"))
 }
 
-/// Records in the runs under way that the agent comes back with another description of itself or its host: `run_agents`
-/// keeps the one that each run began with.
+/// Records in the running runs that the agent reattached with another description of itself or its host. `run_agents`
+/// keeps the description from the start of each run.
 async fn record_change(
     agent: &NewAgent,
     connection: &mut SqliteConnection,

@@ -1,4 +1,4 @@
-//! Annotations of runs (tags, notes, dated marks, names of baselines), and the search for runs by them.
+//! Annotations of runs (tags, notes, dated marks, names of baselines), and the search for runs by annotation.
 
 use super::read::run_row;
 use super::rows::RunRow;
@@ -8,11 +8,12 @@ use benchmesh_model::text::is_hidden;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Longest key of a tag and name of a baseline, in bytes.
+/// Maximum length of a tag's key and of a baseline's name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
-/// A script that marks what it did may be a little behind the run; hosts are sampled as long.
+/// How long after a run's end a mark is accepted: a script that marks its actions may lag a little behind. Hosts are
+/// sampled for the same time.
 const MARK_AFTER_END_US: i64 = 5_000_000;
-/// Longest value of a tag, note and mark.
+/// Maximum length of a tag's value, a note and a mark, in bytes.
 const MAX_TEXT_BYTES: usize = 8192;
 
 /// One annotation of a run.
@@ -23,7 +24,7 @@ pub enum Annotation {
         remove: Vec<String>,
     },
     Note(String),
-    /// `at`: `None` is now.
+    /// `at`: `None` means now.
     Mark {
         text: String,
         at: Option<MeshMicros>,
@@ -39,7 +40,7 @@ pub struct Annotated {
     pub at: MeshMicros,
 }
 
-/// Why nothing was kept.
+/// Why an annotation was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum AnnotateError {
     #[error("{0}")]
@@ -70,7 +71,7 @@ pub struct ListedRun {
 }
 
 impl Store {
-    /// Stores an annotation of the run that `wanted` names. Empty: the running one, otherwise the newest.
+    /// Annotates the run named by `wanted`. If it is empty, the running run is used, otherwise the newest.
     pub async fn annotate(
         &self,
         wanted: &str,
@@ -134,7 +135,7 @@ impl Store {
         }
     }
 
-    /// The newest runs first.
+    /// Newest runs first.
     pub async fn search_runs(&self, search: &RunSearch) -> Result<Vec<ListedRun>, StoreError> {
         const DOING: &str = "search the runs";
         let mut sql = searching(search);

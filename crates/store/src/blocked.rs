@@ -7,23 +7,23 @@ use super::Store;
 use crate::database::Blocked;
 use tokio::sync::watch;
 
-/// The writer's word on it.
+/// The writer's side of the channel.
 pub(super) type Blockage = watch::Sender<Option<Blocked>>;
 
 impl Store {
-    /// Follows whether the database can be written; `Some`: it cannot.
+    /// Watches whether the database can be written; `Some` while it cannot.
     pub fn blocked(&self) -> watch::Receiver<Option<Blocked>> {
         self.shared.blocked.subscribe()
     }
 
-    /// Resolves once nothing can be written.
+    /// Resolves once the database cannot be written.
     pub async fn is_blocked(&self) -> Blocked {
         let mut blocked = self.blocked();
         loop {
             if let Some(blocked) = blocked.borrow_and_update().clone() {
                 return blocked;
             }
-            // The store holds the sender.
+            // Unreachable while `self` exists: the store holds the sender.
             if blocked.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -1,4 +1,4 @@
-//! How busy the storage was recently, from stored samples. The scheduler reads it while it waits for idleness.
+//! How busy the storage was recently, from stored samples. The scheduler reads it while it waits for idle storage.
 
 use super::{Store, StoreError};
 use benchmesh_model::mesh::{HostId, MeshMicros};
@@ -6,25 +6,25 @@ use benchmesh_model::systems::OWN;
 use benchmesh_results::real;
 use sqlx::Row;
 
-/// One daemon or disk that was sampled.
+/// One sampled daemon or disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Busy {
     pub host: HostId,
-    /// `None`: a disk.
+    /// `None` for a disk.
     pub daemon: Option<String>,
-    /// The daemon's instance, or the disk.
+    /// The daemon's instance, or the disk's name.
     pub name: String,
-    /// Of one CPU, or of the time.
+    /// CPU time in percent of one CPU for a daemon; busy time in percent of elapsed time for a disk.
     pub percent: f64,
-    /// How much of the time asked for its samples cover.
+    /// How much of the requested time its samples cover.
     pub covered_us: i64,
 }
 
-/// A watched daemon is seen at least this often, as `daemons.last_seen_us` has it.
+/// `daemons.last_seen_us` of a watched daemon is updated at least this often.
 const SEEN_WITHIN_US: i64 = 65_000_000;
 
 impl Store {
-    /// The daemons of a host that are there now, by name: "ceph-osd (3)".
+    /// The daemons that are now alive on a host, by name: "ceph-osd (3)".
     pub async fn daemons_alive(&self, host: HostId) -> Result<Vec<String>, StoreError> {
         self.flush().await;
         sqlx::query_as(
@@ -45,8 +45,8 @@ impl Store {
         .map_err(StoreError::sql("read the daemons of a host"))
     }
 
-    /// The work of each daemon and disk of a host between its first and its last sample since `since`, and how much of
-    /// that time the host's own samples cover (0: there are none).
+    /// The work of each daemon and disk of a host between its first and last sample since `since`, and how much of
+    /// that time the host's own samples cover (0 without samples).
     pub async fn busy_since(
         &self,
         host: HostId,
@@ -61,7 +61,7 @@ impl Store {
         .fetch_one(self.reader())
         .await
         .map_err(StoreError::sql("read the samples of a host"))?;
-        // Counters of one daemon and one disk only grow; what goes backwards was started anew and is busy.
+        // Counters of one daemon or disk only grow. One that decreased was restarted and counts as busy.
         let rows = sqlx::query(
             "SELECT d.name AS daemon, coalesce(d.instance, '') AS name, max(s.at_us) - min(s.at_us) AS covered_us,
                     max(s.cpu_user_us + s.cpu_system_us) - min(s.cpu_user_us + s.cpu_system_us) AS took_us

@@ -11,7 +11,7 @@ use std::{fs, io, time::Duration};
 
 /// Maximum lead of the database over the wall clock when a new time line begins.
 const MAX_AHEAD_US: i64 = 24 * 3600 * 1_000_000;
-/// Smallest change of the wall clock against mesh time between two checks that is a step, not a slew.
+/// Minimum change of the wall clock against mesh time between two checks that counts as a step, not a slew.
 const STEP_US: i64 = 500_000;
 
 /// Why mesh time cannot begin.
@@ -35,13 +35,13 @@ fn days(us: i64) -> String {
     }
 }
 
-/// An instant since the epoch, as RFC 3339 in UTC.
+/// Formats an instant since the epoch as RFC 3339 in UTC.
 fn utc(us: i64) -> String {
     let since_epoch = Duration::from_micros(u64::try_from(us).unwrap_or(0));
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since_epoch).to_string()
 }
 
-/// Readings of the kernel's clocks at one moment.
+/// Simultaneous readings of the kernel's clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub boot_id: String,
@@ -76,8 +76,8 @@ fn wall_us() -> i64 {
         .saturating_add(now.tv_nsec / 1000)
 }
 
-/// The anchor to continue with: the stored one within its boot, otherwise a new one that is behind neither the wall
-/// clock nor the database's newest time stamp.
+/// The anchor to continue with: the stored one if it is of this boot, otherwise a new one that is behind neither the
+/// wall clock nor the database's newest time stamp.
 pub fn choose_anchor(
     stored: Option<&Anchor>,
     newest: Option<MeshMicros>,
@@ -152,7 +152,7 @@ impl MeshClock {
     }
 
     /// The same time line, anchored to the current moment. Persisted periodically, so that a boot with a wrong wall
-    /// clock does not begin before the stored data.
+    /// clock does not start before the stored data.
     pub fn anchor_now(&self) -> Anchor {
         let boottime_ns = boottime_ns();
         let elapsed_us = boottime_ns.saturating_sub(self.anchor.boottime_ns) / 1000;

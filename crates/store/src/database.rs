@@ -7,7 +7,8 @@ use benchmesh_workloads::error_chain;
 use benchmesh_workloads::histogram::DecodeError;
 use std::path::PathBuf;
 
-/// SQL: the width in seconds of the widest rows of a step, beside which finer ones may stand. `$steps` names its table.
+/// SQL: the width in seconds of the widest rows of a step; finer rows may exist beside them. `$steps` is the table's
+/// name.
 #[macro_export]
 macro_rules! widest_row_s {
     ($steps:literal) => {
@@ -79,7 +80,7 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// As `Sql`, for a write of single rows.
+    /// Like `Sql`, for writes of single rows.
     #[error("the database refused to {doing}")]
     Row {
         doing: &'static str,
@@ -195,7 +196,7 @@ pub(crate) enum SqliteErrorKind {
     CannotOpen,
     NotADatabase,
     Corrupt,
-    /// The connection broke, or memory ran out: no row is at fault.
+    /// The connection broke, or memory ran out: the rows are not at fault.
     Connection,
     /// A constraint, a type, a statement: the rows are at fault.
     Rows,

@@ -1,7 +1,6 @@
-//! The environment of a run as it was when the run began: its agents, and what each of them found at each target.
+//! The environment of a run at its start: its agents, and what each of them found at each target.
 //!
-//! Written in the transaction that makes the run's steps, from `agents` and `hosts` as they are then, and never
-//! changed.
+//! It is copied from `agents` and `hosts` in the transaction that inserts the run's steps, and never changes.
 
 use super::Store;
 use super::rows::{NewRunAgent, NewRunTarget};
@@ -42,7 +41,7 @@ pub(super) async fn store(
 }
 
 impl Store {
-    /// What each agent of a run found at each target when the run began. Empty: it has not begun.
+    /// What each agent of a run found at each target when the run began. Empty if the run has not begun.
     pub async fn run_targets(
         &self,
         run: RunId,

@@ -1,6 +1,6 @@
 //! The columns of sampled figures: one for each row of the tables of figures.
 //!
-//! A new figure needs no migration: opening the file to write adds the columns that it lacks.
+//! A new figure needs no migration: opening the file for writing adds missing columns.
 
 use benchmesh_model::figures::{
     DaemonFigures, DiskFigures, Figure, Figures, HostFigures, NetFigures, TargetFigures, Unit,

@@ -1,4 +1,4 @@
-//! The findings of runs, as they are stored. A run whose figures change loses its findings; they are computed anew.
+//! The stored findings of runs. A run whose figures change loses its findings; they are then computed again.
 
 use super::finish::claims::StepClaim;
 use super::{Store, StoreError};
@@ -6,11 +6,11 @@ use benchmesh_model::mesh::{RunId, StepId};
 use benchmesh_results::Finding;
 use sqlx::SqliteConnection;
 
-/// Runs that are looked at in one go.
+/// Maximum number of runs that are processed in one pass.
 const MAX_RUNS: i64 = 100;
 
 impl Store {
-    /// The newest ended runs whose findings are not stored. Imports have none.
+    /// The newest ended runs without stored findings. Imported runs have none.
     pub async fn runs_without_findings(&self) -> Result<Vec<RunId>, StoreError> {
         let runs: Vec<i64> = sqlx::query_scalar(
             "SELECT r.id FROM runs AS r
@@ -25,7 +25,7 @@ impl Store {
         Ok(runs.into_iter().map(RunId).collect())
     }
 
-    /// Keeps the figures of a run's steps as they are while the claims are held.
+    /// Claims the steps of a run, so that their figures do not change while the claims are held.
     pub async fn claim_steps(&self, run: RunId) -> Result<Vec<StepClaim<'_>>, StoreError> {
         let steps: Vec<i64> = sqlx::query_scalar("SELECT id FROM steps WHERE run_id = ?")
             .bind(run.0)
@@ -58,7 +58,7 @@ impl Store {
     }
 }
 
-/// They are computed anew once the run has ended.
+/// Deletes the findings of a run; they are computed again once the run has ended.
 pub(super) async fn forget(
     run: RunId,
     connection: &mut SqliteConnection,

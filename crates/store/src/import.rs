@@ -1,4 +1,4 @@
-//! Stores a run that was read from another tool's output, in one transaction.
+//! Stores a run that was parsed from another tool's output, in one transaction.
 
 use super::{Store, StoreError};
 use crate::off_runtime;
@@ -11,25 +11,25 @@ use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sqlx::SqliteConnection;
 
-/// Longest text of a log that is kept with its run.
+/// Maximum length of a log's text that is stored with its run, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// The name of a run, of a target, of a system: the name of a file fits.
+/// Maximum length of the name of a run, target or system, in bytes; enough for the name of a file.
 const MAX_NAME_BYTES: usize = 1024;
-/// Logs that repeat each other.
+/// Maximum number of logs that repeat each other.
 const MAX_LOGS: usize = 10_000;
 
-/// A run to store: one log, or several that repeat each other.
+/// A run to store: one log, or several repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImportedRun {
     pub name: String,
-    /// The storage under test; empty: unknown.
+    /// The storage under test; empty if unknown.
     pub target: String,
     pub system: String,
-    /// Each with its text; the first is the first repeat.
+    /// Each log with its text; the first is the first repeat.
     pub logs: Vec<(ImportedLog, String)>,
 }
 
-/// Why nothing was stored.
+/// Why an import was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreImportError {
     #[error("this log is already in the database, as run {run}")]
@@ -41,7 +41,7 @@ pub enum StoreImportError {
 }
 
 impl ImportedRun {
-    /// The same for the same texts: FNV-1a of 128 bits.
+    /// Equal for equal texts: 128-bit FNV-1a.
     fn uid(&self) -> String {
         let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
         for (_, text) in &self.logs {
@@ -53,7 +53,7 @@ impl ImportedRun {
         format!("import-{hash:032x}")
     }
 
-    /// Whether it can be stored, whoever sends it.
+    /// Checks that it can be stored; its sender is not trusted.
     fn check(&self) -> Result<(), StoreImportError> {
         let wrong = |what: String| Err(StoreImportError::Wrong(what));
         if self.logs.is_empty() || self.name.trim().is_empty() {
@@ -255,7 +255,7 @@ async fn insert_op(
     .map_err(StoreError::sql("store an imported result"))
 }
 
-/// How even an operation was, where the log has a line per second of it.
+/// The variation of an operation over time, if the log has a line per second of it.
 fn seconds_of(step: &ImportedStep, op: &str) -> Option<Seconds> {
     let own = || step.seconds.iter().filter(|second| second.op == op);
     let end = |second: &ImportedSecond| second.at_us.saturating_add(second.span_us);
