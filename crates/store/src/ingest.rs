@@ -1,10 +1,9 @@
-//! Ingest: batches from an agent's session into the database.
+//! Ingest: stores the batches of agents' sessions in the database.
 //!
-//! `batch` is the edge: it converts wire messages into checked types, or returns an error that names the field. `apply`
-//! runs inside the writer's transaction. The rows of a batch are stored all or none, together with the spool's
-//! position, and a batch that is sent twice is stored once. Rows of tasks, runs and steps that this
-//! database does not have are left out and counted (`unknown_rows`). The SQL statements run synchronously on the
-//! writer's own thread.
+//! `batch` is the edge: it converts wire messages into checked types, or returns an error that names the field.
+//! `apply` runs inside the writer's transaction. All rows of a batch are stored or none, together with the spool's
+//! position, and a batch that is sent twice is stored once. Rows of tasks, runs and steps that this database does not
+//! have are left out and counted (`unknown_rows`). The SQL statements run synchronously on the writer's own thread.
 
 pub(crate) mod apply;
 pub mod appointed;

@@ -1,10 +1,10 @@
 //! Handles batches inside the writer's transaction.
 //!
 //! First a batch is admitted or refused, without a change to any table: its sequence must be the next of its spool.
-//! Rows of tasks, runs and steps that do not belong to its agent here are removed. Then the others are stored. Samples
-//! of daemons, by far the most, are collected from the whole group and inserted in the order of their key. Samples of
-//! daemons that are not in the table are left out and counted: a description may be missing without the agent's fault,
-//! and the batch has results of loads too.
+//! Then rows of tasks, runs and steps that do not belong to its agent are removed, and the others are stored. Samples
+//! of daemons, by far the most rows, are collected from the whole group and inserted in the order of their key.
+//! Samples of daemons that are not in the table are left out and counted: a missing description need not be the
+//! agent's fault, and the batch also has results of loads.
 //!
 //! A batch may wait for its transaction; live views get its intervals on arrival.
 
@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How far `daemons.last_seen_us` may lag behind the newest sample.
+/// Maximum lag of `daemons.last_seen_us` behind the newest sample.
 const SEEN_INTERVAL_US: i64 = 60_000_000;
 
-/// The ingest within the writer.
+/// The writer's part of ingest.
 #[derive(Debug)]
 pub(crate) struct Ingest {
     caches: Caches,
@@ -51,8 +51,8 @@ impl Ingest {
         }
     }
 
-    /// Stores the batches that are admitted, and leaves a verdict on each. On an error of the database the caller rolls
-    /// back, and neither rows nor cache entries of this call remain.
+    /// Stores the admitted batches, and sets the result of each. On a database error the caller rolls back, and
+    /// neither rows nor cache entries of this call remain.
     pub(crate) fn store(
         &mut self,
         connection: &Connection,
@@ -111,7 +111,7 @@ impl Ingest {
         }
     }
 
-    /// Whether `show` has work for batches that have just arrived.
+    /// Whether `show` has something to do for newly arrived batches.
     pub(crate) fn is_to_show(&self, batches: &[PendingBatch]) -> bool {
         if !batches.is_empty() {
             self.live.arrived();
@@ -120,14 +120,14 @@ impl Ingest {
         self.live.is_followed() && batches.iter().any(has_intervals)
     }
 
-    /// Publishes the intervals of batches that have just arrived: only those of their agent's own tasks, and only once
-    /// for a batch that is sent again.
+    /// Publishes the intervals of newly arrived batches: only those of their agent's own tasks, and only once for a
+    /// batch that is sent again.
     pub(crate) fn show(
         &mut self,
         connection: &Connection,
         batches: &[PendingBatch],
     ) -> Result<(), StoreError> {
-        // Copied only when a viewer is there.
+        // The service times are copied only if there is a viewer.
         let has_viewers = self.live.has_viewers();
         for pending in batches {
             let (agent, batch) = (pending.source.agent, &pending.batch);
@@ -214,7 +214,7 @@ impl Ingest {
                 daemon,
                 batch.stands_in_since,
             )?;
-            // Steps that have counted it are made again.
+            // The usage of steps that counted the parent has to be computed again.
             self.late |= daemon.is_parent;
         }
         for interval in &batch.op_intervals {
@@ -363,7 +363,7 @@ impl Ingest {
                 )
             })
             .collect();
-        // Sorted descending, so that the last position of each spool comes first and is kept.
+        // Sorted in descending order, so that the last position of each spool comes first and is kept.
         moved.sort_unstable_by(|a, b| b.cmp(a));
         moved.dedup_by_key(|(agent, spool, _)| (*agent, *spool));
         tables::SPOOLS
@@ -434,7 +434,7 @@ fn store_samples(
         tables::event(agent, event, row);
     })?;
     let mut facts = Vec::with_capacity(batch.facts.len());
-    // Those of one reading have one instant.
+    // The facts of one reading have the same instant.
     for of_one in batch.facts.chunk_by(|a, b| (a.at, a.run) == (b.at, b.run)) {
         let Some(first) = of_one.first() else {
             continue;

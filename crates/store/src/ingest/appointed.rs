@@ -1,19 +1,19 @@
-//! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at their time.
-//! Others are removed from a batch and counted.
+//! Rows of a host and of its interfaces must come from the agent that was appointed to sample them at that time.
+//! Other rows are removed from the batch and counted.
 
 use super::batch::{AgentEvent, Batch};
 use benchmesh_model::events::{OF_HOSTS, OF_INTERFACES};
 use benchmesh_model::mesh::MeshMicros;
 
-/// By how much a sampler may date its rows before it was appointed, or after another was.
+/// A sampler may date its rows up to this long before its appointment, or after the appointment of its successor.
 const TOLERANCE_US: i64 = 2_000_000;
 
-/// When an agent was appointed to sample a place.
+/// When an agent was appointed to sample a host or its interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Appointed {
-    /// The agent is the place's own agent, so its rows also update the description of the place.
+    /// The agent is not a stand-in, so its rows also update the stored description.
     pub is_own: bool,
-    /// From when until when, in their order.
+    /// Start and end of each appointment, oldest first.
     pub spans: Vec<(MeshMicros, MeshMicros)>,
 }
 
@@ -28,7 +28,7 @@ impl Appointed {
 }
 
 impl Batch {
-    /// Removes rows that the agent was not appointed to sample; returns their number.
+    /// Removes the rows that the agent was not appointed to sample; returns their number.
     pub fn take_out_of_others(&mut self, host: &Appointed, interfaces: &Appointed) -> usize {
         let before = self.rows();
         self.daemons.retain(|row| host.holds(row.at));

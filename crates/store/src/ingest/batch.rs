@@ -32,14 +32,14 @@ pub struct Batch {
     pub facts: Vec<Fact>,
     pub losses: Vec<Loss>,
     pub task_ends: Vec<TaskEnd>,
-    /// The latest instant in it.
+    /// The latest instant in the batch.
     pub newest_us: i64,
-    /// Since this instant the agent stands in for the sampler of its host; it must not change older rows there.
+    /// From this instant on the agent samples the host as a stand-in; it must not change older rows of the host.
     pub stands_in_since: Option<MeshMicros>,
 }
 
 impl Batch {
-    /// Rows to be stored.
+    /// The number of rows to be stored.
     pub fn rows(&self) -> usize {
         self.op_intervals.len()
             + self.daemons.len()
@@ -68,7 +68,7 @@ impl Batch {
     }
 }
 
-/// One task's operations of one kind in one interval.
+/// The operations of one kind that one task completed in one interval.
 #[derive(Clone, Debug)]
 pub struct OpInterval {
     pub task: TaskId,
@@ -80,7 +80,7 @@ pub struct OpInterval {
     pub ramp: bool,
     pub ops: i64,
     pub bytes: i64,
-    /// Of operations that ended here: when they were moved is unknown.
+    /// Bytes of operations that completed in this interval, for which the time of the transfer is unknown.
     pub undated_bytes: i64,
     pub errors: i64,
     pub in_flight: i64,
@@ -88,29 +88,29 @@ pub struct OpInterval {
     pub response: Option<Blob>,
 }
 
-/// A process on the agent's host. A pid is reused, but together with its start it is unique.
+/// A process on the agent's host. Pids are reused; a pid and its start time together are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub pid: i32,
     pub start_ticks: i64,
 }
 
-/// A daemon that was found, or that ended.
+/// A daemon that was found, or has ended.
 #[derive(Clone, Debug)]
 pub struct DaemonSeen {
     pub process: Process,
     pub name: String,
     pub instance: String,
     pub cmdline: String,
-    /// By its program's own words; empty: not known.
+    /// The version that its program reports; empty if unknown.
     pub version: String,
-    /// The file that it runs was removed or replaced since it began.
+    /// Its executable was removed or replaced since it started.
     pub is_replaced: bool,
     pub at: MeshMicros,
     pub ended: bool,
     /// `None` if the agent does not know it.
     pub born: Option<MeshMicros>,
-    /// It only started a daemon of its name and instance in the background.
+    /// This process only started a daemon of the same name and instance in the background.
     pub is_parent: bool,
 }
 
@@ -127,7 +127,7 @@ pub struct DaemonSample {
 pub struct HostSample {
     pub at: MeshMicros,
     pub figures: HostFigures,
-    /// Processes that are not watched and took CPU time, as JSON.
+    /// CPU usage of processes that are not monitored, as JSON.
     pub busy_others: Option<String>,
 }
 
@@ -136,7 +136,7 @@ pub struct HostSample {
 pub struct DiskSample {
     pub at: MeshMicros,
     pub disk: String,
-    /// It is built on other disks of the host.
+    /// The disk is built on other disks of the host.
     pub stacked: bool,
     pub figures: DiskFigures,
 }
@@ -153,11 +153,11 @@ pub struct NetSample {
 #[derive(Clone, Debug)]
 pub struct TargetSample {
     pub at: MeshMicros,
-    /// Its locator.
+    /// The target's locator.
     pub target: String,
-    /// Of the run's directory there: agents with the same one share what the target holds.
+    /// The nonce of the run's directory on the target. Agents with the same nonce share the target's content.
     pub nonce: String,
-    /// Of its file system, as the agent's host numbers it.
+    /// The device number of its file system on the agent's host.
     pub device: Option<String>,
     pub figures: TargetFigures,
 }
@@ -171,7 +171,7 @@ pub struct ClockOffset {
     pub round_trip_us: i64,
 }
 
-/// A dated fact that an agent noticed.
+/// A dated fact, as observed by an agent.
 #[derive(Clone, Debug)]
 pub struct AgentEvent {
     pub at: MeshMicros,
@@ -185,20 +185,20 @@ pub struct AgentEvent {
     pub detail_json: Option<String>,
 }
 
-/// What a storage cluster says of itself.
+/// A fact that a storage cluster reports about itself.
 #[derive(Clone, Debug)]
 pub struct Fact {
     pub at: MeshMicros,
     pub system: String,
     pub name: String,
     pub value: Value,
-    /// `None`: a count, or a text.
+    /// `None` for a count or a text.
     pub unit: Option<String>,
-    /// The run in which it was read, as the agent says.
+    /// The run in which it was read, according to the agent.
     pub run: Option<RunId>,
 }
 
-/// Rows that a full spool gave up.
+/// Rows that were dropped because the spool was full.
 #[derive(Clone, Debug)]
 pub struct Loss {
     pub what: LossKind,

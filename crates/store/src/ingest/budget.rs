@@ -1,9 +1,9 @@
-//! Limits of the data that each agent may store within an hour, by table: the one list of these limits, which
-//! docs/operations.md shows.
+//! Limits of the data that each agent may store within an hour, by table. This is the only list of these limits;
+//! docs/operations.md shows it.
 //!
 //! Agents are identified by the names in their certificates. An agent that sends less saves up to [`HOURS_SAVED`] for
-//! the spool that it delivers after a time without contact. Batches are counted on arrival, whatever the dates of their
-//! rows. An agent that exceeds a limit is turned away for an hour. Pure: the clock is a parameter.
+//! the spool that it delivers after a loss of contact. Batches are counted on arrival, whatever the dates of their
+//! rows. An agent that exceeds a limit is refused for an hour. Pure: the clock is a parameter.
 
 use super::batch::Batch;
 use benchmesh_model::systems::facts::Value;
@@ -12,16 +12,16 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// A full spool of 256 MiB needs at most one hour's budget of any table: this is enough for larger spools.
+/// A full spool of 256 MiB needs at most one hour's budget of any table, so this is enough for larger spools.
 const HOURS_SAVED: u64 = 3;
 /// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
-/// Of one table, within an hour.
+/// The limit of one table within an hour.
 struct Limit {
     table: &'static str,
     rows: u64,
-    /// Of texts and histograms.
+    /// Bytes of texts and histograms.
     bytes: u64,
     cost: fn(&Batch) -> Cost,
 }
@@ -51,7 +51,7 @@ static LIMITS: [Limit; 12] = [
         table: "task_ends",
         rows: 2_000_000,
         bytes: 256 << 20,
-        // Each kind of error is a row of its own.
+        // Each kind of error is a row.
         cost: |batch| {
             let ends = batch.task_ends.iter();
             cost(ends.flat_map(|end| {
@@ -146,10 +146,10 @@ static LIMITS: [Limit; 12] = [
     },
 ];
 
-/// Of a batch, for each table.
+/// The cost of a batch for each table.
 pub(crate) type Costs = [Cost; LIMITS.len()];
 
-/// The cost of a batch, to be taken from its agent's budget.
+/// The cost of a batch, to be subtracted from its agent's budget.
 pub fn costs(batch: &Batch) -> Costs {
     LIMITS.each_ref().map(|limit| (limit.cost)(batch))
 }
@@ -189,13 +189,13 @@ pub struct Flood {
 #[derive(Clone, Copy, Debug)]
 struct Account {
     left: Costs,
-    /// Up to when `left` was raised.
+    /// The instant up to which `left` has been refilled.
     raised: Instant,
-    /// The table, the unit and the limit, and the end of the ban.
+    /// Table, unit and limit that were exceeded, and the end of the ban.
     barred: Option<(&'static str, &'static str, u64, Instant)>,
 }
 
-/// By name.
+/// Accounts by agent name.
 #[derive(Debug, Default)]
 pub struct Budget(HashMap<String, Account>);
 
@@ -204,12 +204,12 @@ pub struct Budget(HashMap<String, Account>);
 pub enum Refusal {
     /// This batch exceeds the limit.
     Begins(Flood),
-    /// One before it was.
+    /// An earlier batch exceeded the limit.
     GoesOn(Flood),
 }
 
 impl Budget {
-    /// Takes the cost of a batch.
+    /// Subtracts the cost of a batch.
     pub fn spend(&mut self, name: &str, costs: &Costs, now: Instant) -> Result<(), Refusal> {
         self.check(name, now).map_err(Refusal::GoesOn)?;
         if !self.0.contains_key(name) {
@@ -275,7 +275,7 @@ impl Budget {
 impl Account {
     fn raise(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.raised);
-        // Less would be rounded away.
+        // The refill of a shorter time would be rounded to 0.
         if passed < Duration::from_secs(1) {
             return;
         }

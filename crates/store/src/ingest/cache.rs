@@ -1,7 +1,6 @@
 //! Write-through caches for the lookups of each batch: spool positions, tasks, daemons, devices.
 //!
-//! A miss is looked up in the tables. Everything that was cached inside a transaction is removed when it is rolled
-//! back.
+//! A miss is looked up in the tables. Entries added in a transaction are removed if it is rolled back.
 
 use super::batch::Process;
 use super::lasting::LastingRows;
@@ -10,7 +9,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Maximum entries of one kind; above it, the cache is emptied at a commit. Daemons and tasks change over months.
+/// Maximum number of entries of one kind. A larger cache is emptied at a commit, because daemons and tasks change
+/// over months.
 const KEPT: usize = 1 << 17;
 
 /// The properties of a task that its rows need.
@@ -23,7 +23,7 @@ pub(crate) struct TaskFacts {
     pub workload: Option<&'static str>,
 }
 
-/// A map that remembers how it was before.
+/// A map that can be restored to an earlier state.
 #[derive(Debug)]
 pub(crate) struct WriteThroughCache<K, V> {
     map: HashMap<K, V>,
@@ -66,7 +66,7 @@ impl<K: Clone + Eq + Hash, V: Clone> WriteThroughCache<K, V> {
     }
 }
 
-/// Each journal's length at a savepoint.
+/// The length of each journal at a savepoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark([usize; 7]);
 
@@ -76,12 +76,12 @@ pub(crate) struct Caches {
     pub positions: WriteThroughCache<(AgentId, String), u64>,
     pub tasks: WriteThroughCache<TaskId, TaskFacts>,
     pub daemons: WriteThroughCache<(HostId, Process), DaemonId>,
-    /// `last_seen_us` as the table has it.
+    /// The stored value of `last_seen_us`.
     pub last_seen: WriteThroughCache<DaemonId, i64>,
-    /// The row's id, and whether the disk is stored as built on others.
+    /// The row's id, and whether the disk is stored as built on other disks.
     pub disks: WriteThroughCache<(HostId, String), (i64, bool)>,
     pub interfaces: WriteThroughCache<(HostId, String, String), i64>,
-    /// The number of rows that each agent may still add to the tables of these.
+    /// The number of daemons, disks, interfaces and targets that each agent may still add.
     pub lasting: LastingRows,
 }
 

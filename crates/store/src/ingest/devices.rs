@@ -1,7 +1,7 @@
-//! The rows that samples refer to: tasks, daemons, disks, interfaces, targets, by the names that agents use for them.
+//! The rows that samples refer to (tasks, daemons, disks, interfaces, targets), found by the names that agents use.
 //!
-//! Each is looked up in the cache first and in the table on a miss; targets, of which samples are few, in the table
-//! alone. New daemons, disks, interfaces and targets are added while the agent has room for them.
+//! Each is looked up in the cache first and in the table on a miss. Targets have few samples, so they are looked up
+//! in the table only. New daemons, disks, interfaces and targets are added within the agent's limit.
 
 use super::batch::{DaemonSeen, Process, TargetSample};
 use super::cache::{Caches, TaskFacts};
@@ -13,7 +13,7 @@ use benchmesh_workloads::registry;
 use rusqlite::Connection;
 use std::time::Instant;
 
-/// The name that an agent's rows are counted by.
+/// The agent's name, by which its rows are counted.
 pub(super) fn agent_name(connection: &Connection, agent: AgentId) -> Result<String, StoreError> {
     const FIND: &str = "SELECT name FROM agents WHERE id = ?";
     let name = find(connection, "look for an agent", FIND, [agent.0], |row| {
@@ -69,7 +69,7 @@ pub(super) fn task(
     Ok(facts)
 }
 
-/// Whether a workload records operations of this kind, in any of its modes.
+/// Whether any mode of a workload records operations of this kind.
 pub(super) fn records(workload: &str, op: &str) -> bool {
     registry::all()
         .iter()
@@ -87,7 +87,7 @@ pub(super) fn run_uid(connection: &Connection, run: RunId) -> Result<Option<Stri
     })
 }
 
-/// The run of a uid.
+/// The run with this uid.
 pub(super) fn run_of_uid(connection: &Connection, uid: &str) -> Result<Option<RunId>, StoreError> {
     const FIND: &str = "SELECT id FROM runs WHERE uid = ?";
     find(connection, "look for a run", FIND, [uid], |row| {
@@ -95,7 +95,7 @@ pub(super) fn run_of_uid(connection: &Connection, uid: &str) -> Result<Option<Ru
     })
 }
 
-/// The uid of a step's run; `None` if the step does not exist.
+/// The run of a step, with the run's uid; `None` if the step does not exist.
 pub(super) fn run_of_step(
     connection: &Connection,
     step: StepId,
@@ -107,8 +107,8 @@ pub(super) fn run_of_step(
     })
 }
 
-/// The run of a fact, and its step at that instant: the run that the agent names, if it has begun by then and is the
-/// agent's.
+/// The run of a fact, and its step at that instant: the run that the agent names, if it had begun by then and the
+/// agent takes part in it.
 pub(super) fn sampled_run(
     connection: &Connection,
     agent: AgentId,
@@ -136,8 +136,8 @@ pub(super) fn sampled_run(
     Ok((Some(run), step))
 }
 
-/// Whether a run is the agent's: it was there when the run began, or has a task of it. While a run begins, its agents
-/// are not stored yet.
+/// Whether an agent takes part in a run: it was present when the run began, or has a task of the run. While a run
+/// begins, its agents are not stored yet, so every agent is accepted.
 pub(super) fn takes_part(
     connection: &Connection,
     agent: AgentId,
@@ -184,8 +184,8 @@ pub(super) fn daemon(
     Ok(Some(id))
 }
 
-/// Inserts a daemon if there is room for it, or updates its description, because some set their name late. For a daemon
-/// from before its time, an agent that stands in for the host's sampler can only report the end.
+/// Inserts a daemon within the agent's limit, or updates its description, because some daemons set their name late. A
+/// stand-in for the host's sampler can only report the end of daemons that were found before its appointment.
 pub(super) fn describe_daemon(
     caches: &mut Caches,
     connection: &Connection,
@@ -264,11 +264,11 @@ pub(super) fn describe_daemon(
     Ok(())
 }
 
-/// By how much the births of parent and child may seem to be in the wrong order: the kernel dates them in ticks of
-/// 10 ms.
+/// The births of parent and child may appear in the wrong order by this much: the kernel dates them in ticks of 10
+/// ms.
 const BIRTH_TICKS_US: i64 = 20_000;
 
-/// A start was reported with the first process that was seen. If that process only started the daemon in the
+/// A daemon's start is reported for the first process that was found. If that process only started the daemon in the
 /// background, the event is changed to name the daemon. Daemons and events of the parent's batch have to be stored
 /// before.
 pub(super) fn name_child(
@@ -317,7 +317,7 @@ pub(super) fn daemon_seen(
     Ok(())
 }
 
-/// `None` if it is left out.
+/// `None` if the disk is left out.
 pub(super) fn disk(
     caches: &mut Caches,
     connection: &Connection,
@@ -367,7 +367,7 @@ pub(super) fn disk(
     Ok(Some(id))
 }
 
-/// `None` if it is left out.
+/// `None` if the interface is left out.
 pub(super) fn interface(
     caches: &mut Caches,
     connection: &Connection,
@@ -401,8 +401,8 @@ pub(super) fn interface(
     Ok(Some(id))
 }
 
-/// `None` if it is left out: the agent may add no more, or has no directory of a run under way there. The directory is
-/// stored before a task is prepared in it, and removed after the rows of all tasks have come.
+/// `None` if the target is left out: the agent's limit is reached, or it has no directory of a running run there. The
+/// directory is stored before a task is prepared in it, and removed after the rows of all tasks have arrived.
 pub(super) fn target(
     caches: &mut Caches,
     connection: &Connection,

@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::sync::{broadcast, watch};
 
-/// Batches of a large mesh in a few seconds; a receiver that falls behind this far loses the oldest.
+/// Batches of a large mesh in a few seconds. A receiver that falls further behind loses the oldest.
 const BUFFERED_BATCHES: usize = 2048;
 
 /// One interval of a task's operations.
@@ -25,11 +25,11 @@ pub struct LiveInterval {
     pub span_us: i64,
     pub ops: i64,
     pub bytes: i64,
-    /// The service times; `None` if there was no viewer at its arrival.
+    /// The service times; `None` if there was no viewer when the batch arrived.
     pub service: Option<Blob>,
 }
 
-/// Publishes arriving rows, and commits; cheap to clone.
+/// Publishes arriving rows and commits; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Feed {
     intervals: broadcast::Sender<Arc<[LiveInterval]>>,
@@ -38,11 +38,11 @@ pub struct Feed {
     commits: watch::Sender<u64>,
     late: watch::Sender<u64>,
     viewers: Arc<AtomicUsize>,
-    /// The last batch of each agent that was committed: its spool and sequence.
+    /// The last committed batch of each agent: its spool and sequence.
     positions: Arc<Mutex<HashMap<AgentId, (String, u64)>>>,
 }
 
-/// A viewer of latencies, for as long as this exists.
+/// A viewer of latencies, registered while this exists.
 #[derive(Debug)]
 pub struct Viewer(Arc<AtomicUsize>);
 
@@ -70,18 +70,19 @@ impl Feed {
         &self.samples
     }
 
-    /// The intervals of each arriving batch, before its commit. Bounded: a receiver that lags loses the oldest.
+    /// The intervals of each arriving batch, before its commit. The channel is bounded: a receiver that lags loses
+    /// the oldest.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<[LiveInterval]>> {
         self.intervals.subscribe()
     }
 
-    /// Latencies are published while there is a viewer.
+    /// Registers a viewer. Latencies are published while there is one.
     pub fn viewer(&self) -> Viewer {
         self.viewers.fetch_add(1, Ordering::Relaxed);
         Viewer(Arc::clone(&self.viewers))
     }
 
-    /// Changes with every arriving batch: `Store::flush` commits it.
+    /// Changes with every arriving batch; `Store::flush` commits it.
     pub fn arrivals(&self) -> watch::Receiver<u64> {
         self.arrivals.subscribe()
     }
@@ -117,12 +118,12 @@ impl Feed {
     /// Publishes the intervals of one batch.
     pub(crate) fn publish(&self, intervals: Arc<[LiveInterval]>) {
         if !intervals.is_empty() {
-            // The last receiver may just have been dropped.
+            // An error means that the last receiver was dropped meanwhile.
             drop(self.intervals.send(intervals));
         }
     }
 
-    /// Notes the last batch of an agent, before `committed` wakes its waiters.
+    /// Sets the last batch of an agent; call it before `committed` wakes the waiters.
     pub(crate) fn set_position(&self, agent: AgentId, spool_id: &str, sequence: u64) {
         let mut positions = self
             .positions
@@ -134,7 +135,7 @@ impl Feed {
         }
     }
 
-    /// How far this spool is committed, if the agent's last batch was of it.
+    /// The committed position of this spool, if the agent's last batch came from it.
     pub(crate) fn position(&self, agent: AgentId, spool_id: &str) -> Option<u64> {
         let positions = self
             .positions

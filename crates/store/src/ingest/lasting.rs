@@ -1,16 +1,15 @@
-//! Limits for rows that stay as long as the database: every new daemon, disk, interface
-//! or target adds one.
+//! Limits for rows that are never deleted: every new daemon, disk, interface or target adds one.
 //!
 //! Agents are identified by the names in their certificates, because a new uid costs nothing. Pure: the clock is a
-//! parameter. Changes made in a transaction that is rolled back are undone, because the transaction is attempted again.
+//! parameter. Changes made in a transaction that is rolled back are undone, because the transaction is attempted
+//! again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of rows that an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands of
-/// daemons; a server that forks for each client adds some thousands an hour.
-/// forks for each client adds some thousands an hour.
+/// Number of rows that an agent may add at once, and again within [`REFILL`]. The largest hosts have some thousands
+/// of daemons; a server that forks for each client adds some thousands an hour.
 pub(super) const MAX_ROWS: u32 = 65_536;
 const REFILL: Duration = Duration::from_secs(3600);
 /// Minimum time between two events of one agent.
@@ -18,7 +17,7 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 /// Above this number of accounts, idle ones are removed.
 const MANY_ACCOUNTS: usize = 4096;
 
-/// Of an agent, since the event before.
+/// Rows of an agent left out since the last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
     /// Descriptions of new daemons and samples of new disks, interfaces and targets, beyond the limit. Left-out devices
@@ -31,7 +30,7 @@ pub(super) struct LeftOut {
 #[derive(Clone, Copy, Debug)]
 struct Account {
     spent: u32,
-    /// Up to when `spent` was reduced.
+    /// The instant up to which `spent` has been reduced.
     refilled: Instant,
     left_out: LeftOut,
     last_event: Option<Instant>,
@@ -40,13 +39,13 @@ struct Account {
 #[derive(Debug, Default)]
 pub(super) struct LastingRows {
     accounts: HashMap<Arc<str>, Account>,
-    /// The accounts that this transaction has changed, each with its former state.
+    /// The accounts that this transaction has changed, each with its previous state.
     before: Vec<(Arc<str>, Account)>,
     is_anything_left_out: bool,
 }
 
 impl LastingRows {
-    /// Takes room for one more row; `false` if there is none: the row has to be left out and is counted.
+    /// Reserves one more row. Returns `false` if the limit is reached: the row must be left out and is counted.
     pub fn take(&mut self, name: &str, now: Instant) -> bool {
         let account = self.change(name, now);
         if account.spent >= MAX_ROWS {
@@ -66,7 +65,7 @@ impl LastingRows {
         self.is_anything_left_out = true;
     }
 
-    /// Whether anything of any agent was left out.
+    /// Whether rows of any agent were left out.
     pub fn is_anything_left_out(&self) -> bool {
         self.is_anything_left_out
     }
@@ -112,7 +111,7 @@ impl LastingRows {
         }
     }
 
-    /// The account, refilled, after its former state is saved.
+    /// Saves the account's state, refills it and returns it.
     fn change(&mut self, name: &str, now: Instant) -> &mut Account {
         let name = match self.accounts.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),

@@ -1,4 +1,4 @@
-//! A batch between its submission and its answer: its agent, the rows it refers to, and the sender of the answer.
+//! A batch between its submission and its answer: its agent, the rows it refers to, and the channel for the answer.
 
 use super::batch::{Batch, Loss};
 use super::receipt::{IngestError, Stored};
@@ -8,22 +8,22 @@ use benchmesh_model::mesh::{AgentId, DaemonId};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Rows this late were not sent when they were measured.
+/// Rows older than this were not sent when they were measured.
 const BACKLOG_US: i64 = 10_000_000;
 
-/// A batch that waits for its turn and then for its commit.
+/// A batch that waits for its transaction and commit.
 #[derive(Debug)]
 pub(crate) struct PendingBatch {
     pub(super) source: Arc<Source>,
     pub(super) batch: Batch,
     pub(super) verdict: Result<Admission, IngestError>,
-    /// Rows that were taken out of the batch.
+    /// Rows that were removed from the batch.
     pub(super) unknown: UnknownRows,
     /// Samples that were removed because the database's disk is almost full.
     pub(super) withheld: Vec<Loss>,
     /// The daemon of each sample, once the batch is admitted; `None` if the sample is left out.
     pub(super) daemon_ids: Vec<Option<DaemonId>>,
-    /// From a spool that is being drained: the agent sends nothing newer before these are acknowledged.
+    /// It comes from a spool that is being drained: the agent sends nothing newer before it is acknowledged.
     is_backlog: bool,
     done: oneshot::Sender<Result<Stored, IngestError>>,
     _permit: OwnedSemaphorePermit,
@@ -71,7 +71,8 @@ impl PendingBatch {
         &self.source
     }
 
-    /// Whether its commit may be delayed: it has current rows that decide nothing. Losses wait beside such rows only.
+    /// Whether its commit may be delayed: it has current rows on which no decision depends. Losses may wait only with
+    /// such rows.
     pub(crate) fn may_wait(&self) -> bool {
         let batch = &self.batch;
         let decides =
@@ -84,7 +85,7 @@ impl PendingBatch {
         self.verdict = Err(IngestError::Refused { why });
     }
 
-    /// The store ends before it could be written.
+    /// The store is closed before the batch is written.
     pub(crate) fn close(&mut self) {
         self.verdict = Err(IngestError::Closed);
     }
@@ -98,7 +99,7 @@ impl PendingBatch {
             Ok(Admission::Waiting) => Err(IngestError::Closed),
             Err(error) => Err(error),
         };
-        // The session may have ended; the rows are stored all the same.
+        // The session may have ended; the rows are stored anyway.
         drop(self.done.send(answer));
     }
 

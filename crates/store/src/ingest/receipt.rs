@@ -1,4 +1,4 @@
-//! The answer to a batch: stored, or why not.
+//! The answer to a batch: stored, or the reason for the refusal.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
-//! The newest samples of hosts and daemons on arrival, before they are committed: for live views, never for results.
+//! The newest samples of hosts and daemons on arrival, before their commit: for live views, never for results.
 //!
-//! Bounded: two seconds of each series, and a maximum of daemons per host.
+//! Bounded: two seconds of each series, and a maximum number of daemons per host.
 
 use super::batch::{Batch, Process};
 use benchmesh_model::figures::{
@@ -14,11 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Minimum time span of a rate, so that a dense sample at a step's start gives no rate.
 const MIN_SPAN_US: i64 = 1_500_000;
-/// Samples of one series within that time: at the shortest `--sample-period`, with room.
+/// Maximum number of samples of one series within that time: the shortest `--sample-period` with some reserve.
 const MAX_KEPT: usize = 32;
-/// A daemon without a sample for this long, by the time of its host's samples, is forgotten.
+/// A daemon without a sample for this long, by the time of its host's samples, is removed.
 const FORGOTTEN_US: i64 = 15_000_000;
-/// Of one host.
+/// Per host.
 const MAX_DAEMONS: usize = 4096;
 
 /// The newest sample of a series, and one a little earlier, if there is one.
@@ -40,12 +40,12 @@ impl<F: Figures> Default for Newest<F> {
 }
 
 impl<F: Figures> Newest<F> {
-    /// The newest value of the figure at that place of the table; `None`: not known.
+    /// The newest value of the figure at this position of the table; `None` if unknown.
     pub fn known(&self, place: usize) -> Option<i64> {
         known(&self.figures, place)
     }
 
-    /// How much the counter at that place grew per second.
+    /// The growth per second of the counter at this position.
     pub fn per_second(&self, place: usize) -> Option<f64> {
         let (before_us, before) = &self.earlier?;
         let grown = self.known(place)? - known(before, place)?;
@@ -58,7 +58,7 @@ fn known<F: Figures>(figures: &F, place: usize) -> Option<i64> {
     Some(value).filter(|value| *value != UNKNOWN)
 }
 
-/// Its instant, and the figures that are shown live.
+/// Serializes the instant, and the figures that are shown live.
 impl<F: Figures> Serialize for Newest<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -89,7 +89,7 @@ struct RecentOfHost {
     tidied_us: i64,
 }
 
-/// In the order of time.
+/// Ordered by time.
 #[derive(Debug)]
 struct Series<F>(VecDeque<(i64, F)>);
 
@@ -100,7 +100,7 @@ impl<F> Default for Series<F> {
 }
 
 impl<F: Figures> Series<F> {
-    /// Ignores a sample that is older than the newest, as from a spool that is drained.
+    /// Ignores samples older than the newest, for example from a spool that is being drained.
     fn add(&mut self, at_us: i64, figures: F) {
         if self.newest_us().is_some_and(|newest_us| at_us <= newest_us) {
             return;
@@ -132,7 +132,7 @@ impl<F: Figures> Series<F> {
     }
 }
 
-/// A gauge that was not read this time has the value that was read last.
+/// Gauges that were not read this time keep their last value.
 fn as_read_last<F: Figures>(figures: F, last: F) -> F {
     let values = F::ALL.iter().zip(figures.values()).zip(last.values());
     F::from_values(values.map(|((figure, value), last)| match figure.kind {
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// The milliseconds of a daemon's newest sample and of the one before that it is held against.
+    /// The instants in milliseconds of a daemon's newest sample and of the earlier one that it is compared with.
     fn newest(recent: &RecentSamples, pid: i32) -> Option<(i64, Option<i64>)> {
         let newest = recent.daemons().get(&(HOST, process(pid))).copied()?;
         let earlier = newest.earlier.map(|(_, figures)| figures.rss_bytes);
@@ -245,7 +245,7 @@ mod tests {
         check(3000, (3000, Some(1000)));
         check(3100, (3100, Some(1000)));
         check(4000, (4000, Some(2000)));
-        // From a spool that is drained.
+        // From a spool that is being drained.
         check(2500, (4000, Some(2000)));
         check(60_000, (60_000, Some(4000)));
         for at_ms in 60_001..62_000 {

@@ -1,5 +1,5 @@
-//! Disk space reserved for results: below it samples are left out and counted as lost, and no run is started; intervals
-//! and ends of tasks, events and states of runs are stored until the disk is full.
+//! Disk space reserved for results. Below the reserve, samples are left out and counted as lost, and no run is
+//! started. Intervals and ends of tasks, events and states of runs are stored until the disk is full.
 
 use super::batch::{Batch, Loss};
 use super::statements::execute;
@@ -16,12 +16,12 @@ const MAX_RESERVE_BYTES: u64 = 1 << 30;
 /// Consecutive losses of one kind within this time share a row.
 const SAME_LOSS_US: i64 = 60_000_000;
 
-/// The database's disk.
+/// Monitors the free space of the database's disk.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     directory: PathBuf,
     is_low: AtomicBool,
-    /// It was, since somebody asked.
+    /// Whether space was low at any time since `take_was_low`.
     was_low: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ fn reserve_bytes(size_bytes: u64) -> u64 {
     (size_bytes / PART).min(MAX_RESERVE_BYTES)
 }
 
-/// Once space is low, it stays so until a quarter more is free.
+/// Hysteresis: once space is low, it stays so until a quarter more is free.
 fn is_low(was_low: bool, free_bytes: u64, size_bytes: u64) -> bool {
     let reserve = reserve_bytes(size_bytes);
     free_bytes
@@ -54,7 +54,8 @@ impl Reserve {
         }
     }
 
-    /// Whether less is free than the reserve. A file system that does not report its free space counts as not full.
+    /// Whether the free space is below the reserve. A file system that does not report its free space counts as not
+    /// full.
     pub fn look(&self) -> bool {
         let was_low = self.is_low.load(Ordering::Relaxed);
         let is_low = rustix::fs::statvfs(&self.directory).is_ok_and(|fs| {
@@ -66,13 +67,13 @@ impl Reserve {
         is_low
     }
 
-    /// Whether it was found low since the last call.
+    /// Whether space was low at any check since the last call.
     pub fn take_was_low(&self) -> bool {
         self.was_low.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Removes the samples from a batch. Those of targets are few and stay.
+/// Removes the samples from a batch, except samples of targets, which are few.
 pub(super) fn withhold(batch: &mut Batch) -> Vec<Loss> {
     let daemons = std::mem::take(&mut batch.daemon_samples);
     let hosts = std::mem::take(&mut batch.host_samples);

@@ -8,6 +8,6 @@ pub(crate) struct Source {
     pub agent: AgentId,
     pub host: HostId,
     pub net_namespace: String,
-    /// Number of batches that it sends ahead of their acknowledgement.
+    /// Number of batches that the agent sends before they are acknowledged.
     pub window: usize,
 }

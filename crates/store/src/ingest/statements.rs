@@ -1,4 +1,4 @@
-//! The statements of ingest, run at once by the calling thread; each is prepared once per transaction.
+//! The statements of ingest, run synchronously by the calling thread. Each is prepared once per transaction.
 //!
 //! The rows of a table are inserted by one statement, stepped once per row.
 
@@ -9,7 +9,7 @@ use rusqlite::types::Null;
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement, ToSql};
 use std::sync::OnceLock;
 
-/// Changes rows; how many.
+/// Runs a statement that changes rows; returns their number.
 pub(super) fn execute(
     connection: &Connection,
     doing: &'static str,
@@ -22,7 +22,7 @@ pub(super) fn execute(
         .map_err(StoreError::row(doing))
 }
 
-/// The first row that is found.
+/// The first row that is found, if any.
 pub(super) fn find<T>(
     connection: &Connection,
     doing: &'static str,
@@ -36,7 +36,7 @@ pub(super) fn find<T>(
         .map_err(StoreError::row(doing))
 }
 
-/// The row that a statement always has.
+/// The row of a statement that always returns one.
 pub(super) fn one<T>(
     connection: &Connection,
     doing: &'static str,
@@ -50,17 +50,17 @@ pub(super) fn one<T>(
         .map_err(StoreError::row(doing))
 }
 
-/// How rows go into one table.
+/// How rows are inserted into one table.
 #[derive(Debug)]
 pub(crate) struct Table {
     name: &'static str,
     columns: &'static [&'static str],
-    /// Their columns follow the others.
+    /// Their columns come after the others.
     figures: &'static [Figure],
-    /// Text after VALUES: `ON CONFLICT (a) DO NOTHING`.
+    /// SQL after VALUES, such as `ON CONFLICT (a) DO NOTHING`.
     tail: &'static str,
     doing: &'static str,
-    /// Put together when first used.
+    /// Built on first use.
     statement: OnceLock<String>,
 }
 
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// The table of a kind of series. An existing sample is kept.
+    /// The table of a kind of series. An existing sample is not replaced.
     pub(crate) const fn of_samples<F: Figures>(
         columns: &'static [&'static str],
         doing: &'static str,
@@ -109,7 +109,7 @@ impl Table {
         })
     }
 
-    /// Inserts `rows`, each bound by `bind`; how many were new.
+    /// Inserts `rows`, each bound by `bind`; returns the number of new ones.
     pub(crate) fn insert<T>(
         &self,
         connection: &Connection,
@@ -141,8 +141,8 @@ impl Table {
     }
 }
 
-/// The values of one row, in the order of the statement's columns. The first value that cannot be bound is kept as an
-/// error, and the row is refused.
+/// The values of one row, in the order of the statement's columns. The first value that cannot be bound is stored as
+/// an error, and the row is refused.
 #[derive(Debug)]
 pub(crate) struct Values<'r, 'c> {
     statement: &'r mut Statement<'c>,

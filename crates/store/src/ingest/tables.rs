@@ -118,7 +118,7 @@ pub(crate) static FACTS: Table = Table::new(
     "keep facts of a cluster",
 );
 
-/// A fact, with the run and the step that were under way.
+/// A fact, with the run and the step that were running then.
 pub(crate) type PlacedFact<'b> = (Option<RunId>, Option<StepId>, &'b Fact);
 
 pub(crate) fn fact(agent: AgentId, placed: &PlacedFact<'_>, row: &mut Values<'_, '_>) {
@@ -139,7 +139,7 @@ pub(crate) fn fact(agent: AgentId, placed: &PlacedFact<'_>, row: &mut Values<'_,
     row.add(&fact.unit);
 }
 
-/// The number as an integer, if it is one and exact.
+/// The number as an integer, if the conversion is exact.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "up to 2^53 every whole number is exact"

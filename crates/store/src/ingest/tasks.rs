@@ -47,11 +47,11 @@ const FIND: &str = "SELECT span_us, ops, bytes, undated_bytes, errors, in_flight
      response_saturated, response_histogram
  FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Replaces the existing row of this key, which was read and added to.
+/// Removes the existing row of this key, after it was read and added to the new one.
 const REMOVE: &str =
     "DELETE FROM op_intervals WHERE task_id = ? AND at_us = ? AND op = ? AND ramp = ?";
 
-/// Stores an interval; late parts are added to an existing one.
+/// Stores an interval; a part that comes late is added to the existing row.
 pub(super) fn store_interval(
     connection: &Connection,
     interval: &OpInterval,
@@ -146,7 +146,7 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// An interval as the table has it.
+/// An interval as stored in the table.
 struct ExistingRow {
     span_us: i64,
     ops: i64,
@@ -181,8 +181,8 @@ fn sum(ours: &Blob, theirs: &Blob) -> Result<Blob, StoreError> {
     Ok(sum.to_blob())
 }
 
-/// Stores the end of a task, and its errors by operation and errno. A task that its step has lost stays lost, unless it
-/// had completed all of its work.
+/// Stores the end of a task, and its errors by operation and errno. A task that is stored as lost stays lost, unless
+/// it completed all of its work.
 pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), StoreError> {
     execute(
         connection,
@@ -225,19 +225,20 @@ pub(super) fn store_end(connection: &Connection, end: &TaskEnd) -> Result<(), St
     Ok(())
 }
 
-/// From the begin of the first interval to the end of the last one that came of a step; `None`: only ends of tasks.
+/// From the start of the first to the end of the last interval that arrived for a step; `None` if only ends of tasks
+/// did.
 pub(super) type Arrived = Option<(i64, i64)>;
 
-/// Adds an interval to what arrived.
+/// Extends the range by an interval.
 pub(super) fn arrived(so_far: Arrived, interval: &OpInterval) -> Arrived {
     let end = interval.at.0.saturating_add(interval.span_us);
     let (from, until) = so_far.unwrap_or((interval.at.0, end));
     Some((from.min(interval.at.0), until.max(end)))
 }
 
-/// Marks steps that have ended and received more data, so that their results are computed again; returns whether there
-/// were any. Results of merged rows stay as they are, here and below; rows that come late are merged too. Sums of
-/// slices that the data are of are marked, also of a running step.
+/// Marks ended steps that received more data, so that their results are computed again; returns whether there were
+/// any. Here and below, the results of steps whose rows are merged do not change; their late rows are merged too. The
+/// sums of slices with late data are marked, also in a running step.
 pub(super) fn mark_results_stale(
     connection: &Connection,
     steps: &BTreeMap<StepId, Arrived>,
@@ -275,7 +276,7 @@ pub(super) fn mark_results_stale(
     Ok(late)
 }
 
-/// Rows that came in the time of merged slices of a step are merged too; the sums of those slices stay without them.
+/// Rows that arrive for merged slices of a step are merged too; the sums of those slices do not include them.
 fn mark_late_in_merged(
     connection: &Connection,
     step: StepId,
@@ -300,8 +301,8 @@ fn mark_late_in_merged(
     Ok(())
 }
 
-/// Marks steps that have ended and overlap batches that an agent has lost, so that their results are computed again;
-/// returns whether there were any.
+/// Marks ended steps that overlap batches that an agent has lost, so that their results are computed again; returns
+/// whether there were any.
 pub(super) fn mark_stale_by_losses(
     connection: &Connection,
     agent: AgentId,
@@ -325,11 +326,11 @@ pub(super) fn mark_stale_by_losses(
     Ok(late)
 }
 
-/// Samples up to this long after a step's end still matter for its end.
+/// Samples up to this long after a step's end are used for its end.
 const AFTER_US: i64 = 5_000_000;
 
-/// Marks steps that have ended and received samples of their time, so that the daemons' usage is computed again;
-/// returns whether there were any. Imported steps are skipped: they ran elsewhere.
+/// Marks ended steps that received samples of their time, so that the daemons' usage is computed again; returns
+/// whether there were any. Imported steps are skipped: they did not run in this mesh.
 pub(super) fn mark_stale_by_samples(
     connection: &Connection,
     (oldest_us, newest_us): (i64, i64),

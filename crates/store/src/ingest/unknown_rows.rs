@@ -1,9 +1,9 @@
-//! Rows of tasks, runs and steps that do not belong to the agent here: of a deleted run, another database, or another
-//! agent. They are left out and counted; the rest of the batch is stored.
+//! Rows of tasks, runs and steps that do not belong to the agent in this database: they are of a deleted run, another
+//! database or another agent. They are left out and counted; the rest of the batch is stored.
 //!
 //! A task, a run or a step is found by its id, which is unique only within one database. If the agent also sends the
-//! run's uid, both must match: a restored database can assign ids a second time. An event with a uid alone belongs to
-//! the run that has this uid here, otherwise to none.
+//! run's uid, both must match, because a restored database can assign ids a second time. An event with only a uid
+//! belongs to the run with this uid in this database; if there is none, it belongs to no run.
 
 use super::batch::{AgentEvent, Batch, OpInterval, TaskEnd};
 use super::cache::Caches;
@@ -17,10 +17,10 @@ use rusqlite::Connection;
 use std::collections::BTreeMap;
 
 const KIND: &str = "rows-left-out";
-/// Events of one agent; the rows of further runs are counted in one more.
+/// Maximum number of runs with an event per agent; the rows of further runs are counted in one more event.
 const MAX_RUNS: i64 = 64;
 
-/// Rows left out of a batch, by the uid of their run; empty if the agent sent none.
+/// Rows left out of a batch, by the uid of their run; the key is empty if the agent sent none.
 #[derive(Debug, Default)]
 pub(super) struct UnknownRows(BTreeMap<String, Counts>);
 
@@ -54,8 +54,8 @@ impl UnknownRows {
         self.0.entry(run_uid.to_owned()).or_default()
     }
 
-    /// Removes the rows from `batch` that do not belong to its agent here. Rows removed earlier stay counted: a
-    /// transaction is attempted again with the rest of the batch.
+    /// Removes the rows from `batch` that do not belong to its agent in this database. Rows removed earlier stay
+    /// counted, because a transaction is attempted again with the rest of the batch.
     pub(super) fn take_out(
         &mut self,
         caches: &mut Caches,
@@ -154,7 +154,7 @@ fn is_own(
     Ok(facts.is_some_and(|facts| facts.agent == agent && is_same(run_uid, &facts.run_uid)))
 }
 
-/// Whether the run and the step of an event exist here, and the agent takes part in them.
+/// Whether the run and the step of an event exist in this database, and the agent takes part in them.
 fn is_known(
     connection: &Connection,
     agent: AgentId,
@@ -236,7 +236,7 @@ fn add_to_event(
         .map(drop)
 }
 
-/// The agent's event about a run, and the counts in it.
+/// The agent's event about a run, with its counts.
 fn recorded(
     connection: &Connection,
     agent: AgentId,
@@ -249,7 +249,7 @@ fn recorded(
         (agent.0, KIND, run_uid),
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    // Databases of earlier versions have events of this kind that agents recorded.
+    // Databases of earlier versions contain events of this kind that agents recorded.
     Ok(there.and_then(|(id, detail)| {
         let detail: Detail = serde_json::from_str(&detail).ok()?;
         Some((id, detail.counts))

@@ -1,4 +1,4 @@
-//! A valid batch is converted whole; a batch with one invalid field is refused, and the field is named.
+//! A valid batch is converted completely; a batch with one invalid field is refused, and the error names the field.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_sign_loss)]
 
 use super::Batch;
@@ -281,7 +281,7 @@ fn figure<'b>(batch: &'b mut proto::Batch, name: &str) -> &'b mut Vec<i64> {
     &mut samples(batch).figures[place.unwrap()].values
 }
 
-/// A blob may not make the reader allocate what its header claims.
+/// A blob must not cause an allocation of the size that its header claims.
 #[test]
 fn a_histogram_that_claims_too_much_is_refused() {
     let honest = Histogram::new().to_v2_deflate();
@@ -346,7 +346,7 @@ fn damaged_batches_are_refused_or_within_their_bounds() {
     });
 }
 
-/// The fields stay parseable, so that every case reaches the checks of values.
+/// The fields stay parseable, so that every case reaches the range checks.
 #[test]
 fn absurd_numbers_in_a_batch_are_refused_or_within_their_bounds() {
     let number = prop_oneof![
@@ -378,7 +378,7 @@ fn absurd_numbers_in_a_batch_are_refused_or_within_their_bounds() {
         if let Some(end) = wire.task_ends.first_mut() {
             (end.start_us, end.first_done_us, end.ended_us) = (number(12), number(13), number(14));
         }
-        // Each field alone, and all of them: one wrong one hides the others.
+        // Each field alone, and all of them: one invalid field hides the others.
         let mut one = sound();
         one.op_intervals[0].at_us = number(15);
         one.op_intervals[0].span_us = number(16);

@@ -1,7 +1,7 @@
-//! Conversion from the wire to our own types: the only module of the ingest that names `proto`.
+//! Conversion from the wire to our own types: the only module of ingest that names `proto`.
 //!
-//! Numbers are checked for their range, names for their length, the columns of daemon samples for equal length,
-//! histograms for validity. Free text (command lines, messages) is cut; names that are too long are refused.
+//! Numbers are checked for their range, names for their length, the columns of daemon samples for equal length, and
+//! histograms for validity. Free text (command lines, messages) is truncated; names that are too long are refused.
 
 mod checks;
 mod samples;
@@ -84,7 +84,8 @@ fn all<W, T>(wire: Vec<W>, one: impl Fn(W) -> Result<T, BatchError>) -> Result<V
     wire.into_iter().map(one).collect()
 }
 
-/// Refuses batches that no correct agent sends: each device and each event costs a row, most of them forever.
+/// Refuses batches that no correct agent sends: each device and each event costs a row, which in most cases is never
+/// deleted.
 fn bounded(wire: &proto::Batch) -> Result<(), BatchError> {
     fn different<'n>(names: impl Iterator<Item = &'n str>) -> usize {
         names.collect::<HashSet<_>>().len()
@@ -224,7 +225,7 @@ fn clock_offset(wire: proto::ClockOffset) -> Result<ClockOffset, BatchError> {
 }
 
 fn event(wire: proto::Event) -> Result<AgentEvent, BatchError> {
-    // An unknown severity of a newer agent must not cause a refusal of the batch's figures.
+    // An unknown severity from a newer agent must not cause the refusal of the batch.
     let severity = Severity::parse(&wire.severity).unwrap_or(Severity::Warning);
     let detail_json = match wire.detail_json {
         detail if detail.is_empty() => None,

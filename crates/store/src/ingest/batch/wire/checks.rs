@@ -1,32 +1,32 @@
-//! Limits of single values: ranges, names, texts, instants; and the errors for values outside them.
+//! Limits of single values (ranges, names, texts, instants), and the errors for values outside of them.
 
 use benchmesh_model::mesh::MeshMicros;
 use benchmesh_model::text::is_hidden;
 
-/// Names, ids and kinds, in bytes.
+/// Maximum length of names, ids and kinds, in bytes.
 pub(super) const NAME_BYTES: usize = 256;
-/// Messages and command lines, in bytes; longer ones are cut.
+/// Maximum length of messages and command lines, in bytes; longer ones are truncated.
 pub(super) const TEXT_BYTES: usize = 4 << 10;
 /// Maximum size of one packed histogram: far above the largest with two digits over an hour.
 pub(super) const PACKED_BYTES: usize = 32 << 10;
-/// The year 2000: an agent's clock is mapped to mesh time, so nothing can be older.
+/// The year 2000. An agent's clock is mapped to mesh time, so no instant can be older.
 pub(super) const EARLIEST_US: i64 = 946_684_800_000_000;
 /// The year 2200: sums of instants stay far from the end of 64 bits.
 pub(super) const LATEST_US: i64 = 7_258_118_400_000_000;
-/// A year, the longest span or interval that is believed.
+/// A year: the longest accepted span or interval.
 pub(super) const LONGEST_US: i64 = 366 * 86_400 * 1_000_000;
-/// The largest cumulative counter that is believed: a difference of two always fits 64 bits.
+/// The largest accepted cumulative counter: a difference of two always fits 64 bits.
 pub(super) const LARGEST: i64 = 1 << 62;
-/// Sums of squares of an hour in nanoseconds, a million million times.
+/// Sum of squares of 10^12 durations of an hour, in nanoseconds.
 pub(super) const LARGEST_SUM: f64 = 1e37;
 /// Maximum operations or bytes of one interval: sums over thousands of intervals still fit 64 bits.
 pub(super) const LARGEST_COUNT: i64 = 1 << 50;
 
 /// Maximum number of disks, interfaces or targets of one host; real hosts have fewer.
 pub(super) const MAX_DEVICES: usize = 4096;
-/// Processes that are found or end within one batch.
+/// Maximum number of processes that are found or end within one batch.
 pub(super) const MAX_DAEMONS: usize = 65_536;
-/// Events of one batch.
+/// Maximum number of events of one batch.
 pub(super) const MAX_EVENTS: usize = 10_000;
 
 /// Why a batch is invalid.
@@ -125,7 +125,7 @@ pub(super) fn instant(field: &'static str, found: i64) -> Result<MeshMicros, Bat
     range(field, found, EARLIEST_US, LATEST_US).map(MeshMicros)
 }
 
-/// 0 means that the instant never came.
+/// 0 means that the event of this instant did not happen.
 pub(super) fn known_instant(
     field: &'static str,
     found: i64,
@@ -147,13 +147,13 @@ pub(super) fn name(field: &'static str, found: String) -> Result<String, BatchEr
     Ok(found)
 }
 
-/// Free text: cut to its limit at a character boundary, zero bytes (which end a text for many readers) replaced by
-/// blanks.
+/// Free text: truncated to its limit at a character boundary. NUL bytes, which end a text for many readers, are
+/// replaced by blanks.
 pub(super) fn text(found: String) -> String {
     cut_to(TEXT_BYTES, found)
 }
 
-/// The same with another bound, in bytes.
+/// Like [`text`], with another limit in bytes.
 pub(super) fn cut_to(most: usize, mut found: String) -> String {
     found.truncate(found.floor_char_boundary(most));
     if found.contains('\0') {

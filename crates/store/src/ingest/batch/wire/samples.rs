@@ -8,9 +8,9 @@ use benchmesh_model::text::is_hidden;
 use benchmesh_proto::v1 as proto;
 use serde_json::json;
 
-/// Names in one sample; agents send three.
+/// Maximum number of process names in one sample; agents send three.
 const MAX_OTHERS: usize = 16;
-/// Maximum length of a process name; the kernel's own threads may exceed the 15 characters of others.
+/// Maximum length of a process name; names of kernel threads may exceed the 15 characters of others.
 const MAX_NAME_CHARS: usize = 64;
 
 pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSample>, BatchError> {
@@ -46,7 +46,7 @@ pub(super) fn daemon_samples(wire: proto::DaemonSamples) -> Result<Vec<DaemonSam
     .collect()
 }
 
-/// Values of the wire as figures, each in its range.
+/// Converts wire values to figures, and checks the range of each.
 fn figures<F: Figures>(values: impl IntoIterator<Item = i64>) -> Result<F, BatchError> {
     let figures = F::from_values(values);
     for (figure, value) in F::ALL.iter().zip(figures.values()) {
@@ -94,7 +94,7 @@ fn busy_others(wire: proto::BusyOthers) -> Result<String, BatchError> {
     Ok(found.to_string())
 }
 
-/// Any user of the host chooses the name of a process, so no name may cause the refusal of a batch.
+/// Any user of the host can choose the name of a process, so no name may cause the refusal of a batch.
 fn shown(process: &str) -> String {
     let visible = process.chars().map(|c| if is_hidden(c) { '?' } else { c });
     let name: String = visible.take(MAX_NAME_CHARS).collect();
