@@ -1,5 +1,5 @@
-//! Data sets that stay on targets: noted before an agent is asked to make one, forgotten when an agent has removed its
-//! part.
+//! Data sets that stay on targets. A set is stored before an agent is asked to make it, and deleted when all agents
+//! have removed their parts.
 
 use super::rows::NewKeptData;
 use super::{Store, StoreError};
@@ -8,18 +8,18 @@ use benchmesh_plan::{KeptFacts, Shape};
 use sqlx::SqliteConnection;
 use std::collections::BTreeSet;
 
-/// A set, and who has a part of it.
+/// A data set, and the agents that have a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSet {
     pub id: i64,
     pub facts: KeptFacts,
-    /// Of the run that worked on it last.
+    /// The uid of the last run that used it.
     pub used_run_uid: String,
     pub agents: BTreeSet<AgentId>,
 }
 
 impl Store {
-    /// All that are kept, by name and path.
+    /// All data sets, by name and path.
     pub async fn kept_data(&self) -> Result<Vec<KeptSet>, StoreError> {
         let failed = || StoreError::sql("look for data that are kept");
         type Found = (i64, String, String, String, u32, bool, String);
@@ -44,7 +44,7 @@ impl Store {
                         facts: KeptFacts {
                             name,
                             path,
-                            // One that cannot be read is like no other.
+                            // An unreadable shape matches no other.
                             shape: serde_json::from_str(&shape).unwrap_or_else(|_| Shape::new()),
                             tasks,
                             is_whole,
@@ -56,7 +56,7 @@ impl Store {
         Ok(sets.collect())
     }
 
-    /// An agent has removed its part of a set; the last one's takes the set along.
+    /// Records that an agent has removed its part of a set. The set is deleted with its last part.
     pub async fn kept_data_removed(&self, set: i64, agent: AgentId) -> Result<(), StoreError> {
         self.write((set, agent), |(set, agent), connection| {
             Box::pin(remove_part(*set, *agent, connection))
@@ -72,7 +72,7 @@ async fn remove_part(
 ) -> Result<(), StoreError> {
     for statement in [
         "DELETE FROM kept_data_agents WHERE kept_data_id = ?1 AND agent_id = ?2",
-        // Whoever is left has a part of data that are not whole any more.
+        // The other agents keep parts of an incomplete set.
         "UPDATE kept_data SET is_whole = 0 WHERE id = ?1 AND ?2 IS NOT NULL",
         "DELETE FROM kept_data WHERE id = ?1 AND ?2 IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM kept_data_agents AS a WHERE a.kept_data_id = ?1)",
@@ -87,7 +87,7 @@ async fn remove_part(
     Ok(())
 }
 
-/// Before agents are asked to prepare tasks on it.
+/// Stores the set. Call it before agents are asked to prepare tasks on it.
 pub(super) async fn note(
     data: &NewKeptData,
     connection: &mut SqliteConnection,
@@ -136,7 +136,7 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// A step that laid them out, or found them whole, has ended well.
+/// Marks the set as complete, after a step that laid it out, or found it complete, ended well.
 pub(super) async fn whole(
     name: &str,
     path: &str,

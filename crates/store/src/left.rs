@@ -1,5 +1,5 @@
-//! Directories that were left behind at the end of their runs, from `directory-left` events: to be removed when the
-//! agent attaches again.
+//! Directories that were left behind at the end of their runs, from `directory-left` events. They are removed when
+//! the agent attaches again.
 
 use super::{Store, StoreError};
 use benchmesh_model::mesh::{AgentId, RunId};
@@ -13,7 +13,8 @@ pub struct DirectoryLeft {
 }
 
 impl Store {
-    /// The directories that stay on an agent and have not been removed since. A run that was resumed uses them again.
+    /// The directories left on an agent that have not been removed since. Those of a resumed run are excluded,
+    /// because it uses them again.
     pub async fn directories_left(&self, agent: AgentId) -> Result<Vec<DirectoryLeft>, StoreError> {
         sqlx::query_as(
             "SELECT e.run_id, e.detail ->> 'run_uid', e.detail ->> 'path' FROM events AS e

@@ -1,7 +1,7 @@
 //! The database: opened and migrated once, written by one task, read through a pool that cannot write.
 //!
-//! Every write returns after its commit. The scheduler's rows are plain structs (`rows`); telemetry goes in through a
-//! `Publisher`. Nothing outside this room and the reports names a table.
+//! Every write returns after its commit. The scheduler's rows are plain structs (`rows`); telemetry comes in through
+//! a `Publisher`. Only this crate and the reports name tables.
 
 mod agents;
 pub mod annotate;
@@ -64,29 +64,29 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use writer::{Calm, Haste, WriterHandle};
 
-/// How long `close` waits for the store's own readers before it closes the writer on them.
+/// How long `close` waits for the store's own readers before it closes the writer.
 const QUIET_END: Duration = Duration::from_secs(5);
 
-/// How often what is gathered is committed while somebody waits for a batch.
+/// How often gathered rows are committed while a caller waits for a batch.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
-/// How long somebody who asks waits for the intervals of running steps.
+/// Maximum time that a caller waits for the intervals of running steps.
 const REFRESH_WITHIN: Duration = Duration::from_secs(2);
-/// Those who ask at once; further ones wait.
+/// Number of queued refresh requests; further callers wait.
 const QUEUED_REFRESHES: usize = 64;
 
-/// An open database. Cheap to clone; the last word is `close`.
+/// An open database. Cheap to clone; call `close` at the end.
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
     readers: Readers,
 }
 
-/// Whose connections a store reads by.
+/// Which connections a store reads through.
 #[derive(Clone, Copy, Debug)]
 enum Readers {
-    /// Reports, pages and exports: many, and some are slow.
+    /// Shared by reports, pages and exports, of which there are many and some are slow.
     Shared,
-    /// The scheduler, the sessions, and the figures of steps: a run does not wait for reports.
+    /// For the scheduler, the sessions, and the figures of steps, so that a run does not wait for reports.
     Scheduler,
 }
 
@@ -97,12 +97,13 @@ struct Shared {
     reader: SqlitePool,
     scheduler_reader: SqlitePool,
     writer: WriterHandle,
-    /// The writer's task, the one that makes figures again and the one that follows running steps; taken at `close`.
+    /// The tasks of the writer, of the recomputation of figures, and of the following of running steps; taken by
+    /// `close`.
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Cancelled first at `close`: ends the store's own readers and writers.
     closing: CancellationToken,
     rows: Arc<Semaphore>,
-    /// Asks the task that follows running steps for a look now; it drops what it was sent when it is done.
+    /// Asks the task that follows running steps to run now. It drops the received sender when it is done.
     refresh: mpsc::Sender<oneshot::Sender<()>>,
     live: Feed,
     reserve: Arc<Reserve>,
@@ -114,7 +115,7 @@ struct Shared {
 }
 
 impl Store {
-    /// Opens the database at `path`; makes it when there is none, brings an older one up to date.
+    /// Opens the database at `path`. Creates it if it is missing, and migrates an older one.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_in(path, Calm::default()).await
     }
@@ -168,12 +169,12 @@ impl Store {
         &self.shared.path
     }
 
-    /// Resolves if nothing more can be written, because the writer's thread has ended on its own.
+    /// Resolves if nothing can be written any more, because the writer's thread ended unexpectedly.
     pub async fn writer_died(&self) {
         self.shared.writer.died().await;
     }
 
-    /// Connections that cannot write. Keep what is read short: a snapshot that stays open keeps the WAL from shrinking.
+    /// Connections that cannot write. Keep reads short: a snapshot that stays open keeps the WAL from shrinking.
     pub fn reader(&self) -> &SqlitePool {
         match self.readers {
             Readers::Shared => &self.shared.reader,
@@ -181,7 +182,7 @@ impl Store {
         }
     }
 
-    /// The same store, which reads by connections that reports do not share.
+    /// The same store, reading through connections that reports do not share.
     #[must_use]
     pub fn for_scheduler(&self) -> Self {
         Self {
@@ -190,7 +191,7 @@ impl Store {
         }
     }
 
-    /// As its own tasks use it, which compute the figures of steps.
+    /// For the store's own tasks, which compute the figures of steps.
     fn own(shared: Arc<Shared>) -> Self {
         Self {
             shared,
@@ -198,7 +199,7 @@ impl Store {
         }
     }
 
-    /// Made with the database; distinguishes meshes.
+    /// Created with the database; distinguishes meshes.
     pub fn mesh_uid(&self) -> &str {
         &self.shared.mesh_uid
     }
@@ -216,17 +217,17 @@ impl Store {
         )
     }
 
-    /// Whether what is free on the database's disk is kept for results.
+    /// Whether the remaining space of the database's disk is reserved for results.
     pub fn is_low_on_space(&self) -> bool {
         self.shared.reserve.look()
     }
 
-    /// Whether it was so since the last call.
+    /// Whether space was low at any time since the last call.
     pub fn take_was_low_on_space(&self) -> bool {
         self.shared.reserve.take_was_low()
     }
 
-    /// Notifications of rows that have come, and of commits.
+    /// Notifications of arriving rows and commits.
     pub fn live(&self) -> &Feed {
         &self.shared.live
     }
@@ -242,8 +243,8 @@ impl Store {
         self.flush().await;
         loop {
             commits.mark_unchanged();
-            // Hundreds of agents are waited for at the end of a step, and each commit wakes all who wait: the database
-            // is asked only where the feed does not know.
+            // Hundreds of agents are waited for at the end of a step, and each commit wakes all waiters. The database
+            // is queried only if the feed does not have the position.
             let position = match self.shared.live.position(agent, spool_id) {
                 Some(position) => position,
                 None => self.position(agent, spool_id).await?,
@@ -253,14 +254,14 @@ impl Store {
             }
             match timeout(FLUSH_AGAIN, commits.changed()).await {
                 Ok(changed) => changed.map_err(|_| StoreError::Closed)?,
-                // What has come since may be gathered.
+                // Rows that arrived since may have been gathered and not committed.
                 Err(_) => self.flush().await,
             }
         }
     }
 
-    /// The latest instant in the database that the collector's own clock gave; `None` in a new one. Runs that were
-    /// imported have the instants of other clocks.
+    /// The latest instant in the database from the collector's own clock; `None` in a new one. Instants of imported
+    /// runs come from other clocks and do not count.
     pub async fn newest_instant(&self) -> Result<Option<MeshMicros>, StoreError> {
         sqlx::query_scalar::<_, Option<i64>>(
             "SELECT max(at_us) FROM (
@@ -278,7 +279,7 @@ impl Store {
         .map_err(StoreError::sql("read its latest instant"))
     }
 
-    /// The point at which mesh time was tied to this boot's clock, or that of an earlier boot.
+    /// The stored anchor of mesh time, of this boot or an earlier one.
     pub async fn clock_anchor(&self) -> Result<Option<Anchor>, StoreError> {
         let row: Option<(String, i64, i64)> = sqlx::query_as(
             "SELECT clock_boot_id, clock_boottime_ns, clock_mesh_us FROM meta
@@ -294,7 +295,7 @@ impl Store {
         }))
     }
 
-    /// Stores the anchor that `anchor_now` gives when the rows that are gathered are committed with it.
+    /// Stores an anchor with the gathered rows. `anchor_now` is called when they are committed.
     pub async fn set_clock_anchor(
         &self,
         anchor_now: impl Fn() -> Anchor + Send + Sync + 'static,
@@ -321,13 +322,13 @@ impl Store {
     /// Writes everything queued, refuses later writes, and closes the file. Sessions should have ended before.
     pub async fn close(&self) {
         self.shared.closing.cancel();
-        // The store's own tasks may wait for what is gathered.
+        // The store's own tasks may wait for gathered rows.
         self.flush().await;
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().await);
-        // Readers first: only the last connection takes the WAL with it, and only one that may write can.
+        // Readers first: only the last connection removes the WAL, and only if it may write.
         let writer = (!tasks.is_empty()).then(|| tasks.remove(0));
         for task in &mut tasks {
-            // They end at once, unless they wait for a writer that waits for room on its disk.
+            // They end at once, unless they wait for a writer that waits for disk space.
             if let Ok(outcome) = timeout(QUIET_END, task).await {
                 ended(outcome);
             }
@@ -361,8 +362,8 @@ impl Store {
         self.shared.writer.write(data, apply, haste).await
     }
 
-    /// Commits everything that has come, so that a reader sees it. While the database cannot be written it does
-    /// nothing: what is read then is of before.
+    /// Commits everything that has arrived, so that a reader sees it. Does nothing while the database cannot be
+    /// written; readers then see older rows.
     pub async fn flush(&self) {
         self.flush_in(Haste::WithGathered).await;
     }
@@ -378,8 +379,8 @@ impl Store {
         }
     }
 
-    /// Commits everything that has come, and brings the intervals of running steps up to it: what a person reads next
-    /// is of now.
+    /// Commits everything that has arrived, and updates the intervals of running steps, so that a viewer's next read
+    /// is current.
     pub async fn refresh(&self) {
         self.flush_in(Haste::Watched).await;
         if self.shared.blocked.borrow().is_some() {
@@ -388,7 +389,7 @@ impl Store {
         let (done, followed) = oneshot::channel();
         let follow = async {
             if self.shared.refresh.send(done).await.is_ok() {
-                // The sender is dropped when it is done.
+                // It drops the sender when it is done.
                 let _ = followed.await;
             }
         };
@@ -397,7 +398,7 @@ impl Store {
         }
     }
 
-    /// Remembers an instant that the collector's clock gave.
+    /// Remembers an instant from the collector's clock.
     pub(crate) fn note(&self, at: MeshMicros) {
         self.shared.newest.fetch_max(at.0, Ordering::Relaxed);
     }

@@ -1,9 +1,10 @@
 //! One collector per database: advisory locks on FILE.lock, beside the database, and on the database's inode.
 //!
-//! FILE.lock holds the process id, for messages; it is removed at a clean end. The inode's lock holds whatever path a
-//! second collector takes to the same file: symlinks, hard links, other mounts. Readers (the sqlite3 shell, `benchmesh
-//! query`) look at neither. Closing a descriptor of the database drops SQLite's own locks in this process, so an inode
-//! that this process holds is never opened here a second time, and the lock is let go after SQLite has closed.
+//! FILE.lock contains the process id, for messages; it is removed at a clean exit. The lock on the inode also
+//! excludes a collector that reaches the file by another path: symlinks, hard links, other mounts. Readers (the
+//! sqlite3 shell, `benchmesh query`) check neither. Closing a descriptor of the database drops SQLite's own locks in
+//! this process. Therefore an inode that this process has locked is never opened here a second time, and the lock is
+//! released after SQLite has closed the file.
 
 use crate::database::StoreError;
 use rustix::fs::{FlockOperation, flock};
@@ -22,9 +23,10 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Locks the database at `database`, or names the process that holds it. A missing file is made, empty.
+    /// Locks the database at `database`, or returns an error that names the process that holds it. A missing file is
+    /// created empty.
     pub(crate) fn take(database: &Path) -> Result<Self, StoreError> {
-        // A symlink's target has the lock file beside it.
+        // The lock file is beside a symlink's target.
         let real = std::fs::canonicalize(database);
         let beside = LockFile::take(real.as_deref().unwrap_or(database))?;
         Ok(Self {
@@ -65,7 +67,7 @@ impl InodeLock {
             .write(true)
             .create(true)
             .truncate(false)
-            // A new database is for its owner alone; SQLite gives the files beside it the same mode.
+            // A new database is private to its owner; SQLite gives its companion files the same mode.
             .mode(0o600)
             .open(database)
             .map_err(failed)?;
@@ -88,8 +90,8 @@ impl Drop for InodeLock {
     }
 }
 
-/// The process that holds an flock on a file of this inode number, as `/proc/locks` says:
-/// `3: FLOCK  ADVISORY  WRITE 1234 08:01:131 0 EOF`.
+/// The process that holds an flock on a file with this inode number, from `/proc/locks`: `3: FLOCK  ADVISORY  WRITE
+/// 1234 08:01:131 0 EOF`.
 fn flock_holder(inode: u64) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
@@ -131,7 +133,7 @@ impl LockFile {
                 }
                 Err(errno) => return Err(refused(database, errno.into())),
             }
-            // The one that held it may have removed the file between our open and our lock.
+            // The previous holder may have removed the file between our open and our lock.
             if !is_still_at(&file, &path) {
                 continue;
             }
