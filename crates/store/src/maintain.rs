@@ -1,5 +1,5 @@
 //! Maintenance of a database file: integrity check, copy, deletion of a run, merge of another file. No collector may
-//! have the file open for writing, except for a check and a copy. Each change is one transaction, so that a process
+//! have the file open for writing, except during a check or a copy. Each change is one transaction, so that a process
 //! that is killed in the middle changes nothing.
 
 mod delete;
@@ -45,7 +45,7 @@ pub enum MaintainError {
 }
 
 impl MaintainError {
-    /// Whether the request is to blame, and not the database.
+    /// Whether the error is in the request, not in the database.
     pub fn is_request(&self) -> bool {
         matches!(self, Self::Wrong(_))
     }
@@ -65,7 +65,7 @@ fn failed(path: &Path, doing: &'static str) -> impl Fn(rusqlite::Error) -> Maint
     }
 }
 
-/// A connection that reads a database of ours.
+/// A connection that reads a benchmesh database.
 pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
     if !path.is_file() {
         return Err(MaintainError::Wrong(format!(
@@ -93,7 +93,7 @@ pub fn reader(path: &Path) -> Result<Connection, MaintainError> {
     }
 }
 
-/// The faults of a database; empty: none. A collector may be writing to it.
+/// The faults of a database; empty if there are none. A collector may be writing to it.
 pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
     let connection = reader(path)?;
     let doing = "cannot be checked";
@@ -128,16 +128,16 @@ pub fn check(path: &Path) -> Result<Vec<String>, MaintainError> {
     Ok(found)
 }
 
-/// What a database is kept at, how large it is, and when rows went last.
+/// The retention settings of a database, its size, and when rows were last pruned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub settings: Settings,
     pub size: Size,
-    /// The instant, and how many went.
+    /// The instant and the number of pruned rows.
     pub pruned: Option<(i64, i64)>,
 }
 
-/// The settings of the collector that had a database last; of an older version there are none.
+/// The settings of the collector that last opened the database for writing; empty for a database of an older version.
 pub fn kept(path: &Path) -> Result<Kept, MaintainError> {
     let connection = reader(path)?;
     kept_of(&connection).map_err(failed(path, "its settings cannot be read"))
@@ -170,8 +170,8 @@ fn kept_of(connection: &Connection) -> rusqlite::Result<Kept> {
     )
 }
 
-/// What pruning would concern: steps and runs, and what the file is kept at. Runs with the tags that its collector
-/// keeps are left out, too. The file stays as it is, also one of an older version.
+/// The numbers of steps and runs that pruning would affect, and the retention settings of the file. Runs with the
+/// tags that its collector keeps are excluded, too. The file is not changed, even if it is of an older version.
 pub fn prunable(
     path: &Path,
     before: MeshMicros,
@@ -188,7 +188,7 @@ pub fn prunable(
     read().map_err(failed(path, "its old steps cannot be counted"))
 }
 
-/// Copies a database, compacted, into a file that is not there yet. A collector may be writing to it.
+/// Copies a database, compacted, into a new file. A collector may be writing to it.
 pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
     if copy.exists() {
         return Err(MaintainError::Wrong(format!(
@@ -203,7 +203,7 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
         )));
     };
     let not_made = |source| MaintainError::Store(refused(copy, source));
-    // SQLite writes into an empty file; one that it made itself could be read by whom the umask lets.
+    // SQLite writes into an empty file. A file created by SQLite would have the mode that the umask allows.
     OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -213,7 +213,7 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
     connection
         .execute("VACUUM INTO ?", params![name])
         .map_err(|error| {
-            // A partial file is no copy.
+            // A partial file is not a copy.
             let _ = std::fs::remove_file(copy);
             failed(path, "cannot be copied")(error)
         })?;
@@ -225,7 +225,7 @@ pub fn backup(path: &Path, copy: &Path) -> Result<(), MaintainError> {
         .map_err(not_made)
 }
 
-/// Locks a database and opens it for writing, brought up to date.
+/// Locks a database, opens it for writing and migrates it.
 async fn writer(path: &Path) -> Result<(Connection, Lock), MaintainError> {
     if !path.is_file() {
         return Err(MaintainError::Wrong(format!(

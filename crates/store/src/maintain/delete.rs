@@ -4,7 +4,7 @@ use super::{MaintainError, failed, writer};
 use rusqlite::{Connection, params};
 use std::path::Path;
 
-/// Tables with rows of one run, children first, and which of them are the run's.
+/// Tables with rows of one run, children first, each with the condition for the run's rows.
 const OF_RUN: &[(&str, &str)] = &[
     (
         "op_intervals",
@@ -83,8 +83,8 @@ const OF_RUN: &[(&str, &str)] = &[
     ("runs", "id = ?1"),
 ];
 
-/// Takes an ended run out of a database with everything that is its own, and gives the space back. Samples of hosts
-/// stay. The run's id and name.
+/// Deletes an ended run and all rows that belong only to it, and releases the space. Samples of hosts stay. Returns
+/// the run's id and name.
 pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), MaintainError> {
     let doing = "the run cannot be deleted";
     let (mut connection, lock) = writer(path).await?;
@@ -129,9 +129,9 @@ pub async fn delete(path: &Path, wanted: &str) -> Result<(i64, String), Maintain
     Ok((id, name))
 }
 
-/// Gives the free pages of the file back to the file system.
+/// Returns the free pages of the file to the file system.
 fn release(connection: &Connection) -> rusqlite::Result<()> {
-    // One page for each row of the answer, so that all rows have to be asked for.
+    // Each returned row frees one page, so all rows must be read.
     let mut vacuum = connection.prepare("PRAGMA incremental_vacuum")?;
     let mut pages = vacuum.query([])?;
     while pages.next()?.is_some() {}

@@ -1,8 +1,8 @@
 //! Copies the runs of another database into this one.
 //!
-//! Ids of the other file that may collide are shifted; rows that both files may have (hosts, agents, daemons, disks,
+//! Ids of the other file that may collide are shifted. Rows that both files may have (hosts, agents, daemons, disks,
 //! interfaces, targets) are matched by their natural keys. Samples, nearly all of the rows, are copied by `samples`.
-//! Everything is one transaction of SQLite's.
+//! Everything is one SQLite transaction.
 
 mod samples;
 
@@ -17,21 +17,21 @@ pub struct Merged {
     pub rows: usize,
 }
 
-/// How a column that names another row finds it in this database.
+/// How the value of a referencing column is converted to an id of this database.
 #[derive(Clone, Copy)]
 enum Reference {
-    /// Ids of the other file come after those of this one.
+    /// Ids of the other file are shifted behind those of this one.
     Shifted(&'static str),
-    /// Rows that may be the same in both files: `map_TABLE` has the ids.
+    /// Rows that may be in both files: `map_TABLE` maps the ids.
     Mapped(&'static str),
 }
 
-/// Columns that name another row.
+/// Columns that refer to another row.
 type References = &'static [(&'static str, Reference)];
 
 use Reference::{Mapped, Shifted};
 
-/// Rows that both files may have, their natural keys, and references within those. Parents first.
+/// Tables with rows that both files may have, their natural keys, and the references in these rows. Parents first.
 const SHARED: &[(&str, &[&str], References)] = &[
     ("hosts", &["boot_id", "pid_namespace"], &[]),
     ("agents", &["uid"], &[("host_id", Mapped("hosts"))]),
@@ -57,7 +57,8 @@ const SHARED: &[(&str, &[&str], References)] = &[
     ),
 ];
 
-/// What both files know of an agent or a daemon: seen first and last in either, born and ended as one of them knows.
+/// Combines the instants of an agent or daemon that both files have: first and last seen of either file, birth and
+/// end from the file that has them.
 const SEEN: [&str; 2] = [
     "UPDATE main.agents AS n SET first_seen_us = min(n.first_seen_us, o.first_seen_us),
          last_seen_us = max(n.last_seen_us, o.last_seen_us)
@@ -81,7 +82,7 @@ const DAEMON: (&str, Reference) = ("daemon_id", Mapped("daemons"));
 
 const FINDINGS: References = &[RUN, STEP, AGENT, HOST, DAEMON];
 
-/// The others except samples and findings, parents first.
+/// The other tables, except samples and findings. Parents first.
 const OWN: &[(&str, References)] = &[
     ("runs", &[]),
     ("run_tags", &[RUN]),
@@ -111,9 +112,9 @@ const OWN: &[(&str, References)] = &[
     ("clock_offsets", &[AGENT]),
 ];
 
-/// Copies all runs of another database into this one, with agents, hosts and samples; rows that both have are stored
-/// once. `progress` gets what is done of the samples, and all. Refused: a run that both have, one that has not ended,
-/// another schema.
+/// Copies all runs of another database into this one, with agents, hosts and samples. Rows that both have are stored
+/// once. `progress` gets the number of finished series of samples, and their total. Refused are a run that both have,
+/// a run that has not ended, and another schema.
 pub async fn merge(
     path: &Path,
     other: &Path,
@@ -134,13 +135,13 @@ pub async fn merge(
         )));
     }
     let (beside, lock) = writer(path).await?;
-    // Locked too, and brought up to the same schema; that of a newer benchmesh is refused.
+    // Locks the other file too and migrates it to the same schema; the file of a newer benchmesh is refused.
     let (other_beside, other_lock) = writer(other).await?;
     drop((beside, other_beside));
     let mut connection = connect(path, other)?;
     refuse(&connection, path, other)?;
-    // Almost all pages are new, and a rollback journal holds none of those: each is written once, to its place. A
-    // reader keeps the file in WAL mode, which writes everything twice.
+    // Almost all pages are new, and a rollback journal contains none of those, so each is written once, in place.
+    // While a reader has the file open it stays in WAL mode, which writes everything twice.
     journal(&connection, "TRUNCATE").map_err(failed(path, doing))?;
     let (merged, strays) = copy_all(&mut connection, progress).map_err(failed(path, doing))?;
     if strays > 0 {
@@ -150,16 +151,16 @@ pub async fn merge(
             other.display()
         )));
     }
-    // Without a reader, the file is in WAL mode again before anybody else opens it.
+    // Without a reader, the file is in WAL mode again before another process opens it.
     journal(&connection, "WAL").map_err(failed(path, doing))?;
-    // The last connection folds a write-ahead file in when it closes.
+    // The last connection checkpoints the WAL on close.
     drop(connection);
     drop((lock, other_lock));
     Ok(merged)
 }
 
-/// Copies everything in one transaction, which is rolled back where rows refer to missing ones: their number is the
-/// second result.
+/// Copies everything in one transaction, which is rolled back if rows refer to missing ones; the second result is
+/// their number.
 fn copy_all(
     connection: &mut Connection,
     progress: &mut dyn FnMut(u64, u64),
@@ -171,7 +172,7 @@ fn copy_all(
     rows += merge_own(&transaction)?;
     rows += merge_findings(&transaction)?;
     transaction.execute(
-        // Samples of the other file may be finer than those here; thinning again changes nothing.
+        // Samples of the other file may have a finer resolution; thinning again does not change those of this file.
         "UPDATE main.meta AS n SET samples_10s_until_us = min(n.samples_10s_until_us, o.samples_10s_until_us),
              samples_60s_until_us = min(n.samples_60s_until_us, o.samples_60s_until_us),
              samples_deleted_until_us = min(n.samples_deleted_until_us, o.samples_deleted_until_us)
@@ -179,7 +180,8 @@ fn copy_all(
         [],
     )?;
     transaction.execute(
-        // What was summed up of their rows is not copied, so that their figures have to stay what they are.
+        // The sums of their slices are not copied, so these steps are marked as merged, and their figures stay
+        // unchanged.
         "UPDATE main.steps SET resolution_s = iif(merged_60s_until_us IS NULL, 10, 60), merging = 1,
              stale_batches = 0, stale_samples = 0
          WHERE resolution_s = 1 AND merged_10s_until_us IS NOT NULL
@@ -189,7 +191,7 @@ fn copy_all(
     let runs = transaction.query_row("SELECT count(*) FROM other.runs", [], |row| row.get(0))?;
     let mut strays = 0;
     for table in OWN.iter().map(|(table, _)| *table).chain(["targets"]) {
-        // Of these each row was looked up through its parent, as were the samples.
+        // Each row was looked up through its parent, as the samples were.
         if table == "op_intervals" {
             continue;
         }
@@ -203,7 +205,7 @@ fn copy_all(
     Ok((Merged { runs, rows }, strays))
 }
 
-/// A connection that has the other database attached.
+/// A connection with the other database attached.
 fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
     let name = other
         .to_str()
@@ -212,7 +214,7 @@ fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.execute("ATTACH ? AS other", params![name])?;
-        // Cheaper than per row: everything is checked at the end.
+        // Foreign keys are checked at the end, which costs less than per row.
         connection.execute_batch(
             "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -262144; PRAGMA temp_store = MEMORY;",
         )?;
@@ -221,7 +223,7 @@ fn connect(path: &Path, other: &Path) -> Result<Connection, MaintainError> {
     open().map_err(failed(path, "the other database cannot be merged"))
 }
 
-/// Asks for another journal; while somebody else has the file open, SQLite keeps the one that it has.
+/// Changes the journal mode; SQLite keeps the mode while another process has the file open.
 fn journal(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
     let set = connection.query_row(&format!("PRAGMA main.journal_mode = {mode}"), [], |row| {
         row.get::<_, String>(0)
@@ -265,8 +267,8 @@ fn refuse(connection: &Connection, path: &Path, other: &Path) -> Result<(), Main
     Ok(())
 }
 
-/// Adds hosts, agents and what was sampled, and makes the tables `map_*` from the other's ids to those here. Returns
-/// the rows.
+/// Inserts hosts, agents, and the sampled daemons, disks, interfaces and targets, and creates the tables `map_*` from
+/// the other file's ids to those here. Returns the number of rows.
 fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
     let mut rows = 0;
     for (table, key, references) in SHARED {
@@ -293,14 +295,14 @@ fn merge_shared(connection: &Connection) -> rusqlite::Result<usize> {
     Ok(rows)
 }
 
-/// Makes the table `shifts`: what is added to ids of the other file.
+/// Creates the table `shifts` with the offsets of the other file's ids.
 fn make_shifts(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TEMP TABLE shifts (name TEXT PRIMARY KEY, shift INTEGER NOT NULL);",
     )?;
     for table in ["runs", "steps", "tasks"] {
         connection.execute(
-            // The greatest id that was ever given, also to what was deleted.
+            // The largest id ever assigned, including deleted rows.
             "INSERT INTO temp.shifts SELECT ?1, coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = ?1",
             params![table],
         )?;
@@ -308,7 +310,7 @@ fn make_shifts(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Adds the runs and everything that belongs to them. Returns the rows.
+/// Inserts the runs and everything that belongs to them. Returns the number of rows.
 fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
     let mut rows = 0;
     for (table, references) in OWN {
@@ -330,8 +332,8 @@ fn merge_own(connection: &Connection) -> rusqlite::Result<usize> {
     Ok(rows)
 }
 
-/// Findings are computed again from rows as they were recorded. Those of runs with rows that were merged or deleted are
-/// copied, without their SQL, which names ids of the other file.
+/// Findings are computed again from rows with their original resolution. Findings of runs with merged or deleted rows
+/// are copied without their SQL, which contains ids of the other file.
 fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
     let mut columns = columns(connection, "findings")?;
     columns.retain(|column| column != "sql");
@@ -351,7 +353,7 @@ fn merge_findings(connection: &Connection) -> rusqlite::Result<usize> {
 /// How a table's own `id` is chosen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ids {
-    /// SQLite gives new ones.
+    /// SQLite assigns new ones.
     Fresh,
     Shifted,
 }

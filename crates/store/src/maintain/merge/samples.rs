@@ -1,9 +1,9 @@
-//! Copies the samples that this database lacks, series by series: those of one daemon, disk, interface, target or host,
-//! in the order of their instants, which is the order of the table.
+//! Copies the samples that this database lacks, one series after the other: those of one daemon, disk, interface,
+//! target or host, in the order of their instants, which is the order of the table.
 
 use rusqlite::{Connection, params};
 
-/// Table, the column that names what was sampled, and the table that it is in.
+/// Table, the column with the id of the sampled object, and the table of those objects.
 const TABLES: [(&str, &str, &str); 5] = [
     ("daemon_samples", "daemon_id", "daemons"),
     ("host_samples", "host_id", "hosts"),
@@ -12,8 +12,8 @@ const TABLES: [(&str, &str, &str); 5] = [
     ("target_samples", "target_id", "targets"),
 ];
 
-/// To be called when `map_*` has the ids of everything that was sampled. Returns the rows. `progress` gets the series
-/// that are done, and all.
+/// Call it when `map_*` contains the ids of all sampled objects. Returns the number of rows. `progress` gets the
+/// number of finished series, and their total.
 pub(super) fn copy(
     connection: &Connection,
     progress: &mut dyn FnMut(u64, u64),
@@ -38,7 +38,8 @@ pub(super) fn copy(
     Ok(rows)
 }
 
-/// Copies a series: its id here, its id there. Of an instant that both have, this database's sample stays.
+/// SQL that copies a series, given its id in this and in the other file. If both have a sample of an instant, this
+/// database's sample stays.
 fn copying_sql(connection: &Connection, table: &str, key: &str) -> rusqlite::Result<String> {
     let columns: Vec<String> = super::columns(connection, table)?
         .into_iter()
