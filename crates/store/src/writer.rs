@@ -1,9 +1,9 @@
 //! The only writer: every change of the database goes through its queue and is committed in groups.
 //!
-//! Everything that queued during one commit goes into the next transaction, the scheduler's writes first. Samples and
-//! intervals wait for others of their kind while nobody asks for them (`gather`). Nothing is answered before its
-//! commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect the others; when the
-//! disk is full or failing the whole group is rolled back, nothing is answered, and the group is retried with back-off.
+//! Everything queued during one commit goes into the next transaction, the scheduler's writes first. Samples and
+//! intervals wait for more of their kind while nobody reads them (`gather`). Writes are answered after their commit.
+//! A write that fails by its own fault is undone alone (a savepoint) and does not affect the others. If the disk is
+//! full or failing, the whole group is rolled back and retried with backoff before anything is answered.
 
 mod gather;
 mod group;
@@ -28,9 +28,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Writes of the scheduler and the sessions that may wait. They are few and small; a sender waits when it is full.
+/// Queued writes of the scheduler and the sessions. They are few and small; a sender waits when the queue is full.
 const QUEUED_WRITES: usize = 1024;
-/// Batches that may wait; the publishers' row budget is the bound in bytes. A sender waits when it is full.
+/// Queued batches. The publishers' row budget bounds their size in bytes; a sender waits when the queue is full.
 const QUEUED_BATCHES: usize = 1024;
 
 /// How the rest of the crate reaches the writer.
@@ -43,12 +43,12 @@ pub(crate) struct WriterHandle {
     ingested: watch::Receiver<Option<Ingested>>,
 }
 
-/// Rows of agents that were committed.
+/// Committed rows of agents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ingested {
-    /// Since the database was opened.
+    /// Number of rows since the database was opened.
     pub rows: u64,
-    /// When the latest were.
+    /// When the latest rows were committed.
     pub at: Instant,
 }
 
@@ -79,7 +79,7 @@ impl WriterHandle {
         let (over, ended) = oneshot::channel();
         thread(move |runtime| {
             runtime.block_on(writer.run());
-            // Only now may another collector have the database.
+            // Another collector may lock the database only after the writer has ended.
             drop(lock);
             let _ = over.send(());
         })?;
@@ -102,23 +102,23 @@ impl WriterHandle {
         Ok((handle, task))
     }
 
-    /// Resolves if the writer's thread ends on its own, which a healthy one never does.
+    /// Resolves if the writer's thread ends unexpectedly.
     pub(crate) async fn died(&self) {
         self.died.cancelled().await;
     }
 
-    /// `None`: no agent has sent any.
+    /// `None` if no agent has sent rows.
     pub(crate) fn ingested(&self) -> Option<Ingested> {
         *self.ingested.borrow()
     }
 
-    /// Queued writes are still done; later ones are refused.
+    /// Refuses later writes; queued writes are still done.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
-    /// Runs `apply` within the next transaction and returns what it returned, after the commit. It may be run more than
-    /// once (when a transaction had to be rolled back), so it must do nothing but read and write rows.
+    /// Runs `apply` within the next transaction and returns its result after the commit. It may be run more than once
+    /// (after a rollback), so it must only read and write rows.
     pub(crate) async fn write<D, T>(
         &self,
         data: D,
@@ -146,7 +146,7 @@ impl WriterHandle {
     }
 }
 
-/// Starts the writer's own thread: it writes rows, and may not delay sessions.
+/// Starts the writer's own thread, because writing must not delay sessions.
 fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_time()
@@ -159,7 +159,7 @@ fn thread(live: impl FnOnce(&Runtime) + Send + 'static) -> Result<(), StoreError
         .map_err(|source| StoreError::NoThread { source })
 }
 
-/// A write's function on its data.
+/// The function of a write, called with its data.
 pub(crate) type Apply<D, T> =
     for<'c> fn(&'c D, &'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>;
 

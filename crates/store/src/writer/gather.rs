@@ -1,24 +1,24 @@
-//! How long rows of samples and intervals wait for others before they are committed. Pure.
+//! How long rows of samples and intervals wait for more rows before they are committed. Pure.
 //!
-//! Samples are kept by daemon and time, disk and time, interface and time: a commit writes a page of 4 KiB for each of
-//! them, whether it has one row of it or a hundred. Agents keep what is not acknowledged, so a wait loses nothing.
+//! Samples are stored by daemon and time, disk and time, interface and time. A commit writes a page of 4 KiB for each
+//! of these, with one new row or a hundred. Agents keep unacknowledged rows, so waiting loses nothing.
 
 use benchmesh_model::mesh::AgentId;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Rows of one transaction: two minutes of twelve agents with ten daemons each, few enough that it lasts tens of
-/// milliseconds.
+/// Maximum number of rows of one transaction: two minutes of twelve agents with ten daemons each. It then takes tens
+/// of milliseconds.
 pub const GROUP_ROWS: usize = 24_576;
-/// The longest wait.
+/// Maximum wait.
 pub(crate) const LONGEST: Duration = Duration::from_secs(120);
-/// After somebody asked for rows, the next ones do not wait for so long.
+/// Rows do not wait for this long after a request for rows.
 const PROMPT: Duration = Duration::from_secs(5);
-/// Rows of one agent that wait, of a few hundred bytes each; it sends no more than 4 MiB ahead.
+/// Waiting rows of one agent, of a few hundred bytes each; it sends no more than 4 MiB ahead.
 const MAX_AGENT_ROWS: usize = 8192;
 
-/// Since when nobody asked for rows, and no run began or ended.
+/// The instant of the last request for rows, or start or end of a run.
 #[derive(Debug)]
 pub(crate) struct Calm(Instant);
 
@@ -29,26 +29,26 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Somebody looks at what comes.
+    /// Call it at a request for rows, or at the start or end of a run.
     pub(super) fn disturb(&mut self, now: Instant) {
         self.0 = now;
     }
 
-    /// How long a row that comes now may wait: longer the longer it is calm, so that rows are stored at once at the
-    /// start and the end of a run, and while somebody asks again and again.
+    /// How long a row that arrives now may wait. The wait grows with the calm time, so that rows are stored at once
+    /// at the start and end of a run, and while a viewer polls.
     pub(super) fn patience(&self, now: Instant) -> Duration {
         let calm = now.saturating_duration_since(self.0);
         calm.saturating_sub(PROMPT).min(LONGEST)
     }
 
-    /// As if nobody had asked for long.
+    /// As if there had been no request for a long time.
     #[cfg(test)]
     pub(crate) fn complete() -> Option<Self> {
         Instant::now().checked_sub(PROMPT + LONGEST).map(Self)
     }
 }
 
-/// What waits: bounded, and less of each agent than what stops its sending.
+/// The waiting rows. They are bounded, and per agent fewer than the window at which it stops sending.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     rows: usize,
@@ -63,7 +63,7 @@ struct AgentLoad {
 }
 
 impl Load {
-    /// `window`: the batches that the agent sends ahead of their acknowledgement.
+    /// `window`: the number of batches that the agent sends before they are acknowledged.
     pub(super) fn add(&mut self, agent: AgentId, rows: usize, window: usize) {
         let rows = rows.max(1);
         self.rows += rows;

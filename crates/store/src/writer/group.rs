@@ -1,7 +1,7 @@
 //! The writer's task: gathers a group, runs it as one transaction, answers after the commit.
 //!
-//! Rows of samples and intervals wait for others, because each commit writes a whole page for every daemon, disk and
-//! interface that it has a row of (`gather`).
+//! Rows of samples and intervals wait for more of them, because each commit writes a whole page for every daemon,
+//! disk and interface with a new row (`gather`).
 
 use super::super::blocked::Blockage;
 use super::gather::{Calm, GROUP_ROWS, Load};
@@ -21,15 +21,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The scheduler's writes of one transaction.
+/// Maximum number of the scheduler's writes in one transaction.
 const GROUP_WRITES: usize = 256;
 const DOING: &str = "commit a transaction";
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A write that waits for its turn and then for its commit.
+/// A write that waits for its transaction and commit.
 pub(crate) trait Pending: Send {
-    /// Runs within a transaction; what it returned is kept until `answer`.
+    /// Runs within a transaction; the result is kept until `answer`.
     fn apply<'c>(
         &'c mut self,
         connection: &'c mut SqliteConnection,
@@ -43,13 +43,13 @@ pub(crate) trait Pending: Send {
 /// When a write is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// At once; rows that are gathered go on waiting.
+    /// At once; gathered rows keep waiting.
     AtOnce,
-    /// At once, with all rows that are gathered.
+    /// At once, with all gathered rows.
     WithGathered,
-    /// Likewise, and rows that come next do not wait either: somebody looks at them.
+    /// Like `WithGathered`, and the next rows do not wait either, because a viewer reads them.
     Watched,
-    /// With the rows that are gathered.
+    /// With the gathered rows, when they are due.
     WithOthers,
     /// At once, in a transaction of its own.
     Apart,
@@ -98,7 +98,7 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 
     fn answer(self: Box<Self>) {
         let outcome = self.outcome.unwrap_or(Err(StoreError::Closed));
-        // The caller may be gone; the write stands.
+        // The caller may be gone; the write is committed anyway.
         drop(self.done.send(outcome));
     }
 
@@ -110,13 +110,13 @@ impl<D: Send + Sync, T: Send> Pending for Write<D, T> {
 #[derive(Default)]
 struct Group {
     writes: Vec<Box<dyn Pending>>,
-    /// Those that are committed before, each on its own.
+    /// Writes that are committed before the others, each in its own transaction.
     apart: Vec<Box<dyn Pending>>,
-    /// Those that do not wait for the batches.
+    /// Writes that do not wait for the batches.
     at_once: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
     load: Load,
-    /// When it is committed at the latest; `None`: it is empty.
+    /// Latest time of the commit; `None` if the group is empty.
     due: Option<Instant>,
 }
 
@@ -128,7 +128,7 @@ impl Group {
         }
     }
 
-    /// Those that are not committed yet.
+    /// The number of writes that are not committed yet.
     fn waiting_writes(&self) -> usize {
         self.writes.len() + self.apart.len() + self.at_once.len()
     }
@@ -155,7 +155,7 @@ impl Group {
     }
 }
 
-/// Whether the batches of a group share their inserts, or each stands alone behind a savepoint.
+/// Whether the batches of a group share their inserts, or each has its own savepoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CommitMode {
     Together,
@@ -175,7 +175,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Runs until it is told to close, or every sender is gone; queued writes are still done.
+    /// Runs until it is closed, or all senders are dropped; queued writes are still done.
     pub(super) async fn run(mut self) {
         let closing = self.closing.clone();
         let mut announced = false;
@@ -246,7 +246,7 @@ impl Writer {
         group.push_batch(batch, due);
     }
 
-    /// When what comes now has to be committed.
+    /// The latest commit of rows that arrive now.
     fn due(&self, now: Instant) -> Instant {
         match self.closing.is_cancelled() {
             true => now,
@@ -267,7 +267,7 @@ impl Writer {
         }
     }
 
-    /// Tells those who look of batches that have come.
+    /// Publishes newly arrived batches to live views.
     async fn show(&mut self, batches: &[PendingBatch]) {
         if !self.ingest.is_to_show(batches) {
             return;
@@ -282,7 +282,7 @@ impl Writer {
         }
     }
 
-    /// Ends when the group is committed, or when each of its members has been told why not.
+    /// Returns when the group is committed, or each of its members has been answered with the error.
     async fn commit(&mut self, mut group: Group) {
         let mut mode = CommitMode::Together;
         let mut pause = FIRST_PAUSE;
@@ -366,7 +366,7 @@ impl Writer {
         .await
     }
 
-    /// SQLite may have rolled back on its own; a connection that is lost is replaced.
+    /// SQLite may have rolled back already; a lost connection is replaced.
     async fn roll_back(&mut self) {
         self.ingest.rolled_back();
         if command(&mut self.connection, "ROLLBACK").await.is_ok() {
@@ -381,8 +381,8 @@ impl Writer {
         }
     }
 
-    /// Nothing of the group was written. The rows may be to blame; where the surroundings are, batches are not refused
-    /// but left to be sent again.
+    /// Answers a group of which nothing was written. If the error is not the rows' fault (a full disk), batches are
+    /// closed without a refusal, so that they are sent again.
     fn refuse_all(&mut self, group: Group, error: &StoreError) {
         let reason = error_chain(error);
         for mut write in group.writes {
