@@ -1,6 +1,6 @@
-//! How the seconds of a step are against the objectives of its run's plan, from `step_intervals`: counted once when the
-//! step has ended, and again when late data have changed its intervals. Those of slices whose rows are merged were
-//! counted before.
+//! Compares the seconds of a step with the objectives of its run's plan, from `step_intervals`. They are counted when
+//! the step has ended, and again when late data have changed its intervals. Seconds of slices whose rows are merged
+//! were counted before the merge.
 
 use super::writer::Haste;
 use super::{Store, StoreError};
@@ -12,9 +12,9 @@ use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Shorter intervals are the edges of a load.
+/// Shorter intervals are at the edges of a load and are not counted.
 const MIN_SPAN_US: i64 = 950_000;
-/// Seconds may begin so much before all tasks are active, and end so much after.
+/// Seconds may begin this long before all tasks are active, and end this long after.
 const SLACK_US: i64 = 50_000;
 
 /// Seconds that were judged by one objective.
@@ -31,17 +31,17 @@ impl Tally {
     }
 }
 
-/// Which seconds of a step are counted.
+/// Selects the seconds of a step to count.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TallyRange {
-    /// From an instant on in the window, but for those of merged slices.
+    /// Those in the all-active window from an instant on, except those of merged slices.
     Window { from_us: i64 },
-    /// All that are out of the ramp.
+    /// All seconds after the ramp in this range.
     Slice { from_us: i64, until_us: i64 },
 }
 
 impl Store {
-    /// The seconds of a step from an instant on, by objective; and where they end.
+    /// The tallies of a step's seconds from an instant on, by objective; and the end of the counted time.
     pub async fn tally(
         &self,
         step: StepId,
@@ -73,7 +73,7 @@ impl Store {
         Ok((tallies, until_us))
     }
 
-    /// The seconds of a step that its rows tell of, by objective; and where they end.
+    /// The tallies of a step's seconds that have rows, by objective; and the end of the counted time.
     pub(super) async fn tally_rows(
         &self,
         step: StepId,
@@ -136,7 +136,7 @@ impl Store {
             .map_err(StoreError::sql("judge the seconds of a step"))
     }
 
-    /// The tallies of a run's steps that have ended, by the words of the objective.
+    /// The tallies of a run's ended steps, by the text of the objective.
     pub async fn tallies(&self, run: RunId) -> Result<BTreeMap<String, Tally>, StoreError> {
         let rows: Vec<(String, i64, i64)> = sqlx::query_as(
             "SELECT o.holds, sum(o.seconds), sum(o.bad_seconds)
@@ -170,7 +170,7 @@ impl Store {
         Ok(parsed.map(|plan| plan.objectives).unwrap_or_default())
     }
 
-    /// Judges a step that has ended by the objectives of its plan.
+    /// Judges an ended step by the objectives of its plan.
     pub(super) async fn judge_objectives(&self, step: StepId) -> Result<(), StoreError> {
         let objectives = self.objectives_of(step).await?;
         if objectives.is_empty() {
@@ -181,7 +181,7 @@ impl Store {
             .await
     }
 
-    /// Stores the tallies of a step in the place of those before.
+    /// Replaces the tallies of a step.
     pub(crate) async fn store_tallies(
         &self,
         haste: Haste,
@@ -219,7 +219,8 @@ async fn write(
     Ok(())
 }
 
-/// Whether a second is good, its limit being the parameter of that number. NULL: nothing ended in it.
+/// SQL: whether a second is good; `parameter` is the number of the parameter with the limit. NULL if no operation
+/// ended in the second.
 fn is_good(objective: &Objective, parameter: usize) -> String {
     let figure = match objective.figure {
         StepFigure::P50 => "p50_ns / 1e6",

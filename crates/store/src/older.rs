@@ -1,7 +1,7 @@
-//! Lets a file of an older version be read as if it had been migrated, without a change of it: views of this connection
-//! alone stand for the tables that lack columns, for those that are missing, and for our own views.
+//! Makes a file of an older version readable as if it had been migrated, without changing it. Views of this
+//! connection replace the tables that lack columns, missing tables, and our own views.
 //!
-//! A column that the file lacks has its default, a table that it lacks is empty.
+//! A missing column has its default value, and a missing table is empty.
 
 use super::open::{MIGRATIONS, newest_schema};
 use super::{figure_columns, views};
@@ -17,9 +17,9 @@ type Tables = BTreeMap<String, Vec<(String, Option<String>)>>;
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
 const COLUMNS: &str = "SELECT m.name, c.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table'";
 
-/// Completes what a connection sees of its file.
+/// Creates the missing columns, tables and views for this connection.
 pub async fn complete(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    // A file of another program has no such table.
+    // A file of another program lacks this table.
     let Ok(version) = sqlx::query_scalar(VERSION)
         .fetch_one(&mut *connection)
         .await
@@ -28,7 +28,7 @@ pub async fn complete(connection: &mut SqliteConnection) -> Result<(), sqlx::Err
     };
     let found: Vec<(String, String)> = sqlx::query_as(COLUMNS).fetch_all(&mut *connection).await?;
     if let Some(script) = script(version, &found) {
-        // Views of the connection count as changes too.
+        // `query_only` also forbids views of the connection.
         let script = format!("PRAGMA query_only = OFF; {script} PRAGMA query_only = ON;");
         sqlx::raw_sql(AssertSqlSafe(script))
             .execute(connection)
@@ -37,7 +37,7 @@ pub async fn complete(connection: &mut SqliteConnection) -> Result<(), sqlx::Err
     Ok(())
 }
 
-/// As [`complete`].
+/// Like [`complete`], for a rusqlite connection.
 pub(super) fn complete_directly(connection: &Connection) -> rusqlite::Result<()> {
     let version = connection.query_row(VERSION, [], |row| row.get(0))?;
     let mut columns = connection.prepare(COLUMNS)?;
@@ -49,10 +49,10 @@ pub(super) fn complete_directly(connection: &Connection) -> rusqlite::Result<()>
     }
 }
 
-/// What has to be made; `None`: nothing is missing, or the file is of a newer version.
+/// The SQL that creates the missing parts; `None` if nothing is missing, or the file is of a newer version.
 fn script(version: i64, found: &[(String, String)]) -> Option<String> {
     static EXPECTED: OnceLock<Option<Tables>> = OnceLock::new();
-    // The migrations were made of an empty database by every test.
+    // This does not fail: every test runs the migrations on an empty database.
     let expected = EXPECTED.get_or_init(|| expected().ok()).as_ref()?;
     if version > newest_schema() {
         return None;
@@ -90,7 +90,7 @@ fn script(version: i64, found: &[(String, String)]) -> Option<String> {
     Some(script)
 }
 
-/// The tables as this version makes them.
+/// The tables as the migrations of this version create them.
 fn expected() -> rusqlite::Result<Tables> {
     let connection = Connection::open_in_memory()?;
     for (_, _, migration) in MIGRATIONS {

@@ -1,7 +1,8 @@
-//! Opening the database: each reason why it cannot be used has its own error, found before the first row is read.
+//! Opening the database: each reason why it cannot be used has its own error, which is found before the first row is
+//! read.
 //!
-//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of another
-//! program, or one that a newer benchmesh wrote, is not changed.
+//! Order: the path, the lock, the file's first bytes, its application id and schema, the migrations. A file of
+//! another program, or of a newer benchmesh, is not changed.
 
 use super::lock::{Lock, refused};
 use super::{figure_columns, views};
@@ -17,8 +18,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The files of `migrations`: version, name, text. `sqlx::migrate!` would list them too, but compile all of sqlx and
-/// SQLite a second time, for the build host.
+/// The files in `migrations`: version, name, text. `sqlx::migrate!` would list them too, but would compile all of
+/// sqlx and SQLite a second time, for the build host.
 pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "schema", include_str!("../migrations/0001_schema.sql")),
     (
@@ -88,14 +89,14 @@ fn migrator() -> Migrator {
 pub(super) const APPLICATION_ID: i64 = 0x626d_7368;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const PAGE_BYTES: u32 = 4096;
-/// A checkpoint or a reader's snapshot can hold the lock for a moment, never for long.
+/// A checkpoint or a reader's snapshot holds the lock only for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The WAL is copied into the database from 16 MiB on, and its file is cut back to that once it was larger.
+/// Size at which the WAL is checkpointed, and to which a larger WAL file is truncated: 16 MiB.
 const WAL_PAGES: u32 = 4096;
 const WAL_LIMIT_BYTES: u32 = 16 << 20;
-/// Room for the pages that the newest samples of a thousand daemons touch.
+/// Holds the pages with the newest samples of a thousand daemons.
 const WRITER_CACHE_KIB: u32 = 16 << 10;
-/// The scheduler's and the sessions'; those of ingest are prepared for each transaction.
+/// Prepared statements of the scheduler and the sessions; those of ingest are prepared for each transaction.
 const WRITER_STATEMENTS: usize = 64;
 /// Connections for reports, queries of pages and exports; each may take minutes.
 const READERS: u32 = 4;
@@ -104,12 +105,13 @@ const SCHEDULER_READERS: u32 = 3;
 const SCHEDULER_READER_CACHE_KIB: u32 = 16 << 10;
 const READER_CACHE_KIB: u32 = 64 << 10;
 
-/// More tasks, steps and events than a mesh makes, over the time since its database was made.
+/// Upper limits of the rates at which a mesh adds tasks, steps and events, over the time since its database was
+/// created.
 const MOST_TASKS_PER_S: i64 = 1000;
 const MOST_STEPS_PER_S: i64 = 100;
 const MOST_EVENTS_PER_S: i64 = 1000;
 
-/// Everything that an open database consists of.
+/// The parts of an open database.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub path: PathBuf,
@@ -157,9 +159,9 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     })
 }
 
-/// Frees what is cached. SQLite is built so that all connections share one budget of pages, the sum of their cache
-/// sizes, and without this any of them fills it in the course of hours, also the writer with pages that nobody reads
-/// again.
+/// Frees cached pages. In this build of SQLite, all connections share one budget of pages, the sum of their cache
+/// sizes. Without this, any connection may use up the budget in the course of hours, including the writer with pages
+/// that are never read again.
 async fn forget_pages(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     sqlx::query("PRAGMA shrink_memory")
         .execute(connection)
@@ -167,8 +169,8 @@ async fn forget_pages(connection: &mut SqliteConnection) -> Result<bool, sqlx::E
     Ok(true)
 }
 
-/// Undoes what a process that was killed in a merge had begun. A connection that only reads cannot; one that may write
-/// does it with its first look at the file. Without a journal there is nothing to undo.
+/// Rolls back the merge of a process that was killed. A read-only connection cannot; one that may write does it on
+/// its first access to the file. Without a journal there is nothing to roll back.
 pub fn roll_back(path: &Path) {
     let mut journal = path.as_os_str().to_owned();
     journal.push("-journal");
@@ -176,7 +178,7 @@ pub fn roll_back(path: &Path) {
     if !left {
         return;
     }
-    // Whoever opens the file next reports why it cannot be read.
+    // Errors are reported by the next open.
     let looked = rusqlite::Connection::open(path).and_then(|connection| {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
@@ -210,7 +212,7 @@ enum FileContent {
     Database,
 }
 
-/// Looks at an existing file before SQLite does: it must be writable, and empty or a database.
+/// Checks an existing file before SQLite opens it: it must be writable, and empty or a database.
 fn check_file(path: &Path) -> Result<FileContent, StoreError> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -263,7 +265,7 @@ fn reader_options(path: &Path, cache_kib: u32) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// Refuses another program's database and one that a newer benchmesh wrote, without a change to either.
+/// Refuses a database of another program or of a newer benchmesh, without changing it.
 async fn check_owner(path: &Path) -> Result<(), StoreError> {
     let open_error = |e| open_error(path, e);
     let mut looking = SqliteConnectOptions::new()
@@ -311,7 +313,7 @@ async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<
     sqlx::query_scalar(sql).fetch_one(connection).await
 }
 
-/// So that `file` and we know whose database it is.
+/// Sets the application id, by which `file` and benchmesh recognize the database.
 async fn mark(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
     sqlx::query("PRAGMA application_id = 1651340136")
         .execute(writer)
@@ -359,8 +361,8 @@ async fn mesh_uid(path: &Path, writer: &mut SqliteConnection) -> Result<String, 
         .map_err(|e| open_error(path, e))
 }
 
-/// Ids of tasks, steps and events are taken from behind all that may have been given since the file was made: it may be
-/// a copy that was put back. Those of runs, which people type, are raised by what agents have seen
+/// Raises the next ids of tasks, steps and events above all that may have been assigned since the file was created,
+/// because it may be a restored copy. Ids of runs, which people type, are raised to those that agents have seen
 /// (`Store::raise_run_ids`).
 async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), StoreError> {
     for (table, per_second) in [
@@ -386,7 +388,7 @@ async fn raise_ids(path: &Path, writer: &mut SqliteConnection) -> Result<(), Sto
     Ok(())
 }
 
-/// SQLite's code as a sentence about the file.
+/// Converts SQLite's error code to an error about the file.
 fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
     let path = path.to_owned();
     let io = |kind| std::io::Error::new(kind, error.to_string());
@@ -419,7 +421,7 @@ fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
     }
 }
 
-/// SQLite reports some writes that found no room as plain I/O errors; the file system knows.
+/// SQLite reports some writes to a full disk as plain I/O errors, so the file system is asked.
 fn is_full(path: &Path) -> bool {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,4 +1,4 @@
-//! What the probes of a search measured, from the results of their steps.
+//! The measurements of a search's probes, from the results of their steps.
 
 use super::{Store, StoreError};
 use benchmesh_model::mesh::StepId;
@@ -6,7 +6,7 @@ use benchmesh_plan::search::{Latencies, ProbeOp};
 use sqlx::{Row, sqlite::SqliteRow};
 
 impl Store {
-    /// The operations of each of these steps, in their order; none of a step without results.
+    /// The operations of each of these steps, in their order; empty for a step without results.
     pub async fn probes(&self, steps: &[StepId]) -> Result<Vec<Vec<ProbeOp>>, StoreError> {
         let mut all = Vec::with_capacity(steps.len());
         for step in steps {

@@ -13,17 +13,18 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, oneshot};
 
-/// Upper limit of the rows of all sessions that wait for the writer: a few transactions' worth. A session without room
-/// waits, and its agent with it.
+/// Maximum number of rows of all sessions that wait for the writer: a few transactions' worth. A session that exceeds
+/// it waits, and so does its agent.
 pub(crate) const QUEUED_ROWS: u32 = 1 << 16;
-/// Batches of one session between submission and acknowledgement: minutes of gathered rows, which `QUEUED_ROWS` bounds.
+/// Maximum number of batches of one session between submission and acknowledgement: minutes of gathered rows, which
+/// `QUEUED_ROWS` bounds.
 pub const MAX_WINDOW: usize = 256;
-/// What an agent that does not tell sends ahead of their acknowledgement.
+/// The window assumed for an agent that does not report one.
 const FORMER_WINDOW: usize = 32;
-/// How far ahead of the collector's own clock an instant may lie before it cannot be true.
+/// Instants further ahead of the collector's own clock are invalid.
 const AHEAD_US: i64 = 3_600_000_000;
 
-/// One agent's way into the database.
+/// An agent's handle for storing batches.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     writer: WriterHandle,
@@ -58,7 +59,7 @@ impl Publisher {
         }
     }
 
-    /// Batches that the agent sends before they are acknowledged; 0: unknown.
+    /// Sets the number of batches that the agent sends before they are acknowledged; 0 if unknown.
     #[must_use]
     pub fn with_window(mut self, batches: u32) -> Self {
         if batches > 0 {
@@ -71,7 +72,7 @@ impl Publisher {
         self
     }
 
-    /// Queues a batch; waits while the writer has enough to do, so that a session slows down its agent.
+    /// Queues a batch. Waits while the writer is busy, so that the session slows down its agent.
     pub async fn submit(&self, batch: Batch) -> Result<Receipt, IngestError> {
         self.check_instants(&batch)?;
         self.live.samples().add(self.source.host, &batch);
@@ -83,7 +84,7 @@ impl Publisher {
             .await
             .map_err(|_| IngestError::Closed)?;
         let (done, receipt) = oneshot::channel();
-        // The latest instant that was noted is some seconds old, or a minute.
+        // The latest recorded instant may be some seconds old, or a minute.
         let now_us = self.newest.load(Ordering::Relaxed);
         let pending = PendingBatch::new(Arc::clone(&self.source), batch, permit, done).at(now_us);
         self.writer

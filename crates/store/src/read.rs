@@ -1,4 +1,4 @@
-//! Reads runs, steps and tasks: for the scheduler after a restart, and for the lists of the services.
+//! Reads runs, steps and tasks, for the scheduler after a restart, and for the lists of the services.
 
 use super::rows::{RunDirectoryRow, RunRow, SpoolPosition, StepRow, TaskRow};
 use super::{Store, StoreError};
@@ -19,7 +19,7 @@ impl Store {
             .map_err(StoreError::sql("list the unfinished runs"))
     }
 
-    /// When the first run of those that wait for their time begins.
+    /// The earliest due time after `after` of a queued run.
     pub async fn next_due(&self, after: MeshMicros) -> Result<Option<MeshMicros>, StoreError> {
         sqlx::query_scalar("SELECT min(due_us) FROM runs WHERE state = 'queued' AND due_us > ?")
             .bind(after.0)
@@ -29,7 +29,7 @@ impl Store {
             .map_err(StoreError::sql("look for runs that wait for their time"))
     }
 
-    /// How many runs are queued or running.
+    /// The number of queued and running runs.
     pub async fn count_unfinished_runs(&self) -> Result<u32, StoreError> {
         sqlx::query_scalar("SELECT count(*) FROM runs WHERE state IN ('queued', 'running')")
             .fetch_one(self.reader())
@@ -37,7 +37,7 @@ impl Store {
             .map_err(StoreError::sql("count the unfinished runs"))
     }
 
-    /// The newest event; 0: there is none.
+    /// The id of the newest event; 0 if there is none.
     pub async fn newest_event(&self) -> Result<i64, StoreError> {
         sqlx::query_scalar("SELECT coalesce(max(id), 0) FROM events")
             .fetch_one(self.reader())
@@ -55,8 +55,8 @@ impl Store {
             .map_err(StoreError::sql("read the events of a run"))
     }
 
-    /// Daemons on hosts of a run that ended or were started again since it began and after the event `last`, which
-    /// becomes the newest: name, instance, message.
+    /// Daemons on hosts of a run that ended or were restarted since it began and after the event `last`, which is set
+    /// to the newest event: name, instance, message.
     pub async fn daemons_that_died(
         &self,
         run: RunId,
@@ -86,7 +86,8 @@ impl Store {
         self.find_run(&run.to_string()).await
     }
 
-    /// The run that a person means to stop: as `find_run`, but of a name the one that runs, else the first that waits.
+    /// The run to be stopped. It is found like in `find_run`, but among runs of the same name the running one comes
+    /// first, then the first queued one.
     pub async fn find_run_to_stop(&self, wanted: &str) -> Result<RunRow, StoreError> {
         let unfinished = sqlx::query(
             "SELECT * FROM runs WHERE name = ? AND state IN ('running', 'queued')
@@ -104,7 +105,7 @@ impl Store {
         }
     }
 
-    /// The run that a person means by an id, a uid or a name (the newest of that name); empty: the newest.
+    /// Finds a run by id, uid or name (the newest of that name); if `wanted` is empty, the newest run.
     pub async fn find_run(&self, wanted: &str) -> Result<RunRow, StoreError> {
         let number: Option<i64> = wanted.parse().ok();
         let found = if wanted.is_empty() {
@@ -134,7 +135,7 @@ impl Store {
             })
     }
 
-    /// The newest loop of a run that has steps; `None`: there are none.
+    /// The newest loop of a run that has steps; `None` if there are none.
     pub async fn newest_loop(&self, run: RunId) -> Result<Option<u32>, StoreError> {
         sqlx::query_scalar("SELECT loop FROM steps WHERE run_id = ? ORDER BY ordinal DESC LIMIT 1")
             .bind(run.0)
@@ -158,8 +159,7 @@ impl Store {
         .map_err(StoreError::sql("list the steps of a loop"))
     }
 
-    /// Of the newest attempts in the loops before one: how many are done, and those that failed or are partial, in
-    /// order.
+    /// Of the newest attempts in earlier loops: the number of done steps, and the failed or partial ones, in order.
     pub async fn steps_before_loop(
         &self,
         run: RunId,
@@ -188,7 +188,7 @@ impl Store {
         Ok((usize::try_from(done).unwrap_or(usize::MAX), flawed))
     }
 
-    /// How many steps of a run are done in their newest attempt, and how many it has.
+    /// The number of a run's steps that are done in their newest attempt, and the number of all its steps.
     pub async fn step_counts(&self, run: RunId) -> Result<(usize, usize), StoreError> {
         let (done, all): (u32, u32) = sqlx::query_as(
             "SELECT coalesce(sum(state = 'done'), 0), count(*) FROM steps AS s WHERE run_id = ? AND attempt =
@@ -216,7 +216,7 @@ impl Store {
         .map_err(StoreError::sql("list the steps of a run"))
     }
 
-    /// Steps of a run that were left out because their mode cannot be done there.
+    /// Steps of a run that were left out because the target does not support their mode.
     pub async fn steps_left_out(&self, run: RunId) -> Result<BTreeSet<StepId>, StoreError> {
         sqlx::query_scalar(
             "SELECT step_id FROM events WHERE run_id = ? AND kind = 'mode-left-out' AND step_id IS NOT NULL",
@@ -228,7 +228,7 @@ impl Store {
         .map_err(StoreError::sql("look for steps that were left out"))
     }
 
-    /// The last probes of those of its searches that have ended.
+    /// The last probes of a run's finished searches.
     pub async fn steps_searched(&self, run: RunId) -> Result<BTreeSet<StepId>, StoreError> {
         sqlx::query_scalar(
             "SELECT step_id FROM events
@@ -241,7 +241,7 @@ impl Store {
         .map_err(StoreError::sql("look for searches that have ended"))
     }
 
-    /// The tool whose output a run was imported from; `None`: it was measured here.
+    /// The tool whose output a run was imported from; `None` for a run that was measured in this mesh.
     pub async fn imported_from(&self, run: RunId) -> Result<Option<String>, StoreError> {
         sqlx::query_scalar("SELECT imported_from FROM runs WHERE id = ?")
             .bind(run.0)
@@ -264,7 +264,7 @@ impl Store {
             })
     }
 
-    /// The tasks of a step of which no interval has come.
+    /// The tasks of a step without a stored interval.
     pub async fn tasks_without_rows(&self, step: StepId) -> Result<Vec<TaskId>, StoreError> {
         sqlx::query_scalar(
             "SELECT id FROM tasks WHERE step_id = ?
@@ -277,7 +277,7 @@ impl Store {
         .map_err(StoreError::sql("look for silent tasks"))
     }
 
-    /// One task; `None`: there is none of that id.
+    /// One task; `None` if the id is unknown.
     pub async fn task(&self, task: TaskId) -> Result<Option<TaskRow>, StoreError> {
         sqlx::query("SELECT * FROM tasks WHERE id = ?")
             .bind(task.0)
@@ -287,9 +287,10 @@ impl Store {
             .map_err(StoreError::sql("read a task"))
     }
 
-    /// The most bytes that a step of `network` ever sent to an agent from other hosts in a second; `None`: none did. Of
-    /// a step in which several sent at once it is the sum, unless they did not. What was held back tells nothing of the
-    /// link: a load with a rate, groups beside it, tasks that did not end well.
+    /// The highest throughput at which a step of `network` sent data to an agent from other hosts, in bytes per
+    /// second; `None` if there was no such step. The throughputs of several senders in a step are added up, unless
+    /// they did not overlap. Loads that did not use the whole link do not count: those with a rate, with other groups
+    /// beside them, and tasks that did not end well.
     pub async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
         let most: Option<f64> = sqlx::query_scalar(
             "SELECT max(bytes_per_s) FROM (
@@ -445,7 +446,8 @@ fn instant(row: &SqliteRow, column: &str) -> Result<Option<MeshMicros>, sqlx::Er
     Ok(row.try_get::<Option<i64>, _>(column)?.map(MeshMicros))
 }
 
-/// A word that someone changed by hand is an error of its column, never a guess.
+/// A value that is not one of the column's words, for example after a manual change, is an error that names the
+/// column.
 fn word<T>(row: &SqliteRow, column: &str, parse: fn(&str) -> Option<T>) -> Result<T, sqlx::Error> {
     let found: String = row.try_get(column)?;
     parse(&found).ok_or_else(|| sqlx::Error::ColumnDecode {

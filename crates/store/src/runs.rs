@@ -1,4 +1,4 @@
-//! Runs, steps, tasks and events as the scheduler writes them: each of its transitions is one transaction of rows.
+//! Runs, steps, tasks and events as the scheduler writes them. Each of its transitions is one transaction of rows.
 
 use super::rows::{
     Creation, NewCacheDrop, NewEvent, NewPart, NewRun, NewStep, NewTask, Row, RunChange,
@@ -12,15 +12,15 @@ use benchmesh_model::mesh::{
 use sqlx::SqliteConnection;
 
 impl Store {
-    /// Queues a run. A uid that is known answers for the run that it made.
+    /// Queues a run. For a known uid, returns the existing run.
     pub async fn create_run(&self, run: NewRun) -> Result<(RunId, Creation), StoreError> {
         self.note(run.created);
         self.write(run, |run, connection| Box::pin(create_run(run, connection)))
             .await
     }
 
-    /// Writes rows in one transaction: all, or none. Answers with the ids of the steps and tasks that were made, one
-    /// list for each row that makes some.
+    /// Writes rows in one transaction. Returns the ids of new steps and tasks, one list for each row that creates
+    /// some.
     pub async fn apply(&self, rows: Vec<Row>) -> Result<Vec<Vec<i64>>, StoreError> {
         if let Some(at) = rows.iter().filter_map(Row::latest).max() {
             self.note(at);
@@ -43,13 +43,13 @@ impl Store {
             })
             .await;
         if has_failed {
-            // Figures that were read of its steps are made again.
+            // Figures read from its steps are computed again.
             self.shared.live.late();
         }
         made
     }
 
-    /// Stores a request to stop the run; the first request counts, and none does after the run's end.
+    /// Stores a request to stop the run. Only the first request counts, and none after the run's end.
     pub async fn store_stop_request(
         &self,
         run: RunId,
@@ -75,7 +75,7 @@ impl Store {
         .await
     }
 
-    /// Queues an ended run again, with events that say so. False: it has not ended.
+    /// Queues an ended run again, and stores events about it. Returns `false` if the run has not ended.
     pub async fn resume_run(&self, run: RunId, events: Vec<NewEvent>) -> Result<bool, StoreError> {
         if let Some(at) = events.iter().map(|event| event.at).max() {
             self.note(at);
@@ -86,13 +86,13 @@ impl Store {
         .await
     }
 
-    /// Keeps a dated fact.
+    /// Stores an event.
     pub async fn add_event(&self, event: NewEvent) -> Result<(), StoreError> {
         self.apply(vec![Row::Event(event)]).await.map(drop)
     }
 }
 
-/// Writes one row; returns the ids of the rows that it makes.
+/// Writes one row; returns the ids of the rows that it creates.
 async fn apply(
     row: &Row,
     connection: &mut SqliteConnection,
@@ -155,9 +155,9 @@ async fn apply(
     Ok(None)
 }
 
-/// `running` sets `started_us`, an end state `ended_us`. `partial` is unset only when a resumed run begins again, which
-/// ends its pause. While running, `reason` is replaced as given (why the run ends early). The findings of an end are
-/// computed from all that is there then.
+/// `running` sets `started_us`, an end state `ended_us`. `partial` is only unset when a resumed run begins again,
+/// which ends its pause. While running, `reason` is replaced as given (why the run ends early). The findings of an
+/// end are computed from everything stored then.
 async fn set_run_state(
     run: RunId,
     change: &RunChange,
@@ -189,7 +189,7 @@ async fn set_run_state(
     Ok(())
 }
 
-/// Why the policy ends a running run, and when it did; the run is partial from here on.
+/// Stores why and when the policy ended a running run; the run is partial from then on.
 async fn store_abort(
     run: RunId,
     reason: &str,
@@ -242,7 +242,7 @@ async fn set_step_state(
     .map_err(StoreError::sql("store when a step entered a state"))
 }
 
-/// Changes what there is: the run may fail because something is missing.
+/// Updates the existing rows only: the run may fail because some are missing.
 async fn fail_open(
     run: RunId,
     reason: &str,
@@ -254,7 +254,7 @@ async fn fail_open(
          WHERE step_id IN (SELECT id FROM steps WHERE run_id = ?1
                            AND state NOT IN ('planned', 'done', 'failed', 'stopped'))
            AND state NOT IN ('done', 'failed', 'stopped', 'lost')",
-        // What a report read of it while it ran is not its result.
+        // Figures that a report read while the step ran are not its results, so they are computed again.
         "UPDATE steps SET state = 'failed', partial = 1, reason = coalesce(reason, ?2),
              ended_us = coalesce(ended_us, ?3),
              stale_batches = stale_batches + EXISTS (SELECT 1 FROM step_results AS r WHERE r.step_id = steps.id)
@@ -308,7 +308,7 @@ async fn set_part(
         .map_err(StoreError::sql("make a further task of a client"))
 }
 
-/// The figures of a task's end come from its agent. A task whose agent has reported its end is neither lost nor
+/// The figures of a task's end come from its agent. A task whose agent has reported its end cannot become lost or
 /// running.
 async fn set_task_state(
     task: TaskId,
@@ -341,7 +341,7 @@ async fn set_task_state(
     .and_then(|done| one("task", task.0, done.rows_affected()))
 }
 
-/// Resets a task, whatever its agent reported about a start that did not happen.
+/// Resets a task and its agent's report of a start that did not happen.
 async fn begin_task_again(
     task: TaskId,
     connection: &mut SqliteConnection,
@@ -374,7 +374,7 @@ async fn clear_starts(step: StepId, connection: &mut SqliteConnection) -> Result
     Ok(())
 }
 
-/// When a task is to start that does not start with its step.
+/// Sets the start of a task that does not start with its step.
 async fn set_task_start(
     task: TaskId,
     start: MeshMicros,
@@ -410,7 +410,7 @@ async fn store_directory(
     .map_err(StoreError::sql("store a run's directory"))
 }
 
-/// Forgets the directories of a run, or the one of an agent.
+/// Deletes the directories of a run, or the one of an agent.
 async fn forget_directories(
     run: RunId,
     only: Option<(AgentId, &String)>,
@@ -451,14 +451,14 @@ pub(super) async fn add_event(
     .map_err(StoreError::sql("store an event"))
 }
 
-/// Stores the results of dropping caches before a step, agent by agent.
+/// Stores the results of dropping caches before a step, for each agent.
 async fn add_cache_drops(
     step: StepId,
     drops: &[NewCacheDrop],
     connection: &mut SqliteConnection,
 ) -> Result<(), StoreError> {
     for drop in drops {
-        // An agent of another version may name a cache that this schema does not know.
+        // An agent of another version may report a cache that this schema does not have.
         if CacheLayer::parse(&drop.what).is_none() {
             tracing::warn!(agent = %drop.agent, what = %drop.what, "an unknown cache is not recorded");
             continue;

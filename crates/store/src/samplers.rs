@@ -1,4 +1,4 @@
-//! Who was appointed to sample a host, and when.
+//! Which agents were appointed to sample a host, and when.
 
 use super::rows::{NewSampler, SamplerRow};
 use super::{Store, StoreError};
@@ -32,7 +32,7 @@ impl Store {
         .map_err(StoreError::sql("read who samples its hosts"))
     }
 
-    /// Keeps that an agent samples a host from now on, in the place of the one before.
+    /// Appoints an agent to sample a host from now on, in place of the previous one.
     pub async fn appoint_sampler(&self, sampler: NewSampler) -> Result<(), StoreError> {
         self.note(sampler.from);
         self.write(sampler, |sampler, connection| {

@@ -1,9 +1,9 @@
-//! The views. Their text is `views.sql`, with a column of `v_results` for each row of the table of flags, and one of
-//! `v_daemon_usage` for each figure of daemons that is kept of a step and has a word.
+//! The views. Their text is `views.sql`, with a column of `v_results` for each row of the table of flags, and a
+//! column of `v_daemon_usage` for each figure of daemons that is stored per step and has a word.
 //!
-//! `PRAGMA user_version` holds a checksum of the text that a file's views were made from. Where it differs, opening the
-//! file to write makes them anew: a new view, a change of one and a new flag need no migration. All names `v_*` are
-//! ours.
+//! `PRAGMA user_version` contains a checksum of the text that a file's views were created from. If it differs,
+//! opening the file for writing creates them again, so that new or changed views and new flags need no migration. All
+//! names `v_*` are reserved for these views.
 
 use benchmesh_model::figures::{DaemonFigures, Figures};
 use benchmesh_results::Flag;
@@ -38,7 +38,7 @@ pub(super) fn text() -> String {
         .replace(FIGURE_COLUMNS, &figures)
 }
 
-/// Makes all views anew where the file's are of another text.
+/// Creates all views again if the file's views have another text.
 pub(super) async fn update(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let text = text();
     let checksum = crc32fast::hash(text.as_bytes()).cast_signed();
