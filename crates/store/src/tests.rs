@@ -1,4 +1,4 @@
-//! A small mesh in a temporary database, and what the tests of the store share.
+//! A small mesh in a temporary database, and helpers shared by the tests of the store.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -115,7 +115,7 @@ impl Mesh {
         self.store.create_tasks(step, tasks).await.unwrap()
     }
 
-    /// The step runs from `T0` on.
+    /// Marks the step as running since `T0`.
     pub async fn begun(&self, step: StepId) {
         let change = StepChange {
             state: StepState::Running,
@@ -150,7 +150,7 @@ impl Mesh {
             .unwrap()
     }
 
-    /// SQLite's own opinion of the file.
+    /// Runs SQLite's checks of the file.
     pub async fn assert_sound(&self) {
         let integrity: String = sqlx::query_scalar("PRAGMA integrity_check")
             .fetch_one(self.store.reader())

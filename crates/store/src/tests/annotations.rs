@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const NOW: MeshMicros = MeshMicros(T0 + 3600 * S);
 
-/// An ended run of 60 s at so many operations per second, a tenth more or less from one second to the next.
+/// An ended run of 60 s at about `rate` operations per second; each second is up to a tenth faster.
 pub(super) async fn run_of(mesh: &Mesh, uid: &str, rate: u64) -> RunId {
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run(uid).await;
@@ -205,7 +205,7 @@ async fn marks_and_daemons_are_on_the_time_line_of_their_run() {
         .annotate("first", mark(Some(T0 + 10 * S)), NOW)
         .await
         .unwrap();
-    // A mark without an instant means now, which a script that is a little behind the run's end still is.
+    // A mark without an instant means now, which is accepted shortly after the run's end too.
     let ended = mesh.store.find_run("first").await.unwrap().ended.unwrap();
     let soon = MeshMicros(ended.0 + 4 * S);
     mesh.store.annotate("", mark(None), soon).await.unwrap();

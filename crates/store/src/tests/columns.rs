@@ -1,4 +1,4 @@
-//! Every value of a batch reaches its own column: each has a number of its own, so that a mix-up shows.
+//! Every value of a batch reaches its own column. Each has a different number, so that a mix-up is detected.
 
 use super::{Mesh, S, T0, batch, new_step, seen, send};
 use crate::ingest::Batch;
@@ -347,7 +347,7 @@ async fn values_of_tasks_land_in_their_columns() {
     }
 }
 
-/// Two parts of one interval under one key: counts, sums and histograms add up, and the widest span stands.
+/// Two parts of one interval under one key: counts, sums and histograms add up, and the widest span is stored.
 #[tokio::test]
 async fn late_parts_add_up_in_every_column() {
     let mesh = Mesh::new().await;

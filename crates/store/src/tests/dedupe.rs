@@ -136,18 +136,18 @@ async fn latencies_are_copied_for_viewers_and_for_nobody_else() {
     assert!(!feed.is_followed());
 }
 
-/// What an agent, or the network, does with a spool.
+/// An action of an agent or the network on a spool.
 #[derive(Clone, Debug)]
 enum SpoolAction {
-    /// The next batch, standing for so many sequences.
+    /// The next batch, which covers `width` sequences.
     Next {
         width: u64,
     },
-    /// One that was sent before, counted from the newest.
+    /// A batch that was sent before, counted from the newest.
     Again {
         back: usize,
     },
-    /// One too far ahead.
+    /// A batch too far ahead.
     Ahead {
         by: u64,
     },
@@ -183,7 +183,7 @@ proptest! {
                         let mut next = batch("s", last + 1);
                         next.sequence = last + width;
                         next.daemons = vec![seen(1, "ceph-osd", T0)];
-                        // Its instant names the batch, so that a row stored twice or never shows.
+                        // Its instant identifies the batch, so that a row that is stored twice or never is detected.
                         next.daemon_samples = vec![sample(1, T0 + i64::try_from(last).unwrap() * S, 1, 1)];
                         last += width;
                         assert_eq!(send(&publisher, next.clone()).await, Ok(last));

@@ -1,5 +1,5 @@
 //! A full disk and a read-only one: nothing is acknowledged before it is stored, and nothing is lost once there is
-//! room.
+//! space again.
 //!
 //! The disk is a small tmpfs in a mount namespace of the test's own, so the test runs itself again inside `unshare`.
 
@@ -34,7 +34,7 @@ fn a_full_disk_delays_and_loses_nothing() {
     } else {
         "-rm"
     };
-    // Some machines allow the namespace and refuse to mount in it.
+    // Some machines allow the namespace but not a mount in it.
     let script = "mount -t tmpfs -o size=1m tmpfs \"$0\" && mount --options-mode ignore -o remount,ro \"$0\"";
     let works = Command::new("unshare")
         .args([namespaces, "sh", "-c", script])
@@ -74,7 +74,7 @@ fn mount(arguments: &[&str], directory: &Path) {
     assert!(status.unwrap().success(), "mount {arguments:?}");
 }
 
-/// Takes all the room that is left.
+/// Uses up the remaining space.
 fn fill(path: &Path) {
     use std::io::Write;
     let mut ballast = std::fs::File::create(path).unwrap();
@@ -87,7 +87,7 @@ async fn full_while_writing(directory: &Path) {
     let store = Store::open(&path).await.unwrap();
     let (agent, host) = store.attach_agent(super::new_agent("a")).await.unwrap();
     let publisher = store.publisher(agent, host, String::new());
-    // Rows enough that they cannot fit into what SQLite has already taken of the disk.
+    // Too many rows to fit into the space that SQLite has already allocated.
     let sent = |sequence: u64| {
         let mut one = batch("s", sequence);
         one.daemons = vec![seen(1, "ceph-osd", T0)];
@@ -104,7 +104,7 @@ async fn full_while_writing(directory: &Path) {
         receipts.push(publisher.submit(sent(sequence)).await.unwrap());
     }
     let last = receipts.pop().unwrap();
-    // The writer has met the full disk once a commit is overdue by far; nothing past the room is acknowledged.
+    // If a commit is long overdue, the writer has met the full disk. Only rows that fit are acknowledged.
     let overdue = std::time::Duration::from_secs(2);
     let mut last = std::pin::pin!(last);
     assert!(
@@ -176,7 +176,7 @@ async fn full_while_merging(directory: &Path) {
 }
 
 async fn read_only(directory: &Path) {
-    // Without the options of the first mount: their uid and gid have another meaning in a user namespace.
+    // Without the options of the first mount, because their uid and gid have another meaning in a user namespace.
     mount(&["--options-mode", "ignore", "-o", "remount,ro"], directory);
     for name in ["new.db", "other.db"] {
         let error = Store::open(&directory.join(name)).await.unwrap_err();
@@ -185,7 +185,7 @@ async fn read_only(directory: &Path) {
     }
 }
 
-/// A collector that closes while the disk is full tells everyone instead of waiting for room.
+/// A collector that closes while the disk is full answers all callers instead of waiting for space.
 #[tokio::test]
 async fn queued_writes_are_done_at_the_end() {
     let mesh = Mesh::new().await;

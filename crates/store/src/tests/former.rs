@@ -1,4 +1,5 @@
-//! Hosts and agents as they were: samples that come late, and a merge with a file that knows them otherwise.
+//! Earlier descriptions of hosts and agents: with late samples, and in a merge with a file that has other
+//! descriptions.
 
 use super::usage::host_sample;
 use super::{
@@ -13,7 +14,7 @@ use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState, StepState};
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
-/// Host `host-a` of two CPUs, on which a step of four seconds ran, its agent, and a batch with a late sample of the
+/// Host `host-a` with two CPUs, on which a step of four seconds ran, its agent, and a batch with a late sample of the
 /// step.
 async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
     let mut serving = new_agent("a");
@@ -41,7 +42,7 @@ async fn measured(mesh: &Mesh, labels: &str) -> (Publisher, Batch) {
         .collect();
     send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;
-    // Late: another sample of the step's time makes its usage anew.
+    // A late sample of the step's time makes the store compute its usage again.
     let late = Batch {
         daemon_samples: vec![sample(1, T0 + S / 2, 10 * S + S / 4, 1)],
         ..batch("s", 2)
@@ -102,7 +103,7 @@ async fn late_samples_do_not_bring_todays_labels_and_names_into_an_old_step() {
     let (host, serves, samples) = usage(&mesh).await;
     assert_eq!((host.as_str(), serves, samples), ("host-a", Some(true), 5));
     mesh.store.attach_agent(changed()).await.unwrap();
-    // Another agent that serves the target came after the step.
+    // Another agent that serves the target attached after the step.
     let mut other = new_agent("b");
     other.labels_json = r#"{"serves":"cephfs"}"#.to_owned();
     other.at = MeshMicros(T0 + 61 * S);
@@ -112,7 +113,7 @@ async fn late_samples_do_not_bring_todays_labels_and_names_into_an_old_step() {
     assert_eq!((host.as_str(), serves, samples), ("host-a", Some(true), 6));
 }
 
-/// A label that names what a host serves, from an agent that was set up on it after the step.
+/// A label of the host's service, from an agent that was set up on it after the step.
 #[tokio::test]
 async fn labels_of_agents_that_came_after_a_step_do_not_count_in_it() {
     let mesh = Mesh::new().await;
@@ -160,7 +161,7 @@ async fn a_change_within_a_run_is_an_event_of_it() {
 
 const DAY: i64 = 24 * 3600 * S;
 
-/// Agent `a` of host `host-a`, as one file knows it on one day.
+/// Agent `a` of host `host-a`, as described in one file on one day.
 #[derive(Clone, Copy)]
 struct Known {
     day: i64,
@@ -186,7 +187,7 @@ const fn known(
     }
 }
 
-/// A file of one run per day, in each of which a step ran for four seconds on the host of `a` beside the server `b`.
+/// A file with one run per day. In each, a step ran for four seconds on the host of `a`, beside the server `b`.
 async fn days(all: &[Known]) -> Mesh {
     let mesh = Mesh::new().await;
     for day in all {
@@ -200,7 +201,7 @@ async fn run_of_a_day(mesh: &Mesh, known: Known) {
     let start = T0 + known.day * DAY;
     let mut agents = [new_agent("a"), new_agent("b")];
     for agent in &mut agents {
-        // The server is rebooted when the client is not, so that both kinds of change are there.
+        // The server is rebooted when the client is not, so that both kinds of change occur.
         agent.host.name = format!("{}-{}", known.host, agent.name);
         agent.host.cpus = known.cpus;
         agent.labels_json = format!(r#"{{"role":"{}"}}"#, known.role);
@@ -277,7 +278,7 @@ fn as_it_was(mesh: &Mesh) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
-/// Agents and hosts that went from the collector of one file to that of the other and back.
+/// Agents and hosts that moved from the collector of one file to that of the other and back.
 #[tokio::test]
 async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
     let rounds: [(&[Known], &[Known]); 4] = [
@@ -289,7 +290,7 @@ async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
             ],
             &[known(2, "new", 64, "first", "storage")],
         ),
-        // This file has seen the change that the other one had seen before.
+        // This file has seen a change that the other one had seen before.
         (
             &[
                 known(1, "old", 2, "first", "client"),
@@ -329,7 +330,7 @@ async fn a_merge_changes_nothing_of_the_runs_of_either_file() {
     }
 }
 
-/// Usage that is computed after a merge asks when an agent or a daemon was there.
+/// Computing usage after a merge depends on when agents and daemons were first and last seen.
 #[tokio::test]
 async fn a_merged_file_knows_when_either_file_saw_an_agent_and_a_daemon() {
     let days_of = |day| known(day, "old", 2, "first", "client");

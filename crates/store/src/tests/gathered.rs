@@ -1,4 +1,4 @@
-//! Rows that wait for others before they are committed: seen live at once, stored when asked for, lost never.
+//! Rows that wait for others before their commit: they are shown live at once, stored on request, and never lost.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
 use crate::ingest::batch::ClockOffset;
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A mesh in which nobody asked for rows for long, with one agent that has a task in a running step.
+/// A mesh without requests for rows for a long time, and one agent that has a task in a running step.
 struct CalmMesh {
     mesh: Mesh,
     publisher: Publisher,
@@ -48,7 +48,7 @@ impl CalmMesh {
         }
     }
 
-    /// Batch `sequence` has what came in second `sequence`.
+    /// Batch `sequence` contains the rows of second `sequence`.
     fn second(&self, sequence: u64) -> Batch {
         let at = T0 + sequence as i64 * S;
         let mut one = batch("s", sequence);
@@ -100,7 +100,7 @@ async fn rows_are_seen_live_before_they_are_stored_and_a_flush_stores_them() {
     let live = mesh.mesh.store.live().clone();
     let mut intervals = live.subscribe();
     let mut receipts = mesh.submit(2..=4).await;
-    // Sent again, as after a broken connection: it is shown once.
+    // Sent again, as after a broken connection, but shown once.
     receipts.extend(mesh.submit(4..=5).await);
     for second in 2..=5 {
         let shown = intervals.recv().await.unwrap();
@@ -120,7 +120,7 @@ async fn rows_are_seen_live_before_they_are_stored_and_a_flush_stores_them() {
     assert!(intervals.try_recv().is_err(), "shown twice");
 }
 
-/// Each agent reads the collector's clock every few seconds, also one that has nothing else to send.
+/// Each agent reads the collector's clock every few seconds, even if it has no other data to send.
 #[tokio::test]
 async fn a_clock_reading_waits_with_the_others() {
     let mesh = CalmMesh::new().await;
@@ -166,13 +166,13 @@ async fn what_is_decided_by_is_stored_at_once_with_all_that_waits() {
     }
     let mut waiting = mesh.submit(5..=5).await;
     assert!(waiting.iter_mut().all(is_waiting));
-    // So does the beginning or the end of a run.
+    // The start or end of a run commits them too.
     mesh.change_run(RunState::Running).await;
     assert_eq!(mesh.samples().await, 5);
     for receipt in waiting {
         receipt.await.unwrap();
     }
-    // Then somebody looks: the next rows do not wait.
+    // After a request, the next rows do not wait.
     super::send(&mesh.publisher, mesh.second(6)).await.unwrap();
 }
 
@@ -186,7 +186,7 @@ async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
     assert_eq!(mesh.samples().await, 1);
 }
 
-/// As the time line of a running step, which is written with rows of agents: none may come after its end.
+/// The time line of a running step is written with rows of agents, of which none may come after its end.
 #[tokio::test]
 async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
     let mesh = CalmMesh::new().await;
@@ -208,7 +208,7 @@ async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
     follower.await.unwrap().unwrap();
 }
 
-/// As for the last rows of a task that are named before they come.
+/// For example the last rows of a task, which are announced before they arrive.
 #[tokio::test]
 async fn a_batch_that_is_awaited_is_committed_soon_after_it_comes() {
     let mesh = CalmMesh::new().await;
@@ -247,7 +247,7 @@ async fn a_database_that_is_closed_has_everything() {
     assert_eq!(positions, [("s".to_owned(), 6)]);
 }
 
-/// The files as they are at one moment are what a collector leaves behind that is killed then.
+/// A copy of the files at one moment is what a collector killed at that moment leaves behind.
 #[tokio::test]
 async fn a_collector_that_is_killed_while_rows_wait_gets_them_again() {
     let mesh = CalmMesh::new().await;
@@ -262,7 +262,7 @@ async fn a_collector_that_is_killed_while_rows_wait_gets_them_again() {
     let positions = store.spool_positions(mesh.agent).await.unwrap();
     assert_eq!(positions, [("s".to_owned(), 1)]);
     let publisher = store.publisher(mesh.agent, mesh.host, "net:1".to_owned());
-    // The agent's spool has all that was not acknowledged.
+    // The agent's spool has all unacknowledged batches.
     for sequence in 2..=7 {
         drop(publisher.submit(mesh.second(sequence)).await.unwrap());
     }
@@ -280,7 +280,7 @@ async fn a_collector_that_is_killed_while_rows_wait_gets_them_again() {
     }
 }
 
-/// A commit writes a page for each daemon, whether it has one row of it or twenty.
+/// A commit writes a page for each daemon, with one new row or twenty.
 #[tokio::test]
 async fn rows_that_are_gathered_take_a_fifth_of_the_writes() {
     const DAEMONS: i32 = 50;
@@ -294,7 +294,7 @@ async fn rows_that_are_gathered_take_a_fifth_of_the_writes() {
         std::fs::metadata(wal).unwrap().len()
     };
     let mut written = Vec::new();
-    // Gathered first, because a query ends the calm.
+    // Gathered first, because a query ends the calm time.
     for (first, each) in [(3, false), (3 + SECONDS, true)] {
         let before = wal_bytes();
         for sequence in first..first + SECONDS {

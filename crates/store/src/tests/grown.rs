@@ -1,5 +1,5 @@
-//! Results that grow with their step: the same figures as from all rows at once, and an end that does not read them
-//! all.
+//! Results that are computed incrementally while the step runs: the figures equal those from all rows at once, and
+//! the end of the step does not read all rows.
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
 use crate::finish::follow::FollowedSteps;
@@ -25,7 +25,7 @@ fn figures(path: &Path) -> Vec<String> {
     answers(path, &FIGURES)
 }
 
-/// The rows of these answers, without their ids.
+/// The rows of the answers, without their ids.
 pub(super) fn answers(path: &Path, queries: &[&str]) -> Vec<String> {
     let file = Connection::open(path).unwrap();
     let mut all = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn answers(path: &Path, queries: &[&str]) -> Vec<String> {
     all
 }
 
-/// Numbers that look random, always the same.
+/// Deterministic pseudo-random numbers.
 pub(super) struct Seeded(pub u64);
 
 impl Seeded {
@@ -72,7 +72,7 @@ pub(super) fn intervals_of(task: TaskId, seconds: i64, seeded: &mut Seeded) -> V
             1 => 2 * S + 400_000,
             _ => S,
         };
-        // The next one begins on the grid again.
+        // The next interval begins on the grid again.
         at = T0 + (one.at.0 + one.span_us - T0 + S - 1).div_euclid(S) * S;
         all.push(one);
     }
@@ -95,7 +95,7 @@ async fn grown(seed: u64) {
         .step(run, new_step(0, "files", "create"), &agents)
         .await;
     let mut sequences = [0; 3];
-    // By agent; the last one's rows come up to ten minutes late, in any order.
+    // By agent. The rows of the last one arrive up to ten minutes late, in any order.
     let mut waiting: Vec<Vec<OpInterval>> = tasks
         .iter()
         .map(|task| intervals_of(*task, SECONDS, &mut seeded))
@@ -130,7 +130,7 @@ async fn grown(seed: u64) {
                     sample(7, T0 + second * S, second * 1000, rss)
                 })
                 .collect();
-            // A parcel of what has come before comes again, as rows that are added to those that are there.
+            // Another part of an earlier interval arrives, which is added to the existing row.
             if seeded.below(4) == 0 && now > 800 {
                 more.op_intervals.push(interval(
                     tasks[agent],
@@ -182,7 +182,7 @@ async fn computed_from_all_rows(mesh: &Mesh, step: StepId) {
     mesh.store.compute_results(step).await.unwrap();
 }
 
-/// Random orders, late rows and rows that are added to earlier ones; of odd seeds a task fails, whose seconds do not
+/// Random orders, late rows and rows that are added to earlier ones. For odd seeds a task fails, whose seconds do not
 /// count.
 #[tokio::test]
 async fn figures_that_grew_are_those_of_all_rows_at_once() {
@@ -216,7 +216,7 @@ async fn the_end_does_not_read_the_rows_of_kept_slices_and_late_rows_make_it() {
         mesh.store.follow_once(&mut followed).await.unwrap();
         mesh.store.sum_once(&mut followed).await.unwrap();
     }
-    // What a report of the running step reads.
+    // The figures that a report of the running step reads.
     mesh.store.compute_so_far(run).await.unwrap();
     let so_far =
         "SELECT (SELECT ops FROM step_results) + partial FROM steps WHERE state = 'running'";
@@ -224,7 +224,7 @@ async fn the_end_does_not_read_the_rows_of_kept_slices_and_late_rows_make_it() {
     let mut last = batch("s", 2);
     last.task_ends = vec![task_end(tasks[0], 0, T0 + SECONDS * S)];
     send(&publisher, last).await.unwrap();
-    // Seconds of the second slice are changed behind the collector's back.
+    // Changes seconds of the second slice without the store's knowledge.
     Connection::open(mesh.path())
         .unwrap()
         .execute_batch(&format!(

@@ -1,5 +1,5 @@
-//! Figures of hosts and disks: of two samples within the step, over the time between those two, and never above what
-//! can be.
+//! Figures of hosts and disks: they are computed from two samples within the step and the time between those two, and
+//! never exceed the possible maximum.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::{Mesh, S, T0, batch, interval, new_step, task_end};
@@ -26,7 +26,8 @@ fn disk(at: i64, name: &str, bytes: i64, busy_us: i64) -> DiskSample {
     }
 }
 
-/// A step of 8 ms whose disks were sampled by the beat too: what they moved in a tenth of a second is not its rate.
+/// A step of 8 ms whose disks were also sampled by the periodic sampler: bytes moved in a tenth of a second are not
+/// the step's rate.
 #[tokio::test]
 async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
     let mesh = Mesh::new().await;
@@ -64,7 +65,7 @@ async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
         .await
         .unwrap();
     let figure = |column: &str| row.get::<Option<f64>, _>(column);
-    // 4 MiB in 8.9 ms, of the disk and not of the loop device on it as well.
+    // 4 MiB in 8.9 ms. The disk counts, and not also the loop device on it.
     let written = figure("disk_written_mib_per_s").unwrap();
     assert!((written - 4.0 / 0.0089).abs() < 0.01, "{written}");
     assert_eq!(figure("sampled_s"), Some(0.0089));
@@ -82,7 +83,7 @@ async fn what_a_short_step_moved_is_divided_by_the_time_of_its_samples() {
     }
 }
 
-/// The views over rows of one host with as many CPUs, whatever its counters did.
+/// The values of all columns of the query's rows, except NULL.
 fn highest(file: &Connection, sql: &str) -> Vec<f64> {
     let mut statement = file.prepare(sql).unwrap();
     let columns = statement.column_count();
@@ -105,8 +106,8 @@ const SETUP: &str = "
         last_done_us, ended_us) VALUES (1, 1, 0, 1, 'p', 'c', 'io', 'read', 1, 'asis', 'done', 10000000, 10000000,
         99000000);";
 
-/// However long the step is, wherever its samples lie, and whatever counters a host shows: a share is between 0 and
-/// 100 %, and a rate is what moved between two samples over the time between them.
+/// For any length of the step, any instants of its samples, and any counters of a host: a share is between 0 and 100
+/// %, and a rate is the difference between two samples divided by the time between them.
 #[test]
 fn no_share_is_above_all_of_it() {
     let mesh = tempfile::tempdir().unwrap();
@@ -157,7 +158,7 @@ fn no_share_is_above_all_of_it() {
                     prop_assert!((0.0..=100.000_001).contains(&share), "{share} of {sql}");
                 }
             }
-            // The counters of a disk move by at most 4 s' worth of bytes between two samples.
+            // Between two samples, the counters of a disk grow by at most the bytes of 4 s.
             let fastest = highest(&change, "
                 SELECT max((u.read_bytes - f.read_bytes) * 1e6 / (u.at_us - f.at_us)) / 1048576.0
                 FROM disk_samples AS f JOIN disk_samples AS u ON u.at_us > f.at_us");
@@ -182,8 +183,8 @@ fn net(at: i64, received: i64) -> NetSample {
     }
 }
 
-/// A step of 4 s that reads 1.6 MB a second of a target that is mounted like this, from a host that received so much of
-/// it.
+/// A step of 4 s that reads 1.6 MB/s from a target with this mount, on a host that received the given number of bytes
+/// from it.
 async fn read_of(
     mount: (&str, &str),
     cache: &str,

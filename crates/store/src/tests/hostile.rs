@@ -1,5 +1,5 @@
-//! Batches that are invalid on purpose: they are refused with a reason, or their invalid rows are left out and counted,
-//! without an effect on others.
+//! Deliberately invalid batches: they are refused with a reason, or their invalid rows are left out and counted.
+//! Other batches are not affected.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use crate::StoreError;
@@ -28,7 +28,7 @@ async fn foreign_rows_are_left_out_and_counted() {
         .step(run, new_step(0, "files", "create"), &[agent])
         .await;
 
-    // Of another agent, of nobody, of another workload.
+    // Of another agent, of no agent, of another workload.
     let mut foreign = batch("s", 1);
     foreign.daemons = vec![seen(1, "ceph-osd", T0)];
     foreign.daemon_samples = vec![sample(1, T0, 1, 1)];
@@ -58,14 +58,14 @@ async fn foreign_rows_are_left_out_and_counted() {
     })
     .to_vec();
     assert_eq!(send(&publisher, mixed).await, Ok(1));
-    // What is good beside them is stored.
+    // The valid rows beside them are stored.
     assert_eq!(mesh.number("SELECT sum(ops) FROM op_intervals").await, 3);
     assert_eq!(mesh.number("SELECT count(*) FROM daemon_samples").await, 1);
     let ended = "SELECT count(*) FROM tasks WHERE ended_us IS NOT NULL";
     assert_eq!(mesh.number(ended).await, 0);
     let notes = "SELECT count(*) FROM events WHERE kind = 'note'";
     assert_eq!(mesh.number(notes).await, 1);
-    // One event for each agent, which goes on counting.
+    // One event for each agent, whose count is increased.
     let mut again = batch("s", 2);
     again.op_intervals = vec![interval(TaskId(987), T0 + S, "create", 100, 1)];
     assert_eq!(send(&publisher, again).await, Ok(2));
@@ -107,7 +107,7 @@ async fn a_batch_from_the_future_is_refused() {
     assert_eq!(rows(&mesh).await, 0);
 }
 
-/// A row that only the database itself refuses spoils its own batch and none of those in the same transaction.
+/// A row that only the database itself refuses fails its own batch, and no other batch of the transaction.
 #[tokio::test]
 async fn a_poisoned_batch_stands_alone() {
     let mesh = Mesh::new().await;
@@ -289,7 +289,7 @@ prop_compose! {
     }
 }
 
-/// An agent that finds new daemons without end fills neither the table nor stops its own batches.
+/// An agent that reports ever more new daemons neither fills the table nor blocks its own batches.
 #[tokio::test]
 async fn new_daemons_without_end_are_left_out_and_counted() {
     const MOST: i32 = 65_536;
@@ -307,7 +307,7 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
     send(&publisher, of(MOST - 9..MOST + BEYOND, 2))
         .await
         .unwrap();
-    // Known ones go on; of one that was left out nothing is stored.
+    // Known daemons are still stored; nothing is stored for one that was left out.
     let mut later = batch("s", 3);
     later.daemons = vec![seen(1, "ceph-mon", T0)];
     later.daemon_samples = [1, MOST + BEYOND - 1]
@@ -319,7 +319,7 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
         mesh.number(told).await,
         mesh.number("SELECT count(*) FROM daemons").await,
     );
-    // Some have found room by the time that has passed.
+    // Some fitted, because the limit was refilled meanwhile.
     assert!(told > 0 && told < i64::from(BEYOND), "{told}");
     assert_eq!(stored + told, i64::from(MOST + BEYOND - 1));
     let samples = mesh.number("SELECT count(*) FROM daemon_samples").await;
@@ -327,11 +327,11 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
     assert_eq!(samples, stored + 1 + mesh.number(last).await);
     let renamed = "SELECT count(*) FROM daemons WHERE name = 'ceph-mon'";
     assert_eq!(mesh.number(renamed).await, 1);
-    // Another agent has room of its own.
+    // Another agent has its own limit.
     send(&other, of(1..10, 1)).await.unwrap();
     let of_both = mesh.number("SELECT count(*) FROM daemons").await;
     assert_eq!(of_both, stored + 9);
-    // A collector that starts anew has not seen what was left out before.
+    // A restarted collector does not know which daemons were left out before.
     drop((publisher, other));
     mesh.reopen().await;
     let (publisher, ..) = mesh.publisher("a").await;
@@ -342,8 +342,8 @@ async fn new_daemons_without_end_are_left_out_and_counted() {
     assert_eq!(send(&publisher, after).await, Ok(4));
 }
 
-/// A daemon's description may be gone, in an older copy of the database or beyond the limit before a restart. Its
-/// samples are no reason to refuse the results of a load.
+/// A daemon's description may be missing: the database is an older copy, or the limit was exceeded before a restart.
+/// Its samples must not cause the refusal of a load's results.
 #[tokio::test]
 async fn samples_of_unknown_daemons_are_left_out_and_counted() {
     let mesh = Mesh::new().await;
@@ -432,7 +432,7 @@ proptest! {
     }
 }
 
-/// An agent that stands in for a host's sampler says of daemons from before that they have ended, and nothing else.
+/// A stand-in for a host's sampler can only report the end of daemons that were found before its appointment.
 #[tokio::test]
 async fn a_stand_in_changes_nothing_from_before() {
     let mesh = Mesh::new().await;

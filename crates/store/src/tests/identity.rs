@@ -1,4 +1,4 @@
-//! Ids are never used twice, and rows that an agent still holds of a run that is gone are nobody else's.
+//! Ids are never reused, and rows that an agent still holds of a deleted run are not assigned to another run.
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::ingest::Batch;
@@ -10,7 +10,7 @@ use rusqlite::Connection;
 const IDS: &str =
     "SELECT (SELECT max(id) FROM runs), (SELECT max(id) FROM steps), (SELECT max(id) FROM tasks)";
 
-/// A run of one task that has ended, with `ops` operations in its first second.
+/// An ended run of one task, with `ops` operations in its first second.
 async fn ended_run(mesh: &Mesh, uid: &str, ops: u64) -> (RunId, TaskId) {
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run(uid).await;
@@ -30,7 +30,7 @@ async fn ended_run(mesh: &Mesh, uid: &str, ops: u64) -> (RunId, TaskId) {
     (run, tasks[0])
 }
 
-/// One second of a task and its end, in a spool of their own.
+/// One second of a task and its end, in a separate spool.
 fn rows_of(spool: &str, task: TaskId, second: i64, ops: u64, run_uid: &str) -> Batch {
     let mut rows = batch(spool, 1);
     rows.op_intervals = vec![interval(task, T0 + second * S, "create", ops, 1000)];
@@ -40,7 +40,7 @@ fn rows_of(spool: &str, task: TaskId, second: i64, ops: u64, run_uid: &str) -> B
     rows
 }
 
-/// The greatest ids of runs, steps and tasks.
+/// The largest ids of runs, steps and tasks.
 async fn ids(mesh: &Mesh) -> (i64, i64, i64) {
     sqlx::query_as(IDS)
         .fetch_one(mesh.store.reader())
@@ -74,7 +74,7 @@ async fn rows_of_a_deleted_run_are_not_those_of_the_next_one() {
         after.0 > before.0 && after.1 > before.1 && after.2 > before.2,
         "{before:?} {after:?}"
     );
-    // The agent's spool comes late. An agent of an older version does not tell the run's uid.
+    // The agent's spool arrives late. An agent of an older version does not send the run's uid.
     let (publisher, ..) = mesh.publisher("a").await;
     for (spool, uid) in [("late", "two"), ("older", "")] {
         let late = rows_of(spool, gone, 1, 500, uid);
@@ -104,7 +104,7 @@ async fn rows_of_a_run_that_a_restored_copy_lacks_are_not_those_of_another() {
     let late = rows_of("late", lost, 1, 500, "two");
     assert_eq!(send(&publisher, late).await, Ok(1));
     assert_ne!(own, lost);
-    // An id that was given a second time, by chance.
+    // An id that was assigned a second time by chance.
     let mut same = rows_of("same", own, 1, 70, "two");
     assert_eq!(send(&publisher, same.clone()).await, Ok(1));
     assert_eq!(left_out(&mesh, "two").await, 570);

@@ -76,7 +76,7 @@ async fn imported_runs_are_stored_once_and_compared() {
     mesh.assert_sound().await;
 }
 
-/// Whoever may import sends what it likes, not only what the parsers give.
+/// The sender of an import is not trusted: it may send values that no parser returns.
 #[tokio::test]
 async fn a_run_that_no_log_tells_of_is_refused() {
     let mesh = Mesh::new().await;
@@ -126,7 +126,7 @@ async fn a_run_that_no_log_tells_of_is_refused() {
     assert_eq!(mesh.number("SELECT count(*) FROM runs").await, 0);
 }
 
-/// Samples of this mesh at the time of a log are not of the hosts where the log was written.
+/// Samples of this mesh at the time of a log do not belong to the hosts where the log was written.
 #[tokio::test]
 async fn an_imported_run_has_no_daemons_and_no_hosts() {
     use super::{S, T0, batch, sample, seen, send};
@@ -157,7 +157,7 @@ async fn an_imported_run_has_no_daemons_and_no_hosts() {
     }
 }
 
-/// A log that was written under a wrong clock does not keep the collector from starting after the next boot.
+/// A log written under a wrong clock must not prevent the collector from starting after the next boot.
 #[tokio::test]
 async fn imported_instants_are_none_of_the_collectors_clock() {
     let mesh = Mesh::new().await;

@@ -1,4 +1,4 @@
-//! A step's figures, made at its end and again when late data arrive.
+//! A step's figures, computed at its end and again when late data arrive.
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 use crate::finish::follow::FollowedSteps;
@@ -72,7 +72,7 @@ async fn late_data_change_the_results() {
     );
     assert_eq!(mesh.number("SELECT count(*) FROM step_intervals").await, 2);
 
-    // What a crash left undone is done when the database is opened again.
+    // Work that a crash left undone is done when the database is opened again.
     mesh.store
         .write(step, |step, connection| {
             Box::pin(async move {
@@ -96,7 +96,7 @@ async fn late_data_change_the_results() {
     drop(mesh.store.publisher(agent, host, String::new()));
 }
 
-/// Until these are the results, and nothing waits to be worked into them.
+/// Waits until the results have this number of operations and include all late data.
 async fn wait_for_ops(mesh: &Mesh, ops: i64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -157,7 +157,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
         let found = mesh.number("SELECT count(*) FROM v_timeline").await;
         assert_eq!(found, kept, "of {until} seconds");
         if until == 40 {
-            // A collector that was started again goes on where the other was.
+            // A restarted collector continues where the previous one stopped.
             followed = FollowedSteps::new(Haste::AtOnce);
         }
     }
@@ -167,7 +167,7 @@ async fn a_running_step_has_its_timeline_but_for_its_last_seconds() {
     assert_eq!(mesh.number("SELECT sum(ops) FROM v_timeline").await, 1000);
 }
 
-/// The time line of a long step, of which one second gets more.
+/// The time line of a long step, one second of which receives more data.
 #[tokio::test]
 async fn late_data_change_the_seconds_that_they_are_of_and_nobody_sees_an_empty_time_line() {
     const SECONDS: i64 = 400;
@@ -221,7 +221,7 @@ async fn late_data_change_the_seconds_that_they_are_of_and_nobody_sees_an_empty_
     assert_eq!(changed, [7], "other rows were written again");
 }
 
-/// Waits until what came late is worked in.
+/// Waits until the late data are included.
 async fn until_worked_in(mesh: &Mesh, flag: &str, is_raised: bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let sql = format!(
@@ -243,13 +243,13 @@ async fn until_worked_in(mesh: &Mesh, flag: &str, is_raised: bool) {
     }
 }
 
-/// Batches that will not come are told after the step's results were stored, and flag those that had their time.
+/// Lost batches are reported after the step's results were stored, and flag the steps of their time.
 #[tokio::test]
 async fn lost_batches_flag_the_steps_of_their_time() {
     for (what, rows, from, is_flagged) in [
         (vec![LossKind::Batches], 3, T0 + S, true),
         (vec![LossKind::Batches], 3, T0 + 9 * S, false),
-        // A full spool gave up samples only.
+        // A full spool dropped only samples.
         (
             vec![LossKind::Batches, LossKind::Operations],
             0,

@@ -1,4 +1,4 @@
-//! The view of links, their run, and the throughput that a link has carried.
+//! The view of links, their run, and the stored throughput of a link.
 
 use super::{Mesh, S, T0, batch, interval, new_step, new_task, send, task_end};
 use crate::rows::{NewGroup, NewTask};
@@ -15,7 +15,7 @@ async fn a_link_has_its_throughput_its_round_trip_and_its_requests() {
     for (ordinal, mode, op, ops, ns) in [
         (0, "throughput", "send", 256, 5000),
         (1, "ping", "ping", 256, 65_000),
-        // Three loads of a curve: the one with the most requests stands for all, with its own times.
+        // Three loads of a curve: the one with the most requests represents all of them, with its own times.
         (2, "request", "request", 64, 30_000),
         (3, "request", "request", 256, 90_000),
         (4, "request", "request", 128, 40_000),
@@ -25,7 +25,7 @@ async fn a_link_has_its_throughput_its_round_trip_and_its_requests() {
             step.params_json = String::from("{\"wait\": \"busy\"}");
         }
         let step = mesh.store.create_steps(run, vec![step]).await.unwrap()[0];
-        // Two tasks of one pair, whose throughputs add up, and one of the way back.
+        // Two tasks of one pair, whose throughputs add up, and one in the other direction.
         let tasks = (0..3).map(|task_index| NewTask {
             peer: Some(if task_index < 2 { to } else { from }),
             ..new_task(if task_index < 2 { from } else { to }, task_index)
@@ -101,7 +101,7 @@ async fn a_link_of_datagrams_has_what_arrived_and_what_was_lost() {
     assert!((jitter - 20.0).abs() < 0.2, "{jitter}");
 }
 
-/// Every report asks for the links of its run: it must not pay for those of all runs.
+/// Every report reads the links of its run: its cost must not depend on the links of other runs.
 #[tokio::test]
 async fn the_links_of_a_run_are_found_by_the_run() {
     let mesh = Mesh::new().await;
@@ -120,8 +120,8 @@ async fn the_links_of_a_run_are_found_by_the_run() {
     assert_eq!(details.iter().find(scans), None);
 }
 
-/// The most counts. What stays within one host tells nothing of the network, and what was held back nothing of the
-/// link.
+/// The highest throughput counts. Traffic within one host does not measure the network, and a limited load does not
+/// measure the link.
 #[tokio::test]
 async fn the_throughput_of_a_link_is_kept() {
     let mesh = Mesh::new().await;
@@ -181,8 +181,8 @@ async fn the_throughput_of_a_link_is_kept() {
     assert_eq!(mesh.store.most_received_per_s(from).await.unwrap(), None);
 }
 
-/// Direct writes that are faster than the round trip that was known when they were made, and slower than one that is
-/// measured later.
+/// Direct writes that are faster than the round trip known when they were made, and slower than a round trip measured
+/// later.
 #[tokio::test]
 async fn a_ping_that_comes_later_changes_nothing_of_an_old_step() {
     let mesh = Mesh::new().await;
@@ -218,7 +218,7 @@ async fn a_ping_that_comes_later_changes_nothing_of_an_old_step() {
     }
 }
 
-/// The receiving end of a link is held by the agent that listens, as much as the sending one.
+/// The receiving end of a link belongs to the listening agent, as the sending end to the sender.
 #[tokio::test]
 async fn both_ends_of_a_link_are_an_agents_own() {
     let mesh = Mesh::new().await;

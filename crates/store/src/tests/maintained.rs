@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What people read of all runs, without ids.
+/// The results of all runs that people read, without ids.
 fn results(mesh: &Mesh) -> Vec<String> {
     let connection = Connection::open(mesh.path()).unwrap();
     let mut rows = connection
@@ -82,7 +82,7 @@ async fn a_merge_adds_all_runs_and_loses_none() {
     assert!(refused.contains("has schema 999"), "{refused}");
 }
 
-/// Of each table with samples: the columns that name a row in any file, and how they are found.
+/// For each table of samples: the columns that identify a row in any file, and how they are found.
 const SAMPLES: [(&str, &str); 5] = [
     (
         "daemon_samples",
@@ -110,7 +110,7 @@ const SAMPLES: [(&str, &str); 5] = [
     ),
 ];
 
-/// All samples of a file with all their columns, by table, what was sampled, and instant.
+/// All samples of a file with all their columns, by table, sampled object, and instant.
 fn samples(path: &Path) -> BTreeMap<String, String> {
     let file = Connection::open(path).unwrap();
     let mut all = BTreeMap::new();
@@ -120,7 +120,7 @@ fn samples(path: &Path) -> BTreeMap<String, String> {
         let mut rows = rows.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
             let text = |column| format!("{:?}", row.get_ref(column).unwrap());
-            // The second column is an id, which differs from file to file.
+            // The second column is an id, which differs between files.
             let key = format!("{table} {} {}", text(0), text(2));
             let values: Vec<String> = (3..columns).map(text).collect();
             let twice = all.insert(key, values.join(" "));
@@ -137,7 +137,7 @@ fn change(path: &Path, sql: &str) {
         .unwrap();
 }
 
-/// Merges, and expects the samples of both, of those that both have this file's.
+/// Merges, and expects the samples of both files; for samples that both have, those of this file.
 async fn merge_samples(a: &Path, b: &Path) {
     let (before, other) = (samples(a), samples(b));
     let mut expected = other.clone();
@@ -166,7 +166,7 @@ fn free_pages(path: &Path) -> i64 {
         .unwrap()
 }
 
-/// A generated database. The generator has a runtime of its own, which a test's own does not allow on its thread.
+/// A generated database. The generator creates its own runtime, which is not allowed on a thread of a test's runtime.
 fn generate(path: &Path, hosts: u32) {
     let shape = benchmesh_synthetic::Shape {
         hosts,
@@ -188,8 +188,8 @@ fn another_site(path: &Path, name: &str) {
     );
 }
 
-/// Series that both files have wholly, in parts, with holes, with other values, at other times, or that one has alone;
-/// the other file with pages as ours and with others, which only SQLite reads.
+/// Series that both files have, completely or partly, with gaps, with other values, at other times, and series of
+/// only one file. The other file has pages with our layout, and others that only SQLite reads.
 #[tokio::test]
 async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
     let directory = tempfile::tempdir().unwrap();
@@ -241,7 +241,8 @@ async fn samples_that_both_have_are_stored_once_and_none_is_lost() {
     assert!(samples(&a) == samples(&again));
 }
 
-/// One site after the other: each comes after all that is there, and the tree grows from nothing to several levels.
+/// One site after the other: the rows of each come after all existing ones, and the tree grows from nothing to
+/// several levels.
 #[tokio::test]
 async fn samples_of_other_sites_are_appended() {
     let directory = tempfile::tempdir().unwrap();
@@ -262,7 +263,7 @@ async fn samples_of_other_sites_are_appended() {
         expected += samples(&site).len();
         assert_eq!(samples(&empty).len(), expected);
     }
-    // What is new lies behind it, and the file can shrink again.
+    // The new rows are at the end, and the file can shrink again.
     change(&empty, "DELETE FROM daemon_samples");
     assert!(free_pages(&empty) > 1);
     let run: String = Connection::open(&empty)

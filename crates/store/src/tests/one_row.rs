@@ -1,4 +1,4 @@
-//! The scheduler's writes one at a time, for tests.
+//! Single writes of the scheduler, for tests.
 
 use super::super::rows::{NewCacheDrop, NewStep, NewTask, Row, RunChange, StepChange};
 use super::super::{Store, StoreError};

@@ -1,4 +1,4 @@
-//! Each reason why a database cannot be opened has its own error; a valid one has the settings of the contract.
+//! Each reason why a database cannot be opened has its own error; a valid database has the documented settings.
 
 use super::{Mesh, message, new_agent};
 use crate::maintain::backup;
@@ -44,7 +44,7 @@ async fn a_new_database_has_the_settings_of_the_contract() {
     assert!(loose.is_empty(), "tables that are not STRICT: {loose:?}");
 }
 
-/// Daemons' command lines and all results are in it.
+/// It contains command lines of daemons and all results.
 #[tokio::test]
 async fn a_new_database_is_private_and_an_old_one_keeps_its_mode() {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -131,7 +131,7 @@ async fn another_path_to_the_same_file_is_in_use_too() {
             "{error:?}"
         );
     }
-    // The first one's own locks are as they were.
+    // The locks of the first one are unchanged.
     mesh.agent("a").await;
     mesh.store.close().await;
 }

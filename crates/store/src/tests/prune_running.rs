@@ -1,5 +1,5 @@
-//! Rows of a step that goes on are merged and its samples thinned, and its end finds what it would have found of all of
-//! them.
+//! Rows of a running step are merged and its samples thinned. The end of the step computes the same results as from
+//! all original rows.
 
 use super::grown::{FIGURES, Seeded, answers, intervals_of};
 use super::{Mesh, S, T0, batch, interval, new_step, running, sample, seen, send, task_end};
@@ -25,7 +25,7 @@ holds = \"p99 < 2ms for 90% of seconds\"
 [[objective]]
 holds = \"rate > 4 for 50% of seconds\"
 ";
-/// All that the end of a step computes, but for its time line.
+/// All figures computed at the end of a step, except its time line.
 const RESULTS: [&str; 5] = [
     FIGURES[0],
     FIGURES[1],
@@ -33,7 +33,7 @@ const RESULTS: [&str; 5] = [
     FIGURES[4],
     "SELECT * FROM step_objectives ORDER BY holds",
 ];
-/// What of the time line merging does not change.
+/// Properties of the time line that merging does not change.
 const CONSERVED: [&str; 2] = [
     "SELECT op, sum(ops), sum(bytes), sum(errors), sum(span_us), max(max_ns), min(at_us), max(at_us + span_us)
      FROM step_intervals GROUP BY op",
@@ -69,12 +69,12 @@ async fn run_with_objectives(mesh: &Mesh) -> benchmesh_model::mesh::RunId {
     run
 }
 
-/// What is done about old rows while the step goes on.
+/// The pruning of old rows while the step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pruning {
     Never,
     Always,
-    /// Each pass is cut off, at another place each time, and the file is opened anew.
+    /// Each pass is interrupted, each time at another point, and the file is reopened.
     CutOff,
 }
 
@@ -86,7 +86,7 @@ struct Soak {
     publishers: Vec<Publisher>,
     sequences: [u64; 3],
     tasks: Vec<TaskId>,
-    /// By agent, what it has not sent, the oldest last.
+    /// By agent, the rows not sent yet, oldest last.
     waiting: Vec<Vec<OpInterval>>,
     followed: FollowedSteps,
 }
@@ -125,7 +125,7 @@ impl Soak {
         }
     }
 
-    /// All agents send what is due; the last one is up to ten minutes behind, and not at once.
+    /// All agents send their due rows; the last one is up to ten minutes behind, and sends at irregular times.
     async fn beat(&mut self, now: i64) {
         for agent in 0..self.agents.len() {
             let behind = match agent {
@@ -148,7 +148,7 @@ impl Soak {
                     sample(7, T0 + second * S, second * 1000, rss)
                 })
                 .collect();
-            // A parcel that is added to a row that is there.
+            // A part that is added to an existing row.
             if self.seeded.below(4) == 0 && now > 900 && agent != 1 {
                 let at = T0 + (now - 700) * S;
                 let extra = interval(self.tasks[agent], at, "create", 2, 77_000);
@@ -159,7 +159,8 @@ impl Soak {
         self.sum().await;
     }
 
-    /// Stored at once: a slow machine would have each batch wait for as long as the test has lasted.
+    /// The rows are stored at once; on a slow machine each batch would otherwise wait for as long as the test has
+    /// run.
     async fn send(&self, agent: usize, batch: Batch) {
         let receipt = self.publishers[agent].submit(batch).await.unwrap();
         self.mesh.store.flush().await;
@@ -172,7 +173,7 @@ impl Soak {
         store.sum_once(&mut self.followed).await.unwrap();
     }
 
-    /// The client of the agent ends.
+    /// The agent's client ends.
     async fn end(&mut self, agent: usize, at: i64, state: TaskState) {
         self.sequences[agent] += 1;
         let mut last = batch("s", self.sequences[agent]);
@@ -190,7 +191,7 @@ impl Soak {
             loop {
                 tokio::select! {
                     passed = &mut pass => return passed.map(drop).unwrap(),
-                    // What it writes at last goes with rows of agents, of which there are none meanwhile.
+                    // Its last write waits for rows of agents; none arrive meanwhile, hence the flush.
                     () = tokio::time::sleep(Duration::from_millis(10)) => store.flush().await,
                 }
             }
@@ -220,8 +221,7 @@ impl Soak {
     }
 }
 
-/// How many rows are left of the step, and how many samples, before it ends; its results, and what of its rows is
-/// conserved.
+/// The numbers of rows and samples of the step before it ends, its results, and the conserved properties of its rows.
 struct Ended {
     rows: i64,
     samples: i64,
@@ -233,7 +233,7 @@ async fn soaked(seed: u64, pruning: Pruning) -> Ended {
     let mut soak = Soak::begin(seed).await;
     for now in (BEAT..=SECONDS).step_by(200) {
         soak.beat(now).await;
-        // The cut takes numbers of its own, which must not change what is sent.
+        // The interruption draws numbers too, which must not change the data that is sent.
         let before = soak.seeded.0;
         soak.prune(now, pruning).await;
         soak.seeded.0 = before;
@@ -243,7 +243,7 @@ async fn soaked(seed: u64, pruning: Pruning) -> Ended {
         }
     }
     if pruning == Pruning::CutOff {
-        // What the cuts left.
+        // Prunes what the interrupted passes left.
         soak.prune(SECONDS, Pruning::Always).await;
     }
     let rows = soak.mesh.number("SELECT count(*) FROM op_intervals").await;
@@ -282,14 +282,14 @@ async fn soaked(seed: u64, pruning: Pruning) -> Ended {
     }
 }
 
-/// A client fails, so that whose seconds count changes after rows were merged.
+/// A client fails, so that the seconds that count change after rows were merged.
 async fn assert_results_of_its_rows(seed: u64) {
     let raw = soaked(seed, Pruning::Never).await;
     let merged = soaked(seed, Pruning::Always).await;
     assert!(raw.results.len() >= 8, "{:?}", raw.results);
     assert_eq!(merged.results, raw.results);
     assert_eq!(merged.conserved, raw.conserved);
-    // The first and the newest slices stay as they are, and that in which a client failed.
+    // The first and the newest slices are not merged, nor the one in which a client failed.
     let (rows, samples) = (merged.rows * 3 / 2, merged.samples * 2);
     assert!(rows < raw.rows, "{} of {}", merged.rows, raw.rows);
     assert!(
@@ -324,7 +324,7 @@ async fn a_pass_over_a_running_step_may_be_cut_off_anywhere() {
     );
 }
 
-/// A step of one client that has sent so many seconds, with sums.
+/// A step of one client that has sent this many seconds, with sums.
 async fn one_client(seconds: i64) -> Soak {
     let mut soak = Soak::begin(2).await;
     let rows = (0..seconds).map(|at| interval(soak.tasks[0], T0 + at * S, "create", 10, 1000));
@@ -338,7 +338,7 @@ async fn one_client(seconds: i64) -> Soak {
     soak
 }
 
-/// The other two clients have sent nothing, and are awaited for a day.
+/// The other two clients have sent nothing, and rows of theirs may arrive for a day.
 #[tokio::test]
 async fn nothing_is_merged_that_a_silent_client_may_still_bring() {
     let soak = one_client(4000).await;
@@ -354,7 +354,7 @@ async fn nothing_is_merged_that_a_silent_client_may_still_bring() {
         .await
         .unwrap();
     let many = soak.mesh.number(merged).await;
-    // But for the first, in which the tasks began, and the newest, in which the rows of the clients end.
+    // All except the first, in which the tasks began, and the newest, in which the rows of the clients end.
     assert!((3..=5).contains(&many), "{many}");
 }
 
@@ -372,7 +372,7 @@ async fn rows_that_come_to_merged_ones_are_merged_and_said() {
     assert!(before < 2500, "{before}");
     let said = "SELECT count(*) FROM events WHERE kind = 'rows-too-late' AND step_id IS NOT NULL";
     let mut late = batch("s", 2);
-    // One second goes to a row that is there, the others are rows of their own until they are merged.
+    // One second is added to an existing row, the others are separate rows until they are merged.
     late.op_intervals = (1500..1520)
         .map(|at| interval(soak.tasks[0], T0 + at * S, "create", 1, 1000))
         .collect();
@@ -410,7 +410,7 @@ async fn the_size_limit_takes_a_running_step_at_last() {
     assert!(soak.mesh.number(merged).await >= 6);
     let told = "SELECT count(*) FROM events WHERE kind = 'size-limit'";
     assert_eq!(soak.mesh.number(told).await, 2);
-    // What a report reads of it, and says.
+    // The report reads and mentions the late rows.
     let report = benchmesh_answers::report::load_file(&soak.mesh.path(), "1")
         .await
         .unwrap();

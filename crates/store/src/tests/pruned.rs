@@ -1,4 +1,4 @@
-//! Rows that are merged, thinned and deleted: what must not change by it, and what changes.
+//! Rows that are merged, thinned and deleted: which figures must stay the same, and which change.
 
 use super::{Mesh, S, T0, batch, interval, new_step, running, send, task_end};
 use crate::Store;
@@ -27,7 +27,7 @@ const SHAPE: benchmesh_synthetic::Shape = benchmesh_synthetic::Shape {
     soak_seconds: 1200,
 };
 
-/// A generated database, and the instant when its last run ended.
+/// A generated database, and the end of its last run.
 pub(super) async fn generated() -> (TempDir, Store, i64) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("mesh.db");
@@ -77,7 +77,7 @@ pub(super) fn number(path: &Path, sql: &str) -> i64 {
         .unwrap()
 }
 
-/// What merging must not change, of each task, step and series.
+/// Figures of each task, step and series that merging must not change.
 const CONSERVED: [&str; 6] = [
     "SELECT task_id, op, ramp, sum(ops), sum(bytes), sum(undated_bytes), sum(errors), sum(span_us), min(at_us),
             max(at_us + span_us), sum(service_count), round(sum(service_sum_ns)), min(service_min_ns), max(service_max_ns),
@@ -138,7 +138,7 @@ async fn sums_histograms_counters_and_extremes_stay_what_they_are() {
     let rows = |table: &str| number(&path, &format!("SELECT count(*) FROM {table}"));
     let raw = ["op_intervals", "step_intervals", "daemon_samples"].map(rows);
 
-    // Nothing is old enough yet; and a clock that goes back makes nothing older.
+    // Nothing is old enough yet, and a clock that goes back makes nothing older.
     let retainer = Retainer::new(store.clone(), keeping(HOUR, 10 * HOUR));
     for now in [end + HOUR_US / 6, end - 100 * HOUR_US] {
         retainer.pass(MeshMicros(now)).await.unwrap();
@@ -149,7 +149,7 @@ async fn sums_histograms_counters_and_extremes_stay_what_they_are() {
     assert_eq!(conserved(&path), before);
     assert_eq!(answer(&path, usage), hosts);
     let tens = ["op_intervals", "step_intervals", "daemon_samples"].map(rows);
-    // 65 s are seven buckets; samples stay at the edges of each step too.
+    // 65 s are seven buckets; samples at the edges of each step are kept, too.
     assert!(
         tens[0] * 9 < raw[0] && tens[1] * 9 < raw[1],
         "{raw:?} -> {tens:?}"
@@ -220,7 +220,7 @@ async fn a_pruning_that_is_cut_off_again_and_again_ends_as_one_that_is_not() {
         loop {
             let told = watch::Sender::new(Progress::default());
             let pruning = retainer.by_hand(&request, MeshMicros(end + 2 * HOUR_US), &told);
-            // Longer at each attempt, because the samples are looked through from their beginning.
+            // Longer at each attempt, because the samples are scanned from the beginning.
             let cut = tokio::time::timeout(patience + Duration::from_millis(20 * cuts), pruning);
             if let Ok(done) = cut.await {
                 done.unwrap();
@@ -264,7 +264,7 @@ async fn the_size_limit_takes_the_oldest_runs_first_and_says_so() {
         "[Integer(1), Integer(10)]\n[Integer(2), Integer(1)]\n[Integer(3), Integer(1)]"
     );
 
-    // The second run is kept; the limit cannot be met, which is said once.
+    // The second run is kept. The limit cannot be met, which is logged once.
     let connection = Connection::open(&path).unwrap();
     connection
         .execute("INSERT INTO run_tags VALUES (2, 'keep', 'yes')", [])
@@ -324,12 +324,12 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
 
     let retainer = Retainer::new(mesh.store.clone(), keeping(HOUR, 10 * HOUR));
     retainer.pass(MeshMicros(T0 + 2 * HOUR_US)).await.unwrap();
-    // The gap is not merged over.
+    // Rows are not merged across the gap.
     let spans = "SELECT (at_us - (SELECT start_us FROM steps)) / 1000000, span_us / 1000000, ops FROM op_intervals ORDER BY at_us";
     let merged = "[Integer(0), Integer(10), Integer(100)]\n[Integer(10), Integer(7), Integer(70)]\n\
                   [Integer(18), Integer(2), Integer(20)]\n[Integer(20), Integer(10), Integer(100)]";
     assert_eq!(answer(&mesh.path(), spans), merged);
-    // Percentiles of the response time are those of the tasks' histograms.
+    // Percentiles of the response time come from the tasks' histograms.
     let mut sum = Histogram::new();
     for second in 0..10 {
         for at in 0..10 {
@@ -354,7 +354,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
     );
     assert_eq!(answer(&mesh.path(), "SELECT * FROM step_results"), before);
 
-    // The gap is closed, so that all of it becomes one row.
+    // The gap is filled, so that everything becomes one row.
     retainer.pass(MeshMicros(T0 + 2 * HOUR_US)).await.unwrap();
     let merged = "[Integer(0), Integer(10), Integer(100)]\n[Integer(10), Integer(10), Integer(95)]\n\
                   [Integer(20), Integer(10), Integer(103)]";
@@ -363,7 +363,7 @@ async fn late_data_of_merged_rows_change_no_result_and_are_not_lost() {
     let told = answer(&mesh.path(), messages);
     assert!(told.contains("they are merged too"), "{told}");
 
-    // Deleted, and what comes then.
+    // Deletes the rows; then more rows arrive.
     let request = Request {
         older: HOUR,
         to: Resolution::Nothing,
@@ -478,7 +478,7 @@ async fn what_is_kept_is_in_the_file_and_a_dry_run_changes_nothing() {
         "INSERT INTO run_tags (run_id, key, value) SELECT min(id), 'keep', 'yes' FROM runs";
     connection.execute(tagged, []).unwrap();
     assert_eq!(count(&[]).1, runs - 1);
-    // As a version before wrote it.
+    // As an earlier version wrote it.
     connection
         .execute_batch("DELETE FROM _sqlx_migrations WHERE version > 1; ALTER TABLE meta DROP COLUMN keep_tags")
         .unwrap();

@@ -1,4 +1,4 @@
-//! Old rows that go in the transactions of new ones.
+//! Old rows that are pruned in the transactions of new ones.
 
 use super::gathered::calm;
 use super::pruned::{HOUR, HOUR_US, answer, conserved, generated, keeping, number};
@@ -18,14 +18,14 @@ const SIZES: &str = "SELECT (SELECT count(*) FROM op_intervals), (SELECT count(*
     (SELECT count(*) FROM daemon_samples), (SELECT count(*) FROM host_samples), (SELECT count(*) FROM disk_samples),
     (SELECT count(*) FROM steps WHERE merging), (SELECT min(resolution_s) FROM steps)";
 
-/// A generated database of which nobody has asked for rows for long, and an agent that sends.
+/// A generated database without requests for rows for a long time, and an agent that sends.
 struct Sending {
     _directory: TempDir,
     path: PathBuf,
     store: Store,
     publisher: Publisher,
     sequence: u64,
-    /// When all of its rows are old.
+    /// An instant at which all of its rows are old.
     later: MeshMicros,
 }
 
@@ -49,7 +49,7 @@ impl Sending {
         sending
     }
 
-    /// Stores a batch that changes nothing of what is merged.
+    /// Stores a batch that does not change merged rows.
     async fn commit(&mut self) {
         self.sequence += 1;
         let at = T0 + i64::try_from(self.sequence).unwrap() * S;

@@ -1,11 +1,11 @@
-//! Slow readers beside a run.
+//! Slow readers during a run.
 
 use super::{Mesh, S, T0, batch, interval, new_step, send, task_end};
 use crate::rows::FinishedStep;
 use benchmesh_model::mesh::{MeshMicros, StepState};
 use std::time::Duration;
 
-/// More reports than there are connections for, all of them slow, in the middle of a step.
+/// More slow reports than connections, in the middle of a step.
 #[tokio::test]
 async fn a_step_does_not_wait_for_slow_readers() {
     let mesh = Mesh::new().await;
@@ -40,7 +40,7 @@ async fn a_step_does_not_wait_for_slow_readers() {
         };
         scheduler.finish_step(step, finished).await.unwrap()
     };
-    // A connection of the others would have been waited for for 30 s, and in vain.
+    // A shared connection would have been waited for for 30 s, without success.
     let results = tokio::time::timeout(Duration::from_secs(20), step).await;
     assert_eq!(results.expect("it waited").ops[0].ops, 10);
     assert!(waiting.iter().all(|reader| !reader.is_finished()));

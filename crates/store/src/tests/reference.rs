@@ -1,4 +1,4 @@
-//! docs/database.md against the schema: every table, view, column, word and example query.
+//! Compares docs/database.md with the schema: every table, view, column, word and example query.
 
 use super::Mesh;
 use benchmesh_model::events::may_be_agents;
@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const REFERENCE: &str = include_str!("../../../../docs/database.md");
-/// What each kind of event means for whoever reads it.
+/// The pages that explain each kind of event to users.
 const EXPLAINED: [&str; 2] = [
     include_str!("../../../../docs/troubleshooting.md"),
     include_str!("../../../../docs/security.md"),
 ];
 
-/// Tables and views of the reference: a heading of the third level with the name in code, then a table whose first
-/// cells are the columns.
+/// Tables and views of the reference: a third-level heading with the name in code, then a table whose first cells are
+/// the columns.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
     let mut current: Option<String> = None;
@@ -109,7 +109,7 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// Whether a string between this code stands where an event has its kind.
+/// Whether a string between these pieces of code is the kind of an event.
 fn is_kind(file: &str, before: &str, after: &str) -> bool {
     let ends = [
         "kind:",

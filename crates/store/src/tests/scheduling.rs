@@ -1,4 +1,4 @@
-//! Rows of the scheduler are read back as they were written.
+//! Rows of the scheduler are read back as written.
 
 use super::{Mesh, S, T0, new_step, running};
 use crate::StoreError;
@@ -140,7 +140,7 @@ async fn a_step_that_could_not_be_armed_loses_its_start_instants() {
         .apply(vec![Row::TaskStarts(starts.collect())])
         .await
         .unwrap();
-    // One has begun nevertheless, and has reported its end.
+    // One has begun anyway, and has reported its end.
     let ended = "UPDATE tasks SET ended_us = start_us + 1 WHERE id = ?";
     let other = rusqlite::Connection::open(mesh.path()).unwrap();
     other.execute(ended, [tasks[1].0]).unwrap();

@@ -1,4 +1,5 @@
-//! Usage of daemons in a step: exact at the step's edges, bounded elsewhere, of the daemons that serve its target.
+//! Usage of daemons in a step: exact at the step's edges, with an error bound elsewhere, for the daemons that serve
+//! its target.
 #![expect(
     clippy::print_stderr,
     reason = "the measured time stands in the test's output"
@@ -15,7 +16,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use std::time::Duration;
 
-/// A step of four seconds from `T0` on, against the target `cephfs`, and the batch that its agent sends of it.
+/// A step of four seconds from `T0` on, on the target `cephfs`, and the batch that its agent sends.
 async fn step_of_four_seconds(mesh: &Mesh) -> (Publisher, StepId, Batch) {
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
@@ -54,7 +55,7 @@ async fn a_sample_at_the_edge_is_exact_and_any_other_is_bounded() {
         seen(1, "ceph-osd", T0 - 9 * S),
         seen(2, "ceph-osd", T0 - 9 * S),
     ];
-    // 500 ms of CPU each second; the first is sampled at the edges too, the second 0.3 s off them.
+    // 500 ms of CPU each second. The first daemon is also sampled at the edges, the second 0.3 s away from them.
     for beat in -3..8 {
         let at = T0 + beat * S + 300_000;
         for pid in [1, 2] {
@@ -62,7 +63,7 @@ async fn a_sample_at_the_edge_is_exact_and_any_other_is_bounded() {
                 .push(sample(pid, at, 10 * S + (at - T0) / 2, 1));
         }
     }
-    // Within the second before the start, and that before the end, everything was used at once.
+    // Within the second before the start, and the second before the end, all CPU time was used at once.
     for (at, cpu) in [(T0, 9_900_000), (T0 + 4 * S, 12_100_000)] {
         one.daemon_samples.push(sample(1, at, cpu, 1));
     }
@@ -72,7 +73,7 @@ async fn a_sample_at_the_edge_is_exact_and_any_other_is_bounded() {
     assert_eq!(seconds(&rows[0], "cpu_s"), Some(2.2));
     assert_eq!(seconds(&rows[0], "cpu_error_s"), Some(0.0));
     assert_eq!(seconds(&rows[1], "cpu_s"), Some(2.0));
-    // At most what was used between the two samples around each edge.
+    // The bound is the CPU time used between the two samples around each edge.
     assert_eq!(seconds(&rows[1], "cpu_error_s"), Some(0.7));
     assert_eq!(seconds(&rows[1], "sampled_s"), Some(4.0));
     assert!(seconds(&rows[1], "vsz_mib").is_some());
@@ -97,7 +98,7 @@ async fn a_daemon_that_is_born_in_the_step_counts_from_zero() {
     assert_eq!(seconds(&rows[0], "cpu_s"), Some(0.9));
     assert_eq!(seconds(&rows[0], "sampled_s"), Some(3.0));
     assert_eq!(rows[0].get::<Option<bool>, _>("born_in_step"), Some(true));
-    // Of one that ran long before, only what was seen.
+    // For a daemon that started long before, only the sampled usage.
     assert_eq!(seconds(&rows[1], "cpu_s"), Some(0.1));
     assert_eq!(rows[1].get::<Option<bool>, _>("born_in_step"), Some(false));
 }
@@ -124,9 +125,9 @@ async fn the_parent_of_a_background_process_is_no_daemon() {
     ];
     send(&publisher, one).await.unwrap();
     mesh.finish(step, T0 + 4 * S).await;
-    // A daemon that was started again, as far as is known.
+    // Apparently a restarted daemon.
     assert_eq!(mesh.number("SELECT daemons FROM v_cost").await, 2);
-    // What it was is known after the agent's next scan.
+    // The agent's next scan recognizes it as the parent.
     parent_gone.is_parent = true;
     let later = Batch {
         daemons: vec![parent_gone],
@@ -143,7 +144,7 @@ async fn the_parent_of_a_background_process_is_no_daemon() {
     assert_eq!(pids, [2]);
 }
 
-/// Whether the parent's end comes with its birth, as that of a daemon that is soon up, or later.
+/// The parent's end arrives in the same batch as its birth, if the daemon starts quickly, or in a later batch.
 #[tokio::test]
 async fn a_restart_is_told_of_the_daemon_and_not_of_the_parent_that_put_it_into_the_background() {
     for is_one_batch in [true, false] {
@@ -228,7 +229,7 @@ async fn only_daemons_that_serve_the_target_are_in_its_cost() {
     );
 }
 
-/// `target`, of system `system`, with what an agent found there.
+/// The daemons that count for `target` of system `system`, given what an agent found there.
 async fn charged(mount: &str, beneath: &str, label: Option<&str>) -> Vec<(String, Option<bool>)> {
     let mesh = Mesh::new().await;
     let (publisher, agent, host) = mesh.publisher("a").await;
@@ -283,7 +284,7 @@ async fn a_file_system_on_a_network_block_device_is_served_by_its_daemons() {
     check(charged("ext4", rbd, None).await, [yes, no, None]);
     check(charged("ext4", sheep, None).await, [no, yes, None]);
     check(charged("ext4", r#"["disk"]"#, None).await, [no, no, no]);
-    // A guest's disk, of which only the operator knows where it lies.
+    // A guest's disk; only the operator knows where its data are stored.
     check(
         charged("ext4", r#"["disk"]"#, Some("image")).await,
         [yes, yes, yes],
@@ -359,7 +360,7 @@ pub(super) fn host_sample(at: i64) -> HostSample {
     }
 }
 
-/// A report at a run's end waits for them.
+/// A report at a run's end waits for these samples.
 #[tokio::test]
 async fn the_samples_of_a_run_are_complete_when_one_of_its_end_is_here() {
     let mesh = Mesh::new().await;
@@ -377,7 +378,7 @@ async fn the_samples_of_a_run_are_complete_when_one_of_its_end_is_here() {
     assert_eq!(awaited, [""; 0]);
 }
 
-/// An agent without a sampler, or one that was lost in mid-run, is not waited for.
+/// An agent without a sampler, or one that was lost during the run, is not waited for.
 #[tokio::test]
 async fn a_host_that_was_not_sampled_at_the_end_is_not_waited_for() {
     let mesh = Mesh::new().await;
@@ -389,7 +390,7 @@ async fn a_host_that_was_not_sampled_at_the_end_is_not_waited_for() {
     assert!(mesh.store.hosts_awaited(run).await.unwrap().is_empty());
 }
 
-/// A report waits for no quiet time: what is stored is worked in at once.
+/// A report does not wait for a quiet time: stored rows are included at once.
 #[tokio::test]
 async fn late_samples_are_worked_in_when_they_are_asked_for() {
     let mesh = Mesh::new().await;
@@ -409,7 +410,7 @@ async fn late_samples_are_worked_in_when_they_are_asked_for() {
     assert_eq!(seconds(&usage(&mesh).await[0], "cpu_s"), Some(0.5));
 }
 
-/// What a daemon still did after a step is the step's second column, until it rests.
+/// Work of a daemon after a step is reported separately, until the daemon is idle.
 #[tokio::test]
 async fn work_after_the_step_counts_until_the_daemon_is_idle() {
     let mesh = Mesh::new().await;
@@ -449,7 +450,7 @@ async fn work_for_the_next_step_is_not_the_last_ones() {
         .create_steps(run, vec![new_step(1, "files", "stat")])
         .await
         .unwrap()[0];
-    // It lays out data from 1 s after the end on.
+    // The mesh lays out data from 1 s after the end on.
     for (state, at) in [(StepState::Prepare, 5), (StepState::Settle, 7)] {
         let change = StepChange {
             state,
@@ -466,7 +467,7 @@ async fn work_for_the_next_step_is_not_the_last_ones() {
     assert_eq!(rows[0].get::<Option<bool>, _>("after_idle"), Some(false));
 }
 
-/// The kernel's highest mark has what no sample has; before the step it is another one's.
+/// The kernel's high-water mark shows peaks between samples; a peak from before the step does not count.
 #[tokio::test]
 async fn the_peak_of_memory_counts_where_it_rose_in_the_step() {
     const MIB: i64 = 1 << 20;
@@ -509,7 +510,7 @@ async fn usage_before_the_run_is_listed_separately() {
         seen(1, "ceph-osd", T0 - 30 * S),
         seen(2, "ceph-osd", T0 - S),
     ];
-    // 5 % of a CPU before the run, which begins a second before the step; the other was not sampled then.
+    // 5 % of a CPU before the run, which begins a second before the step; the other daemon was not sampled then.
     one.daemon_samples = vec![
         sample(1, T0 - 21 * S, 0, 1),
         sample(1, T0 - S, S, 1),
@@ -556,8 +557,8 @@ const LARGE: &str = "
                10, 9, 0, 0, 0, 1
         FROM steps AS s CROSS JOIN daemons AS d;";
 
-/// Bar: five times the CPU that reading the rows of `step_daemons` takes in the same run, every column read. Computed
-/// from samples, the views took forty times as long as they do from `step_daemons`.
+/// Limit: five times the CPU time of reading all columns of `step_daemons` in the same run. Views that compute usage
+/// from samples took forty times as long as these, which read `step_daemons`.
 #[test]
 fn usage_and_cost_of_a_long_run_are_read_within_the_limit() {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,4 @@
-//! The views return the right figures, through indexes.
+//! The views return correct figures, and use indexes.
 
 use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, send, task_end};
 use benchmesh_model::mesh::{AgentId, StepId, TaskId};
@@ -21,7 +21,7 @@ async fn soak(mesh: &Mesh) -> (AgentId, StepId, TaskId) {
         seen(2, "ceph-osd", T0 - 9 * S),
     ];
     for pid in 1..=2 {
-        // From 9 s before to 5 s after, off the beat by 0.3 s; and at the exact start and end.
+        // From 9 s before to 5 s after, 0.3 s off the full second; and at the exact start and end.
         let beats = (-9..10).map(|second| T0 + second * S + 300_000);
         for at in beats.chain([T0, T0 + 4 * S]) {
             let per_second = if pid == 1 { 100_000 } else { 500_000 };
@@ -36,7 +36,7 @@ async fn soak(mesh: &Mesh) -> (AgentId, StepId, TaskId) {
         }
     }
     send(&publisher, one).await.unwrap();
-    // A second agent on the same host saw the same daemons: the same keys, and instants of its own.
+    // A second agent on the same host saw the same daemons: the keys are equal, the instants differ.
     let other = mesh.store.publisher(agent, host, "net:2".to_owned());
     let mut again = batch("t", 1);
     again.daemons = vec![seen(1, "ceph-osd", T0)];
@@ -121,15 +121,15 @@ async fn a_step_shorter_than_the_beat_has_its_daemons_use() {
     let mesh = Mesh::new().await;
     let (publisher, agent, _) = mesh.publisher("a").await;
     let run = mesh.run("u").await;
-    // What there is: one sample within, and one beyond the end or before the start. The line between them counts, as
-    // far as it lies within the step.
+    // Each case has one sample within the step, and one after the end or before the start. The part of the line
+    // between them that lies within the step counts.
     for (ordinal, beats, expected) in [
         (0, vec![(100_000, 10_000), (1_100_000, 110_000)], Some(0.04)),
         (1, vec![(-900_000, 10_000), (100_000, 60_000)], Some(0.005)),
         (2, vec![(100_000, 10_000)], None),
-        // A sample at the very end: what came after is not the step's.
+        // A sample at the very end: later work does not belong to the step.
         (3, vec![(500_000, 10_000), (1_500_000, 210_000)], None),
-        // Backwards: nothing is known, in the cost too.
+        // A counter that went backwards: usage and cost are unknown.
         (4, vec![(-100_000, 90_000), (500_000, 10_000)], None),
     ] {
         let start = T0 + i64::from(ordinal) * 100 * S;
@@ -247,7 +247,7 @@ async fn agents_and_runs_are_listed() {
     assert_eq!(created, "2025-06-15T15:06:40Z");
 }
 
-/// Days of samples may only be reached through their keys.
+/// Samples of days may only be reached through their keys.
 #[tokio::test]
 async fn no_view_scans_what_grows_with_time() {
     let mesh = Mesh::new().await;
@@ -271,7 +271,8 @@ async fn no_view_scans_what_grows_with_time() {
         .unwrap();
         for line in plan {
             let detail: String = line.get("detail");
-            // By the names that the views give the tables: samples x, f, u; intervals i; clock offsets o within agents.
+            // By the aliases that the views give the tables: samples x, f, u; intervals i; clock offsets o within
+            // agents.
             let scans = [
                 "SCAN x",
                 "SCAN f",
@@ -287,7 +288,7 @@ async fn no_view_scans_what_grows_with_time() {
     }
 }
 
-/// A step of up to eight minutes has a row per sample; a longer one has 480 spans, which add up to the same bytes and
+/// A step of up to eight minutes has a row per sample. A longer one has 480 spans, which add up to the same bytes and
 /// time.
 #[test]
 fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
@@ -323,7 +324,7 @@ fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
         let seconds = f64::from(soak_seconds);
         let spans = i64::from(soak_seconds.min(480));
         for (kind, rows, spread, covered, last, in_mib) in kinds {
-            // A short step has the sample of the second before it too, where there is one.
+            // A short step also has the sample of the second before it, if there is one.
             assert!(
                 (HOSTS * spans..=HOSTS * (spans + 1)).contains(&rows),
                 "{kind}: {rows}"
@@ -335,7 +336,7 @@ fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
                 "{kind}: {covered}"
             );
             assert_eq!(last, seconds, "{kind}");
-            // Per second 1 MiB is read from each disk and 10 MiB come over each interface.
+            // Per second, 1 MiB is read from each disk and 10 MiB arrive over each interface.
             let rate = match kind.as_str() {
                 "disk" => 1.0,
                 "interface" => 10.0,
@@ -346,7 +347,8 @@ fn the_timeline_of_hosts_is_bounded_in_a_long_step() {
     }
 }
 
-/// The parts of the timeline are bounded by the run: its long steps share them by their lengths, and each has some.
+/// The number of the timeline's parts is bounded per run: its long steps share them by their lengths, and each has
+/// some.
 #[test]
 fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
     let directory = tempfile::tempdir().unwrap();
@@ -386,7 +388,7 @@ fn the_long_steps_of_a_run_share_the_parts_of_the_timeline() {
         .unwrap()
         .collect::<Result<_, _>>()
         .unwrap();
-    // 480 * 7250 / 22231 is 156; the sample of the second before a short step, where there is one, has a row too.
+    // 480 * 7250 / 22231 is 156; the sample of the second before a short step, if there is one, has a row too.
     let spans: Vec<i64> = rows.iter().map(|row| row.0).collect();
     assert!(
         spans == [156, 156, 156, 24, 480] || spans == [156, 156, 156, 24, 481],

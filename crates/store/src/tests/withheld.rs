@@ -1,5 +1,5 @@
-//! Figures that are withheld are NULL everywhere: totals of tasks that did not overlap, and cost per operation of a
-//! step with several groups.
+//! Figures that are withheld are NULL everywhere: totals of tasks that did not overlap, and the cost per operation of
+//! a step with several groups.
 
 use super::{Mesh, S, T0, batch, interval, new_step, new_task, sample, seen, send, task_end};
 use crate::rows::{NewGroup, NewTask};
@@ -23,7 +23,7 @@ fn none(row: &SqliteRow, columns: &[&str]) {
     }
 }
 
-/// Two tasks of a step in mode `mode`, the second after the first had ended, beside a daemon that used 1 s of CPU.
+/// Two tasks of a step in mode `mode`, the second after the end of the first, and a daemon that used 1 s of CPU.
 async fn step_of_consecutive_tasks(mesh: &Mesh, workload: &str, mode: &str, op: &str) -> StepId {
     let (publisher, from, _) = mesh.publisher("a").await;
     let (_, to, _) = mesh.publisher("b").await;
@@ -167,7 +167,7 @@ async fn daemons_that_serve_several_groups_at_once_have_no_cost_of_an_operation(
         send(&publisher, one).await.unwrap();
         mesh.finish(step, T0 + 4 * S).await;
         let cost = row(&mesh, "SELECT * FROM v_cost").await;
-        // The sums are facts of the step all the same.
+        // The sums are still valid facts of the step.
         assert_eq!(
             (cost.get::<f64, _>("cpu_s"), cost.get::<i64, _>("ops")),
             (1.0, 80)
@@ -179,7 +179,7 @@ async fn daemons_that_serve_several_groups_at_once_have_no_cost_of_an_operation(
     }
 }
 
-/// The fields of a line of CSV; a quoted field may have commas.
+/// The fields of a line of CSV; a quoted field may contain commas.
 fn fields(line: &str) -> Vec<&str> {
     let mut quoted = false;
     line.split(|letter| {
