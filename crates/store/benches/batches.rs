@@ -1,4 +1,4 @@
-//! What a batch costs on its way in: decoding and checking it, and committing it.
+//! The cost of an incoming batch: decoding and checking it, and committing it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use benchmesh_model::figures::{DaemonFigures, Figures, columns};

@@ -1,9 +1,9 @@
-//! What the end of a long step costs: its figures, its daemons' and its traffic, after its rows have come in.
+//! The cost of the end of a long step: its figures, its daemons' and its traffic, after its rows have arrived.
 //!
-//! `cargo bench -p benchmesh-store --bench step_end` makes a step of 85 hours of 3 clients with 10 daemons each
-//! (some minutes, 3 GB), or takes the one that `BENCHMESH_SOAK_DB` names. The step is put back into its run, the store
-//! follows it as it follows a running step, and then it ends; and once more without what was kept, from all rows.
-//! Printed are seconds, CPU seconds and the peak of memory of each part.
+//! `cargo bench -p benchmesh-store --bench step_end` generates a step of 85 hours with 3 clients and 10 daemons each
+//! (some minutes, 3 GB), or uses the one named by `BENCHMESH_SOAK_DB`. The step is put back into its run, the store
+//! follows it like a running step, and then it ends; and once more without the kept sums, from all rows. It prints
+//! seconds, CPU seconds and peak memory of each part.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -29,12 +29,12 @@ const SHAPE: Shape = Shape {
     soak_seconds: 85 * 3600,
 };
 const STEP: StepId = StepId(1);
-/// Sums are kept up to some minutes behind the newest row.
+/// Sums lag some minutes behind the newest row.
 const BEHIND_US: i64 = 20 * 60 * 1_000_000;
 
 #[tokio::main]
 async fn main() {
-    // `cargo test --benches` only wants to know that it links.
+    // `cargo test --benches` only needs it to link.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -49,7 +49,7 @@ async fn main() {
             .await
             .unwrap();
     }
-    // The schema of today.
+    // Migrates it to the current schema.
     Store::open(&path).await.unwrap().close().await;
     println!("{} MiB", std::fs::metadata(&path).unwrap().len() >> 20);
     for kept in [true, false] {
@@ -76,7 +76,7 @@ async fn main() {
     }
 }
 
-/// As it was while it ran; returns its end.
+/// Makes the step running again; returns its end.
 fn put_back(path: &Path) -> i64 {
     let file = rusqlite::Connection::open(path).unwrap();
     let ended_us = file
@@ -116,7 +116,7 @@ struct Spent {
 
 impl Spent {
     fn now() -> Self {
-        // The peak of memory counts from now.
+        // Resets the peak of memory.
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         Self {
             began: Instant::now(),

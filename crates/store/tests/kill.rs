@@ -1,7 +1,8 @@
-//! A collector that is killed in mid-stream: whatever it acknowledged is in the database, and nothing twice.
+//! A collector that is killed while it receives batches: everything that it acknowledged is in the database, and
+//! nothing is stored twice.
 //!
-//! The test runs itself again as the process to kill. That process prints each sequence once it was acknowledged; every
-//! printed sequence must be stored afterwards, and later ones must be complete if they are stored.
+//! The test runs itself again as the process to kill. That process prints each acknowledged sequence. Every printed
+//! sequence must be stored afterwards, and later ones must be complete if they are stored.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
 
 use benchmesh_model::figures::{DaemonFigures, Figures};
@@ -19,7 +20,7 @@ const DATABASE: &str = "BENCHMESH_TEST_KILLED";
 const T0: i64 = 1_750_000_000_000_000;
 const ROWS: i64 = 100;
 const SPOOL: &str = "spool-1";
-/// Batches that wait for their acknowledgement at once, so that transactions hold several.
+/// Number of unacknowledged batches, so that transactions contain several.
 const UNDER_WAY: usize = 40;
 
 #[test]
@@ -47,8 +48,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// Starts the publishing process, and kills it once it has acknowledged up to `least`; returns the last printed
-/// sequence.
+/// Starts the publishing process, and kills it once it has acknowledged `least`; returns the last printed sequence.
 fn run_and_kill(path: &Path, least: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -69,7 +69,7 @@ fn run_and_kill(path: &Path, least: u64) -> u64 {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // Lines printed before its death.
+    // Lines printed before the process was killed.
     for line in lines.map_while(Result::ok) {
         last = sequence(line).unwrap_or(last);
     }
