@@ -1,9 +1,9 @@
-//! Comparisons: two runs, two targets of a run, a run against those before it or against a saved baseline.
+//! Comparisons: two runs, two targets of a run, a run against earlier ones or against a saved baseline.
 //!
-//! [`load`] reads the data in one read transaction; everything else is a pure function: [`pairs`] finds the cells that
-//! both sides have, [`rows`] asks `analysis` for their contrasts, [`judge`] gives intervals and verdicts, [`sentences`]
-//! puts the result into words, [`conditions`] checks `--fail-if`, and [`trend`] looks for change points over all runs
-//! of a plan. This module does not know about terminals; `report` makes the tables.
+//! [`load`] reads the data in one read transaction; everything else is a pure function: [`pairs`] finds the cells
+//! that both sides have, [`rows`] computes their contrasts by `analysis`, [`judge`] derives intervals and verdicts,
+//! [`sentences`] puts the result into words, [`conditions`] checks `--fail-if`, and [`trend`] looks for change points
+//! over all runs of a plan. This module does not know about terminals; `report` makes the tables.
 
 mod caveats;
 mod cell;

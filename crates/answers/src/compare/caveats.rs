@@ -6,9 +6,9 @@ use super::pairs::{Group, Pair};
 use benchmesh_results::{Flag, FlagRow, VerdictEffect};
 use std::collections::BTreeSet;
 
-/// Events of one side that are named; the rest is counted.
+/// Maximum number of listed events of one side; the others are counted.
 const MAX_EVENTS_LISTED: usize = 2;
-/// Characters of an event's message.
+/// Maximum number of shown characters of an event's message.
 const MESSAGE: usize = 90;
 
 /// The repeats to compare: the complete ones if there are any, otherwise all.
@@ -30,7 +30,7 @@ pub(super) fn without_lost(group: &Group) -> Vec<Cell> {
     }
 }
 
-/// Whether a cell's rate is not that of all its clients.
+/// Whether a cell's rate does not cover all its clients.
 fn is_lost(cell: &Cell) -> bool {
     let says_so = |flag: &String| {
         let effect = Flag::row_of(flag).map(|row| row.verdict);

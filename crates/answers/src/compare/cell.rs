@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use std::{collections::BTreeMap, sync::Arc};
 
 const NS_PER_MS: f64 = 1e6;
-/// The error of CPU time per operation.
+/// The resolution of CPU time per operation, as a ratio.
 const CPU_RESOLUTION: f64 = 1e-3;
 
 /// One operation of one step, with its results.
@@ -22,21 +22,21 @@ pub(super) struct Cell {
     pub target: String,
     pub flags: Vec<String>,
     pub partial: bool,
-    /// Clients that contribute to its rate: all of them, or those that stayed to the end; 0: unknown.
+    /// Number of clients that contribute to its rate: all of them, or those that stayed to the end; 0 if unknown.
     pub rate_clients: i64,
-    /// Events of the mesh and the storage while it ran, in words.
+    /// Events of the mesh and the storage during the step, in words.
     pub events: Vec<String>,
     pub ops: i64,
     pub errors: i64,
     pub ops_per_s: Option<f64>,
-    /// The time that the rate is of.
+    /// The duration from which the rate was computed.
     pub over_us: Option<f64>,
     pub mean_ms: Option<f64>,
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// From the intended instant; only under a rate limit.
+    /// Measured from the intended instant; only for a load with a rate limit.
     pub response_p99_ms: Option<f64>,
-    /// Of service and response times.
+    /// Histograms of service and response times.
     pub histogram: Option<Arc<Histogram>>,
     pub response_histogram: Option<Arc<Histogram>>,
     /// CPU time of the storage's daemons, by name; stored with the step's most frequent operation.
@@ -58,7 +58,7 @@ pub(super) struct Key {
     pub params: Map<String, Json>,
     pub clients: i64,
     pub cache: String,
-    /// network: `a -> b`.
+    /// For workload `network`: `a -> b`.
     pub link: String,
 }
 
@@ -79,7 +79,7 @@ impl Cell {
         value.filter(|value| *value > 0.0 && value.is_finite())
     }
 
-    /// The least relative change that counts, clocks and slots of histograms could show.
+    /// The smallest relative change that counts, clocks and the slots of histograms can resolve.
     pub fn resolution(&self, figure: FigureName) -> f64 {
         let one_of = |count: f64| if count > 0.0 { 1.0 / count } else { 0.0 };
         match figure {

@@ -23,7 +23,7 @@ pub enum Condition {
     Figure {
         figure: FigureName,
         beyond: Beyond,
-        /// B over A.
+        /// The ratio of B to A.
         ratio: f64,
     },
     Verdict(Verdict),

@@ -17,7 +17,7 @@ use benchmesh_analysis::{Layout, Noise};
 
 /// The smallest difference that a plan should be able to show: if the interval is wider, there are too few repeats.
 const SHOWN_RATIO: f64 = 1.2;
-/// An interval that reaches further than this from its ratio, as a factor, is of no use to anyone.
+/// An interval that reaches further than this factor from its ratio is not shown.
 const WIDEST: f64 = 100.0;
 
 /// A side with its loaded cells.
@@ -123,7 +123,7 @@ fn comparison((a, cells_a): Loaded, (b, cells_b): Loaded) -> (Comparison, Vec<Ju
         false => (Vec::new(), Vec::new()),
     };
     incomparable.extend(others);
-    // Targets of one run are measured in turns.
+    // Targets of one run are measured alternately.
     let layout = match a.target.is_some() && b.target.is_some() && a.runs == b.runs {
         true => Layout::InTurns,
         false => Layout::Apart,

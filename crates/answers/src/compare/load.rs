@@ -1,7 +1,7 @@
 //! Reads the results of runs, and the seconds behind them, from a database.
 //!
 //! For each step and operation it reads at most some thousand seconds: evenly spread stretches of a longer step, so
-//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves are those of whole
+//! that a comparison of two weeks takes no longer than one of two hours. The figures themselves always cover whole
 //! steps.
 
 mod cells;
@@ -27,7 +27,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use tokio::task::spawn_blocking;
 
-/// Runs of one plan that a trend looks at, the newest.
+/// Maximum number of runs of a plan in a trend; the newest are used.
 const MAX_RUNS: u32 = 500;
 
 /// The reason why a comparison failed.
@@ -78,7 +78,7 @@ pub enum CompareError {
 }
 
 impl CompareError {
-    /// Whether the request is to blame, and not the database.
+    /// Whether the error is in the request, not in the database.
     pub fn is_request(&self) -> bool {
         !matches!(
             self,
@@ -95,7 +95,7 @@ pub async fn compare(pool: &SqlitePool, request: &Request) -> Result<Answer, Com
     judged(loaded).await
 }
 
-/// As [`compare`], from a file that no collector of this process has open. Never makes or changes it.
+/// Like [`compare`], for a file that no collector in this process has open. Never creates or changes it.
 pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, CompareError> {
     let mut file = ReadOnly::open(path).await.map_err(CompareError::Open)?;
     let loaded = load(&mut file.connection, request).await;
@@ -103,20 +103,20 @@ pub async fn compare_file(path: &Path, request: &Request) -> Result<Answer, Comp
     judged(loaded?).await
 }
 
-/// What is said of a pair of sides before its figures.
+/// The statements about a pair of sides that come before its figures.
 #[derive(Default)]
 struct Beside {
-    /// Found on the second side alone.
+    /// Findings of the second side only.
     new: Vec<Finding>,
-    /// How the clusters differ.
+    /// Differences between the clusters.
     clusters: Option<String>,
-    /// The highest rates that both found.
+    /// The highest rates that the searches of both sides found.
     searches: Vec<String>,
 }
 
-/// The data of a request, read and not yet judged.
+/// The loaded data of a request, not judged yet.
 enum LoadedRequest {
-    /// Each pair with what is said before its figures.
+    /// Each pair with the statements that come before its figures.
     Sides(Vec<(Loaded, Loaded)>, Vec<Beside>),
     Trend {
         plan: String,
@@ -124,7 +124,7 @@ enum LoadedRequest {
     },
 }
 
-/// Judging takes up to some seconds of CPU time, on a thread of its own.
+/// Runs on a separate thread, because judging takes up to some seconds of CPU time.
 async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     let answer = spawn_blocking(move || match loaded {
         LoadedRequest::Sides(sides, beside) => with_beside(judge::answer(sides), beside),
@@ -137,7 +137,7 @@ async fn judged(loaded: LoadedRequest) -> Result<Answer, CompareError> {
     Ok(answer.await?)
 }
 
-/// Says first how the clusters differ, then what searches and findings of both sides say of each other.
+/// Puts the differences between the clusters first, then the comparison of searches, then the new findings.
 fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
     for (one, beside) in answer.comparisons.iter_mut().zip(beside) {
         one.new_findings = beside.new;
@@ -149,8 +149,8 @@ fn with_beside(mut answer: Answer, beside: Vec<Beside>) -> Answer {
     answer
 }
 
-/// The targets of a run that has ended, each paired with the first, read and not yet judged. `None` if the run has
-/// fewer than two, or has not ended.
+/// The targets of an ended run, each paired with the first; loaded, not judged yet. `None` if the run has fewer than
+/// two, or has not ended.
 pub(crate) struct LoadedTargets(Vec<(Loaded, Loaded)>);
 
 impl LoadedTargets {
@@ -179,7 +179,7 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> CompareError {
     move |source| CompareError::Read { what, source }
 }
 
-/// Boxed: other crates would compile a copy of it.
+/// Boxed, because other crates would otherwise compile a copy of it.
 fn load<'c>(
     connection: &'c mut SqliteConnection,
     request: &'c Request,
@@ -329,7 +329,7 @@ async fn by_target(
     }
 }
 
-/// Reads each run's or target's cells once, however many sides they are on.
+/// Loads each run's or target's cells once, however many sides contain them.
 async fn with_cells(
     connection: &mut SqliteConnection,
     sides: Vec<(Side, Side)>,

@@ -41,7 +41,7 @@ pub struct Comparison {
     pub b: Side,
     /// The result in words, the most important first.
     pub sentences: Vec<String>,
-    /// What was found in the runs of side B, and is of a kind and subject that those of side A have not.
+    /// Findings of side B whose kind and subject side A does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub new_findings: Vec<Finding>,
     pub rows: Vec<Row>,
@@ -53,7 +53,7 @@ pub struct Comparison {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// How sentences and tables call it: a target, a run's name or its id.
+    /// The name in sentences and tables: a target, a run's name or its id.
     pub label: String,
     pub target: Option<String>,
     pub runs: Vec<RunRef>,
@@ -74,7 +74,7 @@ pub struct RunRef {
 #[serde(rename_all = "kebab-case")]
 pub enum FigureName {
     Ops,
-    /// p99 of the response time: of a paced load, counted from the instant at which an operation was due.
+    /// p99 of the response time of a paced load, measured from the instant at which an operation was due.
     Response,
     Mean,
     P50,
@@ -137,14 +137,14 @@ impl FigureName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// B does more, or answers faster.
+    /// B has a higher rate or a shorter latency.
     Faster,
     Slower,
     /// B needs less CPU time of the daemons per operation.
     Cheaper,
     Costlier,
     NoDifferenceShown,
-    /// The repeats are too few, or too far apart, to show a difference worth showing.
+    /// There are too few repeats, or they vary too much, to detect a relevant difference.
     TooFewRepeats,
     NotComparable,
     /// A secondary figure, without a verdict.
@@ -191,7 +191,7 @@ pub struct Row {
     pub cell: Map<String, Json>,
     pub figure: FigureName,
     pub unit: String,
-    /// A rate per client, because a side has lost some.
+    /// The rate is per client, because a side has lost some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub per_client: bool,
     /// The daemons that used this CPU time.
@@ -203,11 +203,11 @@ pub struct Row {
     pub ratio: f64,
     /// Whether it is the primary figure of its load, which has a verdict.
     pub judged: bool,
-    /// 95 % confidence interval of the ratio; that of a primary figure is corrected for the loads of the answer, like
+    /// 95 % confidence interval of the ratio. For a primary figure it is corrected for the loads of the answer, like
     /// its verdict. `None` if it is unknown, or too wide to be useful.
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// Probability of such a ratio without a real difference.
+    /// Probability of such a ratio if there is no real difference.
     pub p: Option<f64>,
     /// The same, corrected for the same figure of all loads of the answer (Holm).
     pub p_corrected: Option<f64>,
@@ -222,7 +222,7 @@ pub struct Row {
     pub caveats: Vec<String>,
 }
 
-/// A figure of one side: several repeats together (docs/compare.md).
+/// A figure of one side, combined from several repeats (docs/compare.md).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     pub value: f64,
@@ -256,14 +256,14 @@ pub struct TrendRow {
     pub what: String,
     pub figure: FigureName,
     pub unit: String,
-    /// Oldest first: the place of a run in `runs`, and its figure.
+    /// Index of the run in `runs` and its figure, oldest first.
     pub values: Vec<(usize, f64)>,
-    /// Whether there are enough of them to find a change.
+    /// Whether there are enough values to detect a change.
     pub is_told: bool,
     pub changes: Vec<TrendChange>,
 }
 
-/// The level is another one from this run on.
+/// The level changed with this run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrendChange {
     pub run: RunRef,

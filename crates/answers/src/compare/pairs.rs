@@ -32,7 +32,7 @@ pub(super) fn pairs(a: Vec<Cell>, b: Vec<Cell>) -> (Vec<Pair>, Vec<Incomparable>
     let targets = |cells: &[Cell]| -> BTreeSet<String> {
         cells.iter().map(|cell| cell.target.clone()).collect()
     };
-    // A single target on each side is compared whatever its name; several are compared by name.
+    // If each side has a single target, they are compared whatever their names; several are matched by name.
     let by_target = targets(&a).len() > 1 || targets(&b).len() > 1;
     let imported = a.iter().chain(&b).any(|cell| cell.imported);
     let left_a = grouped(a, by_target);
@@ -114,7 +114,7 @@ fn is_same_load(a: &Group, b: &Group) -> bool {
         })
 }
 
-/// `4k` and 4096 are one size.
+/// `4k` and 4096 are the same size.
 fn is_same_value(a: &Value, b: &Value) -> bool {
     let size = |value: &Value| figures::parameter(value).parse::<Bytes>().ok();
     a == b || size(a).is_some_and(|a| size(b) == Some(a))

@@ -40,7 +40,7 @@ impl Sides {
     }
 }
 
-/// A row of each figure that both sides have, load by load.
+/// A row for each figure that both sides have, load by load.
 pub(super) fn rows(pairs: &[Pair], a: &Side, b: &Side, layout: Layout) -> Vec<Judged> {
     let sides: Vec<Sides> = pairs.iter().map(Sides::of).collect();
     let mut rows: Vec<Vec<Judged>> = pairs.iter().map(|_| Vec::new()).collect();
@@ -93,14 +93,14 @@ fn load<'s>(
         })
     };
     Some(Load {
-        // Loads of a phase scatter alike.
+        // Loads of a phase are assumed to have the same variance.
         family: pairs.iter().position(|pair| pair.a.key.phase == *phase)?,
         a: side(&sides.a)?,
         b: side(&sides.b)?,
     })
 }
 
-/// Whether the figure is the load's primary one: a rate that the plan paces is not a result.
+/// Whether the figure is the load's primary one. A rate that the plan sets is not a result.
 fn is_primary(figure: FigureName, sides: &Sides) -> bool {
     match has(FigureName::Response, sides) {
         true => figure == FigureName::Response,
@@ -182,12 +182,12 @@ fn shown(figure: FigureName, value: f64, cells: &[Cell]) -> Value {
     }
 }
 
-/// Over repeats, or over the seconds of two single runs.
+/// The effect size, over repeats or over the seconds of two single runs.
 fn effect(figure: FigureName, sides: &Sides, [a, b]: [Vec<f64>; 2]) -> Option<f64> {
     let seconds = |cells: &[Cell]| -> Option<Vec<f64>> {
         let series = cells.first()?.series.as_ref()?;
         match figure {
-            // The seconds are of all clients.
+            // The seconds are totals of all clients.
             FigureName::Ops if sides.per_client => None,
             FigureName::Ops => Some(series.rates().to_vec()),
             FigureName::Mean => Some(series.means().to_vec()),

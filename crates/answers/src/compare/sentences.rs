@@ -6,14 +6,14 @@ use benchmesh_workloads::figures;
 /// Maximum number of cells of a phase, mode and operation with a sentence each; more share one sentence.
 const MAX_CELLS: usize = 3;
 
-/// Findings of one side alone that have a sentence.
+/// Maximum number of findings of one side that get a sentence.
 const MAX_NEW: usize = 5;
 
-/// One sentence per cell, or per operation where there are many cells.
+/// One sentence per cell, or per operation if there are many cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut loads: Vec<Vec<Vec<&Row>>> = Vec::new();
-    // The row of the daemons' CPU has no operation of its own and belongs to the cell before it.
+    // The row of the daemons' CPU has no operation and belongs to the cell before it.
     let mut last: Option<(usize, usize)> = None;
     for row in &comparison.rows {
         let place = match (row.figure, last) {
@@ -37,7 +37,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
-/// What was found on side B alone, the first of them.
+/// Sentences about the first findings of side B only.
 pub(super) fn of_new(comparison: &Comparison) -> Vec<String> {
     let new = &comparison.new_findings;
     let shown = new.get(..MAX_NEW).unwrap_or(new);
@@ -121,7 +121,7 @@ fn of_cell(comparison: &Comparison, cell: &[&Row]) -> Option<String> {
 fn bracketed(comparison: &Comparison, row: &Row) -> Vec<String> {
     let mut caveats = row.caveats.clone();
     let (a, b) = (&comparison.a, &comparison.b);
-    // Targets of one run share what makes it differ from other runs.
+    // Run-to-run noise affects all targets of one run alike.
     let is_one_run = a.target.is_none() && a.runs.len() == 1 && b.runs.len() == 1;
     if is_one_run && row.p.is_some() {
         caveats.push(String::from(
@@ -333,7 +333,7 @@ fn percent(value: f64) -> String {
     }
 }
 
-/// ` (95 % CI -12 to -6.1 %)`: written like the change that it belongs to, with the unit.
+/// ` (95 % CI -12 to -6.1 %)`: in the same form and unit as the change that it belongs to.
 fn interval(row: &Row) -> String {
     let (Some(low), Some(high)) = (row.low, row.high) else {
         return String::new();
@@ -359,12 +359,12 @@ fn signed(value: f64) -> String {
     }
 }
 
-/// A change as tables show it: `-9.3 %`, `2.1 x`.
+/// A change as shown in tables: `-9.3 %`, `2.1 x`.
 pub fn change(ratio: f64) -> String {
     change_like(ratio, ratio)
 }
 
-/// The same in the unit of another change, so that the ends of an interval are written like the ratio between them.
+/// The same in the unit of another change, so that an interval's ends have the same form as the ratio.
 pub fn change_like(ratio: f64, other: f64) -> String {
     match is_percent(other) {
         true => format!("{} %", signed((ratio - 1.0) * 100.0)),

@@ -12,7 +12,7 @@ const SEED: u64 = 1;
 struct History<'c> {
     key: &'c Key,
     target: &'c str,
-    /// The place of a run, and its repeats.
+    /// The index of a run, and its repeats.
     runs: Vec<(usize, Vec<&'c Cell>)>,
 }
 

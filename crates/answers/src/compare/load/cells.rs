@@ -13,7 +13,7 @@ use sqlx::{Row as _, SqliteConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Whether the seconds of steps are read too.
+/// Whether the seconds of steps are loaded, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seconds {
     Read,
@@ -173,7 +173,7 @@ fn cell_row(row: &SqliteRow, run: &RunRef, imported: bool) -> Result<Found, sqlx
             flags: serde_json::from_str(&json("flags")?)
                 .map_err(|error| unreadable("flags", error))?,
             partial,
-            // Up to the last worker's end, the rate includes the work of lost tasks.
+            // A rate that is computed up to the last worker's end includes the work of lost tasks.
             rate_clients: match partial && headline != "window" {
                 true => 0,
                 false => row.try_get("stayed")?,
@@ -218,9 +218,9 @@ const DISTURBING: [&str; 13] = [
     "step-failed",
     "target-lost",
 ];
-/// Marks by people and scripts.
+/// The kind of marks by people and scripts.
 const MARK: &str = "mark";
-/// Events of a run that are read.
+/// Maximum number of events of a run that are read.
 const MAX_EVENTS: i64 = 4000;
 
 /// Adds the events during its step to each cell.
@@ -229,7 +229,7 @@ async fn add_events(
     run: RunId,
     found: &mut [Found],
 ) -> Result<(), CompareError> {
-    // A daemon's event has no run of its own: it belongs to the run that was under way.
+    // A daemon's event has no run id; it belongs to the run that was running at the time.
     let mut rows: Vec<(i64, String, String)> = sqlx::query_as(
         "SELECT e.at_us, e.kind,
                 e.message || coalesce((
@@ -278,7 +278,7 @@ async fn add_events(
     Ok(())
 }
 
-/// By step: CPU per operation of each kind of daemon.
+/// Per step: CPU time per operation of each kind of daemon.
 async fn costs(
     connection: &mut SqliteConnection,
     run: RunId,

@@ -1,5 +1,5 @@
-//! How the clusters of two sides differ: as they described themselves when their runs began, and by the versions of the
-//! daemons that served them.
+//! How the clusters of two sides differ: in the facts that they reported when their runs began, and in the versions
+//! of the daemons that served them.
 
 use super::{CompareError, reading};
 use crate::compare::Side;
@@ -8,13 +8,13 @@ use benchmesh_model::systems::facts::is_condition;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// Differences that are named; the others are counted.
+/// Maximum number of listed differences; the others are counted.
 const MAX_NAMED: usize = 4;
 
-/// By system and name.
+/// Values by system and name.
 type Conditions = BTreeMap<(String, String), String>;
 
-/// A sentence about facts that both sides know and that differ; of several runs, the newest of a side counts.
+/// A sentence about facts that both sides have and that differ. If a side has several runs, the newest counts.
 pub(super) async fn difference(
     connection: &mut SqliteConnection,
     a: &Side,
@@ -23,7 +23,7 @@ pub(super) async fn difference(
     let (Some(run_a), Some(run_b)) = (a.runs.last(), b.runs.last()) else {
         return Ok(None);
     };
-    // Targets of one run: one cluster may serve both.
+    // Two targets of one run may be served by the same cluster.
     if run_a.id == run_b.id {
         return Ok(None);
     }
@@ -38,7 +38,7 @@ async fn conditions(
     connection: &mut SqliteConnection,
     run: RunId,
 ) -> Result<Conditions, CompareError> {
-    // The first value of each comes last, and stays.
+    // The rows are in descending order of time, so that the first value of each fact is inserted last.
     let rows: Vec<(String, String, String)> = sqlx::query_as(
         "SELECT system, name, CAST(value AS TEXT) FROM facts WHERE run_id = ? ORDER BY at_us DESC, id DESC",
     )
@@ -62,7 +62,7 @@ async fn conditions(
     Ok(conditions)
 }
 
-/// The versions of the daemons that served the run's targets, by their names.
+/// The versions of the daemons that served the run's targets, by daemon name.
 async fn versions(
     connection: &mut SqliteConnection,
     run: RunId,

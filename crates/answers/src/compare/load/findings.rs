@@ -1,4 +1,4 @@
-//! What was found in the runs of side B and in none of side A's.
+//! Findings of the runs of side B that no run of side A has.
 
 use super::{CompareError, reading};
 use crate::compare::model::Side;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const FOUND: &str = "
     SELECT kind, severity, subject, figure, step_id, from_us, until_us, size, unit, sentence, sql
     FROM findings WHERE run_id = ? AND verdict = 'found' ORDER BY id";
-/// A run with findings has also those that say what was judged.
+/// A judged run also has findings that list what was judged.
 const IS_JUDGED: &str = "SELECT EXISTS (SELECT 1 FROM findings WHERE run_id = ?)";
 const IS_THERE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'findings')";
 
@@ -28,7 +28,7 @@ type Row = (
     Option<String>,
 );
 
-/// Kinds and subjects that only side B has. Nothing if one side was never judged, or both are of one run.
+/// Findings whose kind and subject only side B has. Empty if one side was never judged, or both sides are of one run.
 pub(super) async fn new_ones(
     connection: &mut SqliteConnection,
     a: &Side,
@@ -52,7 +52,7 @@ pub(super) async fn new_ones(
         .collect())
 }
 
-/// A daemon that was started again has another pid.
+/// Ignores the pid, which differs after a restart of the daemon.
 fn key(finding: &Finding) -> (String, String, Option<String>) {
     let subject = match finding.subject.split_once(" (pid ") {
         Some((name, rest)) => format!(
@@ -64,7 +64,7 @@ fn key(finding: &Finding) -> (String, String, Option<String>) {
     (finding.kind.clone(), subject, finding.figure.clone())
 }
 
-/// `None` if none of its runs was judged.
+/// `None` if none of its runs has been judged.
 async fn of_side(
     connection: &mut SqliteConnection,
     side: &Side,

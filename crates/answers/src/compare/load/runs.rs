@@ -1,4 +1,4 @@
-//! The runs that a request names.
+//! The runs named in a request.
 
 use super::{CompareError, reading};
 use crate::compare::RunRef;
@@ -7,7 +7,7 @@ use benchmesh_model::mesh::RunId;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-/// Refuses a run that is still going.
+/// Refuses a run that has not ended.
 pub(super) fn ended(run: RunRef) -> Result<RunRef, CompareError> {
     match run.state.as_str() {
         "queued" | "running" => Err(CompareError::NotEnded {
@@ -34,7 +34,7 @@ fn run_ref(row: &SqliteRow) -> Result<RunRef, CompareError> {
     read().map_err(reading("runs"))
 }
 
-/// Finds a run by id, uid or name (the newest of that name); `last`: the newest of all.
+/// Finds a run by id, uid or name (the newest of that name); `last` is the newest of all.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     wanted: &str,

@@ -1,4 +1,4 @@
-//! The highest rates that searches of two sides have found, side by side: one figure for each search that both made.
+//! Compares the highest rates that searches of two sides have found: one figure for each search that both made.
 
 use super::{CompareError, reading};
 use crate::compare::Side;
@@ -7,7 +7,7 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// What both sides must agree in for their searches to be compared.
+/// The properties in which two searches must agree to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Searched {
     phase: String,
@@ -17,7 +17,7 @@ struct Searched {
     params: String,
 }
 
-/// What was found, of several runs and repeats all.
+/// The found rates, of all runs and repeats.
 type Found = BTreeMap<Searched, Vec<f64>>;
 
 /// A sentence for each search of both sides.
@@ -27,7 +27,7 @@ pub(super) async fn sentences(
     b: &Side,
 ) -> Result<Vec<String>, CompareError> {
     let (mut of_a, mut of_b) = (found(connection, a).await?, found(connection, b).await?);
-    // A single target on each side is compared whatever its name.
+    // If each side has a single target, they are compared whatever their names.
     if [&of_a, &of_b].into_iter().all(has_one_target) {
         (of_a, of_b) = (without_target(of_a), without_target(of_b));
     }

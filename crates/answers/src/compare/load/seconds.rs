@@ -9,9 +9,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Seconds of one operation of a step that are read.
+/// Maximum number of seconds of one operation of a step that are read.
 const MAX_SECONDS: i64 = 4096;
-/// Intervals of tasks that are read of one step.
+/// Maximum number of task intervals that are read per step.
 const MAX_RESPONSES: i64 = 50_000;
 /// Number of consecutive seconds that are read at a time from a longer step.
 const STRETCH: i64 = 16;

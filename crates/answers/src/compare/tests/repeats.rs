@@ -1,4 +1,4 @@
-//! Sides of several repeats and runs, and what happened to them.
+//! Sides with several repeats and runs, and events that affected them.
 
 use super::*;
 use benchmesh_workloads::histogram::Histogram;
@@ -13,7 +13,7 @@ fn repeats(rates: &[f64], run: i64) -> Vec<Cell> {
     cells.collect()
 }
 
-/// The sides are two runs, and no targets.
+/// The sides are two runs, not targets.
 fn runs_compared(a: Vec<Cell>, b: Vec<Cell>) -> Answer {
     let side = |label: &str, cells: &[Cell]| -> Side {
         let mut ids: Vec<i64> = cells.iter().map(|cell| cell.run).collect();
@@ -51,7 +51,7 @@ fn the_known_regression_is_found_and_fails() {
     );
 }
 
-/// More data must not lose what fewer data show.
+/// Adding data must not hide a difference that fewer data show.
 #[test]
 fn a_twelve_fold_difference_comes_out_of_any_number_of_repeats() {
     for repeats_each in 1..=3 {
@@ -123,7 +123,7 @@ fn a_paced_load_is_judged_by_its_response_time() {
     );
 }
 
-/// One of two clients did three quarters of the work of both: each did half as much again.
+/// One of two clients did three quarters of the work of both, so each client's rate was half as much again.
 #[test]
 fn a_run_that_lost_a_client_is_compared_per_client() {
     let whole = repeats(&[100.0, 101.0, 99.0], 1);
@@ -146,7 +146,7 @@ fn a_run_that_lost_a_client_is_compared_per_client() {
     );
     assert!(sentence.contains("run 2 is partial"), "{sentence}");
     assert_eq!(holds("ops > +5%", &answer), (1, false));
-    // Where nothing ran at the same time, a client's part is not known either.
+    // If nothing ran at the same time, a client's share is unknown too.
     lost[1].flags.push("no-overlap".into());
     let answer = runs_compared(whole, lost);
     assert_eq!(
@@ -174,7 +174,7 @@ fn a_run_that_lost_every_client_has_no_rate_of_any() {
     );
     assert!(!sentence.contains("2.0 times"), "{sentence}");
     assert_eq!(holds("ops > +5%", &answer), (0, true));
-    // One whole repeat is enough: the others are left out, and that is said.
+    // One complete repeat is enough: the others are excluded, which is mentioned.
     lost[0].partial = false;
     let answer = runs_compared(repeats(&[100.0, 101.0, 99.0], 1), lost);
     let sentence = first_sentence(&answer);
@@ -197,7 +197,7 @@ fn a_sentence_says_what_happened_while_a_side_ran() {
     );
 }
 
-/// A cell's p99 is the same number everywhere.
+/// A cell's p99 is the same number in every output.
 #[test]
 fn percentiles_of_repeats_are_those_of_merged_histograms() {
     let of = |fast: u64, slow: u64, repeat: i64| {
@@ -224,7 +224,7 @@ fn percentiles_of_repeats_are_those_of_merged_histograms() {
 
 #[test]
 fn several_runs_are_not_pooled_as_repeats() {
-    // Three repeats each: four runs drift by 10 %, the repeats within them hardly at all.
+    // Three repeats each: the four runs drift by 10 %, the repeats within a run hardly at all.
     let of = |levels: &[f64], first: i64| -> Vec<Cell> {
         (first..)
             .zip(levels)

@@ -1,4 +1,4 @@
-//! How often a whole comparison is wrong, from the seconds of two runs to the verdict. The noise is an autoregression
+//! Error rates of whole comparisons, from the seconds of two runs to the verdict. The noise is an autoregression
 //! fitted to a recorded disk, so that seconds depend on each other.
 
 use super::*;
@@ -9,7 +9,7 @@ const RECORDED: &str = include_str!(concat!(
 ));
 const PAIRS: u32 = 200;
 
-/// Correlation from one second to the next, and relative deviation.
+/// Correlation between consecutive seconds, and relative deviation.
 struct Noise {
     correlation: f64,
     deviation: f64,
@@ -36,7 +36,7 @@ fn uniform(random: &mut Random) -> f64 {
     f64::from(u32::try_from(random.next_u64() >> 32).unwrap()) / f64::from(u32::MAX)
 }
 
-/// Box and Muller.
+/// Box-Muller transform.
 fn normal(random: &mut Random) -> f64 {
     let radius = (-2.0 * (1.0 - 0.999_999 * uniform(random)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(random)).cos()
@@ -70,7 +70,7 @@ fn noisy(level: f64, seconds: u32, noise: &Noise, random: &mut Random) -> Cell {
     }
 }
 
-/// Of 200 pairs, how many are said to differ.
+/// The number of pairs, of 200, that are reported as different.
 fn differences(levels: [f64; 2], seconds: u32, seed: u64) -> u32 {
     let (noise, mut random) = (recorded(), Random::new(seed));
     let mut shown = 0;
