@@ -1,9 +1,10 @@
 //! Findings: anomalies of a run, judged from its samples and seconds.
 //!
-//! One file per kind or two (`results/findings.rs` has their table): it has `analysis` judge series and writes the
-//! result as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]), the counters
-//! of daemons, disks and hosts at some instants ([`mesh`]), so that the cost hardly grows with the length of a run. All
-//! by SQL over the tables of docs/database.md. [`keep`] stores the findings of runs that have ended.
+//! Each file handles one or two kinds (their table is in `results/findings.rs`): it passes series to `analysis` and
+//! writes the result as a sentence with the SQL that shows it. The seconds of each step are read once ([`seconds`]),
+//! the counters of daemons, disks and hosts at a limited number of instants ([`mesh`]), so that the cost hardly grows
+//! with the length of a run. Everything is read by SQL from the tables of docs/database.md. [`keep`] stores the
+//! findings of ended runs.
 
 mod balance;
 mod beside;
@@ -31,20 +32,20 @@ use benchmesh_workloads::figures;
 use futures::future::BoxFuture;
 use sqlx::SqliteConnection;
 
-/// Points of a series.
+/// Number of points of a series.
 const POINTS: usize = 128;
 const POINTS_WANTED: i64 = 128;
 /// Maximum time range that is read for one point.
 const MAX_POINT_US: i64 = 20_000_000;
 /// Shorter loads show neither a leak nor a drift.
 const MIN_SPAN_US: i64 = 300_000_000;
-/// For so many outages, and periods, is looked at what daemons and disks did.
+/// Maximum number of outages, and of periods, for which the activity of daemons and disks is read.
 const MAX_LOOKED_AT: usize = 20;
 
-/// Kinds that are about the hosts and not about a load: in a pause of the run they are not its own.
+/// Kinds about hosts and not about a load. In a pause of the run they are not attributed to it.
 const OF_THE_MESH: [&str; 4] = ["clock", "daemon", "host", "telemetry"];
 
-/// Why there are no findings.
+/// Why findings could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingsError {
     #[error("this file is no benchmesh database of this version: {what} cannot be read")]
@@ -61,8 +62,10 @@ fn reading(what: &'static str) -> impl Fn(sqlx::Error) -> FindingsError {
     move |source| FindingsError::Read { what, source }
 }
 
-/// The findings of a run from the data stored so far, whether the run has ended or not; the kinds in the order of their
-/// table. Never empty. Boxed: other crates would compile a copy of it.
+/// The findings of a run from the data stored so far, whether it has ended or not, ordered by the table of kinds.
+/// Never empty.
+///
+/// Boxed, because other crates would otherwise compile a copy of it.
 pub fn of_run(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -123,7 +126,7 @@ fn span(us: i64) -> String {
     figures::between(0, us).map_or_else(|| figures::NONE.to_owned(), figures::span)
 }
 
-/// A text as SQL writes it.
+/// A text as an SQL literal.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -132,7 +135,7 @@ fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = names.get(..SHOWN).unwrap_or(names).join(", ");

@@ -1,5 +1,5 @@
 //! Imbalance by bytes: daemons of one name that serve a target, and disks of one name on different hosts, which moved
-//! far more than their equals.
+//! far more than their peers.
 
 use super::daemon::{Daemon, Row};
 use super::mesh::{Disk, Mesh};
@@ -12,14 +12,15 @@ use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
 const MIB: f64 = 1_048_576.0;
-/// More than its peers, in bytes per second, that matters.
+/// Minimum relevant difference to the peers, in bytes per second.
 const MIN_MORE: f64 = MIB;
-/// Who moved less, in bytes per second, serves something else: another pool, another class of devices.
+/// A peer with a lower rate, in bytes per second, is assumed to serve something else: another pool, another class of
+/// devices.
 const MIN_PEER: f64 = MIB / 64.0;
-/// Of a shorter time than this share of the run a mean says little.
+/// Minimum share of the run that a mean must cover.
 const MIN_SHARE: f64 = 0.5;
 
-/// Bytes that are not known of a step are not known of the run.
+/// If the bytes of a step are unknown, those of the run are, too.
 const DAEMONS: &str = "
     SELECT d.id, d.name, d.instance, d.pid, d.host_id, h.name,
            sum(u.read_bytes + u.write_bytes) * 1e6 / sum(u.until_us - u.from_us), sum(u.until_us - u.from_us)
@@ -67,7 +68,7 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// What one moved, and the median and number of its peers, in bytes per second.
+/// The own rate, and the median and number of the peers, in bytes per second.
 struct More {
     rate: f64,
     usual: f64,
@@ -132,7 +133,7 @@ fn of_daemon(run: RunId, daemon: &Daemon, more: &More) -> Finding {
     }
 }
 
-/// Bytes per second from the first sample to the last.
+/// Bytes per second from the first to the last sample.
 fn rate_of(mesh: &Mesh, disk: &Disk) -> Option<f64> {
     let mut known = disk.samples.iter().flatten();
     let first = known.next()?;

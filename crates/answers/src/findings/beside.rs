@@ -1,15 +1,15 @@
-//! What else happened at a time, as findings append it to their sentences.
+//! Other events at the time of a finding, appended to its sentence.
 
 use super::{FindingsError, reading};
 use benchmesh_model::mesh::RunId;
 use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 
-/// Events this long before and after an instant are told with it.
+/// Events this long before and after an instant are listed with it.
 const BEFORE_US: i64 = 30_000_000;
 const AFTER_US: i64 = 10_000_000;
 const SHOWN: usize = 3;
-/// Events of a run that are read.
+/// Maximum number of events of a run that are read.
 const MAX_EVENTS: i64 = 20_000;
 
 const EVENTS: &str = "
@@ -24,7 +24,7 @@ const EVENTS: &str = "
     WHERE m.run_id = ?1 AND m.at_us >= ?2 AND m.at_us <= ?3
     ORDER BY 1 LIMIT ?4";
 
-/// The events of a run that may explain what its figures did, in order of time.
+/// The events of a run that may explain its figures, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Events(Vec<(i64, String, String)>);
 
@@ -46,7 +46,7 @@ pub(super) async fn load(
 }
 
 impl Events {
-    /// `; at that time: node2: ceph-osd osd.3 (pid 7) has ended (14:02:10)`, or nothing.
+    /// `; at that time: node2: ceph-osd osd.3 (pid 7) has ended (14:02:10)`, or empty.
     pub fn beside(&self, from_us: i64, until_us: i64) -> String {
         let span = from_us - BEFORE_US..=until_us + AFTER_US;
         let near: Vec<String> = self

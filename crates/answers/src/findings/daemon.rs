@@ -1,4 +1,4 @@
-//! A watched process, as findings name it.
+//! A monitored process, as findings name it.
 
 use benchmesh_model::systems::OWN;
 
@@ -33,7 +33,7 @@ impl From<Row> for Daemon {
     }
 }
 
-/// Whether daemons of this name do the same: an agent that carries load is no equal of one that only samples.
+/// Whether daemons of this name do the same work. Agents do not: some carry load, others only sample.
 pub(super) fn has_equals(name: &str) -> bool {
     name != OWN
 }

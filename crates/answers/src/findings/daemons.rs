@@ -1,4 +1,4 @@
-//! Daemons that ended, were started again, were stopped, or stood still while their equals worked.
+//! Daemons that ended, were restarted, were stopped, or stalled while their peers worked.
 
 use super::daemon::Daemon;
 use super::mesh::{Mesh, Watched};
@@ -9,21 +9,21 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// A shorter life is a helper's.
+/// Processes with a shorter life are helpers.
 const MIN_LIFE_US: i64 = 60_000_000;
-/// A successor within this time is the same daemon, started again.
+/// A successor that starts within this time is the same daemon, restarted.
 const MAX_AWAY_US: i64 = 3_600_000_000;
-/// An end is seen later than the birth of the next.
+/// The end of a daemon may be detected this much later than the birth of its successor.
 const EARLY_US: i64 = 2_000_000;
-/// Standing still for this long is found, and this many windows.
+/// Minimum duration of a reported stall, in time and in windows.
 const MIN_STILL_US: i64 = 10_000_000;
 const MIN_STILL_WINDOWS: usize = 2;
-/// A daemon that usually uses less of a CPU, in percent, stands still by itself.
+/// A daemon whose usual CPU usage, in percent of a CPU, is lower may pause normally and is not judged.
 const MIN_USUAL_PERCENT: f64 = 2.0;
-/// While it stands still its equals do this share of their usual work.
+/// During a stall, the peers do at least this share of their usual work.
 const PEERS_WORK: f64 = 0.5;
 
-/// What an agent saw: a signal or a frozen cgroup stopped a daemon, and it ran again.
+/// Reports of agents that a daemon was stopped by a signal or a frozen cgroup, and when it continued.
 const STOPPED: &str = "
     SELECT d.id, e.at_us,
            (SELECT min(c.at_us) FROM events AS c
@@ -34,7 +34,7 @@ const STOPPED: &str = "
                               AND d.start_ticks = e.detail ->> 'start_ticks'
     WHERE r.run_id = ?1 AND e.at_us >= ?2 AND e.at_us < ?3 ORDER BY e.at_us";
 
-/// The first and the last sample with the CPU time that a daemon has at an instant.
+/// The first and the last sample with the same CPU time as a daemon has at an instant.
 const STILL: &str = "
     SELECT min(x.at_us), max(x.at_us) FROM daemon_samples AS x
     WHERE x.daemon_id = ?1 AND x.at_us >= ?2 AND x.at_us <= ?3
@@ -98,7 +98,7 @@ fn samples_sql(id: i64, from_us: i64, until_us: i64) -> String {
     )
 }
 
-/// Daemons that ended while the load ran, and what came after them.
+/// Daemons that ended while the load ran, and their successors.
 fn ended(mesh: &Mesh) -> Vec<Finding> {
     let during = |watched: &&Watched| {
         watched.ended_us.is_some_and(|ended| {
@@ -181,7 +181,7 @@ fn stopped_at(daemon: &Daemon, from_us: i64, until_us: Option<i64>, mesh: &Mesh)
     }
 }
 
-/// From when to when a daemon used no CPU at all while its equals worked.
+/// The spans in which a daemon used no CPU time at all while its peers worked.
 async fn still(
     connection: &mut SqliteConnection,
     mesh: &Mesh,
@@ -210,7 +210,7 @@ async fn still(
         .map(|rates| (usual(&rates), rates))
         .filter(|(usual, _)| *usual >= MIN_USUAL_PERCENT / 100.0)
         .collect();
-    // Most of them.
+    // Most of the peers work.
     let works = |at: usize| {
         let work = |(usual, rates): &&(f64, Vec<Option<f64>>)| {
             rates

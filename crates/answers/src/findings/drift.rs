@@ -1,4 +1,4 @@
-//! Drift and new levels: rate and p99 of each operation, over each long step and over all steps of the same load.
+//! Drifts and level changes: rate and p99 of each operation, over each long step and over all steps of the same load.
 
 use super::beside::Events;
 use super::seconds::{Line, Second};
@@ -14,16 +14,16 @@ use benchmesh_workloads::op::Op;
 use std::collections::BTreeMap;
 use tokio::task::spawn_blocking;
 
-/// The probability of a false drift, and of a false new level, among all operations of the run.
+/// The probability of a false drift, and of a false level change, among all operations of the run.
 const ALPHA: f64 = 0.01;
 const INTERVAL: f64 = 0.05;
 /// Maximum length of a step's start, which is excluded from every series.
 const MAX_START_US: i64 = 10_000_000;
-/// In a shorter series a level of an eighth of it is a burst.
+/// Minimum length of a series for level changes: in a shorter one, a level of an eighth of it is a burst.
 const MIN_LEVELS_US: i64 = 900_000_000;
-/// A step this much shorter than the others of its load was cut off.
+/// Minimum length of a step relative to the others of its load; a shorter one was cut off.
 const MIN_LENGTH: f64 = 0.5;
-/// Operations per second below which a rate is chance.
+/// Lower rates, in operations per second, are too random to be judged.
 const MIN_RATE: f64 = 1.0;
 
 /// One figure that may drift.
@@ -32,7 +32,7 @@ struct Drifting {
     name: &'static str,
     figure: &'static str,
     unit: &'static str,
-    /// Minimum relevant change over the time, and at one instant.
+    /// Minimum relevant change over the series, and at one instant.
     least: f64,
     least_at_once: f64,
     /// Maximum change of a steady operation.
@@ -69,7 +69,7 @@ struct Key {
     op: String,
 }
 
-/// A point of both figures, as natural logarithms.
+/// A point with both figures, as natural logarithms.
 #[derive(Clone, Copy, Debug)]
 struct Dot {
     from_us: i64,
@@ -78,7 +78,7 @@ struct Dot {
 }
 
 impl Dot {
-    /// `None` without any second.
+    /// `None` if there are no seconds.
     fn of(seconds: &[Second]) -> Option<Self> {
         let (first, last) = (seconds.first()?, seconds.last()?);
         let sum = |part: fn(&Second) -> i64| real(seconds.iter().map(part).sum());
@@ -100,12 +100,12 @@ impl Dot {
     }
 }
 
-/// What a series is of.
+/// The time that a series covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     /// One long step.
     Step,
-    /// All steps of a load, a point each.
+    /// All steps of a load, one point each.
     Load,
 }
 
@@ -119,7 +119,7 @@ struct Series {
     dots: Vec<(Dot, f64)>,
 }
 
-/// Collects what drift and new levels are judged by, step by step.
+/// Collects the data for drifts and level changes, step by step.
 #[derive(Debug, Default)]
 pub(super) struct Drifts {
     series: Vec<Series>,
@@ -199,7 +199,7 @@ fn both(key: &Key, scope: Scope, step: &Step, dots: &[Dot]) -> Vec<Series> {
     FIGURES.iter().enumerate().map(of).collect()
 }
 
-/// The series over all steps of a load, or over means of some of them if they are many.
+/// The series over all steps of a load, or over means of several steps each if there are many.
 fn of_load(key: &Key, occurrences: &[(Step, Dot)]) -> Vec<Series> {
     let mut lengths: Vec<i64> = occurrences
         .iter()
@@ -255,7 +255,7 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
         .collect();
     let mut corrected = holm(&values, ALPHA).into_iter();
     let (mut steady, mut unsure) = (0, 0);
-    // By what they are of: the steps of a load may all do the same.
+    // Grouped by scope and figure, because all steps of a load may show the same.
     let mut found: BTreeMap<(Key, Scope, &str, FindingKind), Vec<Finding>> = BTreeMap::new();
     for (shifts, slope, series) in &judged {
         let p = slope
@@ -312,7 +312,7 @@ fn findings(judged: Vec<JudgedSeries>, events: &Events) -> Vec<Finding> {
     all
 }
 
-/// Of findings in several steps of one load the largest, with the number of the others.
+/// Of findings in several steps of one load, keeps the largest, and mentions the number of the others.
 fn merged(mut findings: Vec<Finding>, steps: usize) -> Vec<Finding> {
     let in_steps = findings
         .chunk_by(|one, other| one.step_id == other.step_id)
@@ -367,7 +367,7 @@ impl Series {
         }
     }
 
-    /// Those that matter.
+    /// The relevant level changes.
     fn shifts(&self, level: f64) -> Vec<Shift> {
         let length_us = self.end_us() - self.begin_us();
         if self.dots.len() < MIN_POINTS || length_us < MIN_LEVELS_US {
@@ -395,7 +395,7 @@ impl Series {
         }
     }
 
-    /// The figure in the first tenth and in the last, by its geometric mean.
+    /// The geometric means of the figure in the first and the last tenth.
     fn tenths(&self) -> (f64, f64) {
         let tenth = self.dots.len().div_ceil(10);
         let mean = |dots: &mut dyn Iterator<Item = &(Dot, f64)>| {

@@ -1,5 +1,5 @@
-//! Outliers among equals, over steps: daemons of one name by their CPU time, clients by their rate. [`stretches`] has
-//! those of a part of the run.
+//! Outliers among peers, over whole steps: daemons of one name by their CPU time, clients by their rate.
+//! [`stretches`] finds outliers in a part of the run.
 
 use super::daemon::{Daemon, has_equals};
 use super::mesh::Mesh;
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 /// Minimum duration of a step for judging daemons and clients.
 const MIN_DAEMONS_US: i64 = 30_000_000;
 const MIN_CLIENTS_US: i64 = 10_000_000;
-/// Number of points for finding the beginning.
+/// Number of points at which the beginning is searched.
 const POINTS: usize = 60;
-/// Peers that are read for it.
+/// Maximum number of peers that are read for it.
 const MAX_PEERS: usize = 40;
 
 const DAEMONS: &str = "
@@ -38,20 +38,20 @@ const CLIENTS: &str = "
     WHERE t.step_id = ?1 AND t.state = 'done' AND x.ops_per_s > 0
     ORDER BY 3, 4, 1";
 
-/// CPU time of daemons at an instant, by the last sample before it.
+/// CPU time of a daemon at some instants, from the last sample before each.
 const CPU_AT: &str = "
     SELECT p.key, (SELECT x.cpu_user_us + x.cpu_system_us FROM daemon_samples AS x
                    WHERE x.daemon_id = ?2 AND x.at_us <= p.value ORDER BY x.at_us DESC LIMIT 1)
     FROM json_each(?1) AS p ORDER BY p.key";
 
-/// As [`DAEMONS`] reads it: a daemon and its CPU time, in percent of a CPU.
+/// A row of [`DAEMONS`]: a daemon and its CPU time, in percent of a CPU.
 type DaemonRow = (i64, String, Option<String>, i64, i64, String, f64);
 
-/// A subject unlike the others, over its steps.
+/// An outlier, over its steps.
 #[derive(Clone, Debug)]
 struct Unlike<W> {
     who: W,
-    /// Number of steps in which it was judged, and in which it was unlike the others.
+    /// Number of steps in which it was judged, and in which it was an outlier.
     judged: usize,
     times: usize,
     /// The largest deviation: index of the step, own value, median and number of the others.
@@ -155,7 +155,7 @@ async fn daemons(
     Ok(found)
 }
 
-/// The instant within a step from which a daemon was unlike those of its name.
+/// The instant within a step from which a daemon was an outlier among those of its name.
 async fn began(
     connection: &mut SqliteConnection,
     step: &Step,

@@ -1,4 +1,5 @@
-//! Daemons of a shared host that serve no target of the run: their findings are counted in one line.
+//! Daemons of a shared host that serve no target of the run: their findings are replaced by one line with their
+//! number.
 
 use super::{FindingsError, reading, some_of};
 use benchmesh_model::mesh::{FindingVerdict, RunId, Severity};
@@ -7,15 +8,15 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fewer findings of foreign daemons stay as they are.
+/// Fewer findings of foreign daemons are not replaced.
 const MIN_FOREIGN: usize = 2;
 
-/// Of each daemon, whether it served a target in some step; NULL: no rule knows.
+/// For each daemon, whether it served a target in some step; NULL if no rule covers it.
 const SERVES: &str = "
     SELECT u.daemon_id, iif(count(u.serves_target) = count(*), max(u.serves_target), max(nullif(u.serves_target, 0)))
     FROM steps AS s CROSS JOIN step_daemons AS u ON u.step_id = s.id WHERE s.run_id = ? GROUP BY u.daemon_id";
 
-/// `found` with one finding for those of daemons that are known to serve no target. Nothing changes where no daemon is
+/// Replaces the findings of daemons that are known to serve no target by one finding. Changes nothing if no daemon is
 /// known to serve one.
 pub(super) async fn in_one_line(
     connection: &mut SqliteConnection,

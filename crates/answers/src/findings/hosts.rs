@@ -6,23 +6,24 @@ use benchmesh_model::mesh::{FindingVerdict, Severity};
 use benchmesh_results::{Finding, FindingKind, real};
 use benchmesh_workloads::figures;
 
-/// Busy beyond this share of all CPUs; tasks waiting for memory, and stolen time, beyond this share of the time.
+/// Thresholds of scarcity: the used share of all CPUs, and the shares of the time in which tasks waited for memory
+/// and in which time was stolen.
 const CPU_SHARE: f64 = 0.95;
 const PRESSURE_SHARE: f64 = 0.1;
 const STOLEN_SHARE: f64 = 0.1;
-/// Less than this share of the memory, or of a target's space, is left; less than that is an error.
+/// Memory, or a target's space, is scarce below this share; below the second one, the finding is an error.
 pub(super) const LEFT_SHARE: f64 = 0.05;
 pub(super) const LEFT_SHARE_ERROR: f64 = 0.02;
-/// Swapped out beyond what was at the beginning.
+/// Minimum relevant growth of used swap since the beginning.
 const MIN_SWAP_BYTES: f64 = 268_435_456.0;
-/// For so long at least, and this share of the time.
+/// Minimum duration of scarcity, absolute and as a share of the time.
 const MIN_US: i64 = 30_000_000;
 const MIN_SHARE: f64 = 0.01;
 
-/// What runs out of something.
+/// A host or target that runs out of a resource.
 pub(super) struct Subject<'m> {
     pub name: &'m str,
-    /// In sentences.
+    /// The name in sentences.
     pub label: &'m str,
     pub host_id: Option<i64>,
     pub agent_id: Option<i64>,
@@ -30,7 +31,7 @@ pub(super) struct Subject<'m> {
     pub samples: (&'static str, String),
 }
 
-/// How long something has to be scarce.
+/// Minimum duration of scarcity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MinDuration {
     /// [`MIN_US`], and [`MIN_SHARE`] of the time.
@@ -38,21 +39,21 @@ pub(super) enum MinDuration {
     None,
 }
 
-/// One thing that a host or a target runs out of.
+/// A resource that a host or a target runs out of.
 pub(super) struct Scarce<'m> {
     pub figure: &'static str,
     pub unit: &'static str,
-    /// Of each window: whether it is scarce, and how much there is or is used.
+    /// For each window: whether the resource is scarce, and the available or used amount.
     pub windows: Vec<Option<(bool, f64)>>,
     pub severity: &'m dyn Fn(f64) -> Severity,
-    /// The largest value is the worst.
+    /// Whether the largest value is the worst, or the smallest.
     pub most: bool,
     pub min_duration: MinDuration,
     pub sql: &'static str,
     pub text: &'m dyn Fn(f64) -> String,
 }
 
-/// Of memory that is left, in percent.
+/// The severity for a percentage of available memory.
 fn severity_of_left(percent: f64) -> Severity {
     match percent < 100.0 * LEFT_SHARE_ERROR {
         true => Severity::Error,

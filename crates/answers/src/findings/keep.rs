@@ -1,7 +1,7 @@
-//! Stores the findings of runs that have ended.
+//! Stores the findings of ended runs.
 //!
 //! A run without stored findings is due for computation. Late data delete the findings of a run, and merged runs and
-//! those of an older version have none: they take the same path as a run that has just ended.
+//! those of an older version have none; they are handled like a run that has just ended.
 
 use super::{FindingsError, of_run};
 use benchmesh_model::mesh::RunId;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// Interval between two checks for runs without findings.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why the findings of a run are not stored.
+/// Why the findings of a run could not be stored.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -22,7 +22,7 @@ enum KeepError {
     Store(#[from] StoreError),
 }
 
-/// Computes and stores missing findings, the newest run first, until it is cancelled.
+/// Computes and stores missing findings, newest run first, until it is cancelled.
 pub async fn keep(store: Store, closing: CancellationToken) {
     let mut failed: HashSet<RunId> = HashSet::new();
     loop {

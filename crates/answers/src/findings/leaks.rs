@@ -12,12 +12,12 @@ use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 use tokio::task::spawn_blocking;
 
-/// Warm-up of the run, and of each step.
+/// Minimum warm-up of the run, and maximum warm-up of each step.
 pub(super) const MIN_WARMUP_US: i64 = 60_000_000;
 pub(super) const MAX_STEP_WARMUP_US: i64 = 10_000_000;
-/// Daemons that are judged.
+/// Maximum number of judged daemons.
 const MAX_DAEMONS: i64 = 2000;
-/// What runs out within this time is an error.
+/// If a resource runs out within this time, the finding is an error.
 pub(super) const SOON_H: f64 = 7.0 * 24.0;
 pub(super) const US_PER_H: f64 = 3.6e9;
 
@@ -82,19 +82,19 @@ const MEMORY: &str =
 
 /// A daemon, and the time of its birth or of its first sample.
 type Candidate = (Daemon, i64);
-/// The place of a window, and the three figures.
+/// The index of a window, and the three figures.
 type SampleRow = (i64, Option<f64>, Option<f64>, Option<f64>);
 
-/// As [`DAEMONS`] reads it.
+/// A row of [`DAEMONS`].
 type CandidateRow = (i64, String, Option<String>, i64, i64, String, i64);
 
-/// The point of each window, and its load.
+/// The windows of the points, and the load of each.
 struct Schedule {
     windows: Vec<Window>,
     loads: Vec<usize>,
     from_us: i64,
     until_us: i64,
-    /// Of load.
+    /// Total duration of the judged load.
     judged_us: i64,
     warmup_us: i64,
 }
@@ -133,7 +133,7 @@ fn schedule(steps: &[Step]) -> Option<Schedule> {
     Some(schedule)
 }
 
-/// The daemon and the figure of a series.
+/// The indexes of the daemon and the figure of a series.
 type Subject = (usize, usize);
 
 pub(super) async fn find(
@@ -209,7 +209,7 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// The series of all daemons and figures, with the growth that matters.
+/// The series of all daemons and figures, with the minimum relevant growth.
 async fn series(
     connection: &mut SqliteConnection,
     daemons: &[Candidate],
@@ -226,7 +226,7 @@ async fn series(
             .await
             .map_err(reading("daemon_samples"))?;
         let mut points: [Vec<Point>; 3] = Default::default();
-        // A daemon that was born in the run has a warm-up of its own.
+        // A daemon that was born during the run has its own warm-up.
         let born_late = *born_us > schedule.from_us - schedule.warmup_us;
         let from_us = born_us + if born_late { schedule.warmup_us } else { 0 };
         for (key, rss, threads, fds) in rows {
@@ -346,7 +346,7 @@ fn leak(
     }
 }
 
-/// Numbers of daemons that do not leak and that are undecided. `None`: all leak, or the figure was not sampled.
+/// The numbers of daemons without a leak and of undecided ones. `None` if all leak, or the figure was not sampled.
 fn summary(
     figure: &Leaking,
     judged: &[(&Daemon, &Growth)],

@@ -1,4 +1,5 @@
-//! Links that are slower than their equals: those of `network` steps, each by its rate over all steps of its load.
+//! Links that are slower than their peers: those of `network` steps, each judged by its rate over all steps of its
+//! load.
 
 use super::steps::Step;
 use super::{FindingsError, finite, quoted, reading};
@@ -11,10 +12,10 @@ use benchmesh_workloads::op::Op;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// Shorter steps say nothing of a link.
+/// Minimum length of a step for judging links.
 const MIN_US: i64 = 5_000_000;
 
-/// A link from a host to itself has no equals.
+/// Excludes links from a host to itself, which are not comparable with others.
 const LINKS: &str = "
     SELECT coalesce(t.group_name, ''), x.op, t.agent_id, t.peer_agent_id, a.name, p.name, x.ops_per_s
     FROM tasks AS t JOIN run_agents AS a ON a.run_id = ?2 AND a.agent_id = t.agent_id
@@ -25,7 +26,7 @@ const LINKS: &str = "
 
 type Row = (String, String, i64, i64, String, String, f64);
 
-/// What is the same for links that are equals.
+/// The key that links must share to be peers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     load: String,
@@ -39,7 +40,7 @@ struct Link {
     agent: i64,
     name: String,
     rates: Vec<f64>,
-    /// The last step that had it.
+    /// The last step with the link.
     step: i64,
     from_us: i64,
     until_us: i64,

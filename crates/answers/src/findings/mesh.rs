@@ -1,5 +1,5 @@
-//! The daemons, disks and hosts of a run, and what they used over time: counters at some instants, by a seek each, so
-//! that a span of days costs no more than one of minutes.
+//! The daemons, disks and hosts of a run, and their usage over time: counters at a limited number of instants, each
+//! read by one seek, so that a span of days costs no more than one of minutes.
 
 use super::daemon::{Daemon, Row};
 use super::{FindingsError, reading};
@@ -9,23 +9,23 @@ use benchmesh_results::real;
 use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 
-/// Shortest distance of two instants, and their most.
+/// Minimum distance of two instants, and their maximum number.
 const MIN_WINDOW_US: i64 = 5_000_000;
 const MAX_WINDOWS: i64 = 1024;
 const MAX_WINDOWS_WANTED: usize = 1024;
-/// Daemons and disks that are looked at.
+/// Maximum number of daemons and disks that are read.
 const MAX_DAEMONS: i64 = 2000;
 const MAX_DISKS: i64 = 2000;
-/// Samples further apart than so many windows are a gap.
+/// Samples further apart than this many windows are a gap.
 const MAX_APART: i64 = 3;
-/// What is usual is measured over this time before an outage.
+/// Usual usage is measured over this time before an outage.
 const BEFORE_US: i64 = 60_000_000;
-/// A daemon that usually uses this much of a CPU, in percent, is looked at in an outage; and a disk is busy from here
-/// on.
+/// Minimum usual usage, in percent of a CPU, of a daemon that is considered in an outage; and the percentage of the
+/// time from which a disk counts as busy.
 const MIN_USUAL_PERCENT: f64 = 2.0;
 const BUSY_PERCENT: f64 = 90.0;
 const AROUND_PAUSE_US: i64 = 15_000_000;
-/// Told of an outage.
+/// Maximum number of daemons and disks mentioned for an outage.
 const SHOWN: usize = 3;
 
 const DAEMONS: &str = "
@@ -50,7 +50,7 @@ const PAUSES: &str = "
                      AND b.kind IN ('run-done', 'run-failed', 'run-stopped')), e.at_us), e.at_us
     FROM events AS e WHERE e.run_id = ? AND e.kind = 'run-resumed'";
 
-/// The instant of the last sample at each of some instants, and its figures.
+/// The last sample before each of some instants: its instant and its figures.
 macro_rules! counters {
     ($table:literal, $key:literal, $($figure:literal),+) => {
         concat!(
@@ -76,7 +76,7 @@ const DISK_COUNTERS: &str = counters!(
     "x.read_us + x.write_us",
     "x.read_bytes + x.write_bytes"
 );
-/// Idle time, all time, stolen time, pressure of memory; then available and all memory, and swap.
+/// Idle time, total time, stolen time, memory pressure; then available memory, total memory, and swap.
 const HOST_COUNTERS: &str = counters!(
     "host_samples",
     "host_id",
@@ -96,10 +96,10 @@ pub(super) struct Sample<const N: usize> {
     pub figures: [i64; N],
 }
 
-/// At each instant, where a sample is there.
+/// The sample at each instant, if there is one.
 pub(super) type Samples<const N: usize> = Vec<Option<Sample<N>>>;
 
-/// A daemon over the run.
+/// A daemon and its samples over the run.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub daemon: Daemon,
@@ -128,15 +128,16 @@ pub(super) struct Host {
 
 #[derive(Debug)]
 pub(super) struct Mesh {
-    /// From the first step's start to the last one's end.
+    /// From the first step's start to the last step's end.
     pub from_us: i64,
     pub until_us: i64,
     pub instants: Vec<i64>,
-    /// By name.
+    /// Sorted by name.
     pub daemons: Vec<Watched>,
     pub disks: Vec<Disk>,
     pub hosts: Vec<Host>,
-    /// From an end of the run to its resumption: nothing was measured, and anything may have been done to the hosts.
+    /// From each end of the run to its resumption: nothing was measured, and the hosts may have been changed
+    /// arbitrarily.
     pauses: Vec<(i64, i64)>,
 }
 
@@ -222,7 +223,8 @@ impl Mesh {
         })
     }
 
-    /// Whether the run was paused all that time; sampling ends a little later than a run, and begins a little later.
+    /// Whether the run was paused all that time. Sampling may end a little later than a run, and begin a little
+    /// later.
     pub fn was_paused(&self, from_us: i64, until_us: i64) -> bool {
         let within = |&(from, until): &(i64, i64)| {
             from - AROUND_PAUSE_US <= from_us && until_us <= until + AROUND_PAUSE_US
@@ -230,7 +232,7 @@ impl Mesh {
         self.pauses.iter().any(within)
     }
 
-    /// The instant at which a window begins, or the end of all.
+    /// The beginning of a window, or the end of the run.
     pub fn instant(&self, window: usize) -> i64 {
         self.instants.get(window).copied().unwrap_or(self.until_us)
     }
@@ -242,7 +244,7 @@ impl Mesh {
         }
     }
 
-    /// What a figure grew by per microsecond, in each window; `None` where samples are missing.
+    /// The growth of a figure per microsecond in each window; `None` if samples are missing.
     pub fn rates<const N: usize>(&self, samples: &Samples<N>, figure: usize) -> Vec<Option<f64>> {
         samples
             .iter()
@@ -251,14 +253,13 @@ impl Mesh {
             .collect()
     }
 
-    /// What daemons and disks did in an outage that they did not do in the minute before: `; meanwhile ...`, or
-    /// nothing.
+    /// Activity of daemons and disks in an outage that differs from the minute before: `; meanwhile ...`, or empty.
     pub async fn meanwhile(
         &self,
         connection: &mut SqliteConnection,
         gap: Gap,
     ) -> Result<String, FindingsError> {
-        // By samples within the gap: those at its edges count time outside of it.
+        // From samples within the gap, because those at its edges include time outside of it.
         let instants = [gap.from_us - BEFORE_US, gap.from_us, gap.until_us];
         let json = json(&instants);
         let percent = |samples: &[Option<Sample<1>>]| match samples {
@@ -328,8 +329,8 @@ impl Mesh {
         Ok(format!("; meanwhile {}{more}", told.join(", ")))
     }
 
-    /// The daemon and the disk that worked most in some spans beyond what they did in others of the same length, each
-    /// in at least four of five: its label, and percent of a CPU or of the time more.
+    /// The daemon and the disk whose work in the first spans most exceeds that in the second ones of the same length,
+    /// in at least four of five pairs: its label, and the difference in percent of a CPU or of the time.
     pub async fn busiest(
         &self,
         connection: &mut SqliteConnection,
@@ -356,7 +357,7 @@ impl Mesh {
     }
 }
 
-/// A daemon's or a disk's mean work in some spans beyond that in others, in percent.
+/// The mean difference between a daemon's or a disk's work in the first and in the second spans, in percent.
 fn excess<const N: usize>(samples: &[Option<Sample<N>>]) -> Option<f64> {
     const MIN_PERCENT: f64 = 10.0;
     const MIN_SHARE: f64 = 0.8;
@@ -377,7 +378,7 @@ fn excess<const N: usize>(samples: &[Option<Sample<N>>]) -> Option<f64> {
     is_shown.then_some(mean)
 }
 
-/// `None` if the samples are the same, too far apart, or the counter was set back.
+/// `None` if the samples are the same or too far apart, or the counter was reset.
 fn rate<const N: usize>(
     one: Sample<N>,
     other: Sample<N>,

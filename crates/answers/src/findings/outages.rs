@@ -17,7 +17,7 @@ const AFTER_US: i64 = 30_000_000;
 /// A gap of this length is an error.
 const LONG_US: i64 = 10_000_000;
 
-/// The clients of a group, and whether any operation of theirs ended in a gap.
+/// The clients of a group, and whether any of their operations ended in a gap.
 const CLIENTS: &str = "
     SELECT a.name, max(EXISTS (SELECT 1 FROM op_intervals AS i
                                WHERE i.task_id = t.id AND i.at_us >= ?3 AND i.at_us < ?4 AND i.ops > 0))
@@ -25,7 +25,8 @@ const CLIENTS: &str = "
     WHERE t.step_id = ?1 AND coalesce(t.group_name, '') = ?2
     GROUP BY coalesce(t.client_index, t.task_index) ORDER BY a.name";
 
-/// Of one step; `totals`: its groups. With `mesh`, what daemons and disks did meanwhile.
+/// The outages of one step; `totals` are its groups. With `mesh`, includes the activity of daemons and disks
+/// meanwhile.
 pub(super) async fn find(
     connection: &mut SqliteConnection,
     step: &Step,
@@ -112,7 +113,7 @@ struct Gone<'g> {
     longest: Gap,
     around: Option<Outage>,
     clients: &'g [(String, bool)],
-    /// What daemons and disks did, and events.
+    /// The activity of daemons and disks, and events.
     beside: String,
 }
 

@@ -1,4 +1,5 @@
-//! Periodic disturbances: seconds that are slower again and again, and the daemon and the disk that go with them.
+//! Periodic disturbances: seconds that are slower at regular intervals, and the daemon and the disk that are active
+//! then.
 
 use super::mesh::Mesh;
 use super::seconds::{Line, Second};
@@ -12,14 +13,14 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use tokio::task::spawn_blocking;
 
-/// The probability of a false one in a series.
+/// The probability of a false finding in a series.
 const LEVEL: f64 = 1e-3;
-/// Shorter steps show no period.
+/// Minimum number of seconds of a judged step.
 const MIN_SECONDS: usize = 120;
-/// Smallest loss of rate, and growth of the p99, in a disturbance.
+/// Minimum loss of rate, and minimum growth of the p99, in a disturbance.
 const MIN_LOSS: f64 = 0.1;
 const MIN_GROWTH: f64 = 0.5;
-/// Disturbances that daemons and disks are looked at in.
+/// Maximum number of disturbances for which daemons and disks are read.
 const MAX_LOOKED_AT: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,21 +66,21 @@ pub(super) async fn find(
                 None => String::new(),
             };
             found.push(finding(step, line, figure, &period, &disturbances, &with));
-            // The other figure says the same.
+            // The other figure would show the same disturbance.
             break;
         }
     }
     Ok(found)
 }
 
-/// Equally spaced, higher where it is slower. `None`: too few, or too slow a load.
+/// Equally spaced values; higher means slower. `None` if there are too few, or the load is too slow.
 fn values(line: &Line, figure: Figure, period_us: i64) -> Option<Vec<f64>> {
     let (first, last) = (line.seconds.first()?, line.seconds.last()?);
     let length = usize::try_from((last.at_us - first.at_us) / period_us + 1).ok()?;
     if length < MIN_SECONDS || length > 2 * line.seconds.len() {
         return None;
     }
-    // A step that was merged in part has rows of several widths: they are as wide as the widest.
+    // A partly merged step has rows of several widths; all are combined to the largest width.
     let mut rows: Vec<Option<Second>> = vec![None; length];
     for second in &line.seconds {
         let place = usize::try_from((second.at_us - first.at_us) / period_us).ok()?;
@@ -126,7 +127,7 @@ fn gap(begin_us: i64, period_us: i64, place: usize, width: usize) -> Gap {
     }
 }
 
-/// What works more in disturbances than between them.
+/// The daemon and disk that work more in the disturbances than between them.
 async fn goes_with(
     connection: &mut SqliteConnection,
     mesh: &Mesh,

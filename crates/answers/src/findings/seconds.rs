@@ -1,7 +1,7 @@
-//! The seconds of a step, read once for all kinds that look at each of them.
+//! The seconds of a step, read once for all kinds that examine each of them.
 //!
-//! SQLite joins the rows of an hour to one text: a row of its own for each of the 259,200 seconds of three days would
-//! cost more than all that is made of them.
+//! SQLite joins the rows of an hour to one text: returning a row for each of the 259,200 seconds of three days would
+//! cost more than all computations on them.
 
 use super::steps::Step;
 use super::{FindingsError, reading};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// The newest seconds of a running step are incomplete.
 const BEHIND_US: i64 = 3_000_000;
-/// Read at once.
+/// The time range that is read at once.
 const PART_US: i64 = 3_600_000_000;
 
 const SECONDS: &str = "

@@ -1,8 +1,8 @@
-//! Targets that ran out of space or inodes or nearly did, and those that will at their pace.
+//! Targets that ran out of space or inodes, or nearly did, and those that will at their rate of growth.
 //!
-//! While a load of workload `fill` is there, a full target is what was asked for: those steps are left out.
-//! What another load itself writes and removes is no pace: a load of several loops is compared with itself at the same
-//! place of its step in other loops; one of few loops is judged over its steps only where it keeps its data.
+//! During a load of workload `fill`, a full target is intended, so those steps are excluded. Data that another load
+//! writes and removes again are no growth. Therefore a load with several loops is compared with itself at the same
+//! position of its step in other loops, and a load with few loops is only judged over its steps if it keeps its data.
 
 use super::hosts::{LEFT_SHARE, LEFT_SHARE_ERROR, MinDuration, Scarce, Subject};
 use super::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_loads};
@@ -23,29 +23,29 @@ use tokio::task::spawn_blocking;
 const SAMPLE_LASTS_US: i64 = 20_000_000;
 /// Minimum number of loops for comparing a load with itself in other loops.
 const MIN_LOOPS: usize = 6;
-/// Places of a step that are compared over its loops.
+/// Maximum number of positions of a step that are compared over its loops.
 const MAX_PLACES: usize = 4;
-/// A point is the mean of so much time at most, which has samples also where old ones are thinned.
+/// A point is the mean of at most this time, which contains samples even where old ones are thinned.
 const POINT_US: i64 = 60_000_000;
-/// A target that is full later than this is not mentioned.
+/// A target that will be full later than this is not mentioned.
 const MAX_LEFT_H: f64 = 90.0 * 24.0;
-/// What is left at the end is the least in this part of the points.
+/// The amount left at the end is the minimum over the last sixth of the points.
 const LAST_PART: usize = 6;
 
-/// One figure that may run out.
+/// A resource that may run out.
 struct Filling {
-    /// What is left of it, in `target_samples`.
+    /// The column of `target_samples` with the amount left.
     column: &'static str,
     percent: &'static str,
     name: &'static str,
-    /// What a target did of which nothing, or little, was left.
+    /// How sentences describe a target with nothing, or little, left.
     ran_out: &'static str,
     nearly: &'static str,
-    /// From so much on it is not scarce, whatever its share; below a tenth of it, it may be an error.
+    /// An amount left from which on it is not scarce, whatever its share. Below a tenth of it, it may be an error.
     max_scarce: f64,
-    /// Less is nothing.
+    /// A smaller amount left counts as nothing.
     min_usable: f64,
-    /// Minimum relevant growth over the run of what is used.
+    /// Minimum relevant growth of the used amount over the run.
     min_growth: f64,
     is_bytes: bool,
 }
@@ -99,7 +99,7 @@ const TARGETS: &str = "
          JOIN target_samples AS x ON x.target_id = t.id AND x.at_us BETWEEN ?2 AND ?3
     WHERE t.run_id = ?1 GROUP BY t.id ORDER BY t.id";
 
-/// The least that was left in each window, in percent and in all: of some targets, in some spans.
+/// The minimum left in each window, in percent and absolute, for some targets in some spans.
 const LOWEST: &str = "
     SELECT (x.at_us - ?3) / ?4, min(100.0 * x.free_bytes / nullif(x.size_bytes, 0)),
            min(100.0 * x.free_files / nullif(x.files, 0)), min(x.free_bytes), min(x.free_files)
@@ -127,12 +127,12 @@ type TargetRow = (
     i64,
     i64,
 );
-/// A window, and the least that was left in it of each figure: in percent, and in all.
+/// A window, and the minimum left in it of each figure: in percent, and absolute.
 type LowestRow = (i64, Option<f64>, Option<f64>, Option<i64>, Option<i64>);
-/// The place of a window, what is used of each figure, and what is left.
+/// The index of a window, the used amount of each figure, and the amounts left.
 type UsedRow = (i64, Option<f64>, Option<f64>, Option<f64>, Option<f64>);
 
-/// A target as one agent has it.
+/// A target as one agent sees it.
 #[derive(Clone, Debug)]
 struct AgentTarget {
     id: i64,
@@ -142,7 +142,7 @@ struct AgentTarget {
     agent_id: i64,
     host_id: i64,
     host: String,
-    /// As the plan calls it.
+    /// The name in the plan.
     name: Option<String>,
     samples: i64,
     size_bytes: i64,
@@ -167,8 +167,8 @@ impl From<TargetRow> for AgentTarget {
 }
 
 impl AgentTarget {
-    /// Whether both draw on the same free space. Directories with quotas of their own are of one file system, but not
-    /// of one size.
+    /// Whether both share the same free space. Directories with quotas of their own are on one file system, but
+    /// differ in size.
     fn shares(&self, other: &Self) -> bool {
         let is_one_file_system = self.device.is_some()
             && (self.host_id, &self.device, self.size_bytes)
@@ -177,13 +177,13 @@ impl AgentTarget {
     }
 }
 
-/// A target that agents may share; described by the agent that sampled it most.
+/// A target that several agents may share. The description is that of the agent with the most samples.
 #[derive(Debug)]
 struct Target {
-    /// Of all its agents, because each samples only while it has a task there.
+    /// Ids of all its agents' targets, because each agent samples only while it has a task there.
     ids: Vec<i64>,
     agent_id: i64,
-    /// `None`: several hosts share it.
+    /// `None` if several hosts share it.
     host_id: Option<i64>,
     /// `cephfs`, `local on node1`
     name: String,
@@ -221,7 +221,7 @@ impl Target {
         serde_json::Value::from(self.ids.as_slice()).to_string()
     }
 
-    /// The condition for its samples.
+    /// The SQL condition for its samples.
     fn condition(&self) -> String {
         let ids: Vec<String> = self.ids.iter().map(i64::to_string).collect();
         format!("target_id IN ({})", ids.join(", "))
@@ -244,7 +244,7 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// The targets of a run that were sampled, each once.
+/// The sampled targets of a run, each once.
 async fn load(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -261,8 +261,9 @@ async fn load(
     Ok(groups.iter().filter_map(|one| Target::of(one)).collect())
 }
 
-/// The run without steps that fill a target on purpose, from the end of the step before to the begin of the step after:
-/// a target is sampled as a task is prepared too, and may be full until the last client has ended.
+/// The run without steps that fill a target on purpose. Each excluded span reaches from the end of the step before to
+/// the beginning of the step after: a target is also sampled during preparation, and may be full until the last
+/// client has ended.
 fn without_fills(steps: &[Step], mesh: &Mesh) -> Vec<Window> {
     let mut spans = Vec::new();
     let mut from_us = mesh.from_us;
@@ -290,7 +291,7 @@ fn without_fills(steps: &[Step], mesh: &Mesh) -> Vec<Window> {
     spans
 }
 
-/// Those that are one target, together.
+/// Groups the targets that are the same one.
 fn shared(all: impl Iterator<Item = AgentTarget>) -> Vec<Vec<AgentTarget>> {
     let mut groups: Vec<Vec<AgentTarget>> = Vec::new();
     for new in all {
@@ -303,7 +304,7 @@ fn shared(all: impl Iterator<Item = AgentTarget>) -> Vec<Vec<AgentTarget>> {
     groups
 }
 
-/// Whether it ran out of space or inodes, or nearly.
+/// Whether the target ran out of space or inodes, or nearly did.
 async fn ran_out(
     connection: &mut SqliteConnection,
     target: &Target,
@@ -377,7 +378,7 @@ async fn ran_out(
     Ok(found.collect())
 }
 
-/// Fills in windows without a sample, by the one before, for [`SAMPLE_LASTS_US`].
+/// Fills windows without a sample with the previous value, for up to [`SAMPLE_LASTS_US`].
 fn hold(windows: &mut [Option<(bool, f64)>], window_us: i64) {
     let mut last = None;
     for window in windows {
@@ -392,10 +393,10 @@ fn hold(windows: &mut [Option<(bool, f64)>], window_us: i64) {
     }
 }
 
-/// The points at which what is used is comparable.
+/// The points at which the used amounts are comparable.
 #[derive(Debug, Default)]
 struct Schedule {
-    /// In the order of time, each with its stratum.
+    /// In order of time, each with its stratum.
     windows: Vec<(Window, usize)>,
 }
 
@@ -426,7 +427,7 @@ fn schedule(steps: &[Step]) -> Schedule {
     let begin = |step: &Step| step.from_us + (step.length_us() / 10).min(MAX_STEP_WARMUP_US);
     let mut next_stratum = 0;
     for steps in loads.values() {
-        // A part of a step is at other places of it than the whole.
+        // Only complete steps, because the positions within a partial step differ.
         let whole: Vec<&Step> = steps
             .iter()
             .copied()
@@ -464,7 +465,7 @@ fn keeps_its_data(step: &Step) -> bool {
     mode.is_some_and(|mode| mode.keeps_its_data())
 }
 
-/// The targets that will be full at their pace.
+/// The targets that will be full at their rate of growth.
 async fn filling(
     connection: &mut SqliteConnection,
     targets: &[Target],
@@ -519,7 +520,7 @@ async fn filling(
     Ok(found.collect())
 }
 
-/// `None`: it is full too late to matter.
+/// `None` if it will be full too late to be relevant.
 fn fills_up(
     target: &Target,
     figure: &Filling,
@@ -622,7 +623,7 @@ mod tests {
             of_agent(1, 1, "a", Some("0:50"), 100),
             of_agent(2, 2, "a", Some("0:61"), 100),
             of_agent(3, 1, "b", Some("0:50"), 100),
-            // A quota of its own; the same number on another host; pools.
+            // A directory with its own quota; the same device number on another host; pools.
             of_agent(4, 1, "c", Some("0:50"), 10),
             of_agent(5, 2, "d", Some("0:50"), 100),
             of_agent(6, 1, "e", None, 100),
@@ -684,7 +685,7 @@ mod tests {
                 ]
             })
             .collect();
-        // The first loop of each begins within the warm-up.
+        // The first loop of each load begins within the warm-up.
         let nine: BTreeMap<usize, usize> = (0..8).map(|stratum| (stratum, 9)).collect();
         assert_eq!(strata(&loops), nine);
     }

@@ -1,11 +1,11 @@
-//! The steps of a run that have begun, and the points at which series are read.
+//! The steps of a run that have begun, and the windows in which series are read.
 
 use super::{FindingsError, MAX_POINT_US, reading};
 use benchmesh_model::mesh::RunId;
 use benchmesh_store::widest_row_s;
 use sqlx::SqliteConnection;
 
-/// A step in its newest attempt, and the time in which all its clients were active.
+/// The newest attempt of a step, and the time in which all its clients were active.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub id: i64,
@@ -15,12 +15,12 @@ pub(super) struct Step {
     pub mode: String,
     /// Steps of one load are comparable: the plan gives them the same parameters.
     pub load: String,
-    /// It fills its target on purpose.
+    /// Whether it fills its target on purpose.
     pub is_fill: bool,
     pub from_us: i64,
     pub until_us: i64,
     pub has_ended: bool,
-    /// How long a row of its time line is.
+    /// The width of a row of its time line.
     pub period_us: i64,
 }
 
@@ -30,7 +30,7 @@ impl Step {
     }
 }
 
-/// A stretch of time that makes one point of a series.
+/// A span of time that gives one point of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub from_us: i64,
@@ -127,7 +127,7 @@ pub(super) fn windows(from_us: i64, until_us: i64, count: usize, period_us: i64)
         .collect()
 }
 
-/// As the JSON that statements take: an array of pairs.
+/// The JSON that the statements take: an array of pairs.
 pub(super) fn json(windows: &[Window]) -> String {
     let pairs: Vec<[i64; 2]> = windows
         .iter()

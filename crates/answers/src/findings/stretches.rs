@@ -1,5 +1,5 @@
-//! Outliers in a part of the run: daemons by their CPU time, disks by the time that an operation takes, clients by
-//! their rate, each against its equals at the same time, so that a change of load is none.
+//! Outliers in a part of the run: daemons by their CPU time, disks by the time per operation, clients by their rate.
+//! Each is compared with its peers at the same time, so that a change of load has no effect.
 
 use super::daemon::has_equals;
 use super::mesh::Mesh;
@@ -12,19 +12,19 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// Minimum time for which one must be unlike the others in a part of the run: so long, so many windows of the mesh's
-/// counters, and this part of the run.
+/// Minimum length of an outlier's stretch: this time, this number of windows of the mesh's counters, and the run's
+/// length divided by the third constant.
 const MIN_TIME_US: i64 = 60_000_000;
 const MIN_WINDOWS: usize = 6;
 const MIN_TIME_SHARE: i64 = 50;
-/// Operations per second of a disk that is judged, and a wait longer than that of others that matters.
+/// Minimum rate of a judged disk, in operations per second, and minimum relevant difference of the wait.
 const MIN_DISK_OPS: f64 = 20.0;
 const MIN_WAIT_MS: f64 = 2.0;
-/// More than its peers, in percent of a CPU, that matters.
+/// Minimum relevant difference to the peers, in percent of a CPU.
 pub(super) const MIN_CPU_PERCENT: f64 = 20.0;
-/// Shorter steps have too few seconds for a part of them.
+/// Minimum length of a step for judging a part of it.
 const MIN_CLIENTS_US: i64 = 300_000_000;
-/// Operations per second less than others that matter.
+/// Minimum relevant difference to the others, in operations per second.
 const MIN_LESS: f64 = 5.0;
 
 const CLIENTS: &str = "
@@ -37,7 +37,7 @@ const CLIENTS: &str = "
     WHERE t.step_id = ?2 AND i.ramp = 0
     GROUP BY 1, 2, 4 ORDER BY 1, 2, 4";
 
-/// How long all windows and one of them are.
+/// The length of all windows together, and of one of them.
 struct Time {
     length_us: i64,
     window_us: i64,
@@ -52,7 +52,7 @@ impl Time {
     }
 }
 
-/// The longest time in which each of some series is unlike the others; `None` in `values`: not to be judged.
+/// The longest stretch in which each series is an outlier; `None` in `values` means that it cannot be judged.
 fn stretches(
     values: &[Vec<Option<f64>>],
     least: f64,
@@ -93,7 +93,7 @@ fn stretches(
         .collect()
 }
 
-/// Daemons that used more CPU than those of their name for a part of the run.
+/// Daemons that used more CPU time than those of the same name for a part of the run.
 pub(super) fn daemons(mesh: &Mesh, known: &[i64]) -> Vec<Finding> {
     let mut found = Vec::new();
     for equals in mesh
@@ -160,7 +160,7 @@ pub(super) fn daemons(mesh: &Mesh, known: &[i64]) -> Vec<Finding> {
     found
 }
 
-/// Disks at which operations waited longer than at the others that did as much.
+/// Disks with longer waits per operation than others with similar rates.
 pub(super) fn disks(mesh: &Mesh) -> Vec<Finding> {
     let rates: Vec<Vec<Option<f64>>> = mesh
         .disks

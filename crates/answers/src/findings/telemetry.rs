@@ -1,4 +1,4 @@
-//! Clocks that jumped, and times without samples.
+//! Clocks that jumped, and gaps in the samples.
 
 use super::mesh::Mesh;
 use super::{FindingsError, reading, span};
@@ -8,13 +8,13 @@ use benchmesh_workloads::figures;
 use sqlx::SqliteConnection;
 use std::collections::BTreeMap;
 
-/// A shorter time without samples is a hiccup. In a long run only gaps of two windows are seen.
+/// Minimum length of a reported gap. In a long run only gaps of two windows are detected.
 const MIN_GAP_US: i64 = 10_000_000;
 const MIN_EDGE_US: i64 = 60_000_000;
-/// An instant whose last sample is older is looked at closely.
+/// If the last sample before an instant is older than this, the surrounding samples are read.
 const LATE_US: i64 = 5_000_000;
 
-/// What agents and the collector saw of their clocks, each by how much in microseconds.
+/// Clock jumps that agents and the collector detected, in microseconds.
 const CLOCKS: &str = "
     SELECT coalesce(r.name, 'the collector'), e.agent_id, e.kind, e.at_us,
            CAST(coalesce(e.detail ->> 'ahead_us', e.detail ->> 'step_us', 0) AS INTEGER)
@@ -100,7 +100,7 @@ async fn clocks(
     Ok(found.collect())
 }
 
-/// Times without samples of a host.
+/// Gaps in the samples of a host.
 async fn gaps(
     connection: &mut SqliteConnection,
     mesh: &Mesh,
@@ -128,7 +128,7 @@ async fn gaps(
             let from_us = before.unwrap_or(mesh.from_us).max(mesh.from_us);
             let until_us = after.unwrap_or(mesh.until_us).min(mesh.until_us);
             known_until_us = until_us;
-            // What is new may still come.
+            // At the edges, samples may still arrive.
             let least_us = match before.is_some() && after.is_some() {
                 true => least_us,
                 false => least_us.max(MIN_EDGE_US),
@@ -170,7 +170,7 @@ async fn gaps(
     Ok(found)
 }
 
-/// How far apart samples are at the beginning of a run: 1 s, or 10 s or 60 s of an old one.
+/// The usual distance of samples at the beginning of a run: 1 s, or 10 s or 60 s in an old one.
 async fn usual_us(
     connection: &mut SqliteConnection,
     host: i64,

@@ -17,7 +17,7 @@ async fn findings_of(path: &Path, run: i64) -> Vec<Finding> {
     found
 }
 
-/// An hour of soak on four hosts, changed by SQL.
+/// The findings of a soak of an hour on four hosts, changed by SQL.
 async fn planted(sql: &str) -> Vec<Finding> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("soak.db");
@@ -55,8 +55,8 @@ fn of_kind<'f>(found: &'f [Finding], kind: &str) -> Vec<&'f Finding> {
         .collect()
 }
 
-/// Without planted anomalies: no second without an operation, no rate that comes again every 23 s, no daemon that
-/// grows.
+/// Removes the anomalies of the generated data: it then has no second without an operation, no rate that recurs every
+/// 23 s, no daemon that grows.
 const CLEAN: &str = "
     UPDATE daemon_samples SET rss_bytes = 300 * 1048576 + (at_us / 1000000 * 7919 % 1000) * 1000;
     UPDATE step_intervals SET ops = 700 + at_us / 1000000 * 7919 % 50;";
@@ -211,7 +211,7 @@ async fn findings_of_daemons_that_serve_no_target_are_one_line() {
         ),
         "{sentence}"
     );
-    // Where no daemon is known to serve the targets, all stay.
+    // If no daemon is known to serve the targets, all findings stay.
     let unknown = planted(&format!(
         "{CLEAN}{plant} UPDATE step_daemons SET serves_target = NULL;"
     ))

@@ -1,4 +1,4 @@
-//! Soaks with noise: what is planted is found at its place, and in fifty clean ones next to nothing is.
+//! Soaks with noise: planted anomalies are found in the right place, and fifty clean soaks give almost no findings.
 
 use super::*;
 use crate::compare::{Request, compare};
@@ -90,10 +90,10 @@ async fn leaks_and_decays_are_found_in_long_steps_and_over_loops() {
         assert!((12.0..17.0).contains(&mib_per_h), "{mib_per_h}");
         no_other(found, &["leak", "drift"]);
     }
-    // From step to step the swing of a day counts as noise: there such a decay is unsure.
+    // Over the steps, the variation of a day counts as noise, so that such a decay is not significant.
     let drift = one(&found[0], "drift", "write of soak");
     assert_eq!(drift.figure.as_deref(), Some("ops_per_s"));
-    // The swing over the day is part of it.
+    // It includes the variation over the day.
     assert!((-7.0..-3.0).contains(&drift.size.unwrap()), "{drift:?}");
     assert!(drift.sentence.contains("over 23h"), "{}", drift.sentence);
 }
@@ -221,7 +221,7 @@ async fn what_happens_at_a_time_is_found_at_that_time() {
     assert!(since(3, slow).abs_diff(2500) <= 15, "{slow:?}");
     let memory = one(&found[2], "host", "node3");
     assert!(since(3, memory).abs_diff(5000) <= 15, "{memory:?}");
-    // Where the rate falls, the p99 rises.
+    // When the rate falls, the p99 rises.
     no_other(&found[2], &["change", "drift", "outlier", "host"]);
 }
 

@@ -1,4 +1,4 @@
-//! Targets that fill up or are nearly full, and those whose use only rises and falls with their load.
+//! Targets that fill up or are nearly full, and those whose usage only rises and falls with their load.
 
 use super::*;
 use benchmesh_synthetic::soak::{HOSTS, Soak, soaks, start_us};
@@ -17,7 +17,7 @@ struct Case {
     size_gib: f64,
     /// Whether an agent samples the target in a second.
     samples: fn(i64, u32) -> bool,
-    /// Of the steps.
+    /// SQL that changes the steps.
     change: &'static str,
 }
 
@@ -43,7 +43,7 @@ async fn found(loops: u32, seed: u64, used_gib: impl Fn(f64) -> f64) -> Vec<Find
     found_in(case, used_gib).await
 }
 
-/// The findings; `used_gib` gets the hour.
+/// The findings; `used_gib` is called with the hour.
 async fn found_in(case: Case, used_gib: impl Fn(f64) -> f64) -> Vec<Finding> {
     let seed = case.seed;
     let soak = Soak {
@@ -78,7 +78,7 @@ async fn found_in(case: Case, used_gib: impl Fn(f64) -> f64) -> Vec<Finding> {
         let mut insert = file
             .prepare("INSERT INTO target_samples VALUES (?1, ?2, ?3, ?4, 1000000, ?5)")
             .unwrap();
-        // What others have there comes and goes.
+        // Data of other users come and go.
         let mut random = Random::new(seed);
         let mut others = 0.0;
         for second in (0..case.seconds).step_by(10) {
@@ -113,7 +113,7 @@ fn whole(value: f64) -> i64 {
     value.round() as i64
 }
 
-/// The findings of the kind, by their figures.
+/// The findings of the kind with these figures.
 fn of_target<'f>(found: &'f [Finding], figures: &[&str]) -> Vec<&'f Finding> {
     let all = of_kind(found, "host");
     let found: Vec<Option<&str>> = all.iter().map(|one| one.figure.as_deref()).collect();
@@ -125,7 +125,7 @@ fn of_target<'f>(found: &'f [Finding], figures: &[&str]) -> Vec<&'f Finding> {
     all
 }
 
-/// What a step writes in its first half and removes at its end.
+/// The amount that a step writes in its first half and removes at its end.
 fn sawtooth(hour: f64, loops: f64) -> f64 {
     let place = (hour * loops / HOURS).fract();
     20.0 * (2.0 * place).min(1.0)
@@ -148,7 +148,7 @@ async fn a_target_that_fills_up_in_one_long_step_is_found_once_for_all_agents() 
             && sentence.contains("; full at 2025-06-1"),
         "{sentence}"
     );
-    // 976,000 of 1,000,000 inodes are left, and 600 an hour go: 68 days.
+    // 976,000 of 1,000,000 inodes are left, and 600 are used per hour: 68 days.
     assert_eq!(files.severity, "warning", "{}", files.sentence);
     assert_eq!(files.unit.as_deref(), Some("1/h"));
 }
@@ -159,7 +159,7 @@ async fn what_a_loop_leaves_is_found_beneath_what_it_writes_and_removes() {
     let space = of_target(&found, &["free_bytes"])[0];
     let gib_per_h = space.size.unwrap() / GIB;
     assert!((0.45..0.55).contains(&gib_per_h), "{gib_per_h}");
-    // 37 GiB are left where the load has most: 75 hours.
+    // 37 GiB are left at the maximum of the load: 75 hours.
     assert_eq!(space.severity, "error", "{}", space.sentence);
 }
 
@@ -242,7 +242,7 @@ async fn a_target_that_is_filled_on_purpose_is_not_found() {
             change,
             ..Case::default()
         };
-        // In the middle of the fourth.
+        // In the middle of the fourth loop.
         let found = found_in(case, full_at(3.5 * HOURS / 8.0)).await;
         of_target(&found, figures);
     }
