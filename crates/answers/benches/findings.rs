@@ -1,8 +1,8 @@
-//! What the findings of a soak of 72 hours cost, of 12 hosts with 10 daemons each, sampled every second.
+//! The cost of the findings of a soak of 72 hours on 12 hosts with 10 daemons each, sampled every second.
 //!
-//! `cargo bench -p benchmesh-answers --bench findings` makes the database (4 GB, some minutes) or takes the one that
-//! `BENCHMESH_SOAK_DB` names. It prints the median in milliseconds with the fastest and the slowest round, and `over`
-//! if that is longer than two seconds.
+//! `cargo bench -p benchmesh-answers --bench findings` generates the database (4 GB, some minutes) or uses the one
+//! named by `BENCHMESH_SOAK_DB`. It prints the median in milliseconds with the fastest and the slowest round, and
+//! `over` if that is longer than two seconds.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -21,7 +21,7 @@ const ROUNDS: usize = 5;
 const BAR: Duration = Duration::from_secs(2);
 
 fn main() {
-    // `cargo test --benches` only wants to know that it links.
+    // `cargo test --benches` only needs it to link.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

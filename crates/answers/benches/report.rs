@@ -1,10 +1,10 @@
-//! What a report, its HTML file, a comparison, each documented question and each view cost, of one run in a large
-//! database and in one that holds nothing else.
+//! The cost of a report, its HTML file, a comparison, each documented question and each view, for one run in a large
+//! database and for one in a database without other runs.
 //!
-//! `cargo bench -p benchmesh-answers --bench report` makes a week of 12 hosts with 10 daemons each (9 GB, some
-//! minutes) or takes the one that `BENCHMESH_WEEK_DB` names. It prints the median in milliseconds with the fastest and
-//! the slowest round, and `over` behind what takes longer than its bar; so it does of the day's soak, a run of 86400
-//! seconds, which the bars do not name.
+//! `cargo bench -p benchmesh-answers --bench report` generates a week of 12 hosts with 10 daemons each (9 GB, some
+//! minutes) or uses the one named by `BENCHMESH_WEEK_DB`. It prints the median in milliseconds with the fastest and
+//! the slowest round, and `over` if the time exceeds its limit. It also measures the day's soak, a run of 86400
+//! seconds, to which the limits do not apply.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
 
-/// How long one may take.
+/// Time limits.
 const REPORT: Duration = Duration::from_secs(1);
 const HTML: Duration = Duration::from_secs(5);
 const HTML_BYTES: usize = 8 << 20;
@@ -49,7 +49,7 @@ struct Place {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it links.
+    // `cargo test --benches` only needs it to link.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -125,7 +125,7 @@ fn main() {
             .unwrap();
         assert!(!answer.comparisons.is_empty());
     });
-    // What `report` begins with, where a plan has several targets.
+    // `report` begins with these if a plan has several targets.
     row("sentences of a report", REPORT, &places[..2], |place| {
         let request = Request::Targets {
             run: place.run.to_string(),
@@ -148,7 +148,7 @@ fn main() {
     }
 }
 
-/// One line: the times at each place.
+/// Prints one line with the times at each place.
 fn row(name: &str, bar: Duration, places: &[Place], mut run: impl FnMut(&Place)) {
     let mut line = format!("{name:24}");
     for place in places {

@@ -1,8 +1,8 @@
 //! Tables and views of a database as files for other programs: CSV and JSON lines.
 //!
 //! Everything is read in one transaction, so that all files show the same instant; a collector may write at the same
-//! time. For one run, a table has the rows that name the run, its steps or its tasks, and those of its agents and their
-//! hosts; samples are limited to the time from its start to its end. Rows are streamed.
+//! time. For one run, a table has the rows that refer to the run, its steps or its tasks, and those of its agents and
+//! their hosts; samples are limited to the time from its start to its end. Rows are streamed.
 
 mod scope;
 mod text;
@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use text::Lines;
 
-/// How the files are written.
+/// The format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Csv,
@@ -36,9 +36,9 @@ impl Format {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: PathBuf,
-    /// An id, a uid or a name; `None`: all runs.
+    /// An id, a uid or a name; `None` for all runs.
     pub run: Option<String>,
-    /// Empty: all tables and views.
+    /// Empty for all tables and views.
     pub tables: Vec<String>,
     pub format: Format,
 }
@@ -73,7 +73,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether the request is to blame, and not the database or the disk.
+    /// Whether the error is in the request, not in the database or the disk.
     pub fn is_request(&self) -> bool {
         match self {
             Self::Open(error) => error.is_request(),
@@ -82,7 +82,7 @@ impl ExportError {
     }
 }
 
-/// Writes each table into a file of its name, in a new directory. The directory gets its final name only when it is
+/// Writes each table into a file of its name, in a new directory. The directory gets its final name when it is
 /// complete.
 pub fn to_directory(request: &Request, directory: &Path) -> Result<Vec<Exported>, ExportError> {
     if directory.exists() {
@@ -145,7 +145,7 @@ pub fn to_writer(request: &Request, out: &mut dyn Write) -> Result<u64, ExportEr
     source.write(table, request.format, out)
 }
 
-/// An open database, in a transaction that reads.
+/// An open database, in a read transaction.
 struct Source {
     connection: Connection,
     path: PathBuf,

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// All tables and views that the reference describes, in the order in which rows refer to each other.
+/// All documented tables and views, in the order in which rows refer to each other.
 pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut names = connection.prepare(
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
@@ -29,7 +29,7 @@ pub(super) enum Scope {
     All(Vec<i64>),
     Run {
         id: i64,
-        /// Without an end: it has not ended.
+        /// Instants of the run; `until_us` is far in the future if it has not ended.
         from_us: i64,
         until_us: i64,
     },

@@ -56,7 +56,7 @@ fn every_table_and_view_has_all_its_rows() {
         2 * histogram.len()
     );
     assert!(first["response_p50_ns"].is_null());
-    // A plan of many lines is one field.
+    // A plan of several lines is one field.
     let runs = text("csv/runs.csv");
     assert!(runs.starts_with("id,uid,name,plan,"), "{runs}");
     assert!(runs.contains("\"name = \"\"nightly\"\"\n"), "{runs}");

@@ -1,4 +1,5 @@
-//! CSV according to RFC 4180, and JSON lines. A blob is written in hexadecimal digits, NULL as nothing or `null`.
+//! CSV according to RFC 4180, and JSON lines. Blobs are written as hexadecimal digits, NULL as an empty field or
+//! `null`.
 
 use super::Format;
 use crate::report::csv_field;
@@ -6,17 +7,17 @@ use rusqlite::types::ValueRef;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Writes the rows of one table, a line each.
+/// Writes the rows of one table, one line each.
 pub(super) struct Lines<'o> {
     out: &'o mut dyn Write,
     format: Format,
-    /// JSON lines: `"name":` of each column.
+    /// JSON lines: `"name":` for each column.
     keys: Vec<String>,
     line: Vec<u8>,
 }
 
 impl<'o> Lines<'o> {
-    /// CSV begins with a line of the columns' names.
+    /// CSV begins with a line of column names.
     pub(super) fn new(
         out: &'o mut dyn Write,
         format: Format,
