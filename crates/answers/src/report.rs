@@ -1,8 +1,8 @@
 //! The report of a run: the output of `benchmesh report`, the answer of `Control.Report`, the JSON document.
 //!
-//! [`load`] reads it from a database, through the views and tables that docs/database.md promises. Everything else is a
-//! pure function of a [`Report`]: [`tables`] for people (a terminal, Markdown), [`csv`] and JSON for programs. This
-//! module does not know about terminals, and derives no figure that the database doesn't hold.
+//! [`load`] reads it from a database, through the views and tables that docs/database.md documents. Everything else
+//! is a pure function of a [`Report`]: [`tables`] for people (a terminal, Markdown), [`csv`] and JSON for programs.
+//! This module does not know about terminals, and derives no figure that the database does not contain.
 
 mod bands;
 mod comparison;

@@ -2,11 +2,10 @@
 
 use super::{Align, Column, Table};
 
-/// A head, and columns with their own heads and cells.
+/// A heading, and columns with their own headings and cells.
 pub(super) type Band = (String, Vec<(String, Vec<String>)>);
 
-/// Puts bands of columns side by side as far as the width allows, and continues in a further table with the same
-/// labels.
+/// Places bands of columns side by side within the width, and continues in further tables with the same labels.
 pub(super) fn packed(
     title: &str,
     labels: &[(String, Vec<String>)],

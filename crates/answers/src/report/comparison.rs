@@ -12,7 +12,7 @@ pub fn comparison_sentences(answer: &Answer) -> Vec<String> {
     sentences.cloned().collect()
 }
 
-/// The tables of everything that was compared.
+/// The tables of all compared figures.
 pub fn comparison_tables(answer: &Answer) -> Vec<Table> {
     let mut tables: Vec<Table> = answer.comparisons.iter().flat_map(self::tables).collect();
     if let Some(trend) = &answer.trend {
@@ -214,7 +214,7 @@ const HEAD: &str = "a,a_runs,b,b_runs,phase,group_name,workload,mode,op,cell,fig
     ratio,judged,low,high,p,p_corrected,noise,effect,verdict,why,caveats";
 const TREND_HEAD: &str = "load,figure,unit,run_id,created_us,value,changed,before,after,p";
 
-/// The answer as CSV: a row per figure with all its digits; of a trend a row per run and figure.
+/// The answer as CSV with all digits: one row per figure; for a trend one row per run and figure.
 pub fn comparison_csv(answer: &Answer) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let mut lines = Vec::new();

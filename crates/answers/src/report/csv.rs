@@ -1,4 +1,4 @@
-//! The results of a report as CSV (RFC 4180, one head line, `\n`): one row per step and operation, raw units, all
+//! The results of a report as CSV (RFC 4180, one header line, `\n`): one row per step and operation, raw units, all
 //! digits.
 
 use super::{Line, OpReport, Report};

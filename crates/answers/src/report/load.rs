@@ -1,8 +1,7 @@
-//! Reads a report from a database, in one read transaction, so that its parts belong together.
+//! Reads a report from a database, in one read transaction, so that its parts are consistent.
 //!
-//! It queries only the tables and views of docs/database.md; a person could do the same in SQL. Every statement begins
-//! at one run and follows indexes, so that the cost grows with the run and not with the database (`plans.rs` checks
-//! this).
+//! It queries only the tables and views of docs/database.md. Every statement begins at one run and follows indexes,
+//! so that the cost grows with the run and not with the database (`plans.rs` checks this).
 
 use super::row::{ReportError, Statement, reading, rows};
 use super::sections::{
@@ -15,13 +14,13 @@ use futures::future::BoxFuture;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::path::Path;
 
-/// The report of the run that `wanted` names: an id, a uid, a name (its newest run), or `last`.
+/// The report of the run named by `wanted`: an id, a uid, a name (its newest run), or `last`.
 pub async fn load(pool: &SqlitePool, wanted: &str) -> Result<Report, ReportError> {
     let mut connection = pool.acquire().await.map_err(reading("the database"))?;
     load_from(&mut connection, wanted).await
 }
 
-/// As [`load`], from a file that no collector of this process has open. Never makes or changes it.
+/// Like [`load`], for a file that no collector in this process has open. Never creates or changes it.
 pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError> {
     let mut file = ReadOnly::open(path).await.map_err(ReportError::Open)?;
     let report = load_from(&mut file.connection, wanted).await;
@@ -29,7 +28,7 @@ pub async fn load_file(path: &Path, wanted: &str) -> Result<Report, ReportError>
     report
 }
 
-/// Boxed: other crates would compile a copy of it.
+/// Boxed, because other crates would otherwise compile a copy of it.
 fn load_from<'c>(
     connection: &'c mut SqliteConnection,
     wanted: &'c str,

@@ -1,4 +1,4 @@
-//! Reports and comparisons as Markdown: the tables as tables, for an issue or a wiki page.
+//! Reports and comparisons as Markdown, for an issue or a wiki page.
 
 use super::comparison::{comparison_sentences, comparison_tables};
 use super::{Align, Detail, Report, Table, heading, sentences, tables};
@@ -72,7 +72,7 @@ fn write_table(out: &mut String, table: &Table) {
     }
 }
 
-/// The plan as a block of code, in a fence that is longer than any within.
+/// The plan as a block of code, in a fence that is longer than any in the plan.
 fn write_plan(out: &mut String, plan: &str) {
     let mut longest = 0;
     let mut run = 0;

@@ -1,9 +1,8 @@
 //! Reads the rows of a statement about one run.
 //!
-//! Each kind of row is declared once, as a struct that serde deserializes: its fields name the columns of the statement
-//! and the keys of the JSON document. An integer becomes a boolean for a boolean field; a text is parsed as JSON for a
-//! list or an object; NULL becomes 0 for a required number, and empty for a
-//! text.
+//! Each kind of row is declared once, as a struct that serde deserializes: its fields name the columns of the
+//! statement and the keys of the JSON document. An integer becomes a boolean for a boolean field; a text is parsed as
+//! JSON for a list or an object; NULL becomes 0 for a required number, and empty for a text.
 
 use crate::compare::CompareError;
 use crate::findings::FindingsError;
@@ -21,7 +20,7 @@ pub(super) use rusqlite::Row;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a report failed.
+/// Why a report could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(
@@ -44,10 +43,10 @@ pub enum ReportError {
     },
 }
 
-/// A statement about one run, bound as its first parameter.
+/// A statement about one run, whose id is its first parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
-    /// The table or view that is named when it cannot be read.
+    /// The table or view to be named in an error.
     pub what: &'static str,
     pub sql: &'static str,
 }
@@ -59,7 +58,7 @@ pub(super) fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> Re
     }
 }
 
-/// Runs a statement about one run; a value of each row.
+/// Runs a statement about one run, and deserializes each row.
 pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
     connection: &mut SqliteConnection,
     statement: Statement,
@@ -68,7 +67,7 @@ pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
     rows_with(connection, statement, run, |row| value(row)).await
 }
 
-/// As [`rows`], with a function that makes a value of a row.
+/// Like [`rows`], with a function that converts a row.
 pub(super) async fn rows_with<T>(
     connection: &mut SqliteConnection,
     statement: Statement,
@@ -93,7 +92,7 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The value that a row is.
+/// Deserializes a row.
 pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r Row<'_>) -> rusqlite::Result<T> {
     let columns = row.as_ref();
     let mut fields = Vec::with_capacity(columns.column_count());
@@ -129,7 +128,7 @@ impl<'r> Stored<'r> {
         })
     }
 
-    /// The text as JSON; `None` if it is not a text.
+    /// A deserializer of the text as JSON; `None` if the value is not a text.
     fn json(self) -> Option<serde_json::Deserializer<serde_json::de::StrRead<'r>>> {
         match self {
             Self::Text(text) => Some(serde_json::Deserializer::from_str(text)),

@@ -1,12 +1,12 @@
 //! The sections of a report: one file per section, with its data, its query and its tables.
 //!
 //! A section declares its rows as a struct (the columns of its statement and the keys of the JSON document), the
-//! statement, and its tables as columns over those rows. [`super::tables`] has their order; terminal, Markdown and HTML
-//! write every table alike. [`queried`] lists the sections that consist of a query only.
+//! statement, and its tables as columns over those rows. [`super::tables`] defines their order; terminal, Markdown
+//! and HTML render all tables in the same way. [`queried`] lists the sections that consist of a query only.
 //!
-//! [`Report`] is the whole: [`super::load`] reads it, the JSON document holds it, and every renderer takes it. Plain
-//! data with names, units in the names of fields. Figures that the database does not have are `None`. Fields of later
-//! versions have a default, so that a report of an older collector can still be read.
+//! [`Report`] is the whole: [`super::load`] reads it, the JSON document contains it, and every renderer takes it. It
+//! is plain data with names, and units in the names of fields. Figures that the database does not have are `None`.
+//! Fields of later versions have a default, so that a report of an older collector can still be read.
 
 pub(super) mod agents;
 pub(super) mod cluster;
@@ -51,14 +51,14 @@ use serde_json::{Map, Value};
 /// Changes whenever a field of the JSON document changes its meaning or is removed.
 pub const REPORT_FORMAT: u32 = 2;
 
-/// Everything that is said of one run.
+/// The complete report of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`REPORT_FORMAT`] of the program that made it.
+    /// [`REPORT_FORMAT`] of the program that created it.
     pub format: u32,
     pub run: RunReport,
     pub agents: Vec<AgentReport>,
-    /// What the storage clusters said of themselves.
+    /// The facts that the storage clusters reported about themselves.
     #[serde(default)]
     pub facts: Vec<FactReport>,
     /// The anomalies, and a sentence for each judged kind without one.
@@ -67,18 +67,19 @@ pub struct Report {
     /// The checks of the figures' validity.
     #[serde(default)]
     pub validity: Vec<Check>,
-    /// The targets, each compared with the first of the plan; empty for a single target, and while the run goes on.
+    /// The targets, each compared with the first of the plan; empty for a single target, and while the run has not
+    /// ended.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
-    /// The results in the shape of the plan's matrix, repeats averaged.
+    /// The results in the form of the plan's matrix, with repeats averaged.
     #[serde(default)]
     pub phases: Vec<PhaseReport>,
-    /// In the order of the plan; only the last attempt of a step with several.
+    /// In the order of the plan; of a step with several attempts, only the last.
     pub steps: Vec<StepReport>,
-    /// Load curves, and the loads at which response time left its floor.
+    /// Load curves, and the loads at which the response time rose above its floor.
     #[serde(default)]
     pub curves: Vec<CurveReport>,
-    /// The watched processes, over all steps.
+    /// The monitored processes, over all steps.
     pub daemons: Vec<DaemonReport>,
     /// Cost of an operation for the daemons, per step and daemon name.
     pub costs: Vec<CostReport>,
@@ -88,10 +89,10 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     /// Warnings and errors of the run, oldest first.
     pub events: Vec<EventReport>,
-    /// Their number in the database; `events` holds the first thousand.
+    /// The number of events in the database; `events` contains the first thousand.
     #[serde(default)]
     pub events_total: i64,
-    /// The entries of its time line: marks of people and scripts, daemons that started or ended. Oldest first.
+    /// The marks on its time line: by people and scripts, and daemons that started or ended. Oldest first.
     #[serde(default)]
     pub marks: Vec<MarkReport>,
     /// Samples that agents had to drop during the run.
@@ -100,18 +101,18 @@ pub struct Report {
     /// Hosts with missing samples of the run's end: their usage in the last step ends at their last sample.
     #[serde(default)]
     pub awaited: Vec<String>,
-    /// Other processes with much CPU time on the clients of steps in which the workers lacked it, or the tool was the
-    /// limit.
+    /// Other processes with high CPU usage on the clients of steps in which the workers lacked CPU time, or the tool
+    /// was the limit.
     #[serde(default)]
     pub busy_others: Vec<BusyOther>,
-    /// The rows of the sections that consist of a query only ([`queried`]), by their keys: fields of the document like
-    /// those above. Also holds fields that a later version may have added to the document.
+    /// The rows of the sections that consist of a query only ([`queried`]), by their keys: fields of the document
+    /// like those above. Also contains fields that a later version may have added to the document.
     #[serde(flatten)]
     pub queried: Map<String, Value>,
 }
 
 impl Report {
-    /// Whether rates of this phase were walked up or searched, which have tables and pictures of their own.
+    /// Whether rates of this phase were increased in steps or searched; these have their own tables and pictures.
     pub fn has_walked_rates(&self, phase: &str) -> bool {
         let searched = |row: &Value| row.get("phase").is_some_and(|of| of == phase);
         self.curves.iter().any(|one| one.phase == phase)
@@ -137,18 +138,18 @@ pub struct RunReport {
     pub created_us: i64,
     pub started_us: Option<i64>,
     pub ended_us: Option<i64>,
-    /// In between, before it was resumed.
+    /// The total time of pauses before it was resumed.
     #[serde(default)]
     pub paused_us: i64,
     /// The seed of the random order of its cells.
     #[serde(default)]
     pub order_seed: Option<u32>,
-    /// The benchmesh that measured.
+    /// The benchmesh version that measured.
     pub version: String,
     /// The measuring tool with its version; `None` for benchmesh.
     #[serde(default)]
     pub imported_from: Option<String>,
-    /// The plan's text, with the changes of `--set`.
+    /// The text of the plan, with the changes of `--set`.
     #[serde(default)]
     pub plan: String,
 }

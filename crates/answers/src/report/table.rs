@@ -1,4 +1,4 @@
-//! A titled table of ready text with notes beneath, the same for every medium for people.
+//! A titled table of formatted text with notes beneath, the same for every medium for people.
 
 use benchmesh_workloads::figures;
 
@@ -9,7 +9,7 @@ pub enum Align {
     Right,
 }
 
-/// The head of a column.
+/// The heading of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     pub title: String,
@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// Adds a column with one cell per row; all columns of a table have equally many.
+    /// Adds a column with one cell per row; all columns of a table have the same number of cells.
     pub fn column(
         mut self,
         title: &str,
@@ -99,7 +99,7 @@ impl Table {
     }
 }
 
-/// Makes a table of items, a column at a time.
+/// Builds a table of items, one column at a time.
 #[derive(Debug)]
 pub struct TableOf<'r, R> {
     table: Table,
@@ -158,7 +158,7 @@ impl<'r, R> TableOf<'r, R> {
         self.only_if(says_something)
     }
 
-    /// Puts the last column beneath a band.
+    /// Places the last column under a band.
     pub fn band(mut self, band: &str) -> Self {
         if let Some(column) = self.table.columns.last_mut() {
             column.band = Some(band.to_owned());

@@ -1,4 +1,4 @@
-//! A report as titled tables of ready text with notes beneath, the same for every medium that people read.
+//! A report as titled tables of formatted text with notes beneath, the same for every medium for people.
 //!
 //! Pure. A column with the same value in each row, or none, is left out, so that the table fits and every column is
 //! informative. The notes explain the figures and their flags.
@@ -12,7 +12,7 @@ use super::sections::{
 use super::{Report, Table, comparison};
 use std::collections::BTreeSet;
 
-/// Sentences of a comparison shown in a summary.
+/// Maximum number of sentences of a comparison in a summary.
 const SENTENCES_SHOWN: usize = 12;
 
 /// A summary of the run in a few lines.
@@ -55,21 +55,21 @@ pub fn heading(report: &Report) -> Vec<String> {
     lines
 }
 
-/// How much of a report is shown.
+/// The amount of detail of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Fits a screen or two: the results first; links, daemons and hosts, summed up, last.
+    /// Fits on one or two screens: the results first; links, daemons and hosts in summary form last.
     Summary,
     /// Each step, client, host and daemon; the results first.
     All,
 }
 
-/// Every table of the report that is not empty, however wide.
+/// All non-empty tables of the report, of any width.
 pub fn tables(report: &Report, detail: Detail) -> Vec<Table> {
     tables_within(report, detail, None)
 }
 
-/// As [`tables`], with the results split into as many tables as lines of `width` characters require.
+/// Like [`tables`], with the results split into as many tables as lines of `width` characters require.
 pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend(findings::table(report));
@@ -120,7 +120,7 @@ pub fn tables_within(report: &Report, detail: Detail, width: Option<usize>) -> V
     tables
 }
 
-/// The comparison of the targets in words: the beginning of every report of a plan with several targets.
+/// The comparison of the targets in sentences, with which every report of a plan with several targets begins.
 pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
     let all = report.comparisons.iter().flat_map(|one| &one.sentences);
     let mut lines: Vec<String> = all.cloned().collect();
@@ -135,13 +135,13 @@ pub fn sentences(report: &Report, detail: Detail) -> Vec<String> {
     lines
 }
 
-/// Every figure of the targets, with its interval and its verdict.
+/// All figures of the targets, with intervals and verdicts.
 fn compared(report: &Report) -> Vec<Table> {
     let tables = report.comparisons.iter().flat_map(comparison::tables);
     tables.collect()
 }
 
-/// The documented questions that ask the database for the same figures.
+/// The documented questions that query the same figures from the database.
 fn questions(report: &Report) -> String {
     let targets = report.steps.iter().map(|step| step.target.as_str());
     let targets: BTreeSet<&str> = targets.filter(|target| !target.is_empty()).collect();

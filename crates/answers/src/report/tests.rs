@@ -190,7 +190,7 @@ fn text(table: &Table) -> Vec<String> {
     lines
 }
 
-/// The tables of all detail that have this title.
+/// The tables with this title, in full detail.
 fn of_title(report: &Report, title: &str) -> Vec<Table> {
     let mut tables = tables(report, Detail::All);
     tables.retain(|table| table.title == title);

@@ -1,7 +1,7 @@
 //! The query plans of a report and of the views: a query about one run starts at that run and follows indexes.
 //!
-//! The tests check plans instead of times: a plan is the same on every machine, and it reveals a scan even where the
-//! scan costs little in a small database.
+//! The tests check plans instead of times: a plan is the same on every machine, and shows a scan even if the scan
+//! costs little in a small database.
 #![allow(clippy::unwrap_used)]
 
 use crate::report::row::Statement;
@@ -106,7 +106,8 @@ async fn a_view_of_one_run_begins_at_that_run() {
     }
 }
 
-/// Every host is looked up for a sample in the step's time: hosts, disks and interfaces do not grow with runs.
+/// Hosts, disks and interfaces may be scanned for samples in the step's time, because their number does not grow with
+/// runs.
 fn is_of_hosts(line: &str) -> bool {
     let of = ["SCAN h", "SCAN k", "SCAN n"];
     of.iter()

@@ -92,7 +92,7 @@ async fn a_report_is_what_the_database_says() {
         .iter()
         .map(|agent| agent.name.as_str())
         .collect();
-    // The agents as they were during the run: a later hello does not change an old report.
+    // The agents as of the run: a later hello does not change an old report.
     assert_eq!(names, ["c1-then", "c2"]);
     let then = &report.agents[0];
     assert_eq!(
@@ -102,7 +102,7 @@ async fn a_report_is_what_the_database_says() {
     let targets = report.rows("targets");
     assert_eq!(targets.len(), 1, "{targets:?}");
     assert_eq!(targets[0]["agents"], 2);
-    // Runs on with a file that an upgrade has replaced.
+    // It keeps running with a file that an upgrade has replaced.
     let versions = report.rows("daemon_versions");
     let [osd] = versions else {
         panic!("{versions:?}");
@@ -353,7 +353,7 @@ async fn a_report_of_two_targets_begins_with_how_they_compare() {
     let title = "sr33, run 1 (B) against cephfs, run 1 (A)";
     let compared = all.iter().find(|table| table.title == title).unwrap();
     assert!(compared.rows.len() > 4);
-    // A run under way may change its verdicts with every second.
+    // The verdicts of a running run may change every second.
     rusqlite::Connection::open(&path)
         .unwrap()
         .execute("UPDATE runs SET state = 'running'", [])
@@ -388,7 +388,7 @@ async fn a_mark_has_the_load_before_during_and_after_it() {
     assert_eq!((between.ordinal, between.ops.len()), (None, 0));
     assert_eq!((out.ordinal, out.ops.len()), (Some(2), 1));
     let op = &out.ops[0];
-    // The 35th second holds the mark.
+    // The 35th second contains the mark.
     for (span, from, until) in [
         (&op.before, 5, 35),
         (&op.during, 35, 45),

@@ -1,4 +1,4 @@
-//! Agents with their hosts, as they were when the run was accepted; equal hosts together.
+//! Agents with their hosts, as of the time when the run was accepted; equal hosts are combined.
 
 use crate::report::Table;
 use crate::report::row::Statement;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 const GIB: f64 = 1_073_741_824.0;
-/// Hosts that are named in a row.
+/// Maximum number of hosts named in a row.
 const NAMED: usize = 3;
 
 /// One agent that was attached when the run began.
@@ -36,7 +36,7 @@ pub struct AgentReport {
     /// Objects: `name`, `model`, `size_bytes`, `rotational`.
     #[serde(default)]
     pub disks: Option<Vec<Value>>,
-    /// Package -> version, of storage systems.
+    /// Versions of the storage systems' packages, by name.
     #[serde(default)]
     pub packages: Option<Map<String, Value>>,
 }
@@ -68,7 +68,7 @@ pub(in crate::report) const AGENTS: Statement = Statement {
 /// A heading, and the text of an agent below it.
 type Column = (&'static str, fn(&AgentReport) -> String);
 
-/// The columns of the hosts' table after the hosts' names.
+/// The columns of the hosts' table after the names of the hosts.
 const COLUMNS: [Column; 10] = [
     ("does", |agent| {
         if agent.is_client { "load" } else { "samples" }.to_owned()
@@ -90,7 +90,7 @@ const COLUMNS: [Column; 10] = [
     ("benchmesh", |agent| agent.version.clone()),
 ];
 
-/// Hosts with equal descriptions, each with the number of its agents.
+/// The descriptions of equal hosts, with each host's number of agents.
 type Kind<'r> = (Vec<String>, BTreeMap<&'r str, usize>);
 
 /// The agents' hosts, equal ones in one row.
@@ -125,7 +125,7 @@ pub(in crate::report) fn table(agents: &[AgentReport]) -> Option<Table> {
         .done()
 }
 
-/// `node1, node2, node3 and 5 more`; with the agents if a host has several.
+/// `node1, node2, node3 and 5 more`; with the number of agents if a host has several.
 fn names(hosts: &BTreeMap<&str, usize>) -> String {
     let named: Vec<String> = hosts
         .iter()
@@ -141,7 +141,7 @@ fn names(hosts: &BTreeMap<&str, usize>) -> String {
     }
 }
 
-/// The description of a host by its agents; if they differ, all variants.
+/// The description of a host by its agents; all variants if they differ.
 fn distinct_cells(agents: &[&AgentReport], cell: fn(&AgentReport) -> String) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for text in agents.iter().map(|agent| cell(agent)) {

@@ -1,4 +1,4 @@
-//! The storage clusters as they described themselves, before and after the run.
+//! The facts that storage clusters reported about themselves, before and after the run.
 
 use crate::report::row::Statement;
 use crate::report::{Report, Table};
@@ -15,7 +15,7 @@ pub struct FactReport {
     pub unit: Option<String>,
     /// The first value of the run.
     pub before: String,
-    /// The last one; as before if it has not changed.
+    /// The last value; equal to `before` if it has not changed.
     pub after: String,
 }
 
@@ -79,7 +79,7 @@ fn used(facts: &Texts) -> Option<String> {
     ))
 }
 
-/// `16.2.15`, or by kind of daemon where they differ.
+/// `16.2.15`, or one version per kind of daemon if they differ.
 fn versions(facts: &Texts) -> String {
     let known = facts.iter().filter(|(name, _)| name.starts_with("version"));
     let known: Vec<(&str, &String)> = known

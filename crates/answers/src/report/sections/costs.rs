@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this, in either unit, a daemon counts as not involved in a step.
 const MIN_COST: f64 = 0.0005;
-/// Names that used less of a CPU in every mode have no column.
+/// Names whose usage of a CPU was lower in every mode have no column.
 const MIN_PERCENT: f64 = 0.5;
-/// Names that have a column; more are in `--all`.
+/// Maximum number of names with a column; all are in `--all`.
 const NAMES_ACROSS: usize = 5;
 
 /// Cost of one step for all daemons of one name.
@@ -32,7 +32,7 @@ pub struct CostReport {
     #[serde(default)]
     pub cpu_us_per_op_until_idle: Option<f64>,
     pub cpu_s_per_gib: Option<f64>,
-    /// Percent of one CPU, all of them together, before the run; `None` if it was not sampled.
+    /// Usage of all of them together before the run, in percent of one CPU; `None` if it was not sampled.
     #[serde(default)]
     pub idle_percent: Option<f64>,
     /// CPU time after the step, the longest duration, and whether all of them were idle then.
@@ -42,7 +42,7 @@ pub struct CostReport {
     pub after_s: Option<f64>,
     #[serde(default)]
     pub after_idle: Option<bool>,
-    /// Of all daemons of the name in the step.
+    /// For all daemons of the name in the step.
     #[serde(default)]
     pub cpu_s: Option<f64>,
     #[serde(default)]
@@ -51,10 +51,10 @@ pub struct CostReport {
     pub bytes: i64,
     #[serde(default)]
     pub daemons: i64,
-    /// Of one CPU, all of them together.
+    /// In percent of one CPU, all of them together.
     #[serde(default)]
     pub cpu_percent: Option<f64>,
-    /// The most of any of them.
+    /// The maximum of any of them.
     #[serde(default)]
     pub rss_max_mib: Option<f64>,
     #[serde(default)]
@@ -81,7 +81,7 @@ pub(in crate::report) const COSTS: Statement = Statement {
 struct DaemonsOfName {
     cpu_percent: Option<f64>,
     daemons: usize,
-    /// Of the daemons for which it is known.
+    /// Of the daemons whose idle usage is known.
     idle: Vec<f64>,
     rss_max_mib: Option<f64>,
     read_mib: Option<f64>,
@@ -299,7 +299,7 @@ fn idle(report: &Report, names: &[&str]) -> String {
     }
 }
 
-/// The names that used most CPU, in alphabetical order.
+/// The names with the highest CPU usage, in alphabetical order.
 fn names<'r>(sums: &BTreeMap<(ModeOnTarget<'r>, &'r str), Sum>) -> Vec<&'r str> {
     let mut most: BTreeMap<&str, f64> = BTreeMap::new();
     for ((_, name), sum) in sums {

@@ -1,8 +1,8 @@
-//! Load curves: series of loads with rising rates, and the rate at which the response time leaves its floor.
+//! Load curves: series of loads with increasing rates, and the rate at which the response time leaves its floor.
 //!
-//! A series consists of the steps of a phase that differ only in their rate, whether a load curve or a matrix made
-//! them. The floor is the least of its response times (p99). The knee is the highest load with a response time near the
-//! floor: at every load above it, the response time has left the floor.
+//! A series consists of the steps of a phase that differ only in their rate, from a load curve or a matrix. The floor
+//! is the minimum of its response times (p99). The knee is the highest load with a response time near the floor: at
+//! every higher load, the response time has left the floor.
 
 use crate::report::{Line, Report, StepReport, Table};
 use benchmesh_workloads::figures::NONE;
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Fewer loads than this are no curve.
+/// Minimum number of loads of a curve.
 const MIN_LOADS: usize = 4;
-/// A response time above this multiple of the floor has left it. Below a knee it varies by less, past one a backlog
+/// A response time above this multiple of the floor has left it. Below a knee it varies by less; above it, a backlog
 /// grows with every second.
 const LEAVES: f64 = 3.0;
 /// The keys of a rate.
 const RATES: [&str; 2] = ["rate_iops", "rate"];
 
-/// A rate that was walked up.
+/// Loads with an increasing rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveReport {
     pub phase: String,
@@ -31,9 +31,9 @@ pub struct CurveReport {
     pub clients: i64,
     /// Common parameters of the steps, without the rate.
     pub params: Map<String, Value>,
-    /// The rising parameter: `rate_iops` or `rate`.
+    /// The increasing parameter: `rate_iops` or `rate`.
     pub key: String,
-    /// In rising order.
+    /// In increasing order.
     pub loads: Vec<LoadReport>,
     /// The response time (p99) at low load.
     pub floor_ms: f64,
@@ -61,14 +61,14 @@ impl CurveReport {
         self.loads.get(self.knee?)
     }
 
-    /// The lowest load that has left it for good; `None` if there is none.
+    /// The lowest load from which on the response time stays above the floor; `None` if there is none.
     pub fn after(&self) -> Option<&LoadReport> {
         self.loads.get(self.knee.map_or(0, |knee| knee + 1))
     }
 }
 
 /// The curves of a run's steps, in the order of their first steps. `probes`: ordinals of steps whose rates a search
-/// chose; they have tables of their own.
+/// chose; they have their own tables.
 pub(in crate::report) fn curves(steps: &[StepReport], probes: &BTreeSet<i64>) -> Vec<CurveReport> {
     let mut curves: Vec<CurveReport> = Vec::new();
     let caches: BTreeSet<&str> = steps.iter().map(|step| step.cache.as_str()).collect();
@@ -159,7 +159,7 @@ fn one(line: &Line<'_>) -> Option<(CurveReport, LoadReport)> {
     Some((curve, load))
 }
 
-/// One row for each series, in words that a person can act on; `None` if there is none.
+/// One row for each series, in words that suggest an action; `None` if there is none.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let curves = &report.curves;
     Table::of("Load curves: where response time leaves its floor", curves)
@@ -227,7 +227,7 @@ mod tests {
             step
         };
         let mut steps: Vec<StepReport> = (1..).zip(response).map(of_load).collect();
-        // In whatever order they ran.
+        // The order of the steps must not matter.
         steps.reverse();
         curves(&steps, &BTreeSet::new())
     }
@@ -241,15 +241,15 @@ mod tests {
     #[test]
     fn the_knee_is_the_last_load_at_the_floor() {
         check(&[1.0, 1.1, 1.0, 1.2, 9.0, 800.0], Some(3));
-        // A slow step on the way is no knee, and neither is a slow first one.
+        // A single slow step in between, or at the beginning, is not a knee.
         check(&[1.0, 1.1, 9.0, 1.2, 1.1, 800.0], Some(4));
         check(&[7.0, 1.1, 1.0, 1.2, 40.0, 800.0], Some(3));
-        // Most loads are past it.
+        // Most loads are above the knee.
         check(
             &[1.0, 1.1, 50.0, 100.0, 200.0, 400.0, 800.0, 900.0],
             Some(1),
         );
-        // Never reached.
+        // The knee is never reached.
         check(&[1.0, 1.1, 1.3, 1.5], Some(3));
         let found = &walked(&[1.0, 1.1, 1.0, 1.2, 9.0, 800.0])[0];
         assert_eq!(found.before().unwrap().rate, 400);

@@ -1,4 +1,4 @@
-//! The watched processes over the run: each, or those of a name together.
+//! The monitored processes over the run, individually or combined by name.
 
 use crate::report::row::{Row, Statement};
 use crate::report::{RunReport, Table};
@@ -7,12 +7,12 @@ use benchmesh_model::mesh::StepId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Daemons that serve no target are worth a row from this share of a CPU on.
+/// Minimum CPU usage of a daemon without a target that gets a row, in percent of a CPU.
 const MIN_PERCENT: f64 = 1.0;
-/// Rows of them.
+/// Maximum number of rows for such daemons.
 const OTHERS_SHOWN: usize = 8;
 
-/// One watched process over the steps of the run.
+/// One monitored process over the steps of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonReport {
     #[serde(default)]
@@ -25,17 +25,17 @@ pub struct DaemonReport {
     pub cpu_s: Option<f64>,
     /// Mean over the steps, weighted by their time; 100 is one CPU.
     pub cpu_percent: Option<f64>,
-    /// Value of the step in which it was highest.
+    /// The maximum over the steps.
     pub cpu_percent_max: Option<f64>,
     pub rss_first_mib: Option<f64>,
     pub rss_max_mib: Option<f64>,
-    /// Includes peaks between two samples, as far as the kernel's own peak rose in a step.
+    /// Includes peaks between two samples, if the kernel's own high-water mark rose in a step.
     #[serde(default)]
     pub rss_peak_mib: Option<f64>,
     pub rss_last_mib: Option<f64>,
     pub read_mib: Option<f64>,
     pub written_mib: Option<f64>,
-    /// The further figures that reports show, by their columns of `v_daemon_usage`; what is not known is left out.
+    /// Further figures shown in reports, by their columns of `v_daemon_usage`; unknown ones are left out.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
     /// Whether it serves a target of the run; `None` if no rule covers it.
@@ -57,7 +57,7 @@ pub(super) struct DaemonInStep {
     pub(super) idle_percent: Option<f64>,
 }
 
-/// A row per step and daemon, each daemon's in the order of the steps.
+/// A row per step and daemon; the rows of a daemon are in the order of the steps.
 pub(in crate::report) const USAGE: Statement = Statement {
     what: "v_daemon_usage",
     sql: "SELECT u.*, u.serves_target AS serves, u.cpu_percent AS cpu_percent_max, u.idle_cpu_percent AS idle_percent,
@@ -66,7 +66,7 @@ pub(in crate::report) const USAGE: Statement = Statement {
           WHERE u.run_id = ? ORDER BY u.host, u.name, u.instance, u.pid, u.daemon_id, u.step_id",
 };
 
-/// The figures that reports show, with their columns.
+/// The figures shown in reports, with their columns.
 fn shown() -> impl Iterator<Item = (&'static Figure, InStep, String)> {
     shown_in::<DaemonFigures>(ShownIn::Reports).filter_map(|(_, figure)| {
         let (column, _) = figure.column_of_step()?;
@@ -91,7 +91,7 @@ pub(super) fn figures_of(
             Ok(Some(value)) => {
                 figures.insert(column.clone(), value);
             }
-            // A file that is only read has the views of the version that wrote it.
+            // A read-only file has the views of the version that wrote it.
             Ok(None) | Err(rusqlite::Error::InvalidColumnName(_)) => {}
             Err(error) => return Err(error),
         }
@@ -99,7 +99,7 @@ pub(super) fn figures_of(
     Ok(figures)
 }
 
-/// Takes those of a later step in.
+/// Combines the figures with those of a later step.
 fn add_figures(known: &mut BTreeMap<String, f64>, later: &BTreeMap<String, f64>) {
     for (_, in_step, column) in shown() {
         if let Some(&value) = later.get(&column) {
@@ -169,7 +169,7 @@ pub(super) fn most(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Each watched process over the steps.
+/// Each monitored process over the steps.
 pub(in crate::report) fn each(daemons: &[DaemonReport]) -> Option<Table> {
     let mut table = Table::of("Daemons during the steps", daemons)
         .text("host", |one| &one.host)
@@ -244,7 +244,7 @@ fn by_name<'r>(
     names
 }
 
-/// The daemons that serve the targets, and other busy ones beside them.
+/// The daemons that serve the targets, and other busy daemons.
 pub(in crate::report) fn summary(daemons: &[DaemonReport]) -> Vec<Table> {
     let serving = by_name(daemons.iter().filter(|one| one.serves != Some(false)));
     let others = by_name(daemons.iter().filter(|one| one.serves == Some(false)));

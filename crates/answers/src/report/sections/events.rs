@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
 
-/// A soak run with a dead disk has hundreds of thousands.
+/// Maximum number of events that are loaded: a soak run with a dead disk has hundreds of thousands.
 const EVENTS_LOADED: usize = 1000;
 
-/// Events shown; the rest are counted.
+/// Maximum number of shown events; the others are counted.
 const EVENTS_SHOWN: usize = 20;
 
 /// A dated fact that may matter to the result.
@@ -39,10 +39,10 @@ pub(in crate::report) const EVENTS: Statement = Statement {
 
 const TOTAL: &str = "SELECT count(*) FROM events WHERE run_id = ? AND severity <> 'info' AND kind NOT LIKE '%-over'";
 
-/// The key that links a hang to its end: kind, step, agent, beginning and worker.
+/// The key that links a hang to its end: kind, step, agent, start and worker.
 type Hang = (String, Option<i64>, Option<i64>, Value, Value);
 
-/// The first warnings and errors, oldest first, and how many there are.
+/// The first warnings and errors, oldest first, and the total number.
 pub(in crate::report) async fn load(
     connection: &mut SqliteConnection,
     run: RunId,

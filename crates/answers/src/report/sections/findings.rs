@@ -1,4 +1,4 @@
-//! Anomalies of a run: drifts, leaks, outages, one unlike its equals.
+//! Anomalies of a run: drifts, leaks, outages, outliers.
 
 use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::{Finding, Report, RunReport, Table};
@@ -7,7 +7,7 @@ use benchmesh_results::FindingKind;
 use sqlx::SqliteConnection;
 use std::collections::BTreeSet;
 
-/// Findings shown; the rest are counted.
+/// Maximum number of shown findings; the others are counted.
 const SHOWN: usize = 20;
 
 pub(in crate::report) const FINDINGS: Statement = Statement {
@@ -17,7 +17,7 @@ pub(in crate::report) const FINDINGS: Statement = Statement {
           FROM findings WHERE run_id = ? ORDER BY id",
 };
 
-/// The stored findings; for a run that is under way, or from an older version, findings of its current data.
+/// The stored findings. For a running run, or one from an older version, findings of its current data.
 pub(in crate::report) async fn findings(
     connection: &mut SqliteConnection,
     run: &RunReport,

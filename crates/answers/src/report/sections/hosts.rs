@@ -1,5 +1,5 @@
-//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or each host in each step; other busy
-//! processes, and hosts with outstanding samples.
+//! Hosts: CPU by state, disks and interfaces of clients and servers, by phase or for each host in each step; other
+//! busy processes, and hosts with outstanding samples.
 
 use super::steps::{StepReport, places};
 use crate::report::row::{ReportError, Statement, rows, rows_with};
@@ -19,7 +19,7 @@ pub struct HostReport {
     pub is_client: bool,
     pub cpus: i64,
     pub user_percent: Option<f64>,
-    /// With interrupts, hard and soft.
+    /// Includes hard and soft interrupts.
     pub system_percent: Option<f64>,
     pub iowait_percent: Option<f64>,
     pub steal_percent: Option<f64>,
@@ -33,7 +33,7 @@ pub struct HostReport {
     pub sent_mib_per_s: Option<f64>,
 }
 
-/// Processes of one name that are not watched, in one step on the host of a client.
+/// Processes of one name that are not monitored, in one step on the host of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BusyOther {
     pub step_id: StepId,
@@ -56,7 +56,7 @@ pub(in crate::report) const AWAITED: Statement = Statement {
     sql: benchmesh_store::HOSTS_AWAITED,
 };
 
-/// A reading may extend beyond a step: it counts by the part of its time within the step.
+/// A reading may extend beyond a step, and counts by the part of its time within the step.
 pub(in crate::report) const OTHERS: Statement = Statement {
     what: "host_samples",
     sql: "WITH meant AS (
@@ -80,7 +80,7 @@ pub(in crate::report) const OTHERS: Statement = Statement {
           GROUP BY m.step_id, m.host_id, 3 HAVING percent >= 1 ORDER BY percent DESC, name, m.step_id",
 };
 
-/// Of a step with several attempts only the last.
+/// Of a step with several attempts, only the last.
 pub(in crate::report) async fn hosts(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -92,7 +92,7 @@ pub(in crate::report) async fn hosts(
     Ok(hosts)
 }
 
-/// Other processes with CPU time in the steps that have such a flag, the busiest first.
+/// Other processes with CPU time in the steps with this kind of flag, the busiest first.
 pub(in crate::report) async fn busy_others(
     connection: &mut SqliteConnection,
     run: RunId,
@@ -124,7 +124,7 @@ const SHARES: [(&str, Figure); 6] = [
     }),
     ("busiest disk %", |host| host.busiest_disk_percent),
 ];
-/// Of all hosts of a step together: averaged over steps.
+/// Sums over all hosts of a step, averaged over steps.
 const RATES: [(&str, Figure); 4] = [
     ("disk in", |host| host.disk_read_mib_per_s),
     ("out", |host| host.disk_written_mib_per_s),
@@ -140,7 +140,7 @@ const SPARE: [&str; 6] = [
     "busiest disk %",
 ];
 
-/// All hosts of one part in one phase.
+/// All clients or all servers in one phase.
 struct Part<'r> {
     phase: &'r str,
     is_client: bool,
@@ -148,7 +148,7 @@ struct Part<'r> {
 }
 
 impl Part<'_> {
-    /// How many hosts there are.
+    /// The number of hosts.
     fn count(&self) -> usize {
         let mut names: Vec<&str> = self.hosts.iter().map(|host| host.host.as_str()).collect();
         names.sort_unstable();
@@ -172,7 +172,7 @@ impl Part<'_> {
         mean(steps.into_values())
     }
 
-    /// The busiest disk: its name, and its host's if there are several.
+    /// The busiest disk, with its host's name if there are several hosts.
     fn busiest_disk(&self) -> String {
         let most = self
             .hosts

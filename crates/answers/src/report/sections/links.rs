@@ -19,9 +19,9 @@ pub struct LinkReport {
     pub from_agent: String,
     pub to_agent: String,
     pub mib_per_s: Option<f64>,
-    /// Both ends asleep in the kernel between.
+    /// Both ends sleep in the kernel between messages.
     pub rtt_p50_us: Option<f64>,
-    /// Both ends polling.
+    /// Both ends poll.
     pub rtt_busy_p50_us: Option<f64>,
 }
 
@@ -34,9 +34,9 @@ pub(in crate::report) const LINKS: Statement = Statement {
           FROM v_links WHERE run_id = ? GROUP BY from_agent, to_agent ORDER BY from_agent, to_agent",
 };
 
-/// A matrix per figure, or one list.
+/// One matrix per figure, or one list.
 pub(in crate::report) fn tables(links: &[LinkReport]) -> Vec<Table> {
-    // A link with measured requests only is part of the results.
+    // A link with measured requests only is already among the results.
     let measured = |link: &&LinkReport| {
         let figures = [link.mib_per_s, link.rtt_p50_us, link.rtt_busy_p50_us];
         figures.iter().any(Option::is_some)

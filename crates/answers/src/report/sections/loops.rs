@@ -1,13 +1,14 @@
-//! The results loop by loop: the tables of the phases with a row per loop.
+//! The results by loop: the tables of the phases with a row per loop.
 
 use super::pivot::{self, Axes};
 use crate::report::{Report, Table};
 use std::collections::BTreeSet;
 
-/// Loops that have a row; of more, as many at even distances, the first and the last among them.
+/// Maximum number of loops with a row. Of more, this number at even distances is shown, including the first and the
+/// last.
 const SHOWN: usize = 40;
 
-/// One row per loop; nothing where the run had one.
+/// One row per loop; empty if the run had one loop.
 pub(in crate::report) fn tables(report: &Report, width: Option<usize>) -> Vec<Table> {
     let loops: BTreeSet<i64> = report.steps.iter().map(|step| step.loop_number).collect();
     if loops.len() < 2 {

@@ -1,8 +1,8 @@
 //! Marks on the time line of a run, each with the load before, during and after it.
 //!
-//! The rate of a span is its operations over the time of its intervals, its p99 that of its merged histograms. Spans
-//! consist of whole intervals: the interval that contains the mark is the first of `during`, so that no effect of the
-//! mark is in `before`.
+//! The rate of a span is the number of its operations divided by the time of its intervals, its p99 that of its
+//! merged histograms. Spans consist of whole intervals. The interval that contains the mark is the first of `during`,
+//! so that no effect of the mark is in `before`.
 
 use crate::report::row::{ReportError, Statement, reading, rows};
 use crate::report::{Report, StepReport, Table};
@@ -19,15 +19,15 @@ use std::collections::BTreeMap;
 const BEFORE_US: i64 = 30_000_000;
 const DURING_US: i64 = 10_000_000;
 const AFTER_US: i64 = 30_000_000;
-/// A restart loop makes marks by the thousand.
+/// Maximum number of loaded marks: a restart loop makes thousands.
 const MARKS_LOADED: usize = 500;
 /// Maximum number of marks with figures: each costs some seventy histograms per operation.
 const MARKS_MEASURED: usize = 50;
 
-/// Marks shown; the rest are counted.
+/// Maximum number of shown marks; the others are counted.
 const MARKS_SHOWN: usize = 20;
 
-/// Characters of a mark's text that are shown.
+/// Maximum number of shown characters of a mark's text.
 const TEXT_SHOWN: usize = 60;
 
 /// A dated mark, and the load around it.
@@ -37,11 +37,11 @@ pub struct MarkReport {
     /// `mark`, or the kind of an event: `daemon-started`, `daemon-stopped`, `carrier-lost`, ...
     pub source: String,
     pub text: String,
-    /// The step that was under way.
+    /// The running step.
     pub step_id: Option<StepId>,
     #[serde(default)]
     pub ordinal: Option<i64>,
-    /// Each operation of that step.
+    /// The operations of that step.
     #[serde(default)]
     pub ops: Vec<MarkedOp>,
 }
@@ -51,18 +51,18 @@ pub struct MarkReport {
 pub struct MarkedOp {
     pub group: String,
     pub op: String,
-    /// The 30 s before.
+    /// The 30 s before the mark.
     pub before: MarkedSpan,
     /// The 10 s from the mark on.
     pub during: MarkedSpan,
-    /// The 30 s after those.
+    /// The 30 s after `during`.
     pub after: MarkedSpan,
-    /// The loss in those 40 s; `None` if the step has no load before the mark as a reference.
+    /// The loss in the 40 s of `during` and `after`; `None` if the step has no load before the mark as a reference.
     #[serde(default)]
     pub outage: Option<Outage>,
 }
 
-/// Some seconds of one operation; `None` if the step has no such seconds, or nothing completed in them.
+/// A span of one operation; `None` if the step does not cover it, or nothing completed in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MarkedSpan {
     pub seconds: f64,
@@ -241,7 +241,7 @@ fn nanos(value: u64) -> f64 {
 }
 
 type SpanOf = fn(&MarkedOp) -> &MarkedSpan;
-/// A mark, an operation of the step under way, and whether it is the first row of its mark.
+/// A mark, an operation of the running step, and whether it is the first row of its mark.
 struct MarkRow<'r> {
     mark: &'r MarkReport,
     op: Option<&'r MarkedOp>,
@@ -251,7 +251,7 @@ struct MarkRow<'r> {
 /// Title of the band with an outage's figures.
 const FROM_THE_MARK: &str = "from the mark on";
 
-/// A row per mark and operation of the step under way; `None` if there is no mark.
+/// A row per mark and operation of the running step; `None` if there are no marks.
 pub(in crate::report) fn table(report: &Report) -> Option<Table> {
     let shown = report.marks.get(..MARKS_SHOWN).unwrap_or(&report.marks);
     let rows: Vec<MarkRow<'_>> = shown
@@ -348,7 +348,7 @@ pub(in crate::report) fn table(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// The text, shortened for the table; JSON and `v_marks` have all of it.
+/// The text, shortened for the table; JSON and `v_marks` have the whole text.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(TEXT_SHOWN) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),

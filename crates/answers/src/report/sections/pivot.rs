@@ -1,9 +1,9 @@
-//! The results in the reader's shape: per phase a few small tables whose rows and columns are matrix keys, modes,
+//! The results in a readable form: per phase a few small tables whose rows and columns are matrix keys, modes,
 //! targets or numbers of clients, with repeats merged.
 //!
-//! Pure. [`phases`] chooses the shape from the differences between the steps, as iozone, bonnie++ or `time cp` would
-//! print it; [`Axes`] overrides it. A cell holds every figure of its steps; `lead` and `beside` select the ones that
-//! are shown. Figures of different operations or groups are never in one cell.
+//! Pure. [`phases`] chooses the form from the differences between the steps, like the output of iozone, bonnie++ or
+//! `time cp`; [`Axes`] overrides it. A cell contains every figure of its steps; `lead` and `beside` select the shown
+//! ones. Figures of different operations or groups are never in one cell.
 
 mod axes;
 mod cells;
@@ -20,14 +20,14 @@ pub use title::{scale_notes, title};
 use super::{Line, Report};
 use std::collections::BTreeMap;
 
-/// Keys that a reader wants as rows and columns; empty: chosen by the differences.
+/// Keys requested by the user as rows and columns; if empty, they are chosen by the differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     pub rows: Vec<String>,
     pub columns: Vec<String>,
 }
 
-/// Every phase's tables, in the order of the plan.
+/// The tables of all phases, in the order of the plan.
 pub fn phases(report: &Report, axes: &Axes) -> Vec<PhaseReport> {
     let mut order: Vec<&str> = Vec::new();
     let mut lines: BTreeMap<&str, Vec<Line<'_>>> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Sections that consist of a query only: a statement about a run, and the columns that show its rows.
 //!
-//! A new table is an entry of [`SECTIONS`]. Reading it, the check of its query plan, its rows in the JSON document and
-//! its table on the terminal, in Markdown and in HTML follow from the entry. A section has a file of its own if other
-//! parts read the fields of its rows, or if its table shows more than its rows.
+//! A new table is an entry of [`SECTIONS`]. Its reading, the check of its query plan, its rows in the JSON document
+//! and its table on the terminal, in Markdown and in HTML all follow from the entry. A section has its own file if
+//! other parts read the fields of its rows, or if its table shows more than its rows.
 
 use super::agents::versions;
 use crate::report::row::{ReportError, Statement, reading, rows};
@@ -232,13 +232,13 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// A table with the rows of a statement.
+/// A table of the rows of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct Section {
     /// The key of its rows in the JSON document: arrays of objects, with a field for each column of the statement.
     pub(in crate::report) key: &'static str,
     pub(in crate::report) title: &'static str,
-    /// Whether a summary has the table too.
+    /// Whether a summary also has the table.
     pub(in crate::report) in_summary: bool,
     pub(in crate::report) statement: Statement,
     /// From left to right. A column without any value is left out.
@@ -249,7 +249,7 @@ pub(in crate::report) struct Section {
     pub(in crate::report) note: Option<&'static str>,
 }
 
-/// A column of the statement and its form in the table.
+/// A column of the statement and its format in the table.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct SectionColumn {
     pub(in crate::report) field: &'static str,
@@ -265,7 +265,7 @@ const fn column(field: &'static str, title: &'static str, format: Format) -> Sec
     }
 }
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Format {
     Text,
@@ -274,7 +274,7 @@ pub(in crate::report) enum Format {
     Millis,
     /// Bytes, shown in GiB.
     Gib,
-    /// A JSON object, package -> version.
+    /// A JSON object of versions by package.
     Versions,
 }
 
@@ -378,7 +378,7 @@ mod tests {
     use crate::report::{Detail, load_file, markdown, tables};
     use benchmesh_store::Store;
 
-    /// What later versions added goes.
+    /// Removes the additions of later versions.
     const OLDER: &str = "
         DROP INDEX steps_by_resolution; DROP INDEX steps_merging; DROP INDEX steps_late;
         DROP TABLE step_objectives; DROP TABLE findings; DROP TABLE facts;

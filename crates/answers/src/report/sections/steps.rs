@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(in crate::report) use load::STATEMENTS;
 pub(in crate::report) use load::load;
 
-/// Partial steps that are spelled out.
+/// Maximum number of partial steps that are described.
 const PARTIAL_SHOWN: usize = 8;
 
-/// Failed tasks that are spelled out.
+/// Maximum number of failed tasks that are described.
 const FAILURES_SHOWN: usize = 8;
 
 /// One step and its results.
@@ -31,13 +31,13 @@ const FAILURES_SHOWN: usize = 8;
 pub struct StepReport {
     pub id: StepId,
     pub ordinal: i64,
-    /// From 1.
+    /// Starts at 1.
     #[serde(rename = "loop", default = "first")]
     pub loop_number: i64,
     pub repeat: i64,
     pub attempt: i64,
     pub phase: String,
-    /// Empty for workloads without one.
+    /// Empty for workloads without a target.
     pub target: String,
     pub system: String,
     pub workload: String,
@@ -51,7 +51,7 @@ pub struct StepReport {
     /// Hosts that confirmed that a cold step's caches were dropped.
     #[serde(default)]
     pub caches_dropped: i64,
-    /// Kernel caches that were to be dropped and were not: agent and error.
+    /// Kernel caches that could not be dropped: agent and error.
     #[serde(default)]
     pub caches_failed: Vec<TaskFailure>,
     pub state: String,
@@ -60,10 +60,10 @@ pub struct StepReport {
     pub reason: Option<String>,
     pub start_us: Option<i64>,
     pub ended_us: Option<i64>,
-    /// Its rows of seconds are merged into rows of so many; 1: they are as recorded, 0: deleted.
+    /// The width in seconds of its stored rows after merging; 1: original rows, 0: deleted.
     #[serde(default = "first")]
     pub resolution_s: i64,
-    /// Its rows of seconds before these instants were merged while it went on; `None`: none were.
+    /// Its rows of seconds before these instants were merged while it was running; `None` if none were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged_10s_until_us: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,8 +73,8 @@ pub struct StepReport {
     pub cpu_user_s: Option<f64>,
     #[serde(default)]
     pub cpu_system_s: Option<f64>,
-    /// The start of a task's last worker that was farthest from the planned instant, less that instant, by its agent's
-    /// clock.
+    /// Start of a task's last worker relative to the planned instant, by its agent's clock, for the task with the
+    /// largest deviation.
     pub skew_us: Option<i64>,
     /// The largest error of any task's clock at its start.
     pub skew_error_us: Option<i64>,
@@ -83,7 +83,7 @@ pub struct StepReport {
     /// network: the measured links, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub links: String,
-    /// The agents at both ends, when the step measures one link.
+    /// The agents at both ends, if the step measures one link.
     pub from_agent: Option<String>,
     pub to_agent: Option<String>,
     /// The first error of each task that failed: agent and error.
@@ -92,22 +92,22 @@ pub struct StepReport {
     /// Different loads at the same time; empty if the step is a single load.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
-    /// The clients that were not in it to the end.
+    /// The clients that did not stay to the end.
     #[serde(default)]
     pub missing: Vec<Missing>,
-    /// Of each client's host.
+    /// For each client's host.
     #[serde(default)]
     pub traffic: Vec<TrafficReport>,
     #[serde(default)]
     pub ops: Vec<OpReport>,
 }
 
-/// Of documents from before there were loops, or rows that are merged.
+/// The default for documents from before loops and merged rows existed.
 pub(super) fn first() -> i64 {
     1
 }
 
-/// Which flags could be judged for a step: without this, a missing flag means nothing.
+/// Which flags could be judged for a step. Without this, a missing flag would be ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     /// The harness's cost is known for some task.
@@ -118,7 +118,7 @@ pub struct Judged {
     pub network: bool,
 }
 
-/// One group of a step: a load of its own, counted separately.
+/// One group of a step: a separate load, counted separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
     pub name: String,
@@ -136,8 +136,8 @@ pub(super) fn places(steps: &[StepReport]) -> HashMap<i64, usize> {
 }
 
 impl StepReport {
-    /// One line of results each: a group's operations, or the step's. A group or step without a result still has its
-    /// line.
+    /// The lines of results: one for each operation of a group, or of the step. A group or step without a result
+    /// still has a line.
     pub fn lines(&self) -> Vec<Line<'_>> {
         let of = |group: Option<&'_ GroupReport>| -> Vec<&OpReport> {
             let name = group.map_or("", |group| group.name.as_str());
@@ -173,7 +173,7 @@ pub struct Line<'r> {
 }
 
 impl<'r> Line<'r> {
-    /// Empty: the step has no groups.
+    /// Empty if the step has no groups.
     pub fn group_name(&self) -> &'r str {
         self.group.map_or("", |group| group.name.as_str())
     }
@@ -203,7 +203,7 @@ pub struct TaskFailure {
     pub error: String,
 }
 
-/// One kind of operation of a step. `None` where the database has no figure.
+/// One kind of operation of a step. Fields are `None` if the database has no figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpReport {
     /// The group of the operation; empty if the step has no groups.
@@ -215,7 +215,7 @@ pub struct OpReport {
     pub errors: i64,
     /// `window`, `last-done` or `none`: the source of the headline rate.
     pub headline: String,
-    /// The time that the headline is of.
+    /// The duration from which the headline was computed.
     #[serde(default)]
     pub over_s: Option<f64>,
     pub ops_per_s: Option<f64>,
@@ -225,10 +225,10 @@ pub struct OpReport {
     /// From the start to the last worker's end.
     #[serde(default)]
     pub last_done_s: Option<f64>,
-    /// How even it was from second to second.
+    /// The variation between seconds.
     #[serde(default)]
     pub seconds: Option<SecondsReport>,
-    /// Shares of the clients; `None` for links, and if no client has a result.
+    /// The clients' shares; `None` for links, and if no client has a result.
     #[serde(default)]
     pub clients: Option<ClientsReport>,
     pub mean_ms: Option<f64>,
@@ -239,19 +239,19 @@ pub struct OpReport {
     pub p99_ms: Option<f64>,
     pub p999_ms: Option<f64>,
     pub max_ms: Option<f64>,
-    /// From the intended instant; only under a rate limit.
+    /// Measured from the intended instant; only with a rate limit.
     pub response_p50_ms: Option<f64>,
     pub response_p99_ms: Option<f64>,
     pub response_max_ms: Option<f64>,
-    /// Only for a run with repeats or loops, for percentiles over all their operations: the slots of the histograms of
-    /// service and response times, each with its highest value in nanoseconds and its count.
+    /// The slots of the histograms of service and response times, each with its highest value in nanoseconds and its
+    /// count. Only for a run with repeats or loops, for percentiles over all their operations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_slots: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_slots: Vec<(u64, u64)>,
 }
 
-/// Steps that did not end well, and why.
+/// Steps that did not end well, with the reasons.
 pub(in crate::report) fn troubles(report: &Report) -> Option<Table> {
     if report.steps.is_empty() {
         return Some(Table::titled("Results").note("No step has ended yet."));
@@ -320,8 +320,8 @@ pub(in crate::report) fn table(report: &Report) -> Table {
         .unwrap_or_else(|| Table::titled("Steps").note("No step has ended yet."))
 }
 
-/// The parameters that differ between the steps of a phase, by phase, group and mode: a parameter of one mode only does
-/// not distinguish steps.
+/// The parameters that differ between the steps of a phase, by phase, group and mode. A parameter of only one mode
+/// does not distinguish steps.
 pub(super) type Varying<'r> = BTreeMap<LoadKey<'r>, BTreeSet<&'r str>>;
 
 /// Phase, group and mode of a line.
@@ -413,7 +413,7 @@ fn cache(step: &StepReport) -> String {
     }
 }
 
-/// The flags that all of several steps have: they are listed once beneath the table.
+/// The common flags of several steps, which are listed once beneath the table.
 fn common(steps: &[StepReport]) -> BTreeSet<&str> {
     let [first, others @ ..] = steps else {
         return BTreeSet::new();
@@ -449,7 +449,7 @@ fn flags(step: &StepReport, common: &BTreeSet<&str>) -> String {
     flags.join(" ")
 }
 
-/// A ping's few bytes are no throughput.
+/// `None` for a ping, whose few bytes are not a throughput.
 fn mib_per_s(op: &OpReport) -> Option<f64> {
     let bytes = op.bytes_per_s.filter(|_| op.op != "ping" && op.bytes > 0)?;
     Some(bytes / 1_048_576.0)
@@ -540,7 +540,7 @@ fn failures(report: &Report, step: &StepReport) -> Vec<String> {
     lines
 }
 
-/// How a skew and its bound are written.
+/// Formats a skew and its bound.
 fn skew(skew_us: i64, error_us: Option<i64>) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let shown = |us: i64| {

@@ -1,7 +1,7 @@
 //! The validity of the figures: a fixed list of checks, each with a verdict and a sentence.
 //!
-//! Pure. A check without a finding has a short text, one that could not be made gives the reason; a check that does not
-//! apply (no cold step, no repeat) is left out. The meaning of flags is in their table.
+//! Pure. A check that found nothing has a short text, one that could not be made gives the reason; a check that does
+//! not apply (no cold step, no repeat) is left out. The meaning of flags is in their table.
 
 mod cached;
 mod flagged;
@@ -43,7 +43,7 @@ pub enum Verdict {
     Note,
     /// Figures may be wrong or missing.
     Warning,
-    /// There are no figures to go by.
+    /// There are no usable figures.
     Failed,
 }
 
@@ -89,7 +89,7 @@ pub(in crate::report) fn checks(report: &Report) -> Vec<Check> {
     checks
 }
 
-/// How fine the time line is of which steps, where old rows were merged or deleted.
+/// The resolution of the time line of steps whose old rows were merged or deleted.
 fn resolution(steps: &[StepReport]) -> Option<Check> {
     let of = |resolution_s, what: &str| {
         let those = steps_of(steps, |step| step.resolution_s == resolution_s)?;
@@ -269,7 +269,7 @@ fn seconds_in_words(steps: &[StepReport]) -> Option<String> {
     ))
 }
 
-/// Of the operation with the fewest, because in a mix the other operations continued.
+/// The number for the operation with the fewest, because in a mix the other operations continued.
 fn seconds_at_zero(steps: &[StepReport]) -> i64 {
     let of_step = |step: &StepReport| {
         let zero = step

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The heading has the run's reason; the notes and the events have only the rest.
+/// The heading contains the run's reason; the notes and the events only list other reasons.
 #[test]
 fn the_reason_of_a_failed_run_is_shown_once() {
     let why = "agent `c1`: worker 0: no space left";

@@ -1,4 +1,4 @@
-//! The results as tables: grids with bands, marks of flags, where scaling stops, and what fits a line.
+//! The results as tables: grids with bands, marks of flags, limits of scaling, and the width of a line.
 
 use super::*;
 use crate::report::pivot::{Axes, phases};

@@ -5,12 +5,12 @@ use benchmesh_workloads::figures;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
-/// Keys that are no parameters of a workload.
+/// Keys that are not parameters of a workload.
 const OWN_KEYS: [&str; 8] = [
     "mode", "op", "group", "target", "clients", "link", "cache", "loop",
 ];
 
-/// The value of a key in one line; empty if it has none.
+/// The value of a key in one line; empty if there is none.
 pub(super) fn value(line: &Line<'_>, key: &str) -> String {
     match key {
         "mode" => line.mode().to_owned(),
@@ -46,8 +46,8 @@ pub fn unknown_key<'k>(report: &Report, wanted: &'k [String]) -> Option<&'k str>
         .find(|key| !known.contains(*key))
 }
 
-/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines, the outermost
-/// first, which changes least often from step to step.
+/// The keys of the matrix: parameters, numbers of clients and caches that differ between the lines. The outermost,
+/// which changes least often from step to step, comes first.
 pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
     let params = lines.iter().flat_map(|line| line.params().keys());
     let candidates: BTreeSet<&str> = params
@@ -67,7 +67,7 @@ pub(super) fn matrix_keys(lines: &[Line<'_>]) -> Vec<String> {
     keys.into_iter().map(|(_, key)| key.to_owned()).collect()
 }
 
-/// The keys of the matrix, those together that differ together: a value of one then tells that of the other.
+/// The keys of the matrix. Keys whose values determine each other are grouped.
 pub(super) fn tied(lines: &[Line<'_>], keys: &[String]) -> Vec<Vec<String>> {
     let differ_together = |a: &str, b: &str| {
         let pairs: BTreeSet<(String, String)> = lines
@@ -115,7 +115,7 @@ pub(super) fn distinct(lines: &[Line<'_>], key: &str) -> Vec<String> {
     values
 }
 
-/// A number with an optional unit of sizes or of time, only to put values in order.
+/// A number with an optional unit of size or time, only used for sorting values.
 pub(super) fn size(text: &str) -> Option<f64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -126,7 +126,7 @@ pub(super) fn size(text: &str) -> Option<f64> {
         "" | "b" | "s" => 1.0,
         "k" | "kib" | "kb" => 1024.0,
         "mib" | "mb" => 1_048_576.0,
-        // Minutes and mebibytes are never values of one key.
+        // Minutes and mebibytes never occur as values of the same key.
         "m" => 1_048_576.0,
         "g" | "gib" | "gb" => 1_073_741_824.0,
         "t" | "tib" | "tb" => 1_099_511_627_776.0,

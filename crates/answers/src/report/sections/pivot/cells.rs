@@ -1,4 +1,4 @@
-//! The figures of one cell: those of its steps, with the repeats merged ([`repeats`]).
+//! The figures of one cell: those of its steps, with repeats merged ([`repeats`]).
 
 use crate::report::{Cell, Figure, Line, Measure, OpReport, Report};
 use benchmesh_model::mesh::StepId;
@@ -80,7 +80,7 @@ fn figures_of(line: &Line<'_>, costs: &HashMap<StepId, f64>) -> Vec<(Measure, f6
         let mean = op.ops_per_s.filter(|rate| *rate > 0.0)?;
         (seconds.seconds > 1).then(|| 100.0 * seconds.ops_per_s_stddev / mean)
     });
-    // Daemons and the workers' CPU time cover all operations and groups of a step at once.
+    // CPU time of daemons and workers covers all operations and groups of a step together.
     let alone = line.step.ops.len() == 1;
     let of_step = |value: Option<f64>| value.filter(|_| alone);
     [
@@ -144,13 +144,13 @@ fn merged(measure: Measure, all: &[(f64, &OpReport)]) -> Option<f64> {
     };
     let of =
         |slots: fn(&OpReport) -> &[(u64, u64)], most: fn(&OpReport) -> Option<f64>, quantile| {
-            // One at a time: a histogram takes far more memory than its slots.
+            // Decoded one at a time, because a histogram takes far more memory than its slots.
             let histograms = all.iter().map(|(_, op)| histogram(slots(op)));
             let ns = repeats::percentile(histograms, quantile);
             let ms = ns
                 .and_then(|ns| i64::try_from(ns).ok())
                 .map(|ns| real(ns) / NS_PER_MS);
-            // A slot ends above the largest value in it.
+            // The upper bound of a slot exceeds the largest value in it.
             let most = all
                 .iter()
                 .filter_map(|(_, op)| most(op))

@@ -14,15 +14,15 @@ pub struct PhaseReport {
 /// One table: a cell per row and column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pivot {
-    /// Common values of all its cells that differ from other tables of the phase: `mode` = `write`, ...
+    /// Common values of all its cells that differ from other tables of the phase, such as `mode` = `write`.
     pub fixed: Vec<Field>,
     /// The keys that label the rows.
     pub row_keys: Vec<String>,
     /// A label per row.
     pub rows: Vec<String>,
-    /// The keys that label the columns; empty: a column per figure.
+    /// The keys that label the columns; empty if each column is a figure.
     pub column_keys: Vec<String>,
-    /// A label per column; a single empty one if a column is a figure.
+    /// A label per column; a single empty one if each column is a figure.
     pub columns: Vec<String>,
     /// The main figure of the table. `None` if it differs by row or column, see [`Cell::lead`].
     pub lead: Option<Measure>,
@@ -50,15 +50,15 @@ pub struct Cell {
     pub flags: Vec<String>,
 }
 
-/// A figure of all repeats together, and how far apart they are (docs/compare.md).
+/// A figure of all repeats together, and their variation (docs/compare.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Number of repeats that have it.
     pub n: u32,
-    /// All repeats as one measurement: percentiles of their merged histograms, rates over all their time. A figure of a
-    /// whole repeat, such as its elapsed time, is the mean.
+    /// All repeats as one measurement: percentiles of their merged histograms, rates over their total time. A figure
+    /// of a whole repeat, such as its elapsed time, is the mean.
     pub value: f64,
-    /// Between the repeats; `None` for a single one.
+    /// Between the repeats; `None` if there is only one.
     pub stddev: Option<f64>,
     pub min: f64,
     pub max: f64,
@@ -70,7 +70,7 @@ pub struct Figure {
 pub enum Measure {
     OpsPerS,
     MibPerS,
-    /// From the start to the last worker's end, as `time` counts it.
+    /// From the start to the last worker's end, like `time`.
     ElapsedS,
     /// CPU time of the clients' workers.
     UserS,
@@ -82,7 +82,7 @@ pub enum Measure {
     ResponseP99Ms,
     /// CPU time of all daemons that serve the target, per operation.
     DaemonUsPerOp,
-    /// From second to second: standard deviation of the rate, in percent of its mean.
+    /// Variation between seconds: standard deviation of the rate, in percent of its mean.
     UnevenPercent,
     /// Seconds in which nothing completed.
     ZeroSeconds,
@@ -92,7 +92,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// As the head of a column.
+    /// The heading of a column.
     pub fn title(self) -> &'static str {
         match self {
             Self::OpsPerS => "ops/s",
@@ -113,7 +113,7 @@ impl Measure {
         }
     }
 
-    /// Whether more of it is better; `None` if neither direction is.
+    /// Whether higher values are better; `None` if neither direction is.
     pub fn more_is_better(self) -> Option<bool> {
         match self {
             Self::OpsPerS | Self::MibPerS | Self::PerDoubling => Some(true),
@@ -129,7 +129,7 @@ impl Pivot {
         self.column_keys.is_empty()
     }
 
-    /// All cells with their places.
+    /// All cells with their row and column.
     pub fn each_cell(&self) -> impl Iterator<Item = (usize, usize, &Cell)> {
         self.cells.iter().enumerate().flat_map(|(row, cells)| {
             let there = cells.iter().enumerate();

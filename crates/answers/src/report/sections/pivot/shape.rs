@@ -6,12 +6,12 @@ use crate::report::{Cell, Field, Figure, Line, Measure, Pivot};
 use benchmesh_model::mesh::StepId;
 use std::collections::{BTreeSet, HashMap};
 
-/// More modes than this are rows, never columns.
+/// Maximum number of modes as columns; more are rows.
 const MODES_ACROSS: usize = 8;
 /// Modes of links that the link matrix shows.
 const OF_MATRIX: [&str; 2] = ["throughput", "ping"];
 
-/// Operations that only bonnie++ and the modes after it have.
+/// Operations that only bonnie++ and the modes modelled on it have.
 const OF_BONNIE: [&str; 4] = ["putc", "getc", "rewrite", "seek"];
 
 /// Lines of one group, mode and operation.
@@ -106,7 +106,7 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
         .filter(|key| several(key))
         .map(str::to_owned)
         .collect();
-    // Loops are averaged like repeats unless the reader names them.
+    // Loops are averaged like repeats unless the user requests them as an axis.
     let is_named = |key: &String| axes.rows.contains(key) || axes.columns.contains(key);
     let loops: Vec<String> = std::iter::once(String::from("loop"))
         .filter(|key| is_named(key) && several(key))
@@ -127,7 +127,7 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
     if axes.rows.is_empty() && axes.columns.is_empty() {
         (rows, columns) = chosen(lines, matrix, &what, &where_to);
     } else if rows.is_empty() {
-        // The reader named the columns: the key that varies most labels the rows.
+        // The user chose the columns: the key that varies most labels the rows.
         rows = rest.iter().rev().take(1).cloned().collect();
         if rows.is_empty() {
             rows = std::mem::take(&mut columns);
@@ -144,7 +144,7 @@ fn layout(lines: &[Line<'_>], matrix: &[String], axes: &Axes) -> Layout {
     }
 }
 
-/// The shape that the field's tools print.
+/// The form that common benchmark tools print.
 fn chosen(
     lines: &[Line<'_>],
     matrix: &[String],
@@ -157,7 +157,7 @@ fn chosen(
     let axes = tied(lines, matrix);
     let of_clients = axes.iter().find(has_clients);
     match axes.as_slice() {
-        // bonnie++: a line per target, a column per mode. Elsewhere a row per mode.
+        // bonnie++: a row per target, a column per mode. Otherwise a row per mode.
         [] => {
             let mut ops = lines.iter().filter_map(|line| line.op);
             let bytewise = ops.any(|op| OF_BONNIE.contains(&op.op.as_str()));
@@ -168,7 +168,7 @@ fn chosen(
                 (_, []) => (modes, Vec::new()),
             }
         }
-        // Clients against rate: a table for each mode and target.
+        // Clients and rate: a table for each mode and target.
         [keys] if has_clients(&keys) => (keys.clone(), Vec::new()),
         [keys] => match (what, where_to) {
             (_, [_, ..]) => (keys.clone(), where_to.to_vec()),
@@ -292,8 +292,8 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
     list.retain(|_| keep.next().copied().unwrap_or(true));
 }
 
-/// If block sizes are compared, throughput is the main figure; and one column never mixes two units because one of its
-/// rows moved larger blocks.
+/// If block sizes are compared, throughput is the main figure. Also ensures that one column does not mix two units
+/// because one of its rows moved larger blocks.
 fn settle_leads(cells: &mut [Vec<Option<Cell>>], bulk: bool) {
     let all = || cells.iter().flatten().flatten();
     let has_bytes = all().all(|cell| cell.figures.contains_key(&Measure::MibPerS));
@@ -362,7 +362,7 @@ fn beside(
         .filter(|measure| Some(*measure) != lead)
         .filter(|measure| match measure {
             Measure::ZeroSeconds | Measure::Errors | Measure::MibPerS => above_zero(*measure),
-            // From second to second the same.
+            // Only shown if the rate varies between seconds.
             Measure::UnevenPercent => all().any(|cell| {
                 let uneven = cell.figures.get(measure);
                 uneven.is_some_and(|figure| figure.value >= 1.0)
@@ -372,7 +372,7 @@ fn beside(
         .collect()
 }
 
-/// Relates each cell to the one above it, which has fewer clients.
+/// Computes the ratio of each cell to the one above it, which has fewer clients.
 fn add_speed_up(cells: &mut [Vec<Option<Cell>>], rows: &[String]) {
     let clients: Vec<Option<f64>> = rows.iter().map(|row| size(row)).collect();
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);

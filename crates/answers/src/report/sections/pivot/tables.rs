@@ -1,4 +1,4 @@
-//! The results: the tables of each phase, in the shape that [`pivot`](super) chose.
+//! The results: the tables of each phase, in the form that [`pivot`](super) chose.
 
 use super::{scale_notes, title};
 use crate::report::bands::{Band, packed};
@@ -10,7 +10,7 @@ use benchmesh_results::missing::without;
 use benchmesh_workloads::figures::{self, NONE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Clients that differ by less than this are not worth a line.
+/// Smaller relative differences between clients are not mentioned.
 const EVEN: f64 = 0.02;
 
 /// Columns that may be dropped if the table is too wide, the least important first.
@@ -25,7 +25,7 @@ const SPARE: [&str; 8] = [
     "flags",
 ];
 
-/// Every phase's tables; `width`: characters of a line, if limited.
+/// The tables of all phases; `width`: characters of a line, if limited.
 pub(in crate::report) fn tables(report: &Report, width: Option<usize>) -> Vec<Table> {
     let phases = report.phases.iter();
     phases
@@ -102,7 +102,7 @@ fn by_figure(pivot: &Pivot, title: String, marks: &Marks) -> Table {
     table
 }
 
-/// A row and a column per label, and a band of columns per figure, on as many tables as the width needs.
+/// A row and a column per label, and a band of columns per figure, in as many tables as the width requires.
 fn grid(pivot: &Pivot, title: &str, marks: &Marks, width: Option<usize>) -> Vec<Table> {
     let across = |at: usize| {
         pivot
@@ -179,7 +179,7 @@ fn unit<'c>(cells: impl Iterator<Item = &'c Cell>) -> Option<Measure> {
     }
 }
 
-/// A figure of a cell; the main one has its spread.
+/// A figure of a cell; the main one with its spread.
 fn figure(cell: &Cell, measure: Measure, with_spread: bool) -> String {
     let Some(figure) = cell.figures.get(&measure) else {
         return NONE.to_owned();
@@ -258,7 +258,7 @@ impl Marks {
     }
 }
 
-/// The slowest and the fastest client, of the step with the largest difference.
+/// The slowest and the fastest client, in the step with the largest difference.
 fn clients(steps: &[&StepReport]) -> Option<String> {
     let apart = |clients: &ClientsReport| {
         let mean = clients.mean_ops_per_s;

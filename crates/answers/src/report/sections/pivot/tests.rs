@@ -8,7 +8,7 @@ use super::super::{CostReport, Measure, Pivot, SecondsReport, StepReport};
 use super::*;
 use crate::report::tests::{cost, op, report, step};
 
-/// A step of `records` with its parameters, `clients=` among them, and its rate in MiB/s and blocks of 64 KiB.
+/// A step of `records` with its parameters, including `clients=`, and its rate in MiB/s with blocks of 64 KiB.
 fn measured(ordinal: i64, mode: &str, params: &[(&str, &str)], mib_per_s: f64) -> StepReport {
     let mut one = step(ordinal, "records", mode);
     for (key, value) in params {
@@ -34,7 +34,7 @@ fn shaped(steps: Vec<StepReport>, axes: &Axes) -> Vec<Pivot> {
     phases.into_iter().next().unwrap().tables
 }
 
-/// A table as text: the fixed keys, the head, then a line per row with the means of the main figure.
+/// A table as text: the fixed keys, the header, then a line per row with the means of the main figure.
 fn text(table: &Pivot) -> Vec<String> {
     let fixed: Vec<String> = table
         .fixed
@@ -89,7 +89,7 @@ fn loops_are_averaged_unless_they_are_named() {
     assert_eq!(rows(&axes(&["loop"], &[])), [2]);
 }
 
-/// Keys that advance together label the rows together, and do not make a grid of which only the diagonal is there.
+/// Keys that change together label the rows together; otherwise only the diagonal of the grid would be filled.
 #[test]
 fn keys_that_differ_together_share_the_rows() {
     let together = [("4k", "32"), ("64k", "8"), ("1m", "1")];
@@ -115,7 +115,7 @@ fn keys_that_differ_together_share_the_rows() {
     check(steps(&["512m", "1g"]), &Axes::default(), crossed);
 }
 
-/// Without this, the steps of a matrix over caches would count as repeats of one.
+/// Otherwise the steps of a matrix over caches would count as repeats of one.
 #[test]
 fn caches_are_told_apart() {
     let steps = ["cold", "warm"].iter().zip(1..).map(|(cache, at)| {
@@ -127,7 +127,7 @@ fn caches_are_told_apart() {
     check(steps.collect(), &Axes::default(), expected);
 }
 
-/// iozone's matrix: two sizes, three record sizes, two modes, as the scheduler orders them.
+/// iozone's matrix: two sizes, three record sizes, two modes, in the order of the scheduler.
 fn matrix() -> Vec<StepReport> {
     let mut steps = Vec::new();
     for size in ["512m", "1g"] {
@@ -157,7 +157,7 @@ fn two_keys_of_a_matrix_are_a_grid_per_mode() {
         ],
     ];
     check(matrix(), &Axes::default(), expected);
-    // In whatever order the cells ran, numbers are in the order of their size.
+    // Numbers are sorted by size, whatever the order of the cells.
     let mut shuffled = matrix();
     shuffled.reverse();
     shuffled.swap(1, 7);

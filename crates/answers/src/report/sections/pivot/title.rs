@@ -4,7 +4,7 @@ use crate::report::{Measure, PhaseReport, Pivot, StepReport};
 use benchmesh_workloads::figures;
 use std::collections::BTreeSet;
 
-/// A doubling of the clients with less gain than this counts as no gain.
+/// A smaller gain from doubling the clients counts as no gain.
 const STOPS: f64 = 1.1;
 
 /// `records: write, cephfs`, and in parentheses the common values of all its steps.
@@ -60,7 +60,7 @@ fn common(phase: &PhaseReport, pivot: &Pivot, steps: &[&StepReport]) -> String {
     parts.join(", ")
 }
 
-/// For each column, the number of clients from which more bring no gain.
+/// For each column, the number of clients from which more clients bring no gain.
 pub fn scale_notes(pivot: &Pivot) -> Vec<String> {
     if pivot.row_keys != ["clients"] {
         return Vec::new();

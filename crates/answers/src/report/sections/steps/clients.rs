@@ -1,5 +1,5 @@
-//! Each client's part of a step's operations, from the results of its tasks, and the variation of each step from second
-//! to second.
+//! Each client's share of a step's operations, from the results of its tasks, and the variation of each step between
+//! seconds.
 
 use super::{OpReport, StepReport, places};
 use crate::report::row::{ReportError, Statement, rows_with, value};
@@ -55,14 +55,14 @@ pub struct ClientReport {
     pub errors: i64,
     pub ops_per_s: f64,
     pub bytes_per_s: f64,
-    /// Value of the slowest of its tasks.
+    /// The value of the slowest of its tasks.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
 }
 
-/// A row per step, group, operation and agent. Clients of one agent run at the same time, so their rates are added; the
-/// parts of one client that came back follow each other, and its rate is that of their time together.
+/// A row per step, group, operation and agent. Clients of one agent run at the same time, so their rates are added.
+/// The parts of a client that returned are consecutive, and its rate is computed over their total time.
 pub(in crate::report) const CLIENTS: Statement = Statement {
     what: "task_results",
     sql: "SELECT step_id, group_name, op, agent, count(DISTINCT client) AS tasks, sum(ops) AS ops, sum(bytes) AS bytes,
@@ -178,7 +178,7 @@ pub(in crate::report) fn each(report: &Report) -> Option<Table> {
         .done()
 }
 
-/// The figures that `rados bench` prints at its end: mean, standard deviation and extremes of the seconds' rates.
+/// The figures that `rados bench` prints at its end: mean, standard deviation and extremes of the rates per second.
 pub(in crate::report) fn seconds(report: &Report) -> Option<Table> {
     let rows: Vec<(&StepReport, &OpReport, &SecondsReport)> = report
         .steps

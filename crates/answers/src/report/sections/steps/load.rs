@@ -10,7 +10,7 @@ use serde::Deserialize;
 use sqlx::SqliteConnection;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Every statement of the steps.
+/// Every statement about the steps.
 #[cfg(test)]
 pub(in crate::report) const STATEMENTS: [Statement; 9] = [
     STEPS,
@@ -35,7 +35,7 @@ const STEPS: Statement = Statement {
           ORDER BY ordinal",
 };
 
-/// Without the histograms, which are most of a row.
+/// Without the histograms, which are most of a row's size.
 const OPS: Statement = Statement {
     what: "step_results",
     sql: "SELECT r.step_id, coalesce(r.group_name, '') AS \"group\", r.op, r.ops, r.bytes, r.errors, r.headline,
@@ -86,7 +86,7 @@ const TASKS: Statement = Statement {
           WHERE s.run_id = ? ORDER BY t.step_id, t.task_index",
 };
 
-/// Of a step that was stopped as a whole, the tasks that were stopped with it are not missing.
+/// Tasks that were stopped together with their whole step are not missing.
 const MISSING: Statement = Statement {
     what: "tasks",
     sql: "SELECT t.step_id, coalesce(e.name, a.name) AS agent, t.state, coalesce(sum(o.ops), 0) AS ops, coalesce(sum(o.bytes), 0) AS bytes,
@@ -161,7 +161,7 @@ async fn add_ops(
     Ok(())
 }
 
-/// Slots of a histogram, each its highest value and its count.
+/// Slots of a histogram, each with its highest value and its count.
 type Slots = Vec<(u64, u64)>;
 
 /// Adds the histogram slots to each operation; without repeats there is nothing to merge.
@@ -336,7 +336,7 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
     let per_agent = |tasks: i64, clients: i64| (clients > 0).then(|| tasks / clients);
     let of_step = |step: &StepReport| per_agent(*tasks_of.get(&step.id.0)?, step.clients);
     let of_group = |group: &GroupReport| match group.workload.as_str() {
-        // A task of each link.
+        // It has one task for each link.
         "network" => None,
         _ => per_agent(group.tasks, group.clients),
     };

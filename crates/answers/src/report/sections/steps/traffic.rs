@@ -1,5 +1,5 @@
-//! Bytes that the load moved on the clients' hosts beside the traffic of their interfaces and disks: bytes per
-//! operation, and the part that a cache answered.
+//! Bytes that the load moved on the clients' hosts, and the traffic of their interfaces and disks: bytes per
+//! operation, and the part that came from a cache.
 
 use super::StepReport;
 use crate::report::row::Statement;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
 
-/// Bytes that the load on a client's host moved in a step, beside the traffic of its interfaces and disks.
+/// Bytes that the load on a client's host moved in a step, and the traffic of its interfaces and disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrafficReport {
     pub host: String,
@@ -22,7 +22,7 @@ pub struct TrafficReport {
     pub sent_bytes_per_op: Option<f64>,
     /// Percentage of the read bytes.
     pub cached_percent: Option<f64>,
-    /// The reason why it is unknown whether a cache answered.
+    /// Why it is unknown whether a cache answered.
     pub not_judged: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Whether read bytes came from the storage: judged by byte counts; if it cannot be judged, the line gives the reason.
+//! Whether read bytes came from the storage, judged by byte counts; if they do not allow a judgment, the text gives
+//! the reason.
 
 use super::flagged::{raised, steps_of};
 use super::{Check, Verdict};

@@ -1,4 +1,4 @@
-//! Lines that are made from flags, or that state how many steps could be judged.
+//! Checks that follow from flags, and the number of steps that could be judged.
 
 use super::check;
 use crate::report::{Check, DaemonReport, Report, StepReport, Verdict};
@@ -8,9 +8,9 @@ use benchmesh_workloads::figures::{self, plural};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Steps that a check names.
+/// Maximum number of steps named in a check.
 const STEPS_NAMED: usize = 6;
-/// Daemons with at least this much of a CPU are named if workers lacked CPU time.
+/// Minimum CPU usage of a daemon, in percent of a CPU, that is named if workers lacked CPU time.
 const BUSY_PERCENT: f64 = 10.0;
 const BUSY_NAMED: usize = 3;
 
@@ -47,7 +47,7 @@ pub(super) fn steps_of(
     ))
 }
 
-/// The flags of one line of validity, with their steps; `None` if no step has any.
+/// The flags of one check, with their steps; `None` if no step has any.
 pub(super) fn raised(steps: &[StepReport], about: &str) -> Option<Check> {
     let rows = Flag::ROWS.iter().filter(|row| row.about == about);
     let found: Vec<(&FlagRow, String)> = rows
@@ -65,7 +65,7 @@ pub(super) fn has_flag(step: &StepReport, flag: Flag) -> bool {
     step.flags.iter().any(|one| one == flag.as_str())
 }
 
-/// One line of flags. `unjudged`: why they could not be raised in a step.
+/// A check of flags. `unjudged`: why they could not be raised in a step.
 pub(super) fn flagged(
     steps: &[StepReport],
     about: &str,
@@ -98,7 +98,7 @@ pub(super) fn unless(judged: bool, why: &'static str) -> Option<&'static str> {
     (!judged).then_some(why)
 }
 
-/// Of a load under a rate the schedule is judged instead.
+/// For a load with a rate, the schedule is judged instead.
 pub(super) fn under_rate(step: &StepReport) -> Option<&'static str> {
     let has_rate = |params: &Map<String, Value>| {
         ["rate", "rate_iops"]
@@ -161,7 +161,7 @@ pub(super) fn cpu(report: &Report) -> Check {
     found
 }
 
-/// Adds the busiest unwatched processes on the clients of the steps with that flag.
+/// Adds the busiest unmonitored processes on the clients of the steps with that flag.
 pub(super) fn name_others(report: &Report, flag: Flag, found: &mut Check) {
     let flagged: BTreeSet<StepId> = report
         .steps

@@ -3,7 +3,7 @@
 use super::{check, complete, errors, repeats, seconds_in_words};
 use crate::report::{Check, Report, Verdict};
 
-/// Imports were not checked; the log's errors and seconds without an operation are repeated.
+/// The figures of imports are not checked; the log's errors and seconds without an operation are listed.
 pub(super) fn checks(report: &Report, tool: &str) -> Vec<Check> {
     let text = format!(
         "from {tool}, by benchmesh {}; clocks, caches, the clients' CPUs and other load were not observed",

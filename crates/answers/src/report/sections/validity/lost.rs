@@ -39,8 +39,8 @@ pub(super) fn clients(report: &Report) -> Check {
     }
 }
 
-/// Rows that a full spool gave up, and batches that a damaged one lost. Whether operations of a step may have been in
-/// them is said by its flag.
+/// Rows that a full spool dropped, and batches that a damaged one lost. A step's flag shows whether they may have
+/// contained its operations.
 pub(super) fn losses(report: &Report) -> Check {
     if !report.awaited.is_empty() {
         let text = format!(

@@ -1,10 +1,10 @@
-//! How closely the clients started together, and the error of that figure.
+//! The time differences between the starts of the clients, and their error.
 
 use super::flagged::raised;
 use super::{check, micros};
 use crate::report::{Check, StepReport, Verdict};
 
-/// A start that is later than this makes short steps of several clients dubious.
+/// A later start makes results of short steps with several clients unreliable.
 const LATE_START_US: i64 = 10_000;
 
 pub(super) fn check_starts(steps: &[StepReport]) -> Check {
@@ -17,7 +17,7 @@ pub(super) fn check_starts(steps: &[StepReport]) -> Check {
     if late {
         text.push_str(&format!(" (step {})", latest.ordinal));
     }
-    // The maximum over all starts, not that of the latest: any start may be far off because of an inexact clock.
+    // The maximum over all starts, not the error of the latest: any start may be wrong because of an inexact clock.
     let errors = steps
         .iter()
         .filter_map(|step| Some((step.skew_error_us?, step)));

@@ -66,7 +66,7 @@ fn what_nobody_looked_at_is_never_fine() {
     );
     run.steps.truncate(1);
     check(&run, "starts", Verdict::NotChecked, "no start was reported");
-    // Of unknown agents no loss is known.
+    // Without known agents, losses are unknown.
     run.agents.clear();
     for name in ["policy", "clients", "samples"] {
         assert_eq!(found(&run, name).0, Verdict::NotChecked, "{name}");
@@ -180,7 +180,7 @@ fn who_took_the_cpus_is_named() {
         text.ends_with("; busiest there: ceph-osd on lab, 85.0 % of a CPU"),
         "{text}"
     );
-    // And the unwatched processes, of the flagged steps alone.
+    // Also the unmonitored processes, but only those of the flagged steps.
     let other = |step_id: i64, name: &str, percent: f64| BusyOther {
         step_id: StepId(step_id),
         host: "lab".into(),
@@ -355,7 +355,7 @@ fn a_run_that_is_still_going_or_has_no_step_says_so() {
     );
 }
 
-/// Batches that were destroyed or given up are more than gaps in samples.
+/// Lost or dropped batches are more serious than gaps in samples.
 #[test]
 fn lost_batches_are_named_with_what_was_in_them() {
     let loss = |what: &str, rows| LossReport {
