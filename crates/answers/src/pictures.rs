@@ -1,9 +1,9 @@
 //! A run as series to draw: few enough points for a screen, with the extremes of every second kept.
 //!
-//! One pass over a run's seconds makes the series of the whole run and of each step. Daemons and hosts are read at the
-//! edges of the points, so that their cost is bounded by the picture and not by the run. Their CPU time is exact
-//! nevertheless, because the kernel counts it. The live page and the report file draw the same values. No value here is
-//! a result: results are in the tables of a report.
+//! One pass over a run's seconds makes the series of the whole run and of each step. Daemons and hosts are read at
+//! the edges of the points, so that the cost depends on the picture and not on the run. Their CPU time is exact
+//! nevertheless, because it comes from the kernel's cumulative counters. The live page and the report file draw the
+//! same values. These values are not results; results are in the tables of a report.
 
 pub mod file;
 mod grid;
@@ -24,12 +24,12 @@ use serde::Serialize;
 /// Changes whenever a field changes its meaning or is removed.
 pub const PICTURES_FORMAT: u32 = 2;
 
-/// Everything that is drawn of one run.
+/// All drawn data of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pictures {
     pub format: u32,
     pub run: RunReport,
-    /// Seconds in the series count from here.
+    /// The origin of the seconds in the series.
     pub from_us: i64,
     pub until_us: i64,
     /// The width of a point in `load`.
@@ -41,7 +41,7 @@ pub struct Pictures {
     pub heat: Option<Heat>,
     /// The daemons with the most CPU time in the run's steps.
     pub daemons: Vec<DaemonSeries>,
-    /// How many daemons there are beside them.
+    /// Number of daemons that are not listed.
     pub daemons_left_out: usize,
     pub hosts: Vec<HostSeries>,
     pub hosts_left_out: usize,
@@ -51,14 +51,14 @@ pub struct Pictures {
     pub links: Vec<LinkReport>,
 }
 
-/// One operation over time, in columns of one length. A point without operations has no latency.
+/// One operation over time, in columns of equal length. A point without operations has no latency.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
     pub name: String,
     /// The start of each point, in seconds since `from_us`.
     pub at_s: Vec<f64>,
     pub ops_per_s: Vec<f64>,
-    /// The slowest and the fastest second within the point.
+    /// The lowest and the highest rate of a second within the point.
     pub ops_least: Vec<f64>,
     pub ops_most: Vec<f64>,
     pub mib_per_s: Vec<f64>,
@@ -95,7 +95,7 @@ pub struct Heat {
     pub levels_ms: Vec<f64>,
     /// Column, level, operations.
     pub cells: Vec<(u32, u32, u64)>,
-    /// One of this number of seconds was counted.
+    /// One second out of this number was counted.
     pub one_of: i64,
 }
 
@@ -107,7 +107,7 @@ pub struct DaemonSeries {
     pub instance: String,
     pub pid: i64,
     pub at_s: Vec<f64>,
-    /// From one point to the next; 100 is one CPU.
+    /// Over the time to the next point; 100 is one CPU.
     pub cpu_percent: Vec<f64>,
     pub rss_mib: Vec<f64>,
 }
@@ -140,12 +140,12 @@ pub struct Timeline {
     pub from_us: i64,
     pub until_us: i64,
     pub bucket_s: f64,
-    /// All operations together; of latencies the slowest operation's.
+    /// All operations together; the latencies are those of the slowest operation.
     pub total: Series,
     pub steps: Vec<StepPicture>,
 }
 
-/// Four significant digits: more are not visible.
+/// Rounds to four significant digits, because more are not visible.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the exponent is clamped to two digits"
@@ -164,7 +164,7 @@ pub(crate) fn short(value: f64) -> f64 {
     }
 }
 
-/// Division leaves digits beyond the rounded ones.
+/// Removes the digits that the division adds beyond the rounded ones.
 fn trim(value: f64, digits: i32) -> f64 {
     let decimals = usize::try_from(digits.min(15)).unwrap_or(0);
     format!("{value:.decimals$}").parse().unwrap_or(value)

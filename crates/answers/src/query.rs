@@ -2,8 +2,8 @@
 //!
 //! Each query has its own read-only, guarded connection ([`guard`]), its own thread ([`execute`]) and limits on its
 //! time, memory, temporary files and rows ([`Limits`]), so that no query blocks the writer, another query or the
-//! runtime. Rows come in small batches over a bounded channel: an answer of any size takes constant memory, and a
-//! receiver that goes away ends the query.
+//! runtime. Rows come in small batches over a bounded channel. An answer of any size takes constant memory, and
+//! dropping the receiver ends the query.
 
 mod execute;
 mod file;
@@ -25,20 +25,20 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout_at};
 
-/// Rows in one batch: enough to amortise the hop between threads, few enough to show the first ones at once.
+/// Rows in one batch: enough to amortize the switch between threads, few enough to show the first ones at once.
 const ROWS_PER_BATCH: usize = 256;
 
-/// Batches that wait for the receiver. A full channel blocks the query; its time continues.
+/// Batches that wait for the receiver. A full channel blocks the query, and its time limit keeps running.
 const BUFFERED_BATCHES: usize = 2;
 
 /// A batch is sent before it has [`ROWS_PER_BATCH`] rows when its values take this many bytes.
 const BYTES_PER_BATCH: usize = 512 << 10;
 
-/// Time for a query that has run out of time to end. One inside a single function of SQLite notices its end later; its
-/// receiver does not wait for it.
+/// How long to wait for the end of a query that has exceeded its time. A query inside a single function of SQLite
+/// detects the limit later; its receiver does not wait for it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A longer limit counts as no limit, because an instant further away may not be representable.
+/// A longer limit counts as no limit, because a more distant instant may not be representable.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// SQLite's parser and planner recurse.
@@ -62,7 +62,7 @@ pub enum Value {
 /// The values of one row, one per column.
 pub type Row = Vec<Value>;
 
-/// Why a query has no answer, or no whole one.
+/// Why a query has no answer, or an incomplete one.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// There is no such file.
@@ -77,7 +77,7 @@ pub enum QueryError {
         /// The given path.
         path: PathBuf,
     },
-    /// The file exists and SQLite cannot read it.
+    /// The file exists, but SQLite cannot read it.
     #[error("{} cannot be read as a benchmesh database", path.display())]
     Unreadable {
         /// The file.
@@ -92,7 +92,7 @@ pub enum QueryError {
     /// Text after the first statement.
     #[error("one statement at a time: the text holds several")]
     SeveralStatements,
-    /// The text has only blanks and comments.
+    /// The text contains only blanks and comments.
     #[error("the text holds no statement")]
     NoStatement,
     /// SQLite does not accept the statement.
@@ -104,13 +104,13 @@ pub enum QueryError {
     Sql {
         /// SQLite's message.
         message: String,
-        /// The line and a caret beneath the fault.
+        /// The faulty line, and a caret beneath the position.
         position: Option<String>,
     },
     /// SQLite ends a text at its first zero byte.
     #[error("the text holds a zero byte; remove it")]
     ZeroByte,
-    /// The query took longer than it may.
+    /// The query exceeded its time limit.
     #[error("stopped after {} s: the query takes longer than allowed", limit.as_secs_f64())]
     TimeLimit {
         /// The limit.
@@ -122,7 +122,7 @@ pub enum QueryError {
         /// The limit.
         limit_bytes: u64,
     },
-    /// It writes more temporary data than it may.
+    /// It writes more temporary data than allowed.
     #[error("stopped: the query sorts or keeps more than {} MiB of temporary data; narrow it with WHERE", limit_bytes >> 20)]
     TempLimit {
         /// The limit.
@@ -137,27 +137,27 @@ pub enum QueryError {
         /// Size of its values.
         bytes: usize,
     },
-    /// All rows together are larger than an answer may be.
+    /// All rows together are larger than the maximum size of an answer.
     #[error("stopped: the answer is larger than {} MiB; narrow it with WHERE or LIMIT, or query a copy of the file with --db", limit_bytes >> 20)]
     AnswerTooLarge {
         /// The limit.
         limit_bytes: u64,
     },
-    /// The operating system gave it no thread.
+    /// The operating system could not create a thread for it.
     #[error("the query could not get a thread")]
     NoThread {
         /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// It failed on the way.
+    /// It failed while running.
     #[error("the query failed")]
     Sqlite {
         /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
-    /// It failed on the way.
+    /// It failed while running.
     #[error("the query failed")]
     Failed {
         /// SQLite's error.
@@ -166,12 +166,12 @@ pub enum QueryError {
     },
 }
 
-/// An answer on its way.
+/// A streamed answer.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the columns; known even without rows.
     pub columns: Vec<String>,
-    /// Batches of rows, to the end or to the first error. Dropping it ends the query.
+    /// Batches of rows, until the end or the first error. Dropping it ends the query.
     pub rows: Rows,
 }
 
@@ -187,7 +187,7 @@ impl Answer {
 #[derive(Debug)]
 pub struct Rows {
     batches: mpsc::Receiver<Vec<Row>>,
-    /// The reason of an early end; sent after the file is closed.
+    /// The reason for an early end; sent after the file is closed.
     error: Option<oneshot::Receiver<QueryError>>,
     limit: Duration,
     give_up: tokio::time::Instant,
@@ -217,10 +217,10 @@ impl Rows {
     }
 }
 
-/// Begins to answer `sql` from the database at `path`, within `limits`. `permit` is dropped when the query has ended
+/// Starts the query `sql` on the database at `path`, within `limits`. `permit` is dropped when the query has ended
 /// and its file is closed.
 ///
-/// The file is never created or changed. Works beside a collector that writes to the same file.
+/// The file is never created or changed. A collector may be writing to the same file.
 pub async fn run(
     path: &Path,
     sql: &str,
@@ -251,7 +251,7 @@ pub async fn run(
             let answered = job.run();
             drop(permit);
             if let Err(error) = answered {
-                // A dropped receiver needs no error either.
+                // An error means that the receiver was dropped.
                 let _ = error_out.send(error);
             }
         })

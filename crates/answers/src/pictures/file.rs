@@ -1,7 +1,7 @@
-//! A report or a comparison as one self-contained HTML file with its data, our style and our script.
+//! A report or a comparison as one self-contained HTML file with its data, style and script.
 //!
-//! Names from plans, agents and hosts are data in a JSON block, never markup; the script shows them as text. A content
-//! security policy in the file forbids other scripts and every request.
+//! Names from plans, agents and hosts are data in a JSON block, never markup; the script shows them as text. A
+//! content security policy in the file forbids other scripts and all requests.
 
 use super::{Overlays, Pictures};
 use crate::compare::Answer;
@@ -9,7 +9,7 @@ use crate::report::{self, Align, Detail, Report, Table};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Style and scripts of the file, which the live page loads too.
+/// Style and scripts of the file, which the live page also loads.
 pub static STYLE: &str = include_str!("assets/page.css");
 pub static CHARTS: &str = include_str!("assets/charts.js");
 pub static REPORT: &str = include_str!("assets/report.js");
@@ -27,7 +27,7 @@ pub fn report_document(report: &Report, pictures: &Pictures) -> Value {
     })
 }
 
-/// The same of a comparison: the answer itself, its tables as text, and its curves.
+/// The same for a comparison: the answer itself, its tables as text, and its curves.
 pub fn comparison_document(answer: &Answer, overlays: &Overlays) -> Value {
     let tables = report::comparison_tables(answer);
     json!({

@@ -1,15 +1,15 @@
-//! The tables of results that have a key to draw them over: block sizes, numbers of clients. Pure; `report::pivot` has
-//! chosen their rows and columns, and this module selects the ones that make a picture.
+//! The tables of results whose keys can be drawn as axes: block sizes, numbers of clients. Pure; `report::pivot` has
+//! chosen the rows and columns, and this module selects the tables that make a picture.
 
 use super::short;
 use crate::report::{Cell, Measure, PhaseReport, Pivot, Report, StepReport, pivot};
 use serde::Serialize;
 
-/// A plan with more of them is read in tables.
+/// Maximum number of drawn tables; a larger plan is read in tables.
 const MAX_GRIDS: usize = 200;
-/// Keys with unordered values, which make no axis.
+/// Keys with unordered values, which are not used as an axis.
 const UNORDERED: [&str; 6] = ["mode", "op", "group", "target", "link", "cache"];
-/// Figures that a reader can choose beside the main one.
+/// Figures that a reader can choose besides the main one.
 const BESIDE: [Measure; 5] = [
     Measure::MibPerS,
     Measure::OpsPerS,
@@ -24,15 +24,15 @@ pub struct Grid {
     pub title: String,
     pub row_key: String,
     pub rows: Vec<String>,
-    /// Empty: one column.
+    /// Empty if there is one column.
     pub column_key: String,
     pub columns: Vec<String>,
     /// Which of the two is the axis of the lines.
     pub axis: Axis,
-    /// The main figure first.
+    /// All figures, the main one first.
     pub figures: Vec<GridFigure>,
     pub notes: Vec<String>,
-    /// The most repeats of any cell.
+    /// Maximum number of repeats of a cell.
     pub repeats: u32,
 }
 
@@ -46,13 +46,14 @@ pub enum Axis {
 /// One figure of every cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GridFigure {
-    /// With its unit.
+    /// The title, with its unit.
     pub title: &'static str,
-    /// All repeats together, by row and column. `None` if the plan left the cell out, or it has no figure.
+    /// The values of all repeats together, by row and column. `None` if the plan left the cell out, or it has no
+    /// figure.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
-/// Those of a report, in the order of the plan.
+/// The grids of a report, in the order of the plan.
 pub fn grids(report: &Report) -> Vec<Grid> {
     let all = report.phases.iter().flat_map(|phase| {
         let steps = report.steps.iter();
@@ -66,7 +67,7 @@ pub fn grids(report: &Report) -> Vec<Grid> {
     all.take(MAX_GRIDS).collect()
 }
 
-/// `has_curve`: rates that were walked up are drawn as a load curve.
+/// `has_curve`: rates that were increased in steps are drawn as a load curve.
 fn grid(
     phase: &PhaseReport,
     table: &Pivot,

@@ -21,7 +21,7 @@ impl HeatMap {
         }
     }
 
-    /// A blob that cannot be read is left out: this is a picture, and results are made elsewhere.
+    /// An invalid blob is skipped, because this is only a picture and results are computed elsewhere.
     pub(super) fn add(&mut self, at_us: i64, blob: &[u8]) {
         let Ok(histogram) = Histogram::from_v2_deflate(blob) else {
             return;

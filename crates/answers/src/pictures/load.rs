@@ -1,4 +1,4 @@
-//! Reads the series of a run from its database, on a thread of its own.
+//! Reads the series of a run from its database, on a separate thread.
 
 use super::{
     Mark, PICTURES_FORMAT, Pictures, Series, StepPicture, Timeline, grids,
@@ -17,12 +17,12 @@ use tokio::runtime::Handle;
 
 /// Number of points over the whole run.
 const RUN_POINTS: i64 = 1200;
-/// Points of one step, and of all steps together.
+/// Maximum number of points of one step.
 const STEP_POINTS: i64 = 240;
 const ALL_STEP_POINTS: i64 = 30_000;
-/// A step with fewer is better read in the table.
+/// Minimum number of points of a drawn step; a shorter one is better read in the table.
 const MIN_STEP_POINTS: i64 = 20;
-/// Maximum number of steps with pictures of their own.
+/// Maximum number of steps with their own pictures.
 const MAX_STEPS: usize = 2000;
 const HEAT_COLUMNS: i64 = 240;
 /// Maximum number of histograms decoded for the heat map, at some tens of microseconds each.
@@ -49,7 +49,7 @@ WHERE s.run_id = ?1 AND s.start_us IS NOT NULL AND coalesce(s.ended_us, ?2) >= ?
   AND s.attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.run_id = s.run_id AND n.ordinal = s.ordinal)
 ORDER BY s.ordinal";
 
-/// Daemons that started or ended are among the report's marks.
+/// Without starts and ends of daemons, which are among the report's marks.
 const EVENTS: &str = "
 SELECT e.at_us, e.severity, e.kind, coalesce(r.name, a.name), e.message
 FROM events AS e LEFT JOIN agents AS a ON a.id = e.agent_id
@@ -91,7 +91,8 @@ pub async fn timeline(
     .await
 }
 
-/// Rows by the hundred thousand are read without a hop between threads each.
+/// Gives direct access to the connection, because reading rows by the hundred thousand must not switch threads for
+/// each.
 pub(super) async fn connected<T: Send + 'static>(
     path: PathBuf,
     read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
@@ -112,7 +113,7 @@ pub(super) async fn connected<T: Send + 'static>(
     .await?
 }
 
-/// One step as it is drawn.
+/// One step to be drawn.
 struct Step {
     id: i64,
     ordinal: i64,
@@ -327,7 +328,7 @@ fn pictures(connection: &Connection, report: &Report) -> Result<Pictures, rusqli
     })
 }
 
-/// One of this number of seconds is counted for the heat map.
+/// One second out of this number is counted for the heat map.
 fn heat_stride(connection: &Connection, steps: &[Step]) -> Result<i64, rusqlite::Error> {
     let mut statement = connection.prepare(STEP_COUNTS)?;
     let mut all = 0_i64;
@@ -347,7 +348,8 @@ struct Drawing {
 }
 
 impl Drawing {
-    /// Adds the seconds of a step. Returns its own series, if they are finer than those of the whole run.
+    /// Adds the seconds of a step. Returns its own series if they have a finer resolution than those of the whole
+    /// run.
     fn draw(
         &mut self,
         mut rows: rusqlite::Rows<'_>,
@@ -412,7 +414,7 @@ fn series_name(target: &str, group: &str, op: &str) -> String {
     words.join(" ")
 }
 
-/// Warnings and errors, and the report's marks, in the order of time.
+/// Warnings and errors, and the report's marks, in order of time.
 fn marks(
     connection: &Connection,
     report: &Report,

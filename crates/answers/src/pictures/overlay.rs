@@ -1,4 +1,4 @@
-//! Both sides of a comparison over time, laid over each other: each load from its start, and two whole runs.
+//! Both sides of a comparison over time, drawn on the same axes: each load from its start, and two whole runs.
 
 use super::load::{connected, run_timeline, second};
 use super::seconds::{Axis, Points};
@@ -9,13 +9,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use std::path::Path;
 
-/// Points of one load.
+/// Maximum number of points of one load.
 const POINTS: i64 = 400;
-/// Points of a whole run.
+/// Maximum number of points of a whole run.
 const RUN_POINTS: i64 = 800;
-/// Loads that are drawn; of more the first.
+/// Maximum number of drawn loads; the first are drawn.
 const MAX_OVERLAYS: usize = 80;
-/// Repeats of one side that are drawn; of more the first.
+/// Maximum number of drawn repeats of one side; the first are drawn.
 const MAX_REPEATS: usize = 3;
 
 const SPAN: &str = "
@@ -51,12 +51,12 @@ pub struct Overlay {
 pub struct OverlayLine {
     /// Whether it belongs to side B.
     pub is_b: bool,
-    /// The first of its side; further ones are drawn thinner.
+    /// Whether it is the first of its side; the others are drawn thinner.
     pub is_first: bool,
     pub series: Series,
 }
 
-/// Reads the series of an answer from its database, on a thread of its own.
+/// Reads the series of an answer from its database, on a separate thread.
 pub async fn overlays(path: &Path, answer: Answer) -> Result<Overlays, PictureError> {
     connected(path.to_owned(), move |connection| read(connection, &answer)).await
 }

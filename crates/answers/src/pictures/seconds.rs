@@ -1,9 +1,9 @@
-//! Seconds into points. Pure.
+//! Combines seconds to points. Pure.
 
 use super::{Series, short};
 use benchmesh_results::PERIOD_US;
 
-/// Minimum span: a sliver at the edge of a step has a meaningless rate.
+/// Minimum span of a point: the rate of a shorter one at the edge of a step is meaningless.
 const MIN_SPAN_US: i64 = PERIOD_US / 2;
 
 /// One second (or less) of one operation.
@@ -19,7 +19,7 @@ pub struct Second {
     pub max_ns: Option<i64>,
 }
 
-/// How a span of time is cut into points.
+/// The division of a time span into points.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     /// Origin of the seconds.
@@ -29,7 +29,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// At most `points` points of whole seconds.
+    /// At most `points` points, each a whole number of seconds.
     pub fn new(origin_us: i64, from_us: i64, until_us: i64, points: i64) -> Self {
         let seconds = ceiling(until_us.saturating_sub(from_us).max(1), 1_000_000);
         let bucket_us = ceiling(seconds, points.max(1)).max(1) * 1_000_000;
@@ -50,7 +50,7 @@ impl Axis {
         real(self.bucket_us) / 1e6
     }
 
-    /// In seconds since the origin, to the millisecond.
+    /// The point's start in seconds since the origin, rounded to milliseconds.
     pub fn second(&self, bucket: i64) -> f64 {
         let at_us = self
             .from_us
@@ -72,7 +72,7 @@ pub fn real(value: i64) -> f64 {
     value as f64
 }
 
-/// One series during its construction, in the order of time.
+/// One series while it is built, in order of time.
 #[derive(Debug)]
 pub struct Points {
     axis: Axis,
@@ -141,7 +141,7 @@ impl Points {
         point.max_ns = point.max_ns.max(second.max_ns.unwrap_or(0));
     }
 
-    /// A sliver is drawn only if there is nothing else.
+    /// A too short point is only drawn if there is no other.
     fn close(&mut self) {
         let Some(bucket) = self.bucket.take() else {
             return;

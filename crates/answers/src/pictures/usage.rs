@@ -36,7 +36,7 @@ const HOST_AT: &str = "
 SELECT at_us, idle_us, iowait_us, memory_available_bytes FROM host_samples
 WHERE host_id = ?1 AND at_us <= ?2 ORDER BY at_us DESC LIMIT 1";
 
-/// The time that is drawn.
+/// The drawn time.
 pub struct Span {
     pub from_us: i64,
     pub until_us: i64,
@@ -46,10 +46,10 @@ pub struct Span {
 impl Span {
     fn edges(&self) -> impl Iterator<Item = i64> {
         let length = self.until_us.saturating_sub(self.from_us).max(1);
-        // Samples come once a second.
+        // There is one sample per second.
         let count = (length / 1_000_000).clamp(1, EDGES);
         let from_us = self.from_us;
-        // Nothing before the first edge is known.
+        // Usage before the first edge is unknown.
         (0..=count).map(move |edge| from_us.saturating_add(edge.saturating_mul(length) / count))
     }
 }
@@ -57,8 +57,8 @@ impl Span {
 /// One reading at an edge: its instant and its values.
 type Reading = (i64, [i64; 3]);
 
-/// The readings at the edges. Readings that are too close together for a meaningful share are skipped; of those before
-/// the drawn time, only the last is kept.
+/// The readings at the edges. Readings that are too close together for a meaningful share are skipped; of those
+/// before the drawn time, only the last is kept.
 fn readings(
     connection: &Connection,
     sql: &str,

@@ -1,7 +1,7 @@
-//! One query from its thread's side: open, guard, prepare, step, close.
+//! The thread of one query: open, guard, prepare, step, close.
 //!
-//! Each query has a thread of its own. SQLite runs on it, so that its temporary files can be counted by thread, and a
-//! slow statement blocks no other query.
+//! Each query has its own thread. SQLite runs on it, so that its temporary files can be counted by thread, and a slow
+//! statement blocks no other query.
 
 use super::stop::{INSTRUCTIONS_PER_CHECK, Stop};
 use super::{
@@ -22,7 +22,7 @@ pub(super) struct QueryJob {
     pub sql: String,
     pub limits: Limits,
     pub deadline: Instant,
-    /// Carries the waits for a file and for a receiver.
+    /// Runs the waits for a file and for a receiver.
     pub runtime: Handle,
     pub columns_out: oneshot::Sender<Vec<String>>,
     pub rows_out: mpsc::Sender<Vec<Row>>,
@@ -103,7 +103,7 @@ enum Receiver {
     Gone,
 }
 
-/// Rows on their way out.
+/// Rows to be sent.
 struct Batches {
     rows_out: mpsc::Sender<Vec<Row>>,
     runtime: Handle,
@@ -116,7 +116,7 @@ struct Batches {
 
 impl Batches {
     fn push(&mut self, values: &[ValueRef<'_>]) -> Result<Receiver, QueryError> {
-        // Before they are copied.
+        // Checked before they are copied.
         let bytes: usize = values.iter().map(size).sum();
         if bytes > MAX_ROW_BYTES {
             return Err(QueryError::RowTooLarge { bytes });
@@ -135,7 +135,8 @@ impl Batches {
         Ok(Receiver::Waits)
     }
 
-    /// A slow receiver holds a snapshot, which blocks checkpoints of the WAL: its time continues.
+    /// A slow receiver holds a snapshot, which blocks checkpoints of the WAL, so the time limit keeps running
+    /// meanwhile.
     fn flush(&mut self) -> Result<Receiver, QueryError> {
         if self.batch.is_empty() {
             return Ok(Receiver::Waits);

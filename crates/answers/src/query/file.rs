@@ -1,8 +1,8 @@
 //! Opens a database file for reading, and leaves its directory unchanged.
 //!
-//! A reader of a WAL database creates `-wal` and `-shm` files beside it and cannot remove them, because it has no write
-//! access. If they did not exist before, a writer's connection that changes nothing lets SQLite remove them under its
-//! own locks.
+//! A reader of a WAL database creates `-wal` and `-shm` files beside it and cannot remove them, because it has no
+//! write access. If they did not exist before, a connection with write access is opened that changes nothing, so that
+//! SQLite removes them under its own locks.
 
 use super::QueryError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -19,12 +19,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ReadOnly {
     pub(crate) connection: SqliteConnection,
     path: PathBuf,
-    /// There was no `-wal` file: no process had it open for writing.
+    /// There was no `-wal` file, so no process had the database open for writing.
     idle: bool,
 }
 
 impl ReadOnly {
-    /// Opens a file that must be there and a database. Never makes one.
+    /// Opens an existing database file. Never creates one.
     pub(crate) async fn open(path: &Path) -> Result<Self, QueryError> {
         let path_buf = || path.to_owned();
         match std::fs::metadata(path) {
@@ -40,8 +40,8 @@ impl ReadOnly {
         let idle = !with_suffix(path, "-wal").exists();
         let mut connection = match connect(path, options(path)).await {
             Ok(connection) => connection,
-            // A read-only directory has no room for the shared memory of a WAL database. Without a writer, the database
-            // can be read without it.
+            // In a read-only directory, the shared memory of a WAL database cannot be created. Without a writer, the
+            // database can be read without it.
             Err(_) if idle && !directory_is_writable(path) => {
                 connect(path, options(path).immutable(true)).await?
             }
@@ -59,7 +59,7 @@ impl ReadOnly {
         })
     }
 
-    /// Closes it and removes the files that it has created beside the database.
+    /// Closes the connection and removes the files that it has created beside the database.
     pub(crate) async fn close(self) {
         if let Err(error) = self.connection.close().await {
             tracing::debug!(%error, "close a reader's connection");
@@ -80,8 +80,8 @@ impl ReadOnly {
     }
 }
 
-/// Turns a database that no process has open into one single file, readable from a read-only directory. A collector
-/// that opens it later continues normally.
+/// Turns a database that no process has open into a single file, which is readable from a read-only directory. A
+/// collector that opens it later continues normally.
 pub async fn seal(path: &Path) -> Result<(), QueryError> {
     let options = options(path)
         .read_only(false)

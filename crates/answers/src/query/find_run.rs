@@ -1,11 +1,11 @@
-//! Finds the run that a user names.
+//! Finds the run named by a user.
 
 use super::questions::which_run;
 use benchmesh_model::mesh::RunId;
 use sqlx::SqliteConnection;
 
-/// The run with this id, uid or name (the newest of that name); empty or `last`: the newest of all. Each is one lookup
-/// in an index.
+/// The run with this id, uid or name (the newest of that name); empty or `last` is the newest of all. Each case is
+/// one lookup in an index.
 pub(crate) async fn find_run(
     connection: &mut SqliteConnection,
     wanted: &str,

@@ -67,7 +67,7 @@ pub(super) fn install(connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>, lim
     }
 }
 
-/// Compiles the SQL under the authorizer and throws the result away: it must be exactly one statement that reads.
+/// Compiles the SQL under the authorizer and discards the result: it must be exactly one statement that reads.
 pub(super) fn inspect(
     connection: &mut sqlx::sqlite::LockedSqliteHandle<'_>,
     sql: &str,
@@ -89,7 +89,7 @@ pub(super) fn inspect(
                 message,
                 offset,
             } => {
-                // SQLite reports a barred function as a plain error that only its text identifies.
+                // SQLite reports a denied function as a generic error that only its text identifies.
                 if code & 0xff == ffi::SQLITE_AUTH || message.starts_with("not authorized") {
                     return Err(QueryError::NotReading);
                 }
@@ -191,7 +191,7 @@ fn prepare(database: *mut ffi::sqlite3, sql: &str) -> Prepared {
     }
 }
 
-/// The line at fault with a caret beneath the position.
+/// The faulty line with a caret beneath the position.
 fn position(sql: &str, offset: usize) -> String {
     let before = sql.get(..offset).unwrap_or(sql);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -243,6 +243,6 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     Some(unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("?"))
 }

@@ -9,16 +9,16 @@ use std::time::Duration;
 pub struct Limits {
     /// From the call to the last row.
     pub time: Duration,
-    /// Maximum memory of SQLite in the process, page caches included: above it, queries end at their next check.
+    /// Maximum memory of SQLite in the process, including page caches. Above it, queries end at their next check.
     pub memory_bytes: u64,
-    /// Bytes of temporary files (sorting, materialized views).
+    /// Maximum size of temporary files (sorting, materialized views).
     pub temp_bytes: u64,
-    /// The values of all rows together.
+    /// Maximum size of the values of all rows together.
     pub answer_bytes: u64,
 }
 
 impl Limits {
-    /// For a query beside a collector with page caches of up to 320 MiB.
+    /// For a query in the collector's process, which has page caches of up to 320 MiB.
     pub fn shared(time: Duration) -> Self {
         Self {
             time,
@@ -28,7 +28,7 @@ impl Limits {
         }
     }
 
-    /// For a query in a process of its own.
+    /// For a query in its own process.
     pub fn own_process(time: Duration) -> Self {
         Self {
             time,
@@ -41,18 +41,18 @@ impl Limits {
 
 impl Limits {
     /// SQLite's heap limit. It exceeds the query's limit because one row can be larger than the remaining memory
-    /// between two checks. It applies to the whole process, and a write that fails because of it is repeated; only a
+    /// between two checks. It applies to the whole process, and a write that fails because of it is retried. Only a
     /// query's value of up to 8 MiB reaches it, which leaves room for other allocations until that query has ended.
     pub(super) fn heap_bytes(&self) -> i64 {
         i64::try_from(self.memory_bytes / 2 * 3).unwrap_or(i64::MAX)
     }
 }
 
-/// The values of one row together, in bytes: a row travels in one message (8 MiB).
+/// Maximum size of the values of one row together, in bytes: a row is sent in one message (8 MiB).
 pub const MAX_ROW_BYTES: usize = 7 << 20;
 
-/// SQLite's limits per statement. Functions such as `instr` and `replace` compare in time that grows with the square of
-/// a value's length and check no clock, so a value is at most as long as an agent's message.
+/// SQLite's limits per statement. The time of functions such as `instr` and `replace` grows with the square of a
+/// value's length, and they check no clock. Therefore a value is at most as long as an agent's message.
 pub(super) const SQLITE_LIMITS: &[(c_int, c_int)] = &[
     (ffi::SQLITE_LIMIT_ATTACHED, 0),
     (ffi::SQLITE_LIMIT_LENGTH, 8 << 20),

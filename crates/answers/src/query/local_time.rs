@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-/// The next instant after `now_us` at which local clocks show a time of day (`02:00`), or the instant of a local date
-/// and time (`2026-12-24T02:00`), or of one with `Z` or an offset; in microseconds since the Unix epoch. `None` if the
-/// text has none of these forms.
+/// Parses an instant, as microseconds since the Unix epoch; `None` if the text has none of these forms.
+///
+/// * a time of day (`02:00`): the next instant after `now_us` at which local clocks show it
+/// * a local date and time (`2026-12-24T02:00`)
+/// * a date and time with `Z` or an offset
 pub fn instant(text: &str, now_us: i64) -> Option<i64> {
     if !text.contains(':') {
         return None;
@@ -42,7 +44,7 @@ mod tests {
     fn a_time_of_day_is_the_next_one_here() {
         for text in ["02:00", "23:59:59", "08:00"] {
             let at = instant(text, NOW).unwrap();
-            // A day may have an hour more.
+            // A day may be an hour longer.
             assert!(
                 at > NOW && at <= NOW + DAY_US + 3_600_000_000,
                 "{text} {at}"

@@ -1,6 +1,6 @@
 //! The documented questions: docs/questions.md has each with its SQL, and this module reads them from there.
 //!
-//! One source: the documented SQL is the executed SQL. A question is about one run, given by `:run`.
+//! The documented SQL is the executed SQL. A question is about one run, given by `:run`.
 
 use std::sync::LazyLock;
 
@@ -26,7 +26,7 @@ pub fn all() -> &'static [Question] {
     &ALL
 }
 
-/// The question of a name.
+/// The question with this name.
 pub fn find(name: &str) -> Option<&'static Question> {
     all().iter().find(|question| question.name == name)
 }
@@ -64,8 +64,8 @@ impl Question {
     }
 }
 
-/// The SQL that finds the run with this id, uid or name (the newest of that name); `None`: the newest of all. Its one
-/// row holds the id, or NULL.
+/// The SQL that finds the run with this id, uid or name (the newest of that name); `None` is the newest of all. Its
+/// one row contains the id, or NULL.
 pub fn which_run(wanted: Option<&str>) -> String {
     let Some(wanted) = wanted.filter(|wanted| !matches!(*wanted, "" | "last")) else {
         return "SELECT max(id) FROM runs".to_owned();
@@ -81,7 +81,7 @@ pub fn which_run(wanted: Option<&str>) -> String {
     )
 }
 
-/// A heading of the second level is the name, the first paragraph the question, the first SQL block its SQL.
+/// A second-level heading is the name, the first paragraph the question, the first SQL block its SQL.
 fn read(document: &'static str) -> Vec<Question> {
     let parts = document.split("\n## ").skip(1);
     parts

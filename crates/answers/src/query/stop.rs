@@ -1,5 +1,5 @@
-//! Checks a running query every hundred instructions of SQLite, and ends one without a receiver or beyond its limits of
-//! time, memory or temporary files.
+//! Checks a running query every hundred instructions of SQLite. Ends it if its receiver is gone, or its limits of
+//! time, memory or temporary files are exceeded.
 
 use super::{Limits, QueryError, Row};
 use std::fs::File;
@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 
 /// SQLite's instructions between two checks: about a microsecond, and at most as many values of 8 MiB.
 pub(super) const INSTRUCTIONS_PER_CHECK: i32 = 100;
-/// How often the thread's temporary files are looked at.
+/// How often the size of the thread's temporary files is checked.
 const TEMP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The reason why a query was ended; 0: it was not.
+/// Why a query was ended; 0 if it was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum StopReason {
@@ -25,7 +25,7 @@ enum StopReason {
     Abandoned,
 }
 
-/// The reason, shared by the handler that finds it and the thread that reports it.
+/// The reason, shared by the handler that sets it and the thread that reports it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop(Arc<AtomicU8>);
 

@@ -34,7 +34,7 @@ async fn all(
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Every file beneath, with its bytes: a query must leave them unchanged.
+/// Every file beneath, with its bytes, to check that a query leaves them unchanged.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     std::fs::read_dir(directory)
         .unwrap()
@@ -76,7 +76,7 @@ async fn values_come_as_they_are_stored() {
         ]
     );
     assert_eq!(rows[2][3], Value::Blob(vec![]));
-    // The type is the value's, not the first row's: one column of four types.
+    // The type is that of each value, not of the first row: one column with four types.
     let (_, rows) = all(
         &path,
         "SELECT 1 UNION ALL SELECT 'a' UNION ALL SELECT 0.5 UNION ALL SELECT NULL",
@@ -278,7 +278,7 @@ async fn an_answer_that_nobody_takes_ends_in_time_and_lets_its_snapshot_go() {
     let limit = Duration::from_millis(300);
     let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
     let mut answer = run(&path, sql, Limits::shared(limit), ()).await.unwrap();
-    // Its lock goes, and with it its snapshot, while the answer is still held.
+    // Its lock is released, and its snapshot too, while the answer still exists.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.busy_timeout(Duration::from_secs(60)).unwrap();
     connection
@@ -316,7 +316,7 @@ async fn a_dropped_answer_ends_the_query() {
     assert!(answer.rows.recv().await.is_some());
     let Answer { rows, .. } = answer;
     drop(rows);
-    // The query held the file's read lock: once it is gone, an exclusive writer gets in.
+    // The query held the file's read lock; once it is released, an exclusive writer can open the file.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.busy_timeout(Duration::from_secs(60)).unwrap();
     connection
@@ -334,7 +334,7 @@ async fn a_live_database_answers_while_it_is_written() {
         writer
             .execute("INSERT INTO things(id) VALUES (?1)", [id])
             .unwrap();
-        // In the middle of the writer's transaction: committed rows are visible, and no reader waits.
+        // In the middle of a write transaction: committed rows are visible, and readers do not wait.
         let (_, rows) = all(&path, "SELECT max(id) FROM things", LONG)
             .await
             .unwrap();
