@@ -1,6 +1,7 @@
-//! What a database file answers: questions in SQL, reports, comparisons, findings, pictures and exports.
+//! Queries on a database file: questions in SQL, reports, comparisons, findings, pictures and exports.
 //!
-//! Everything here reads: of the mesh it sees database files and nothing else, no session, no scheduler and no clock.
+//! Everything here only reads, except that findings are stored. It depends on database files only, not on sessions,
+//! the scheduler or the mesh's clock.
 
 pub mod compare;
 pub mod export;

@@ -1,4 +1,5 @@
-//! The views, questions, reports and pictures of a run stay the same, byte for byte, when its agents and hosts change.
+//! The views, questions, reports and pictures of a run stay the same, byte for byte, when its agents and hosts
+//! change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use benchmesh_answers::compare::{Request, compare_file};
@@ -46,7 +47,7 @@ async fn outputs(path: &Path) -> BTreeMap<String, String> {
         serde_json::to_string_pretty(&report).unwrap(),
     );
     let html = pictures::html(&report, &drawn);
-    // Drawn anew for each file.
+    // The nonce is random for each file.
     let (_, nonce) = html.split_once("'nonce-").unwrap();
     let (nonce, _) = nonce.split_once('\'').unwrap();
     outputs.insert("html".to_owned(), html.replace(nonce, "NONCE"));
@@ -107,7 +108,7 @@ fn server() -> NewAgent {
     agent
 }
 
-/// The agents attach again, each with the next of these changes.
+/// The agents attach again, each time with the next of these changes.
 fn changes() -> Vec<(&'static str, NewAgent)> {
     let (mut one, mut two) = (client(), server());
     let mut changes = vec![("nothing new", one.clone()), ("nothing new", two.clone())];

@@ -1,4 +1,4 @@
-//! Limits of a hostile query: it must not affect the next one. In a process of its own, because the memory limit
+//! Limits of a hostile query: it must not affect the next one. The test has its own process, because the memory limit
 //! applies to the process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, oneshot};
 
 const LONG: Duration = Duration::from_secs(60);
-/// A query without an end.
+/// An endless query.
 const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
 
-/// Held by a test that reaches the process's memory limit, and by one with queries that must be answered.
+/// Held by a test that reaches the process's memory limit, and by one whose queries must succeed.
 static MEMORY: Mutex<()> = Mutex::const_new(());
 
-/// A database with a little in it, made by the product's own way in.
+/// A database with a little data, stored through the product's own API.
 async fn database() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mesh.db");
@@ -38,7 +38,7 @@ async fn all(path: &Path, sql: &str, limits: Limits) -> Result<Vec<Row>, QueryEr
     Ok(rows)
 }
 
-/// The most memory that this process ever had resident, in MiB.
+/// The peak resident memory of this process, in MiB.
 fn peak_rss_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -55,7 +55,7 @@ async fn a_zero_byte_is_refused_at_once() {
     }
 }
 
-/// A row of values that are twice as long as `bytes` each.
+/// A row of values that are each twice as long as `bytes`.
 fn large(columns: usize, bytes: usize) -> String {
     let column = format!("hex(zeroblob({bytes}))");
     format!("SELECT {}", vec![column; columns].join(", "))
@@ -79,7 +79,7 @@ async fn memory_rows_and_answers_are_bounded() {
     let _alone = MEMORY.lock().await;
     let (_directory, path) = database().await;
     let shared = Limits::shared(LONG);
-    // Each value may be, all of them together not.
+    // Each value alone is allowed, all of them together are not.
     let error = all(&path, &large(200, 4_000_000), shared)
         .await
         .unwrap_err();
@@ -107,14 +107,14 @@ async fn memory_rows_and_answers_are_bounded() {
     let sorted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000) SELECT randomblob(500) AS r FROM n ORDER BY r";
     let error = all(&path, sorted, temp).await.unwrap_err();
     assert!(matches!(error, QueryError::TempLimit { .. }), "{error:?}");
-    // Far below the 4.4 GB that one such row took without a bound, whatever the tests beside this one hold.
+    // Far below the 4.4 GB that one such row took without a limit, whatever memory concurrent tests use.
     assert!(peak_rss_mib() < 1000, "{} MiB", peak_rss_mib());
-    // The next one finds everything as it was.
+    // The next query is not affected.
     assert_eq!(all(&path, "SELECT 1", shared).await.unwrap().len(), 1);
     rows_are_written_while_queries_reach_the_limit_on_memory(&path).await;
 }
 
-/// SQLite's limit on memory is the whole process's.
+/// SQLite's memory limit applies to the whole process.
 async fn rows_are_written_while_queries_reach_the_limit_on_memory(path: &Path) {
     let store = Store::open(path).await.unwrap();
     let queries = (0..4).map(|_| {
@@ -154,7 +154,7 @@ impl Drop for Ended {
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_query() {
     let (_directory, path) = database().await;
-    // While it waits for the head of the answer, which has no first row ...
+    // While it waits for the header of the answer, which has no first row ...
     let (ended, has_ended) = oneshot::channel();
     let limits = Limits::shared(Duration::from_secs(3600));
     let mut answer = query::run(&path, ENDLESS, limits, Ended(Some(ended)))
@@ -188,7 +188,7 @@ async fn a_client_that_leaves_ends_its_query() {
         .unwrap();
 }
 
-/// Pieces of SQL, of almost-SQL, and of other text.
+/// Fragments of SQL, of nearly valid SQL, and of other text.
 fn sql() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         8 => prop::sample::select(vec![
@@ -219,12 +219,12 @@ fn any_text_ends_in_time() {
     proptest!(ProptestConfig::with_cases(300), |(sql in sql())| {
         let began = Instant::now();
         let answered = runtime.block_on(all(&path, &sql, Limits::shared(limit)));
-        // Its limit, the wait for its end, and a busy machine.
+        // Its time limit, the wait for its end, and a reserve for a busy machine.
         prop_assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         if sql.contains('\0') {
             prop_assert!(matches!(answered, Err(QueryError::ZeroByte)), "{:?}", answered);
         }
-        // Nothing was changed, and the next query is answered.
+        // The database is unchanged, and the next query succeeds.
         let runs = runtime.block_on(all(&path, "SELECT count(*) FROM runs", Limits::shared(LONG)));
         prop_assert!(runs.is_ok(), "{:?}", runs);
     });

@@ -1,7 +1,8 @@
 //! Every documented question on a database with known answers.
 //!
-//! `questions/data.sql` is a client, a server and six steps with round figures; `questions/answers.txt` has the
-//! expected answers, computed from those figures: 2 s of CPU over 1000 operations are 2000 us each, and so on.
+//! `questions/data.sql` contains a client, a server and six steps with round figures; `questions/answers.txt`
+//! contains the expected answers, computed from those figures: 2 s of CPU over 1000 operations are 2000 us each, and
+//! so on.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use benchmesh_answers::query::{self, Limits, QueryError, Value, questions};
@@ -13,7 +14,7 @@ use std::time::Duration;
 const DATA: &str = include_str!("questions/data.sql");
 const ANSWERS: &str = include_str!("questions/answers.txt");
 
-/// The rows that a question must bring, by its name.
+/// The expected rows of each question, by its name.
 fn expected() -> BTreeMap<&'static str, Vec<&'static str>> {
     ANSWERS
         .split("# ")
@@ -66,7 +67,7 @@ async fn every_question_is_answered_as_the_figures_say() {
     for question in questions::all() {
         let rows = ask(&path, &question.about(2)).await.unwrap();
         assert_eq!(rows, expected[question.name], "{}", question.name);
-        // As any SQLite tool asks it: the parameter is not set.
+        // As in any SQLite tool: the parameter is not set.
         let rows = ask(&path, &question.sql.replace(":run", "NULL"))
             .await
             .unwrap();
