@@ -288,9 +288,11 @@ impl Store {
     }
 
     /// The highest throughput at which a step of `network` sent data to an agent from other hosts, in bytes per
-    /// second; `None` if there was no such step. The throughputs of several senders in a step are added up, unless
-    /// they did not overlap. Loads that did not use the whole link do not count: those with a rate, with other groups
-    /// beside them, and tasks that did not end well.
+    /// second; `None` if there was no such step.
+    ///
+    /// The throughputs of several senders in a step are added up, unless they did not overlap. Loads that did not use
+    /// the whole link do not count: those with a rate, with other groups beside them, and tasks that did not end
+    /// well.
     pub async fn most_received_per_s(&self, agent: AgentId) -> Result<Option<i64>, StoreError> {
         let most: Option<f64> = sqlx::query_scalar(
             "SELECT max(bytes_per_s) FROM (

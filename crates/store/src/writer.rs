@@ -1,9 +1,9 @@
 //! The only writer: every change of the database goes through its queue and is committed in groups.
 //!
 //! Everything queued during one commit goes into the next transaction, the scheduler's writes first. Samples and
-//! intervals wait for more of their kind while nobody reads them (`gather`). Writes are answered after their commit.
-//! A write that fails by its own fault is undone alone (a savepoint) and does not affect the others. If the disk is
-//! full or failing, the whole group is rolled back and retried with backoff before anything is answered.
+//! intervals wait for more of their kind unless a reader asks for them (`gather`). Writes are answered after their
+//! commit. A write that fails by its own fault is undone alone (a savepoint) and does not affect the others. If the
+//! disk is full or failing, the whole group is rolled back and retried with backoff before anything is answered.
 
 mod gather;
 mod group;

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A condition on a figure holds if B's figure exceeds the change from A's and the difference is significant, corrected
-//! over all loads that have the figure: noise alone fulfils none. A verdict is that of a load's primary figure;
-//! `costlier` is about the daemons' CPU. `not comparable` holds if a load has no verdict, or a cell is on one side
-//! only.
+//! over all loads that have the figure, so that noise alone does not fulfil it. A verdict is that of a load's primary
+//! figure; `costlier` refers to the daemons' CPU time. `not comparable` holds if a load has no verdict, or only one
+//! side has a cell.
 
 use super::model::{Answer, FigureName, Row, Verdict};
 use super::sentences::{change, change_like, subject};

@@ -1,8 +1,9 @@
 //! Targets that ran out of space or inodes, or nearly did, and those that will at their rate of growth.
 //!
 //! During a load of workload `fill`, a full target is intended, so those steps are excluded. Data that another load
-//! writes and removes again are no growth. Therefore a load with several loops is compared with itself at the same
-//! position of its step in other loops, and a load with few loops is only judged over its steps if it keeps its data.
+//! writes and removes again do not count as growth. Therefore a load with several loops is compared with itself at
+//! the same position of its step in other loops, and a load with few loops is only judged over its steps if it keeps
+//! its data.
 
 use super::hosts::{LEFT_SHARE, LEFT_SHARE_ERROR, MinDuration, Scarce, Subject};
 use super::leaks::{MAX_STEP_WARMUP_US, MIN_WARMUP_US, SOON_H, US_PER_H, number_loads};

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 const LENGTH_US: i64 = 600_000_000;
 /// The newest rows are left out, because more of that time may still arrive.
 const LAG_US: i64 = 60_000_000;
-/// A slice is extended by this if an interval crosses its end. It is no multiple of the width of merged intervals,
+/// A slice is extended by this if an interval crosses its end. It is not a multiple of the width of merged intervals,
 /// which would cross the grid lines at the same offsets every time.
 const LONGER_US: i64 = 61_000_000;
 /// Maximum time that one pass spends on summing up a running step, for example after a restart.

@@ -95,12 +95,13 @@ impl Facts {
         let says =
             |names: &BTreeSet<String>| names.contains(target) || names.contains(&self.system);
         match self.labelled.get(&host) {
-            // The label names the host; the table tells which of its daemons serve the target, if it has the system.
+            // This host's labels name the target. If the table of systems has the system, it decides which of the
+            // host's daemons serve the target.
             Some(names) if says(names) => {
                 Some(daemon != OWN && !(place.is_known() && by_name == Some(false)))
             }
             Some(_) => Some(false),
-            // Labels of other hosts name the target, and this host has none.
+            // Labels of other hosts name the target, and this host has no label.
             None if self.labelled.values().any(says) => Some(false),
             None => by_name,
         }
