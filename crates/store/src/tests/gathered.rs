@@ -4,12 +4,15 @@ use super::{Mesh, S, T0, batch, interval, new_step, sample, seen, task_end};
 use crate::ingest::batch::ClockOffset;
 use crate::ingest::{Batch, Receipt};
 use crate::rows::{Row, RunChange};
-use crate::writer::{Calm, Haste};
+use crate::writer::{Calm, GROUP_ROWS, Haste};
 use crate::{Publisher, Store};
 use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, RunState, StepId, TaskId};
 use futures::FutureExt;
+use sqlx::SqliteConnection;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// A mesh without requests for rows for a long time, and one agent that has a task in a running step.
 struct CalmMesh {
@@ -186,6 +189,46 @@ async fn other_writes_of_the_scheduler_are_committed_without_what_waits() {
     assert_eq!(mesh.samples().await, 1);
 }
 
+/// They are more than one transaction has.
+#[tokio::test]
+async fn a_flush_stores_everything_that_was_sent_before() {
+    let mesh = CalmMesh::new().await;
+    let store = mesh.mesh.store.clone();
+    let busy = Arc::new(Semaphore::new(0));
+    let held = tokio::spawn({
+        let (store, busy) = (store.clone(), Arc::clone(&busy));
+        async move {
+            let wait = |busy: &Arc<Semaphore>, _: &mut SqliteConnection| {
+                let busy = Arc::clone(busy);
+                Box::pin(async move {
+                    let _permit = busy.acquire_owned().await;
+                    Ok(())
+                }) as _
+            };
+            store.write_in(Haste::Apart, busy, wait).await
+        }
+    });
+    tokio::task::yield_now().await;
+    let batches = GROUP_ROWS as u64 / 1000 + 3;
+    let mut receipts = Vec::new();
+    for sequence in 2..2 + batches {
+        let mut large = mesh.second(sequence);
+        large.daemon_samples = (0..1000)
+            .map(|n| sample(1, T0 + sequence as i64 * S + n, n, 1))
+            .collect();
+        receipts.push(mesh.publisher.submit(large).await.unwrap());
+    }
+    let flush = tokio::spawn(async move { store.flush().await });
+    tokio::task::yield_now().await;
+    busy.add_permits(1);
+    flush.await.unwrap();
+    assert_eq!(mesh.samples().await, 1 + batches as i64 * 1000);
+    held.await.unwrap().unwrap();
+    for receipt in receipts {
+        receipt.await.unwrap();
+    }
+}
+
 /// The time line of a running step is written with rows of agents, of which none may come after its end.
 #[tokio::test]
 async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
@@ -197,7 +240,7 @@ async fn a_step_ends_at_once_while_its_time_line_waits_for_more_rows() {
         async move {
             let _claim = store.claim(step).await;
             claimed.send(()).unwrap();
-            let nothing = |(): &(), _: &mut sqlx::SqliteConnection| Box::pin(async { Ok(()) }) as _;
+            let nothing = |(): &(), _: &mut SqliteConnection| Box::pin(async { Ok(()) }) as _;
             store.write_in(Haste::WithOthers, (), nothing).await
         }
     });

@@ -116,6 +116,8 @@ struct Group {
     at_once: Vec<Box<dyn Pending>>,
     batches: Vec<PendingBatch>,
     load: Load,
+    /// Queued batches that came before a write that is committed with all of them.
+    ahead: usize,
     /// Latest time of the commit; `None` if the group is empty.
     due: Option<Instant>,
 }
@@ -133,6 +135,15 @@ impl Group {
         self.writes.len() + self.apart.len() + self.at_once.len()
     }
 
+    /// Its batches alone.
+    fn take_batches(&mut self) -> Self {
+        Self {
+            batches: std::mem::take(&mut self.batches),
+            load: std::mem::take(&mut self.load),
+            ..Self::default()
+        }
+    }
+
     fn push_write(&mut self, write: Box<dyn Pending>, due: Instant) {
         self.due_by(due);
         self.writes.push(write);
@@ -140,6 +151,7 @@ impl Group {
 
     fn push_batch(&mut self, batch: PendingBatch, due: Instant) {
         self.due_by(due);
+        self.ahead = self.ahead.saturating_sub(1);
         let Source { agent, window, .. } = *batch.source();
         self.load.add(agent, batch.weight(), window);
         self.batches.push(batch);
@@ -201,6 +213,12 @@ impl Writer {
             }
             self.show(group.batches.get(shown..).unwrap_or_default())
                 .await;
+            // More than one transaction has: the last of them is that of the write.
+            while group.ahead > 0 {
+                self.commit(group.take_batches()).await;
+                self.take_queued(&mut group);
+                self.show(&group.batches).await;
+            }
             let at_once = std::mem::take(&mut group.at_once);
             if group.is_due(Instant::now()) {
                 group.writes.extend(at_once);
@@ -225,16 +243,21 @@ impl Writer {
         match write.haste() {
             Haste::Apart => group.apart.push(write),
             Haste::AtOnce => group.at_once.push(write),
-            Haste::WithGathered => group.push_write(write, now),
+            Haste::WithGathered => self.add_flush(group, write, now),
             Haste::Watched => {
                 self.calm.disturb(now);
-                group.push_write(write, now);
+                self.add_flush(group, write, now);
             }
             Haste::WithOthers => {
                 let due = self.due(now);
                 group.push_write(write, due);
             }
         }
+    }
+
+    fn add_flush(&self, group: &mut Group, write: Box<dyn Pending>, now: Instant) {
+        group.ahead = self.batches.len();
+        group.push_write(write, now);
     }
 
     fn add_batch(&mut self, group: &mut Group, batch: PendingBatch) {
