@@ -127,11 +127,13 @@ impl Store {
                 summed_us: i64::MIN,
             },
         };
-        // Merged rows are already in the time line.
-        let merged_us = load::merged_until(self.reader(), step).await?;
-        if place.until_us < merged_us {
+        // Merged rows and summed slices are already in the time line, with rows that came after those in the grid.
+        let kept_us = load::merged_until(self.reader(), step)
+            .await?
+            .max(load::summed_until(self.reader(), step).await?);
+        if place.until_us < kept_us {
             place.grid = Grid::new(start_us);
-            place.until_us = merged_us;
+            place.until_us = kept_us;
         }
         let ready = place.grid.before_a_line(newest.saturating_sub(BEHIND_US));
         let place = self.catch_up(step, place, ready, followed.haste).await?;

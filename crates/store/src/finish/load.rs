@@ -125,6 +125,18 @@ pub(super) async fn merged_until(reader: &SqlitePool, step: StepId) -> Result<i6
         .map_err(StoreError::sql("read a step"))
 }
 
+/// The end of the last slice with sums, which has its part of the time line; `i64::MIN` if there is none.
+pub(super) async fn summed_until(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
+    sqlx::query_scalar::<_, Option<i64>>(
+        "SELECT max(until_us) FROM step_sums WHERE step_id = ? AND sums IS NOT NULL",
+    )
+    .bind(step.0)
+    .fetch_one(reader)
+    .await
+    .map(|until| until.unwrap_or(i64::MIN))
+    .map_err(StoreError::sql("read the sums of a step"))
+}
+
 pub(super) async fn stale_batches(reader: &SqlitePool, step: StepId) -> Result<i64, StoreError> {
     sqlx::query_scalar("SELECT stale_batches FROM steps WHERE id = ?")
         .bind(step.0)
