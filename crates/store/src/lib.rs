@@ -15,6 +15,7 @@ mod figure_columns;
 mod findings;
 mod finish;
 pub mod import;
+mod in_memory;
 pub mod ingest;
 mod kept;
 pub(crate) mod left;
@@ -114,6 +115,42 @@ struct Shared {
     newest: Arc<AtomicI64>,
 }
 
+impl Shared {
+    /// Around the writer that `start` makes, with its tasks. The readers are those of reports and of the scheduler.
+    fn new(
+        path: PathBuf,
+        mesh_uid: String,
+        [reader, scheduler_reader]: [SqlitePool; 2],
+        refresh: mpsc::Sender<oneshot::Sender<()>>,
+        start: impl FnOnce(
+            Ingest,
+            blocked::Blockage,
+        ) -> Result<(WriterHandle, Vec<JoinHandle<()>>), StoreError>,
+    ) -> Result<Self, StoreError> {
+        let live = Feed::new();
+        let reserve = Arc::new(Reserve::of(&path));
+        let blocked = blocked::Blockage::new(None);
+        let ingest = Ingest::new(live.clone(), Arc::clone(&reserve));
+        let (writer, tasks) = start(ingest, blocked.clone())?;
+        Ok(Self {
+            path,
+            mesh_uid,
+            reader,
+            scheduler_reader,
+            writer,
+            tasks: Mutex::new(tasks),
+            closing: CancellationToken::new(),
+            rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
+            refresh,
+            live,
+            reserve,
+            blocked,
+            computing: StepClaims::default(),
+            newest: Arc::new(AtomicI64::new(0)),
+        })
+    }
+}
+
 impl Store {
     /// Opens the database at `path`. Creates it if it is missing, and migrates an older one.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
@@ -122,36 +159,16 @@ impl Store {
 
     async fn open_in(path: &Path, calm: Calm) -> Result<Self, StoreError> {
         let opened = open::open(path).await?;
-        let live = Feed::new();
-        let reserve = Arc::new(Reserve::of(&opened.path));
-        let ingest = Ingest::new(live.clone(), Arc::clone(&reserve));
-        let blocked = blocked::Blockage::new(None);
-        let (writer, task) = WriterHandle::start(
-            opened.writer,
-            opened.options,
-            opened.lock,
-            ingest,
-            blocked.clone(),
-            calm,
-        )?;
+        let readers = [opened.reader, opened.scheduler_reader];
         let (refresh, refreshes) = mpsc::channel(QUEUED_REFRESHES);
+        let start = |ingest, blocked| {
+            let (connection, options) = (opened.writer, opened.options);
+            WriterHandle::start(connection, options, opened.lock, ingest, blocked, calm)
+                .map(|(writer, task)| (writer, vec![task]))
+        };
+        let shared = Shared::new(opened.path, opened.mesh_uid, readers, refresh, start)?;
         let store = Self {
-            shared: Arc::new(Shared {
-                path: opened.path,
-                mesh_uid: opened.mesh_uid,
-                reader: opened.reader,
-                scheduler_reader: opened.scheduler_reader,
-                writer,
-                tasks: Mutex::new(vec![task]),
-                closing: CancellationToken::new(),
-                rows: Arc::new(Semaphore::new(QUEUED_ROWS as usize)),
-                refresh,
-                live,
-                reserve,
-                blocked,
-                computing: StepClaims::default(),
-                newest: Arc::new(AtomicI64::new(0)),
-            }),
+            shared: Arc::new(shared),
             readers: Readers::Shared,
         };
         if let Some(newest) = store.newest_instant().await? {

@@ -131,15 +131,7 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
     }
     let options = writer_options(path);
     let mut writer = options.connect().await.map_err(|e| open_error(path, e))?;
-    mark(path, &mut writer).await?;
-    migrate(path, &mut writer).await?;
-    figure_columns::update(&mut writer)
-        .await
-        .map_err(|e| open_error(path, e))?;
-    views::update(&mut writer)
-        .await
-        .map_err(|e| open_error(path, e))?;
-    let mesh_uid = mesh_uid(path, &mut writer).await?;
+    let mesh_uid = bring_up_to_date(path, &mut writer).await?;
     raise_ids(path, &mut writer).await?;
     let pool = |connections, cache_kib| {
         SqlitePoolOptions::new()
@@ -157,6 +149,22 @@ pub(crate) async fn open(path: &Path) -> Result<Opened, StoreError> {
         mesh_uid,
         lock,
     })
+}
+
+/// Makes the schema, or brings an older one up to date. Returns the uid of the mesh.
+pub(super) async fn bring_up_to_date(
+    path: &Path,
+    writer: &mut SqliteConnection,
+) -> Result<String, StoreError> {
+    mark(path, writer).await?;
+    migrate(path, writer).await?;
+    figure_columns::update(writer)
+        .await
+        .map_err(|e| open_error(path, e))?;
+    views::update(writer)
+        .await
+        .map_err(|e| open_error(path, e))?;
+    mesh_uid(path, writer).await
 }
 
 /// Frees cached pages. In this build of SQLite, all connections share one budget of pages, the sum of their cache

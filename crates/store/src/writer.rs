@@ -7,6 +7,7 @@
 
 mod gather;
 mod group;
+mod inline;
 
 pub(crate) use gather::Calm;
 pub use gather::GROUP_ROWS;
@@ -20,9 +21,11 @@ use crate::database::StoreError;
 use crate::ingest::apply::Ingest;
 use crate::ingest::pending::PendingBatch;
 use futures::future::BoxFuture;
+use inline::Inline;
 use rusqlite::Connection;
 use sqlx::SqliteConnection;
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use std::sync::Arc;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -41,6 +44,8 @@ pub(crate) struct WriterHandle {
     closing: CancellationToken,
     died: CancellationToken,
     ingested: watch::Receiver<Option<Ingested>>,
+    /// Writes without the queues and the thread.
+    inline: Option<Arc<Inline>>,
 }
 
 /// Committed rows of agents.
@@ -98,8 +103,21 @@ impl WriterHandle {
             closing,
             died,
             ingested,
+            inline: None,
         };
         Ok((handle, task))
+    }
+
+    /// Commits each write where it is called, by the only connection of `pool`.
+    pub(crate) fn inline(pool: SqlitePool, ingest: Ingest) -> Self {
+        Self {
+            writes: mpsc::channel(1).0,
+            batches: mpsc::channel(1).0,
+            closing: CancellationToken::new(),
+            died: CancellationToken::new(),
+            ingested: watch::channel(None).1,
+            inline: Some(Arc::new(Inline::new(pool, ingest))),
+        }
     }
 
     /// Resolves if the writer's thread ends unexpectedly.
@@ -129,6 +147,9 @@ impl WriterHandle {
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
+        if let Some(inline) = &self.inline {
+            return inline.write(&data, apply).await;
+        }
         let (done, outcome) = oneshot::channel();
         let pending = group::Write::new(data, apply, haste, done);
         self.writes
@@ -139,6 +160,9 @@ impl WriterHandle {
     }
 
     pub(crate) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
+        if let Some(inline) = &self.inline {
+            return inline.submit(batch).await;
+        }
         self.batches
             .send(batch)
             .await

@@ -1,0 +1,62 @@
+//! A database in memory, for simulations of what uses it: the same statements on one connection.
+//!
+//! Each write is committed before it returns, and nothing runs beside the caller: neither the writer's thread nor the
+//! tasks that make figures of late data. The same calls leave the same rows. The schema is made once in a process, and
+//! each database begins with a copy of it.
+
+use super::writer::WriterHandle;
+use super::{Readers, Shared, Store, StoreError, open};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteOwnedBuf, SqlitePoolOptions};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::{OnceCell, mpsc};
+
+/// A database without rows, and the uid of its mesh.
+static EMPTY: OnceCell<(Vec<u8>, String)> = OnceCell::const_new();
+const PATH: &str = ":memory:";
+/// Each statement is prepared once.
+const STATEMENTS: usize = 256;
+const DOING: &str = "be made in memory";
+
+impl Store {
+    /// A new one, which is gone when it is dropped.
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        let (empty, mesh_uid) = EMPTY.get_or_try_init(empty).await?;
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async {
+                    let copy = SqliteOwnedBuf::try_from(empty.as_slice())?;
+                    connection.deserialize(None, copy, false).await
+                })
+            })
+            .connect_lazy_with(options());
+        let readers = [pool.clone(), pool.clone()];
+        let start = |ingest, _| Ok((WriterHandle::inline(pool, ingest), Vec::new()));
+        let refresh = mpsc::channel(1).0;
+        let shared = Shared::new(PATH.into(), mesh_uid.clone(), readers, refresh, start)?;
+        Ok(Self {
+            shared: Arc::new(shared),
+            readers: Readers::Shared,
+        })
+    }
+}
+
+fn options() -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .foreign_keys(true)
+        .statement_cache_capacity(STATEMENTS)
+        .disable_statement_logging()
+}
+
+async fn empty() -> Result<(Vec<u8>, String), StoreError> {
+    let sql = StoreError::sql;
+    let mut connection = options().connect().await.map_err(sql(DOING))?;
+    let mesh_uid = open::bring_up_to_date(Path::new(PATH), &mut connection).await?;
+    let bytes = connection.serialize(None).await.map_err(sql(DOING))?;
+    Ok((bytes.to_vec(), mesh_uid))
+}

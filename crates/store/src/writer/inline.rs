@@ -1,0 +1,50 @@
+//! The writer of a database in memory: each write is a transaction of its own, committed before its call returns.
+
+use super::{Apply, directly};
+use crate::database::StoreError;
+use crate::ingest::{apply::Ingest, pending::PendingBatch};
+use sqlx::sqlite::SqlitePool;
+use tokio::sync::Mutex;
+
+const DOING: &str = "commit a transaction";
+
+#[derive(Debug)]
+pub(super) struct Inline {
+    pool: SqlitePool,
+    ingest: Mutex<Ingest>,
+}
+
+impl Inline {
+    pub(super) fn new(pool: SqlitePool, ingest: Ingest) -> Self {
+        Self {
+            pool,
+            ingest: Mutex::new(ingest),
+        }
+    }
+
+    pub(super) async fn write<D, T>(&self, data: &D, apply: Apply<D, T>) -> Result<T, StoreError> {
+        let begun = self.pool.begin().await;
+        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
+        let value = apply(data, &mut transaction).await?;
+        let committed = transaction.commit().await;
+        committed.map_err(StoreError::sql(DOING))?;
+        Ok(value)
+    }
+
+    pub(super) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
+        let mut batch = [batch];
+        let mut ingest = self.ingest.lock().await;
+        let begun = self.pool.begin().await;
+        let mut transaction = begun.map_err(StoreError::sql(DOING))?;
+        directly(&mut transaction, |connection| {
+            ingest.store(connection, &mut batch)
+        })
+        .await?;
+        let committed = transaction.commit().await;
+        committed.map_err(StoreError::sql(DOING))?;
+        ingest.committed(&batch);
+        let [batch] = batch;
+        batch.answer();
+        Ok(())
+    }
+}
