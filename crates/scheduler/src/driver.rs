@@ -6,9 +6,9 @@
 //! as after a restart of the collector.
 
 pub(super) mod agents;
-mod load;
-mod reads;
-mod results;
+pub(super) mod load;
+pub(super) mod reads;
+pub(super) mod results;
 mod retry;
 mod steady;
 mod timers;

@@ -13,7 +13,7 @@ const DUE_BEAT: Duration = Duration::from_secs(10);
 
 /// The run to drive next: a running one before queued ones, oldest first. A run that is given up comes without a plan,
 /// and with the reason.
-pub(super) async fn load(
+pub(crate) async fn load(
     inner: &Inner,
     given_up: Option<&(RunId, String)>,
 ) -> Result<Option<Box<LoadedRun>>, StoreError> {

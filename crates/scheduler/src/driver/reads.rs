@@ -26,7 +26,7 @@ const ROWS_WITHIN: Duration = Duration::from_secs(60);
 /// never comes, and go on sending others.
 const ROWS_AT_MOST: Duration = Duration::from_secs(3600);
 
-pub(super) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, StoreError> {
+pub(crate) async fn lookup(inner: &Inner, lookup: Lookup) -> Result<Completion, StoreError> {
     let store = &inner.store;
     Ok(match lookup {
         Lookup::Environment { run, loss_after } => {

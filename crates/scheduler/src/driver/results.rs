@@ -13,7 +13,7 @@ use benchmesh_store::{
 };
 
 /// Which clients are missing from the step, and whether its figures make it a failure.
-pub(super) async fn finish(
+pub(crate) async fn finish(
     inner: &Inner,
     run: RunId,
     index: usize,

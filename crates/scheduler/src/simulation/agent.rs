@@ -8,7 +8,8 @@ use crate::{
     sessions::command::{Answer, CacheDrop, Command, End, RefusalKind},
 };
 use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId, TaskState};
-use benchmesh_workloads::random::Random;
+use benchmesh_proto::v1;
+use benchmesh_workloads::{random::Random, registry};
 use directories::directory_takes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +50,8 @@ pub(super) struct SimTask {
     pub hangs: bool,
     /// It begins at its start; otherwise its agent has confirmed the start, and nothing follows.
     pub begins: bool,
+    /// The operation that it records.
+    op: &'static str,
     /// Its load has a rate.
     pub is_paced: bool,
     /// Over how many tasks the rate of its step was split again; `None`: as it was prepared.
@@ -117,19 +120,8 @@ pub(super) struct SimAgent {
     /// Commands on the run's directory of each path, carried out one after the other in the order of arrival. `None`:
     /// the answer is not awaited any more.
     pub directories: BTreeMap<String, VecDeque<(Option<Token>, Command)>>,
-    pub spool: Vec<Spooled>,
-}
-
-/// The last batch of a task in an agent's spool.
-#[derive(Clone, Debug)]
-pub(super) struct Spooled {
-    pub sequence: u64,
-    pub task: TaskId,
-    pub state: TaskState,
-    pub error: String,
-    pub start: MeshMicros,
-    /// An operation of it has begun.
-    pub began: bool,
+    /// The last batch of each task.
+    pub spool: Vec<v1::Batch>,
 }
 
 /// How likely an agent does something else than a perfect one, in thousandths.
@@ -272,6 +264,7 @@ impl SimAgent {
                             cancelled: false,
                             hangs: false,
                             begins: true,
+                            op: operation(&prepare.workload, &prepare.mode),
                             is_paced: prepare.params_json.contains("rate_iops"),
                             rate_tasks: None,
                             ignored_stop: false,
@@ -398,6 +391,11 @@ impl SimAgent {
         };
         (vec![(token, reply)], later)
     }
+}
+
+fn operation(workload: &str, mode: &str) -> &'static str {
+    let workload = registry::find(workload).unwrap();
+    workload.mode(mode).unwrap().ops[0].as_str()
 }
 
 /// The end of a task that never began: it has no row.

@@ -12,7 +12,7 @@ use crate::{
 use benchmesh_model::mesh::{MeshMicros, RunState, StepId, StepState, TaskId, TaskState};
 use benchmesh_plan::Loops;
 use benchmesh_store::rows::{FinishedStep, StepRow, TaskRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the agent of a task has reported that it ended before its first operation.
 fn never_began(task: &TaskRow) -> bool {
@@ -303,7 +303,14 @@ impl World {
         if self.store.run.state != RunState::Done {
             return;
         }
-        let searched = self.store.searched();
+        let ended = self
+            .store
+            .events
+            .iter()
+            .filter(|it| it.kind.starts_with("search-"));
+        let ended: Vec<StepId> = ended.filter_map(|it| it.step).collect();
+        let searched: BTreeSet<StepId> = ended.iter().copied().collect();
+        assert_eq!(searched.len(), ended.len(), "a search has ended twice");
         let rest = &mut newest.iter().peekable();
         while let Some(first) = rest.next() {
             let planned = self.planned_step(first.ordinal).unwrap();

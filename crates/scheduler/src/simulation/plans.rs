@@ -22,6 +22,7 @@ const MOST_TASKS: usize = 48;
 /// One plan on a number of agents.
 #[derive(Clone)]
 pub(super) struct Planned {
+    pub text: Arc<str>,
     pub agents: RunAgents,
     plan: Arc<Plan>,
     /// Of one loop.
@@ -238,6 +239,7 @@ pub(super) fn planned(text: &str, count: usize) -> Planned {
         facts,
     });
     Planned {
+        text: text.into(),
         agents: RunAgents::new(agents.collect()),
         plan: Arc::new(plan),
         steps: expansion.steps.into(),

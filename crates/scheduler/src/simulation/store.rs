@@ -1,33 +1,59 @@
-//! The database of a schedule: it applies rows as the statements of the store do.
+//! The database of a schedule: a real one in memory, written and read as the scheduler does it. Its rows are copied
+//! for the checks whenever SQLite says that they have changed.
 
-use super::agent::Spooled;
-use crate::machine::has_ended;
-use benchmesh_model::mesh::{
-    AgentId, MeshMicros, RunId, RunState, StepId, StepState, TaskId, TaskState,
+use crate::{
+    Inner, Scheduler,
+    driver::{load, reads, results},
+    machine::{
+        effect::Lookup,
+        event::{Completion, LoadedRun},
+    },
+    sessions::Fleet,
 };
+use benchmesh_model::mesh::{AgentId, HostId, MeshMicros, RunId, StepId, StepState, TaskId};
+use benchmesh_proto::v1;
 use benchmesh_store::{
-    DirectoryLeft,
+    DirectoryLeft, Store, StoreError,
+    clock::MeshClock,
+    ingest::batch::Batch,
     rows::{
-        FinishedStep, NewEvent, NewStep, NewTask, Row, RunDirectoryRow, RunRow, StepRow, TaskRow,
+        Anchor, FinishedStep, NewAgent, NewEvent, NewHost, NewRun, Row, RunRow, StepRow, TaskRow,
     },
 };
-use std::collections::{BTreeMap, BTreeSet};
+use sqlx::sqlite::UpdateHookResult;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+use tokio::runtime::{Builder, Runtime};
 
-#[derive(Debug)]
+const RUN: RunId = RunId(1);
+
+/// What ends, ends once.
+const SETUP: &str = "
+    CREATE TRIGGER step_ends_once BEFORE UPDATE OF state ON steps WHEN OLD.state IN ('done', 'failed', 'stopped')
+    BEGIN SELECT RAISE(ABORT, 'a step ends twice'); END;
+    CREATE TRIGGER run_ends_once BEFORE UPDATE OF state ON runs
+    WHEN OLD.state IN ('done', 'failed', 'stopped') AND NEW.state <> 'queued'
+    BEGIN SELECT RAISE(ABORT, 'a run ends twice'); END;";
+
+/// Tables and ids.
+type Changed = BTreeSet<(String, i64)>;
+
 pub(super) struct SimStore {
+    inner: Arc<Inner>,
+    runtime: Runtime,
+    changed: Arc<Mutex<Changed>>,
     pub run: RunRow,
     /// Every attempt.
     pub steps: Vec<StepRow>,
     pub tasks: Vec<TaskRow>,
+    /// Those of the machine.
     pub events: Vec<NewEvent>,
-    pub directories: Vec<RunDirectoryRow>,
-    /// The last sequence stored of each agent's spool.
-    pub positions: BTreeMap<AgentId, u64>,
-    pub with_rows: Vec<TaskId>,
+    /// The run's environment was written.
+    environment: bool,
     /// Steps that were ever running.
     pub ran: BTreeSet<StepId>,
-    /// The run's environment was written.
-    pub environment: bool,
     /// Of a run that was resumed.
     pub pauses: Vec<(i64, i64)>,
     /// A request or the policy ended the load at one of its ends.
@@ -37,288 +63,134 @@ pub(super) struct SimStore {
 }
 
 impl SimStore {
-    pub fn new(run: RunRow) -> Self {
+    /// With a queued run, and the agents that it needs, which have the ids from 1 on.
+    pub fn new(run: NewRun, agents: &[AgentId]) -> Self {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let changed = Arc::new(Mutex::new(Changed::new()));
+        let begin = begin(run, agents, Arc::clone(&changed));
+        let (store, run) = runtime.block_on(begin).unwrap();
+        let clock = Arc::new(MeshClock::new(Anchor {
+            boot_id: String::new(),
+            boottime_ns: 0,
+            mesh_us: MeshMicros(0),
+        }));
+        let fleet = Fleet::new(&store, Arc::clone(&clock));
+        let inner = Scheduler::new(&store, clock, fleet).0;
         Self {
+            inner,
+            runtime,
+            changed,
             run,
             steps: Vec::new(),
             tasks: Vec::new(),
             events: Vec::new(),
-            directories: Vec::new(),
-            positions: BTreeMap::new(),
-            with_rows: Vec::new(),
-            ran: BTreeSet::new(),
             environment: false,
+            ran: BTreeSet::new(),
             pauses: Vec::new(),
             was_halted: false,
             kept: BTreeSet::new(),
         }
     }
 
-    /// Queues an ended run again. False: it has not ended.
-    pub fn resume(&mut self) -> bool {
-        let run = &mut self.run;
-        if !run.state.is_end() {
-            return false;
+    fn wait<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> T {
+        self.runtime.block_on(work).unwrap()
+    }
+
+    /// Copies what a write has changed.
+    fn refresh(&mut self) {
+        let changed = std::mem::take(&mut *self.changed.lock().unwrap());
+        let store = self.inner.store.clone();
+        for (table, id) in changed {
+            match table.as_str() {
+                "runs" => {
+                    let run = self.wait(store.run(RUN));
+                    let paused_us = run.paused_us - self.run.paused_us;
+                    let from = self.run.paused_from.filter(|_| run.paused_from.is_none());
+                    self.pauses
+                        .extend(from.map(|from| (from.0, from.0 + paused_us)));
+                    self.run = run;
+                }
+                "steps" => {
+                    let step = self.wait(store.step(StepId(id)));
+                    put(&mut self.steps, id, step);
+                }
+                _ => {
+                    let task = self.wait(store.task(TaskId(id)));
+                    put(&mut self.tasks, id, task.unwrap());
+                }
+            }
         }
-        self.was_halted |= run.halted.is_some();
-        run.state = RunState::Queued;
-        run.reason = None;
-        run.stop_reason = None;
-        run.halted = None;
-        let ended = run.ended.take().filter(|_| run.started.is_some());
-        run.paused_from = run.paused_from.or(ended);
-        true
     }
 
-    pub fn left_out(&self) -> BTreeSet<StepId> {
-        let events = self.events.iter();
-        let left_out = events.filter(|event| event.kind == "mode-left-out");
-        left_out.filter_map(|event| event.step).collect()
-    }
-
-    /// The last probes of searches that have ended. Each ends once.
-    pub fn searched(&self) -> BTreeSet<StepId> {
-        let ended =
-            |event: &&NewEvent| matches!(event.kind.as_str(), "search-found" | "search-not-found");
-        let ended: Vec<StepId> = self
-            .events
-            .iter()
-            .filter(ended)
-            .filter_map(|it| it.step)
-            .collect();
-        let once: BTreeSet<StepId> = ended.iter().copied().collect();
-        assert_eq!(once.len(), ended.len(), "a search has ended twice");
-        once
-    }
-
-    /// Applies one transaction. Returns the new ids.
+    /// Commits one transaction of the machine. Returns the new ids.
     pub fn apply(&mut self, rows: &[Row]) -> Vec<Vec<i64>> {
-        rows.iter().filter_map(|row| self.apply_one(row)).collect()
-    }
-
-    fn apply_one(&mut self, row: &Row) -> Option<Vec<i64>> {
-        match row {
-            Row::Run { change, .. } => {
-                assert!(
-                    !self.run.state.is_end(),
-                    "a run that is {} becomes {}",
-                    self.run.state,
-                    change.state
-                );
-                let begins = change.state == RunState::Running;
-                if let (true, Some(from)) = (begins, self.run.paused_from) {
-                    self.pauses.push((from.0, change.at.0));
-                    self.run.partial = false;
-                    self.run.end_pause(change.at);
+        for row in rows {
+            match row {
+                Row::Environment { .. } => {
+                    assert!(!self.environment, "the environment is written twice");
+                    self.environment = true;
                 }
-                self.run.state = change.state;
-                self.run.partial |= change.partial;
-                self.run.reason = match change.state {
-                    RunState::Running => change.reason.clone(),
-                    _ => change.reason.clone().or(self.run.reason.take()),
-                };
-                if begins {
-                    self.run.started.get_or_insert(change.at);
+                Row::Steps { .. } => {
+                    assert!(self.environment, "steps are made before the environment");
                 }
-                self.run.ended = change.state.is_end().then_some(change.at);
-            }
-            Row::Abort { reason, at, .. } => {
-                self.run.reason = Some(reason.clone());
-                self.run.partial = true;
-                self.run.halted.get_or_insert(*at);
-            }
-            Row::Environment { .. } => {
-                assert!(
-                    self.steps.is_empty(),
-                    "the environment is written after the steps"
-                );
-                assert!(!self.environment, "the environment is written twice");
-                self.environment = true;
-            }
-            Row::Steps { steps, .. } => {
-                assert!(
-                    self.environment,
-                    "steps are made before the environment is written"
-                );
-                return Some(steps.iter().map(|step| self.make_step(step)).collect());
-            }
-            Row::Step { step, change } => {
-                let row = self.step_mut(*step);
-                assert!(
-                    !row.state.is_end(),
-                    "step {} of attempt {} ended twice: it is {} and becomes {}",
-                    row.ordinal,
-                    row.attempt,
-                    row.state,
-                    change.state
-                );
-                row.state = change.state;
-                if change.state == StepState::Running {
+                Row::Step { step, change } if change.state == StepState::Running => {
                     self.ran.insert(*step);
                 }
-                let row = self.step_mut(*step);
-                row.start = change.start.or(row.start);
-                row.ended = change.ended.or(row.ended);
-                row.reason = change.reason.clone().or(row.reason.take());
+                Row::Event(event) => self.events.push(event.clone()),
+                _ => {}
             }
-            Row::Tasks { step, tasks } => {
-                let made = tasks.iter().map(|task| self.make_task(*step, task));
-                return Some(made.collect());
-            }
-            Row::Parts { step, parts } => {
-                let made = parts.iter().map(|part| {
-                    let id = self.make_task(*step, &part.task);
-                    let row = self.task_mut(TaskId(id));
-                    (row.part, row.client_index) = (part.part, part.client_index);
-                    id
-                });
-                return Some(made.collect());
-            }
-            Row::Task {
-                task,
-                state,
-                error,
-                last_batch,
-            } => {
-                let overrides = matches!(
-                    state,
-                    TaskState::Done | TaskState::Failed | TaskState::Stopped
-                );
-                let row = self.task_mut(*task);
-                row.last_batch = last_batch.clone().or(row.last_batch.take());
-                let is_stored = matches!(
-                    row.state,
-                    TaskState::Done | TaskState::Failed | TaskState::Stopped
-                );
-                if overrides || !is_stored {
-                    row.state = *state;
-                    row.error = match state {
-                        TaskState::Done => None,
-                        _ => error.clone().or(row.error.take()),
-                    };
-                }
-            }
-            Row::StartsCleared { step } => {
-                self.step_mut(*step).start = None;
-                for task in &mut self.tasks {
-                    if task.step == *step && task.ended.is_none() {
-                        task.start = None;
-                    }
-                }
-            }
-            Row::TaskAgain { task } => {
-                let row = self.task_mut(*task);
-                row.state = TaskState::Planned;
-                row.error = None;
-                row.start = None;
-                row.ended = None;
-                row.last_begun = None;
-                row.last_batch = None;
-            }
-            Row::TaskStarts(starts) => {
-                for (task, start) in starts {
-                    self.task_mut(*task).start = Some(*start);
-                }
-            }
-            Row::Directory(directory) => {
-                self.directories
-                    .retain(|known| known.agent != directory.agent || known.path != directory.path);
-                self.directories.push(directory.clone());
-            }
-            Row::NoDirectory { agent, path, .. } => {
-                self.directories
-                    .retain(|known| known.agent != *agent || known.path != *path);
-            }
-            Row::DirectoriesGone { .. } => self.directories.clear(),
-            Row::OpenFailed { reason, .. } => {
-                for step in &mut self.steps {
-                    if step.state != StepState::Planned && !step.state.is_end() {
-                        step.state = StepState::Failed;
-                        step.reason.get_or_insert_with(|| reason.clone());
-                    }
-                }
-            }
-            Row::Event(event) => self.events.push(event.clone()),
-            Row::CacheDrops { .. } | Row::KeptData(_) | Row::KeptDataWhole { .. } => {}
         }
-        None
+        let made = self.wait(self.inner.store.apply(rows.to_vec()));
+        self.refresh();
+        made
     }
 
-    fn make_step(&mut self, step: &NewStep) -> i64 {
-        let id = i64::try_from(self.steps.len()).unwrap() + 1;
-        let again = self
-            .steps
-            .iter()
-            .any(|known| known.ordinal == step.ordinal && known.attempt == step.attempt);
-        assert!(
-            !again,
-            "step {} has two attempts {}",
-            step.ordinal, step.attempt
-        );
-        self.steps.push(StepRow {
-            id: StepId(id),
-            run: RunId(1),
-            ordinal: step.ordinal,
-            loop_number: step.loop_number,
-            repeat: step.repeat,
-            attempt: step.attempt,
-            phase: step.phase.clone(),
-            cell: step.cell.clone(),
-            target: step.target.clone(),
-            system: step.system.clone(),
-            workload: step.workload.clone(),
-            mode: step.mode.clone(),
-            params_json: step.params_json.clone(),
-            clients: step.clients,
-            cache: step.cache.clone(),
-            state: StepState::Planned,
-            partial: false,
-            flags_json: String::new(),
-            reason: None,
-            start: None,
-            ended: None,
-        });
-        id
+    pub fn finish(&mut self, step: StepId, finished: FinishedStep) -> Completion {
+        let completion = self.wait(results::finish(&self.inner, RUN, 0, step, finished));
+        self.refresh();
+        completion
     }
 
-    fn make_task(&mut self, step: StepId, task: &NewTask) -> i64 {
-        let id = i64::try_from(self.tasks.len()).unwrap() + 1;
-        self.tasks.push(TaskRow {
-            id: TaskId(id),
-            step,
-            task_index: task.task_index,
-            part: 1,
-            client_index: task.task_index,
-            agent: task.agent,
-            peer: task.peer,
-            state: TaskState::Planned,
-            workers: task.workers,
-            start: None,
-            skew_us: None,
-            skew_error_us: None,
-            first_done: None,
-            ended: None,
-            last_begun: None,
-            cpu_user_us: None,
-            cpu_system_us: None,
-            wait_cpu_us: None,
-            harness_ns_per_op: None,
-            error: None,
-            last_batch: None,
-        });
-        id
+    /// Stores a batch of an agent's spool.
+    pub fn ingest(&mut self, agent: AgentId, batch: v1::Batch) {
+        let host = HostId(agent.0);
+        let publisher = self.inner.store.publisher(agent, host, String::new());
+        let batch = Batch::try_from(batch).unwrap();
+        let stored = async { publisher.submit(batch).await?.await };
+        self.runtime.block_on(stored).unwrap();
+        self.refresh();
     }
 
-    pub fn step_mut(&mut self, step: StepId) -> &mut StepRow {
-        &mut self.steps[usize::try_from(step.0).unwrap() - 1]
+    /// Whether the rows of an agent are stored up to a sequence.
+    pub fn has_rows(&self, agent: AgentId, sequence: u64) -> bool {
+        let positions = self.wait(self.inner.store.spool_positions(agent));
+        positions.iter().any(|(_, last)| *last >= sequence)
+    }
+
+    pub fn store_stop_request(&mut self, reason: String, at: MeshMicros) {
+        self.wait(self.inner.store.store_stop_request(RUN, reason, at));
+        self.refresh();
+    }
+
+    /// Queues an ended run again. False: it has not ended.
+    pub fn resume(&mut self) -> bool {
+        let was_halted = self.run.halted.is_some();
+        let resumed = self.wait(self.inner.store.resume_run(RUN, Vec::new()));
+        self.was_halted |= resumed && was_halted;
+        self.refresh();
+        resumed
+    }
+
+    pub fn load(&self) -> Option<Box<LoadedRun>> {
+        self.wait(load::load(&self.inner, None))
+    }
+
+    pub fn lookup(&self, lookup: Lookup) -> Completion {
+        self.wait(reads::lookup(&self.inner, lookup))
     }
 
     pub fn step(&self, step: StepId) -> &StepRow {
         &self.steps[usize::try_from(step.0).unwrap() - 1]
-    }
-
-    pub fn task_mut(&mut self, task: TaskId) -> &mut TaskRow {
-        &mut self.tasks[usize::try_from(task.0).unwrap() - 1]
     }
 
     pub fn task(&self, task: TaskId) -> &TaskRow {
@@ -332,79 +204,68 @@ impl SimStore {
 
     /// The newest attempt of each step, in order.
     pub fn newest_steps(&self) -> Vec<StepRow> {
-        let mut newest: BTreeMap<u32, &StepRow> = BTreeMap::new();
-        for step in &self.steps {
-            let known = newest.entry(step.ordinal).or_insert(step);
-            if step.attempt >= known.attempt {
-                *known = step;
-            }
-        }
-        newest.into_values().cloned().collect()
-    }
-
-    pub fn finish(&mut self, step: StepId, finished: &FinishedStep) {
-        let row = self.step_mut(step);
-        assert!(!row.state.is_end(), "step {} ended twice", row.ordinal);
-        row.state = finished.state;
-        row.partial |= finished.partial;
-        row.ended = Some(finished.ended);
-        row.reason = finished.reason.clone().or(row.reason.take());
-    }
-
-    /// The end of a task arrives with its agent's spool.
-    pub fn task_ended(&mut self, spooled: &Spooled, ended: MeshMicros) {
-        let Spooled {
-            state,
-            error,
-            start,
-            ..
-        } = spooled;
-        let row = self.task_mut(spooled.task);
-        if row.state != TaskState::Lost || *state == TaskState::Done {
-            row.state = *state;
-        }
-        row.start = spooled.began.then_some(*start).or(row.start);
-        row.skew_us = Some(10);
-        row.ended = Some(ended);
-        row.last_begun = spooled.began.then_some(*start);
-        if !error.is_empty() {
-            row.error = Some(error.clone());
-        }
-        if spooled.began {
-            self.with_rows.push(spooled.task);
-        }
-    }
-
-    /// Whether the task's step or run is over, or the task has ended.
-    pub fn is_stray(&self, task: TaskId) -> bool {
-        let row = self.task(task);
-        let step = self.step(row.step);
-        self.run.state.is_end() || step.state.is_end() || has_ended(row.state)
+        self.wait(self.inner.store.steps(RUN))
     }
 
     /// The directories that stay on an agent and have not been removed since.
     pub fn directories_left(&self, agent: AgentId) -> Vec<DirectoryLeft> {
-        if !self.run.state.is_end() {
-            return Vec::new();
-        }
-        let path = |event: &NewEvent| -> Option<String> {
-            let detail: serde_json::Value =
-                serde_json::from_str(event.detail_json.as_deref()?).ok()?;
-            Some(detail.get("path")?.as_str()?.to_owned())
-        };
-        let mut left: BTreeSet<String> = BTreeSet::new();
-        for event in self.events.iter().filter(|it| it.agent == Some(agent)) {
-            match event.kind.as_str() {
-                "directory-left" => left.extend(path(event)),
-                "directory-removed" => left.retain(|left| Some(left) != path(event).as_ref()),
-                _ => {}
-            }
-        }
-        let left = left.into_iter().map(|path| DirectoryLeft {
-            run: self.run.id,
-            run_uid: self.run.uid.clone(),
-            path,
-        });
-        left.collect()
+        self.wait(self.inner.store.directories_left(agent))
     }
+}
+
+/// Rows are numbered from 1 on, without a gap.
+fn put<T>(rows: &mut Vec<T>, id: i64, row: T) {
+    let place = usize::try_from(id).unwrap() - 1;
+    match rows.get_mut(place) {
+        Some(known) => *known = row,
+        None => {
+            assert_eq!(rows.len(), place);
+            rows.push(row);
+        }
+    }
+}
+
+async fn begin(
+    run: NewRun,
+    agents: &[AgentId],
+    changed: Arc<Mutex<Changed>>,
+) -> Result<(Store, RunRow), StoreError> {
+    let store = Store::in_memory().await?;
+    let sql = || StoreError::sql("begin a schedule");
+    let mut connection = store.reader().acquire().await.map_err(sql())?;
+    let setup = sqlx::raw_sql(SETUP).execute(&mut *connection).await;
+    setup.map_err(sql())?;
+    let note = move |row: UpdateHookResult<'_>| {
+        if ["runs", "steps", "tasks"].contains(&row.table) {
+            let row = (row.table.to_owned(), row.rowid);
+            changed.lock().unwrap().insert(row);
+        }
+    };
+    let handle = connection.lock_handle().await;
+    handle.map_err(sql())?.set_update_hook(note);
+    drop(connection);
+    for agent in agents {
+        let agent_of = NewAgent {
+            uid: format!("uid-{agent}"),
+            name: format!("agent-{agent}"),
+            host: NewHost {
+                boot_id: format!("boot-{agent}"),
+                pid_namespace: String::from("pid"),
+                name: format!("host-{agent}"),
+                kernel: String::from("Linux"),
+                cpus: 1,
+                memory_bytes: 1 << 30,
+            },
+            labels_json: String::from("{}"),
+            version: String::from("0"),
+            may_rename: false,
+            describes_host: true,
+            at: run.created,
+        };
+        let known = store.attach_agent(agent_of).await?;
+        assert_eq!(known, (*agent, HostId(agent.0)));
+    }
+    store.create_run(run).await?;
+    let run = store.run(RUN).await?;
+    Ok((store, run))
 }

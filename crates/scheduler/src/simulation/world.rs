@@ -24,9 +24,9 @@ use crate::{
         event::{Event, Policy, Token},
     },
 };
-use benchmesh_model::mesh::{AgentId, MeshMicros, RunId, RunState, TaskId, TaskState};
+use benchmesh_model::mesh::{AgentId, MeshMicros, TaskId, TaskState};
 use benchmesh_plan::{self as plan, OnLoss, OnStall, PlannedStep};
-use benchmesh_store::rows::RunRow;
+use benchmesh_store::rows::NewRun;
 use benchmesh_workloads::random::Random;
 use holders::Resumed;
 use sim_event::Call;
@@ -161,30 +161,21 @@ impl World {
             },
         };
         let start = 1_700_000_000 * S;
-        let run = RunRow {
-            id: RunId(1),
+        let run = NewRun {
             uid: format!("uid-{seed}"),
             name: String::from("simulated"),
-            plan_text: String::new(),
-            agents_json: String::new(),
+            plan_text: planned.text.to_string(),
+            agents_json: planned.agents.to_json(),
             order_seed: None,
-            state: RunState::Queued,
-            partial: false,
-            reason: None,
             created: MeshMicros(start),
             due: None,
-            started: None,
-            ended: None,
-            version: String::new(),
-            stop_reason: None,
-            halted: None,
-            paused_us: 0,
-            paused_from: None,
+            version: String::from("0"),
         };
+        let ids: Vec<AgentId> = agents.iter().map(|agent| agent.id).collect();
         let mut world = Self {
             trace: false,
             now: start,
-            store: SimStore::new(run),
+            store: SimStore::new(run, &ids),
             planned,
             policy,
             agents,
@@ -353,13 +344,13 @@ impl World {
                 token,
                 lookup,
                 generation,
-            } => self.lookup_done(token, &lookup, generation),
+            } => self.lookup_done(token, lookup, generation),
             SimEvent::Finished {
                 token,
                 step,
                 finished,
                 generation,
-            } => self.finished(token, step, *finished, generation),
+            } => self.finished(token, step, finished, generation),
             SimEvent::Steady {
                 step,
                 steady,

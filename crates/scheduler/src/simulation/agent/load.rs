@@ -1,8 +1,9 @@
 //! The load of a simulated agent: a task is prepared, runs, and ends with a last row in the agent's spool.
 
-use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, Spooled, State, UNSTARTED};
+use super::{Faults, GAVE_UP, Later, Replies, Reply, SimAgent, State, UNSTARTED};
 use crate::sessions::command::{Answer, End, RefusalKind};
 use benchmesh_model::mesh::{MeshMicros, TaskId, TaskState};
+use benchmesh_proto::v1;
 use benchmesh_store::rows::SpoolPosition;
 use benchmesh_workloads::random::Random;
 
@@ -87,16 +88,37 @@ impl SimAgent {
                 // Where all loads fail, failures and nothing else are looked at.
                 && faults.fails < 1000,
         };
-        self.spool.push(Spooled {
-            sequence: self.sequence,
-            task: id,
-            state,
+        let start_us = match random.below(1000) < faults.starts_apart {
+            true => start.0 + 2_000_000,
+            false => start.0,
+        };
+        let task_id = id.0;
+        // All that it has done.
+        let interval = v1::OpInterval {
+            task_id,
+            at_us: start_us,
+            span_us: (now.0 - start_us).max(1),
+            op: task.op.to_owned(),
+            ops: 1,
+            service: Some(v1::Distribution::default()),
+            ..v1::OpInterval::default()
+        };
+        let row = v1::TaskEnd {
+            task_id,
+            state: state.as_str().to_owned(),
+            start_us: if began { start_us } else { 0 },
+            last_begun_us: if began { start_us } else { 0 },
+            ended_us: now.0,
             error: error.to_owned(),
-            start: match random.below(1000) < faults.starts_apart {
-                true => MeshMicros(start.0 + 2_000_000),
-                false => start,
-            },
-            began,
+            ..v1::TaskEnd::default()
+        };
+        self.spool.push(v1::Batch {
+            spool_id: format!("spool-{}", self.id),
+            first_sequence: self.sequence,
+            sequence: self.sequence,
+            op_intervals: began.then_some(interval).into_iter().collect(),
+            task_ends: vec![row],
+            ..v1::Batch::default()
         });
         task.state = State::Ended(end.clone());
         waiting

@@ -208,7 +208,10 @@ impl World {
             }
             Effect::Load => {
                 self.loading = true;
-                let loaded = self.read_run();
+                let mut loaded = self.store.load();
+                if let Some(Ok(plan)) = loaded.as_mut().map(|loaded| &mut loaded.plan) {
+                    plan.policy = self.policy;
+                }
                 // What happens meanwhile is not in it.
                 let takes = match self.random.below(4) {
                     0 if self.fault_mode == FaultMode::All => self.below(LONGEST_LOAD),

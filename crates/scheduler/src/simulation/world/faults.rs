@@ -267,12 +267,8 @@ impl World {
     }
 
     fn store_stop_request(&mut self) {
-        let run = &mut self.store.run;
-        if let Some((reason, at)) = self.stop_to_keep.take()
-            && !run.state.is_end()
-        {
-            run.stop_reason.get_or_insert(reason);
-            run.halted.get_or_insert(at);
+        if let Some((reason, at)) = self.stop_to_keep.take() {
+            self.store.store_stop_request(reason, at);
         }
     }
 

@@ -122,11 +122,9 @@ impl World {
         if self.blocked {
             return self.when_unblocked(SimEvent::SpoolStored { agent, session });
         }
-        let now = self.mesh_now();
         let id = self.agents[agent].id;
-        for spooled in std::mem::take(&mut self.agents[agent].spool) {
-            self.store.task_ended(&spooled, now);
-            self.store.positions.insert(id, spooled.sequence);
+        for batch in std::mem::take(&mut self.agents[agent].spool) {
+            self.store.ingest(id, batch);
         }
         self.rows_may_be_there();
     }

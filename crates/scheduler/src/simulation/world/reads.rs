@@ -8,22 +8,19 @@ use super::{
 use crate::{
     machine::{
         effect::Lookup,
-        event::{
-            Begun, CellData, ClockQuality, Completion, EndedSteps, Event, HostBusy, Leftover,
-            LoadedRun, RunPlan, StrayTask, Token,
-        },
+        event::{ClockQuality, Completion, Event, HostBusy, LoadedRun, Token},
         has_ended, is_undecided,
     },
     sessions::command::CallError,
 };
-use benchmesh_model::mesh::{RunId, StepId, StepState, TaskId};
+use benchmesh_model::mesh::{StepId, StepState, TaskId};
 use benchmesh_plan::search::{Latencies, ProbeOp};
-use benchmesh_store::rows::{FinishedStep, steps_done};
+use benchmesh_store::rows::FinishedStep;
 use std::time::Duration;
 
 /// What the storage does of a search, and up to which rate it answers in time.
 const MOST_PER_S: f64 = 1000.0;
-pub(super) const KNEE_PER_S: f64 = 600.0;
+const KNEE_PER_S: f64 = 600.0;
 
 impl World {
     pub(super) fn rows_may_be_there_later(&mut self) {
@@ -37,19 +34,12 @@ impl World {
     }
 
     pub(super) fn rows_may_be_there(&mut self) {
-        let stored = |world: &Self, agent: usize, sequence: u64| {
-            let id = world.agents[agent].id;
-            world
-                .store
-                .positions
-                .get(&id)
-                .is_some_and(|last| *last >= sequence)
-        };
         let there: Vec<Token> = self
             .row_lookups
             .iter()
             .filter(|(_, (agent, sequence))| {
-                sequence.is_some_and(|sequence| stored(self, *agent, sequence))
+                let id = self.agents[*agent].id;
+                sequence.is_some_and(|sequence| self.store.has_rows(id, sequence))
             })
             .map(|(token, _)| *token)
             .collect();
@@ -92,7 +82,7 @@ impl World {
         self.handle(Event::Answered { token, answer });
     }
 
-    pub(super) fn lookup_done(&mut self, token: Token, lookup: &Lookup, generation: u64) {
+    pub(super) fn lookup_done(&mut self, token: Token, lookup: Lookup, generation: u64) {
         if generation != self.generation || !self.lookups.remove(&token) {
             return;
         }
@@ -100,10 +90,9 @@ impl World {
         self.handle(Event::Completed { token, completion });
     }
 
-    pub(super) fn completion(&mut self, lookup: &Lookup) -> Completion {
+    /// What agents and storage would say is drawn; all else is read.
+    fn completion(&mut self, lookup: Lookup) -> Completion {
         match lookup {
-            Lookup::Environment { .. } => Completion::Environment(Vec::new()),
-            Lookup::Loop { number, .. } => Completion::Loop(Ok(self.planned.steps_of(*number))),
             Lookup::Probes(steps) => {
                 Completion::Probes(steps.iter().map(|step| self.probe_ops(*step)).collect())
             }
@@ -114,17 +103,9 @@ impl World {
                 };
                 Completion::Clocks(agents.iter().map(|_| clock).collect())
             }
-            Lookup::LinkSpeeds(agents) => {
-                Completion::LinkSpeeds(agents.iter().map(|agent| (*agent, None)).collect())
+            Lookup::Secrets(count) => {
+                Completion::Secrets((0..count).map(|it| format!("secret-{it}")).collect())
             }
-            Lookup::Secrets(count) => Completion::Secrets(
-                (0..*count)
-                    .map(|secret| format!("secret-{secret}"))
-                    .collect(),
-            ),
-            Lookup::Tasks(step) => Completion::Tasks(self.store.tasks_of(*step)),
-            Lookup::Rows { .. } => Completion::Rows(None),
-            Lookup::Loss { .. } => unreachable!("it waits among the row looks"),
             Lookup::Busy { hosts, .. } => {
                 let covered_us = i64::try_from(self.random.below(6_000_000)).unwrap();
                 let busy = hosts.iter().map(|host| HostBusy {
@@ -134,76 +115,39 @@ impl World {
                 });
                 Completion::Busy(busy.collect())
             }
-            Lookup::Daemons(hosts) => {
-                Completion::Daemons(hosts.iter().map(|host| (*host, Vec::new())).collect())
-            }
-            Lookup::Begun { step, agents } => {
-                let rows = self.store.tasks_of(*step).into_iter();
-                let begun = |task: &TaskId| {
-                    let sent = self.store.with_rows.contains(task);
-                    sent || self.agents.iter().any(|agent| {
-                        let held = agent.tasks.get(task);
-                        let runs = |state: &State| {
-                            matches!(state, State::Running { start, .. } if start.0 <= self.now)
-                        };
-                        held.is_some_and(|held| {
-                            held.begins && runs(&held.state) && agent.session != 0
-                        })
-                    })
-                };
-                let positions = agents.iter().map(|agent| {
-                    let last = self.store.positions.get(agent).copied().unwrap_or(0);
-                    (*agent, vec![(format!("spool-{agent}"), last)])
-                });
-                Completion::Begun(Begun {
-                    without_rows: rows.map(|row| row.id).filter(|task| !begun(task)).collect(),
-                    positions: positions.collect(),
-                })
-            }
-            Lookup::Leftovers { agent, held } => {
-                let known =
-                    |task: &&TaskId| usize::try_from(task.0).unwrap() <= self.store.tasks.len();
-                let strays = held
-                    .iter()
-                    .filter(known)
-                    .filter(|task| self.store.is_stray(**task));
-                let tasks = strays
-                    .map(|task| {
-                        let row = self.store.task(*task).clone();
-                        let step = self.store.step(row.step);
-                        StrayTask {
-                            run: RunId(1),
-                            ordinal: step.ordinal,
-                            data: (row.id.0 % 2 == 0).then(|| CellData {
-                                run_uid: self.store.run.uid.clone(),
-                                path: String::from("/mnt/a"),
-                                cell: step.cell.clone(),
-                                task_index: row.task_index,
-                            }),
-                            task: row,
-                        }
-                    })
-                    .collect();
-                Completion::Leftovers(Leftover {
-                    tasks,
-                    directories: self.store.directories_left(*agent),
-                })
-            }
+            lookup => match self.store.lookup(lookup) {
+                Completion::Begun(mut begun) => {
+                    // Agents send rows of what they run.
+                    begun.without_rows.retain(|task| !self.is_under_way(*task));
+                    Completion::Begun(begun)
+                }
+                completion => completion,
+            },
         }
+    }
+
+    fn is_under_way(&self, task: TaskId) -> bool {
+        self.agents.iter().any(|agent| {
+            let held = agent.tasks.get(&task);
+            held.is_some_and(|held| {
+                let runs =
+                    matches!(held.state, State::Running { start, .. } if start.0 <= self.now);
+                held.begins && runs && agent.session != 0
+            })
+        })
     }
 
     pub(super) fn finished(
         &mut self,
         token: Token,
         step: StepId,
-        finished: FinishedStep,
+        finished: Box<FinishedStep>,
         generation: u64,
     ) {
         if generation != self.generation || !self.lookups.contains(&token) {
             return;
         }
         if self.blocked {
-            let finished = Box::new(finished);
             let again = SimEvent::Finished {
                 token,
                 step,
@@ -213,12 +157,8 @@ impl World {
             return self.when_unblocked(again);
         }
         self.lookups.remove(&token);
-        self.store.finish(step, &finished);
+        let completion = self.store.finish(step, (*finished).clone());
         self.check_step(step, &finished);
-        let completion = Completion::Finished {
-            without: None,
-            failed: None,
-        };
         self.handle(Event::Completed { token, completion });
     }
 
@@ -246,47 +186,6 @@ impl World {
             service: latencies,
             response: rate.map(|_| latencies),
         }]
-    }
-
-    /// The run as its rows are now; `None`: it has ended.
-    pub(super) fn read_run(&self) -> Option<Box<LoadedRun>> {
-        let row = self.store.run.clone();
-        (!row.state.is_end()).then(|| {
-            let all = self.store.newest_steps();
-            let loop_number = all.last().map_or(1, |step| step.loop_number);
-            let (earlier_steps, steps): (Vec<_>, Vec<_>) = all
-                .into_iter()
-                .partition(|step| step.loop_number < loop_number);
-            let mut earlier = EndedSteps::default();
-            earlier.add_done(steps_done(&earlier_steps));
-            for step in &earlier_steps {
-                earlier.add_flawed(step);
-            }
-            let open = steps
-                .iter()
-                .find(|step| !step.state.is_end() && step.state != StepState::Planned);
-            let tasks = open.map(|step| self.store.tasks_of(step.id));
-            let tasks = tasks.unwrap_or_default();
-            let mut plan = RunPlan {
-                policy: self.policy,
-                agents: self.planned.agents.clone(),
-                loops: self.planned.loops(),
-                steps: self.planned.steps_of(loop_number),
-                left_out: Vec::new(),
-            };
-            plan.add_probes(&steps);
-            Box::new(LoadedRun {
-                row,
-                plan: Ok(plan),
-                loop_number,
-                earlier,
-                steps,
-                tasks,
-                directories: self.store.directories.clone(),
-                left_out: self.store.left_out(),
-                searched: self.store.searched(),
-            })
-        })
     }
 
     pub(super) fn loaded(&mut self, loaded: Option<Box<LoadedRun>>, generation: u64) {
