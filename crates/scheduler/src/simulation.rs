@@ -27,8 +27,8 @@ use plans::Plans;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{FaultMode, World};
 
-/// Schedules of one run of the tests, some 12 s of CPU; 10,000 by BENCHMESH_SIMULATIONS.
-const SCHEDULES: u64 = 125;
+/// Schedules of one run of the tests, some 20 s of CPU; 10,000 by BENCHMESH_SIMULATIONS take 16 minutes of it.
+const SCHEDULES: u64 = 200;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
