@@ -1,9 +1,9 @@
 //! Mesh time on this host: how far the agent's monotonic clock is from the collector's, and how well that is known.
 //!
 //! [`Filter`] turns exchanges of four time stamps into an [`Estimate`]; a [`MeshMap`] is one frozen copy of it. A task
-//! begins with one; `runner::follow` moves its seconds from there, each by at most half a millisecond, and rebases them
-//! after a [`Gap`]. [`Dating`] selects the mapping that dates a row. This module does not know about streams: `session`
-//! sends the probes and publishes the estimate through a watch channel.
+//! begins with one. `runner::follow` shifts its seconds from there, each by at most half a millisecond, and rebases
+//! them after a [`Gap`]. [`Dating`] selects the mapping that dates a row. This module does not know about streams:
+//! `session` sends the probes and publishes the estimate through a watch channel.
 
 mod dating;
 mod filter;

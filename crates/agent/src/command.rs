@@ -18,12 +18,12 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     pub id: u64,
-    /// The run that asks.
+    /// The run that sent it.
     pub run: Option<RunId>,
     pub request: Request,
 }
 
-/// Everything that can be asked.
+/// All requests of the collector.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     Sampling(Sampling),
@@ -52,7 +52,7 @@ pub enum Request {
     Arm {
         task: TaskId,
         start: MeshMicros,
-        /// When its load ends at the latest.
+        /// Latest end of the task's load.
         end: Option<MeshMicros>,
     },
     AwaitEnd {
@@ -62,7 +62,7 @@ pub enum Request {
         task: TaskId,
         reason: String,
     },
-    /// Changes the task's share of its step's rate from an instant on.
+    /// Changes the task's share of its step's rate from a given instant on.
     ShareRate {
         task: TaskId,
         task_index: u32,
@@ -85,7 +85,7 @@ pub enum MakeDirectory {
     Never,
 }
 
-/// The samples that this agent has to take.
+/// The samples that this agent takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     pub host_wide: bool,
@@ -133,14 +133,14 @@ pub struct Prepare {
     pub on_stall: OnStall,
 }
 
-/// Whose the data are that a task works on.
+/// The owner of the data that a task works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataOwner {
-    /// They go with the cell.
+    /// The data are removed with the cell.
     Cell,
-    /// The kept set of this name, made where it is missing.
+    /// The kept set of this name; created if it is missing.
     Kept(String),
-    /// The kept set of this name, which has to be there.
+    /// The kept set of this name, which must exist.
     Existing(String),
 }
 
@@ -198,7 +198,7 @@ pub struct Ended {
     pub state: EndState,
     /// `None` for a task that never started, because it has no row.
     pub last_row: Option<Position>,
-    /// An operation that did not end has ended it.
+    /// The task ended because an operation hung.
     pub stalled: bool,
 }
 
@@ -209,7 +209,7 @@ pub struct CacheDrop {
     pub error: String,
 }
 
-/// How far a long command is.
+/// Progress of a long command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub done: u64,
@@ -225,7 +225,7 @@ pub enum RefusalKind {
     TooLate,
     NoSpace,
     Unsupported,
-    /// It hangs, and the plan does not wait for it.
+    /// An operation hangs, and the plan does not wait for it.
     Stalled,
     /// The target is gone: its mount is dead or was removed.
     TargetLost,
@@ -233,7 +233,7 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    /// The name on the wire.
+    /// The name used in the wire format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -270,7 +270,7 @@ impl Refusal {
         Self::new(RefusalKind::Failed, message)
     }
 
-    /// The task is not here.
+    /// No such task on this agent.
     pub fn unknown_task(task: TaskId) -> Self {
         Self::new(
             RefusalKind::UnknownTask,

@@ -53,11 +53,11 @@ pub struct AgentConfig {
     pub sample_period: Duration,
     /// Sample this host between runs too.
     pub sample_always: bool,
-    /// Commands that say how the storage cluster is.
+    /// Commands that report the state of the storage cluster.
     pub facts: Vec<FactSource>,
-    /// Minimum time between two readings of those.
+    /// Minimum time between two readings of these facts.
     pub facts_period: Duration,
-    /// One that takes longer is killed.
+    /// Timeout of one such command; it is killed afterwards.
     pub facts_timeout: Duration,
     /// Size limit of the spool files together, in bytes.
     pub spool_limit_bytes: u64,
@@ -65,9 +65,9 @@ pub struct AgentConfig {
     pub join: Option<JoinToken>,
     /// Directory of this user's credentials, where a collector of the same user leaves some; `None`: do not look.
     pub credentials_dir: Option<PathBuf>,
-    /// Speak to the collector without TLS.
+    /// Connect to the collector without TLS.
     pub insecure: bool,
-    /// File for the raw start instant of every worker, which does not depend on the reported figures.
+    /// File for the raw start instant of every worker, as a check that is independent of the reported figures.
     pub start_log: Option<PathBuf>,
 }
 

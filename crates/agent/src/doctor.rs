@@ -23,10 +23,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Timeout of one sample: a host with many thousand processes needs a part of it.
+/// Timeout of one sample. A host with many thousand processes needs a fraction of it.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Looks at this host. Blocks for a moment.
+/// Checks this host. Blocks for a moment.
 #[must_use]
 pub fn examine_host(config: &AgentConfig) -> Vec<Finding> {
     let mut findings = host::examine(config);
@@ -110,7 +110,7 @@ fn limits(config: &AgentConfig) -> Vec<Finding> {
     findings
 }
 
-/// What a source of facts says, tried once.
+/// Reads a source of facts once and reports the result.
 fn facts(source: &FactSource, timeout: Duration) -> Finding {
     let reading = source.read(&AtomicBool::new(false), timeout);
     let system = source.system();
@@ -178,7 +178,7 @@ fn sample(config: &AgentConfig) -> Result<Sampled, String> {
         },
         ..SamplerConfig::default()
     };
-    // The first sample is enough; the channel is full then.
+    // Only the first sample is needed; later ones find the channel full and are dropped.
     let sampler = Sampler::start(watching, move |sampled| drop(send.try_send(sampled)))
         .map_err(|error| error_chain(&error))?;
     let sampled = receive.recv_timeout(SAMPLE_WITHIN);

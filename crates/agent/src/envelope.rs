@@ -5,8 +5,8 @@
 use std::fmt;
 use uuid::Uuid;
 
-/// Maximum number of unacked batches in flight: the collector gathers those of two minutes, one a second, for one
-/// commit.
+/// Maximum number of unacked batches in flight. An agent sends one batch a second, and the collector gathers up to two
+/// minutes of them for one commit.
 pub const WINDOW_BATCHES: usize = 256;
 
 /// One file of batches; unique in the mesh.

@@ -1,7 +1,7 @@
-//! Runs one command and takes its output, within limits of time and size.
+//! Runs one command and returns its output, within limits of time and size.
 //!
-//! The command is the leader of a process group that is killed at the end, whatever happened. It has a low
-//! priority, no standard input, and none of the agent's own variables.
+//! The command leads its own process group, which is killed at the end in every case. It has a low priority, no
+//! standard input, and none of the agent's own variables.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,11 +21,11 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// About a tenth of the CPU weight of a process at the default: the command ends even where all CPUs are busy.
+/// About a tenth of the CPU weight of a process with default priority, so the command still finishes on a busy host.
 const NICENESS: i32 = 10;
-/// How often a stop, and the end of a command that has closed its output, are looked for.
+/// Interval of checks for a stop request, and for the exit of a command that has closed its output.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes of the first line of standard error that are told.
+/// Maximum bytes of the first line of standard error that are reported.
 const MAX_COMPLAINT_BYTES: usize = 256;
 /// Variables that only the agent needs, such as a join token.
 const OWN_VARIABLES: &str = "BENCHMESH_";
@@ -53,7 +53,7 @@ struct Group(Child);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = pid(&self.0) {
-            // Fails if all of them have ended.
+            // Fails if all processes of the group have ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.0.wait();
@@ -64,18 +64,18 @@ fn pid(child: &Child) -> Option<Pid> {
     Pid::from_raw(i32::try_from(child.id()).ok()?)
 }
 
-/// What a command that succeeded has written.
+/// The output of a command that succeeded.
 #[derive(Debug)]
 pub struct Output {
     pub stdout: String,
-    /// Its beginning.
+    /// Beginning of standard error.
     pub stderr: String,
 }
 
-/// The output of a command that succeeded. Blocks.
+/// Runs a command and returns its output if it succeeded. Blocks.
 ///
 /// # Errors
-/// If it cannot be started, fails or exceeds a limit.
+/// If the command cannot be started, fails or exceeds a limit.
 pub fn output(
     mut command: Command,
     stop: &AtomicBool,
@@ -97,7 +97,7 @@ pub fn output(
     let deadline = Instant::now() + limits.time;
     let mut child = Group(command.spawn().map_err(ExecuteError::Start)?);
     if let Some(pid) = pid(&child.0) {
-        // Fails if it has ended.
+        // Fails if the process has ended.
         let _ = setpriority_process(Some(pid), NICENESS);
     }
     let mut stdout = Pipe::new(child.0.stdout.take().map(OwnedFd::from));
@@ -113,7 +113,7 @@ pub fn output(
         if stdout.read.len() > limits.bytes {
             return Err(ExecuteError::TooMuch(limits.bytes));
         }
-        // Only its beginning is told.
+        // Only the beginning is reported.
         stderr.read.truncate(MAX_COMPLAINT_BYTES);
     }
     let status = loop {
@@ -145,7 +145,7 @@ pub fn output(
     }))
 }
 
-/// One output of a command, and what was read of it.
+/// One output stream of a command, and the bytes read from it.
 struct Pipe {
     source: Option<File>,
     read: Vec<u8>,
@@ -163,7 +163,7 @@ impl Pipe {
         self.source.is_some()
     }
 
-    /// Reads once, which does not block if there is something or the end.
+    /// Reads once; does not block if data or the end of the stream is available.
     fn read_once(&mut self) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         let Some(source) = &mut self.source else {
@@ -179,7 +179,7 @@ impl Pipe {
     }
 }
 
-/// Reads what is there, or waits for a moment.
+/// Reads the available data, or waits for a moment.
 fn read_ready(a: &mut Pipe, b: &mut Pipe, deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     let wait = Timespec {

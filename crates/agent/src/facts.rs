@@ -1,8 +1,8 @@
 //! Facts of a storage cluster: the read-only commands that the agent's own configuration names, and one reading of
 //! them.
 //!
-//! Neither a plan nor a collector names a command. There is no shell. A command that hangs, floods or fails costs its
-//! facts and nothing else. When to read is `runner::cluster`'s decision.
+//! Neither a plan nor a collector can name a command. No shell is involved. A command that hangs, floods or fails only
+//! loses its own facts. `runner::cluster` decides when to read.
 
 use crate::execute::{self, ExecuteError, Limits};
 use benchmesh_model::systems::fact_sets;
@@ -14,9 +14,9 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Sources of one agent: each costs some processes at every reading.
+/// Maximum number of sources of one agent. Each source starts some processes at every reading.
 pub const MAX_SOURCES: usize = 16;
-/// Names of one command that runs for each of them.
+/// Maximum number of names for a command that runs once per name.
 const MAX_EACH: usize = 16;
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 32;
@@ -32,7 +32,7 @@ pub struct FactSource {
 enum Commands {
     BuiltIn {
         set: &'static FactSet,
-        /// Follow the program's name: `--conf FILE`.
+        /// Arguments that follow the program's name: `--conf FILE`.
         arguments: Vec<String>,
     },
     Own {
@@ -126,18 +126,18 @@ fn own_command(name: &str, command: &str) -> Result<FactSource, SourceError> {
     })
 }
 
-/// What one reading of a source gave.
+/// Result of one reading of a source.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     pub facts: Facts,
-    /// Commands without facts.
+    /// Commands that returned no facts.
     pub failures: Vec<Failure>,
 }
 
-/// A command without facts.
+/// A command that returned no facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Without the arguments of the agent's configuration, which may hold secrets.
+    /// Without the arguments from the agent's configuration, which may contain secrets.
     pub command: String,
     pub problem: String,
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether the next command of a source is worth a try.
+/// Whether to try the next command of a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Try,
@@ -156,13 +156,13 @@ enum Next {
 }
 
 impl FactSource {
-    /// The system whose facts they are.
+    /// The system that the facts describe.
     #[must_use]
     pub fn system(&self) -> &str {
         &self.system
     }
 
-    /// Runs its commands, one after the other, until `stop` is set or one takes longer than `timeout`. Blocks.
+    /// Runs the commands of the source in order, until `stop` is set or one exceeds `timeout`. Blocks.
     #[must_use]
     pub fn read(&self, stop: &AtomicBool, timeout: Duration) -> Reading {
         let limits = Limits {
@@ -230,7 +230,7 @@ impl Reading {
             Err(ExecuteError::Stopped) => return Next::Skip,
             Err(error) => {
                 let next = match error {
-                    // A cluster that does not answer this command does not answer the next one either.
+                    // If the cluster does not answer this command, it will not answer the next one either.
                     ExecuteError::TooLong(_) => Next::Skip,
                     _ => Next::Try,
                 };

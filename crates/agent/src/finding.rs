@@ -5,7 +5,7 @@
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// The agent works; a measurement or a kind of load lacks something.
+    /// The agent works, but a measurement or a kind of load is limited.
     Warn,
     /// The agent does not work in this configuration.
     Fail,

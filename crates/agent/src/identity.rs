@@ -1,7 +1,7 @@
 //! The agent's certificate: loaded, requested, renewed.
 //!
-//! It lies in the state directory and is valid for one name. If there is no suitable one, a join token obtains it, or
-//! the credentials that a collector of the same user left on this machine.
+//! It is stored in the state directory and is valid for one name. If there is no suitable certificate, the agent
+//! obtains one with a join token, or with the credentials that a collector of the same user left on this machine.
 
 use benchmesh_trust::{
     Credentials, CredentialsError, DialError, EnrolError, Evidence, JoinToken, NewKey, Role,
@@ -25,7 +25,7 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 pub struct Identity {
     pub collector: String,
     pub name: String,
-    /// The uid in the state directory; it stays with the name.
+    /// The uid from the state directory; a name always belongs to the same uid.
     pub uid: String,
     /// The agent's own credentials.
     pub file: PathBuf,
@@ -33,8 +33,7 @@ pub struct Identity {
     pub user_directory: Option<PathBuf>,
     pub join: Option<JoinToken>,
     pub insecure: bool,
-    /// A key that was sent but not certified yet. A retry reuses it, so that a token stays valid when the answer was
-    /// lost.
+    /// A key that was sent but not certified yet. A retry reuses it, so a token remains valid after a lost answer.
     pub new_key: Mutex<Option<Arc<NewKey>>>,
 }
 
@@ -80,7 +79,8 @@ impl IdentityError {
         }
     }
 
-    /// Whether a starting collector may be the cause: it listens before its credentials and its certificates exist.
+    /// Whether a collector that is still starting may be the cause: it listens before its credentials and certificates
+    /// exist.
     pub fn may_be_starting(&self) -> bool {
         matches!(
             self,
@@ -95,7 +95,7 @@ impl IdentityError {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Dial(DialError::Refused { .. }) => true,
-            // A different process may have the port, and the collector may come back.
+            // A different process may have taken the port, and the collector may come back.
             Self::Dial(_) | Self::Enrol(EnrolError::Broken { .. }) => false,
             // A collector on this machine may be about to write its user's credentials.
             Self::NoCertificate { collector } => !is_loopback(collector),
@@ -118,7 +118,7 @@ fn is_loopback(collector: &str) -> bool {
 impl Identity {
     /// Connects to the collector as this agent.
     pub async fn dial(&self) -> Result<Channel, IdentityError> {
-        // First check that something listens: a starting collector writes its user's credentials before it serves.
+        // First check that a process listens: a starting collector writes its user's credentials before it serves.
         let connection = TcpConnection::at(&self.collector)
             .await
             .map_err(IdentityError::Dial)?;
@@ -232,7 +232,7 @@ impl Identity {
         let mut warned = false;
         loop {
             let own = Credentials::load(&self.file).ok().flatten();
-            // Without a certificate, one will be obtained soon. A short lifetime is checked more often.
+            // If there is no certificate yet, one is about to arrive. A short lifetime needs more frequent checks.
             let pause = own.map_or(Duration::from_secs(1), |own| {
                 let life = own.expires_s.saturating_sub(own.issued_s);
                 RENEWAL_INTERVAL.min(Duration::from_millis(life.saturating_mul(1000) / 12))

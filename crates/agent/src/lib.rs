@@ -66,17 +66,17 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// Time limit for the collector to take the rest of the spool.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The reason why an agent ended unasked or could not begin.
+/// Why an agent ended on its own or could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The configuration is invalid, whatever the mesh does.
+    /// The configuration is invalid, independently of the mesh.
     #[error("invalid agent configuration")]
     Config {
         /// The first mistake.
         #[source]
         source: ConfigError,
     },
-    /// A path that tasks may use is not there.
+    /// A path that tasks may use does not exist.
     #[error("read the agent's policy")]
     Policy {
         /// Why.
@@ -120,7 +120,7 @@ pub enum AgentError {
         #[source]
         source: SessionError,
     },
-    /// A defect: a part of the agent panicked. The log names the place.
+    /// A defect: a part of the agent panicked. The log contains the location.
     #[error("a part of the agent panicked; this is a defect, and the log shows where")]
     Died,
 }
@@ -145,7 +145,7 @@ impl From<CancellationToken> for Supervision {
     }
 }
 
-/// Whether the collector has the agent.
+/// Whether the agent is attached to its collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     #[default]
@@ -153,7 +153,7 @@ pub enum Status {
     Attached,
 }
 
-/// Checks whether an agent with this configuration could begin: everything that it allows exists.
+/// Checks whether an agent with this configuration could start: everything that it allows exists.
 ///
 /// # Errors
 /// The first mistake.
@@ -165,10 +165,10 @@ pub fn check(config: &AgentConfig) -> Result<(), AgentError> {
 }
 
 /// Runs the agent until it is stopped.
+///
 /// It needs a tokio runtime with I/O and time; a `current_thread` one is sufficient and the lightest. The order of
-/// shutdown: the sampler stops, the tasks stop (5 s), the rest is spooled and sent (2 s), the session closes, the spool
-/// and the state directory close.
-/// state directory close.
+/// shutdown: the sampler stops, the tasks stop (5 s), the remaining rows are spooled and sent (2 s), the session
+/// closes, the spool and the state directory close.
 ///
 /// # Errors
 /// When the configuration is invalid, the state directory is not usable, or the collector refuses the agent for good.
@@ -176,7 +176,7 @@ pub fn run(
     config: AgentConfig,
     supervision: impl Into<Supervision>,
 ) -> BoxFuture<'static, Result<(), AgentError>> {
-    // Boxed, so that the agent is compiled only in this crate and not again in the binary's.
+    // Boxed, so that the agent's code is compiled only in this crate and not again in the binary's crate.
     Box::pin(agent(config, supervision.into()))
 }
 
@@ -243,7 +243,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
         () = idle(&runner, &supervision.stop_when_idle) => None,
         over = &mut session => Some(over),
     };
-    // Tasks that do not end in time end with the process.
+    // Tasks that miss the deadline end with the process.
     let _ = tokio::time::timeout(STOP_WITHIN, runner.stop_all()).await;
     let _ = tokio::time::timeout(DRAIN_WITHIN, spool.drain()).await;
     leaving.cancel();
@@ -253,7 +253,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     };
     drop(runner);
     let closed = spool.close().await;
-    // They end with their last handle; a thread that hangs on a target must not delay the end.
+    // These threads end with their last handle. A thread that hangs on a target must not delay the shutdown.
     runner_task.abort();
     let _ = spool_task.await;
     match over {
@@ -263,7 +263,7 @@ async fn agent(config: AgentConfig, supervision: Supervision) -> Result<(), Agen
     }
 }
 
-/// Opens the state directory and begins a spool in it; waits while its disk has no room.
+/// Opens the state directory and creates a spool in it; waits while the disk is full.
 async fn open_state(
     config: &AgentConfig,
     samples: &Samples,
@@ -322,7 +322,7 @@ fn scratch(path: &Path) -> Result<PathBuf, AgentError> {
         })
 }
 
-/// Removes leftovers of a killed agent. It may take long, so it has its own thread, and nothing waits for it.
+/// Removes leftovers of a killed agent. This may take long, so it has its own thread and is not waited for.
 fn sweep(scratch: PathBuf) {
     let work = move || match remove_abandoned(&scratch) {
         Ok(0) => {}
@@ -349,7 +349,7 @@ fn hello(config: &AgentConfig, policy: &Policy, host: HostFacts, state: &StateDi
         host,
         allowed: policy.targets.locators(),
         readable: policy.sources.roots().to_vec(),
-        // A load that the agent does not allow is refused when a run is planned.
+        // Planning a run then refuses load that the agent does not allow.
         workloads: policy.taken_workloads(),
         policy: policy.facts(),
         spools: Vec::new(),

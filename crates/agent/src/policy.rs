@@ -37,7 +37,7 @@ pub struct Denial {
     /// The option of `benchmesh agent` without its dashes, which is also its key in a configuration file.
     pub key: &'static str,
     pub value: String,
-    /// The request, as a sentence.
+    /// What was requested, as a sentence.
     pub asked: String,
 }
 
@@ -58,13 +58,13 @@ pub struct Policy {
     pub sources: Allowed,
     pub workloads: WorkloadNames,
     networks: Networks,
-    /// Ports of receiving ends of links; `None`: the kernel chooses them.
+    /// Ports for receiving ends of links; `None`: the kernel chooses them.
     pub link_ports: Option<PortRange>,
     pub drop_caches: bool,
     pub hours: Hours,
     pub budget: Budget,
     pub floors: Floors,
-    /// Rate limit of all load together; `None`: unlimited.
+    /// Rate limit of all load on the agent together; `None`: unlimited.
     pub rate: Option<Arc<RateLimit>>,
     rate_bytes_per_s: u64,
     /// CPUs that the load may run on; `None`: all.
@@ -102,7 +102,7 @@ impl Policy {
         })
     }
 
-    /// Whether the agent accepts any load; without it, it only samples.
+    /// Whether the agent accepts any load. If not, it only samples.
     fn takes_load(&self) -> bool {
         !(self.networks.are_none() && self.targets.is_empty())
     }
@@ -143,7 +143,7 @@ impl Policy {
         }
     }
 
-    /// The workloads that it allows, with their revisions.
+    /// The workloads that the policy allows, with their revisions.
     #[must_use]
     pub fn taken_workloads(&self) -> Vec<(&'static str, u32)> {
         registry::all()
@@ -153,10 +153,11 @@ impl Policy {
             .collect()
     }
 
-    /// Refuses a link's other end outside the allowed networks. Only the collector knows whether it belongs to the run.
+    /// Refuses a link's peer outside the allowed networks. Only the collector can check whether the peer belongs to the
+    /// run.
     ///
     /// # Errors
-    /// When it is in no allowed network.
+    /// When the peer is in no allowed network.
     pub fn check_peer(&self, peer: IpAddr) -> Result<(), Denial> {
         match self.networks.contain(peer) {
             true => Ok(()),
@@ -177,7 +178,7 @@ impl Policy {
     /// Refuses load outside the allowed hours.
     ///
     /// # Errors
-    /// Outside them.
+    /// When the current time is outside them.
     pub fn check_hours(&self) -> Result<(), Denial> {
         let now = hours::minute_of_day();
         match self.hours.contain(now) {
@@ -190,14 +191,14 @@ impl Policy {
         }
     }
 
-    /// Keeps the calling thread, and those that it starts, on the CPUs that the load may have.
+    /// Confines the calling thread, and the threads that it starts, to the CPUs that the load may use.
     pub fn confine_this_thread(&self) {
         if let Some(count) = self.cpus {
             cpus::confine_this_thread(count);
         }
     }
 
-    /// The policy in the form that the mesh sees.
+    /// The policy as it is sent to the collector.
     #[must_use]
     pub fn facts(&self) -> PolicyFacts {
         let limits = self.budget.limits();
@@ -225,7 +226,7 @@ impl Policy {
     }
 }
 
-/// The options that allow an agent load.
+/// The options that let an agent accept load.
 fn ways_to_load() -> String {
     let options = KINDS.iter().skip(1).map(|kind| kind.option);
     let others: Vec<String> = options
@@ -252,11 +253,11 @@ pub struct PolicyFacts {
     pub cpus: u32,
     /// 0: unlimited.
     pub rate_bytes_per_s: u64,
-    /// As a person writes it.
+    /// In the notation of the option.
     pub free_space: String,
-    /// As a person writes it.
+    /// In the notation of the option.
     pub free_inodes: String,
-    /// As CIDR.
+    /// In CIDR notation.
     pub networks: Vec<String>,
     pub drop_caches: bool,
     /// Empty: always.

@@ -1,7 +1,7 @@
 //! Capabilities of root that the agent uses, and how it drops all others at its start.
 //!
-//! docs/security.md gives the purpose of each. Capabilities belong to threads, and each thread passes them on to those
-//! that it starts: this is called before there are any.
+//! docs/security.md gives the purpose of each. Capabilities are per thread and are inherited by the threads that it
+//! starts, so this is called before any other thread exists.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -10,8 +10,8 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time priority at
-/// the start, births of processes and their accounting, and pinned buffers of io_uring.
+/// In order: files of any owner on targets and in `/proc`, other processes' I/O counters and open files, real-time
+/// priority at the start, births of processes and their accounting, and pinned buffers of io_uring.
 pub const USED: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
@@ -20,7 +20,7 @@ pub const USED: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Why they are still there.
+/// Why the unused capabilities could not be dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}")]
 pub struct PrivilegesError {
@@ -29,8 +29,8 @@ pub struct PrivilegesError {
     source: Errno,
 }
 
-/// Drops every other capability for good, in the calling thread and all that it starts, and the ability to gain new
-/// ones by executing a program.
+/// Drops every other capability for good, in the calling thread and all that it starts. Also drops the ability to gain
+/// new ones by executing a program.
 ///
 /// # Errors
 /// If the kernel refuses. Without the right to change the bounding set, that set stays as it is: no program can be
@@ -40,7 +40,7 @@ pub fn give_up_unused() -> Result<(), PrivilegesError> {
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for unused in CapabilitySet::all().difference(USED).iter() {
-            // A capability unknown to this kernel is in no set.
+            // A capability that this kernel does not know is in no set.
             if capability_is_in_bounding_set(unused) == Ok(true) {
                 remove_capability_from_bounding_set(unused)
                     .map_err(failed("take a capability from the bounding set"))?;
@@ -63,7 +63,7 @@ pub fn give_up_unused() -> Result<(), PrivilegesError> {
 /// If the kernel refuses.
 pub fn give_up_all() -> Result<(), PrivilegesError> {
     let failed = |doing| move |source| PrivilegesError { doing, source };
-    // A program of root then gains none either.
+    // A set-uid program of root then gains none either.
     set_no_new_privs(true).map_err(failed("refuse new privileges"))?;
     clear_ambient_capability_set().map_err(failed("clear the ambient capabilities"))?;
     let none = CapabilitySets {
@@ -83,7 +83,7 @@ mod tests {
     fn a_thread_that_gave_them_up_has_no_others_and_neither_have_its_own_threads() {
         let sets = std::thread::spawn(|| {
             give_up_unused().unwrap();
-            // Twice is once.
+            // A second call has no further effect.
             give_up_unused().unwrap();
             std::thread::spawn(|| {
                 assert!(rustix::thread::no_new_privs().unwrap());
@@ -95,7 +95,7 @@ mod tests {
         let sets = sets.join().unwrap();
         assert!(USED.contains(sets.permitted) && USED.contains(sets.effective));
         assert!(sets.inheritable.is_empty());
-        // This thread has kept its capabilities.
+        // The test's own thread has kept its capabilities.
         let ours = capabilities(None).unwrap();
         assert!(ours.permitted.contains(sets.permitted));
     }

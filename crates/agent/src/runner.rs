@@ -43,8 +43,8 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::TaskId;
 
-/// Capacity of the actor's queue; it answers each request at once. More than a scheduler sends to one agent in a
-/// moment.
+/// Capacity of the actor's queue, more than a scheduler sends to one agent at once. The actor answers each request
+/// immediately.
 const REQUESTS: usize = 256;
 
 /// Instant of the last contact with the collector.
@@ -57,7 +57,7 @@ impl Contact {
         self.0.store(MonoNanos::now().0, Ordering::Relaxed);
     }
 
-    /// When.
+    /// The instant of the last contact.
     #[must_use]
     pub fn last(&self) -> MonoNanos {
         MonoNanos(self.0.load(Ordering::Relaxed))
@@ -73,14 +73,14 @@ enum RunnerRequest {
     Restored(Sequence),
     /// A jump between mesh time and this agent's clock.
     ClockGap(Gap),
-    /// This agent has made a run's directory; the position that was acked before.
+    /// This agent has created a run's directory; with the position that was acked before.
     Made(RunPath, Sequence),
     Removed(RunPath),
     ListTasks(oneshot::Sender<Vec<i64>>),
     Prepared(TaskId, Preparation, Result<Box<ClaimedTask>, Refusal>),
     /// The preparation hangs and is abandoned.
     AbandonPreparation(TaskId, Preparation, Refusal),
-    /// Too little is left free on the task's target.
+    /// Free space on the task's target is below the policy's floor.
     FloorReached(TaskId, Denial),
     /// The workers of a task have ended.
     LoadOver(TaskId),
@@ -101,11 +101,11 @@ pub struct RunnerDeps {
     pub entries: mpsc::Sender<Entry>,
     pub acked: Acked,
     pub contact: Contact,
-    /// Where the raw starts of workers are written.
+    /// File for the raw starts of workers.
     pub start_log: Option<Arc<Path>>,
 }
 
-/// The way to the actor. Cheap to clone.
+/// Handle to the actor. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Runner {
     requests: mpsc::Sender<RunnerRequest>,
@@ -136,23 +136,25 @@ impl Runner {
         self.send(RunnerRequest::Appoint(sampling)).await;
     }
 
-    /// The mesh that the agent has attached to. The tasks of another are stopped and forgotten.
+    /// Sets the mesh that the agent is attached to. Tasks of another mesh are stopped and forgotten.
     pub async fn mesh(&self, uid: String) {
         self.send(RunnerRequest::Mesh(uid)).await;
     }
 
-    /// The database was restored from a copy that has the written spool up to `stored`. Stops and forgets every task,
-    /// removes the directories of runs that began after that copy, and lets the sampler announce its daemons anew.
+    /// Handles a database that was restored from a copy, which contains the written spool up to `stored`.
+    ///
+    /// Stops and forgets every task, removes the directories of runs that began after that copy, and makes the sampler
+    /// announce its daemons again.
     pub async fn database_restored(&self, stored: Sequence) {
         self.send(RunnerRequest::Restored(stored)).await;
     }
 
-    /// Records a jump between mesh time and this agent's clock with the steps that run.
+    /// Records a jump between mesh time and this agent's clock in the running steps.
     pub async fn clock_gap(&self, gap: Gap) {
         self.send(RunnerRequest::ClockGap(gap)).await;
     }
 
-    /// The tasks that are prepared, run, or have ended and are not forgotten.
+    /// The tasks that are prepared, running, or ended and not yet forgotten.
     pub async fn held(&self) -> Vec<i64> {
         let (reply, answer) = oneshot::channel();
         self.send(RunnerRequest::ListTasks(reply)).await;
@@ -163,12 +165,12 @@ impl Runner {
     pub async fn stop_all(&self) {
         let (done, answer) = oneshot::channel();
         self.send(RunnerRequest::StopAll(done)).await;
-        // An actor that has ended has stopped everything.
+        // An actor that has ended has stopped everything already.
         let _ = answer.await;
     }
 
     async fn send(&self, request: RunnerRequest) {
-        // Cannot fail: the actor ends only after all of its handles.
+        // Cannot fail: the actor outlives all of its handles.
         let _ = self.requests.send(request).await;
     }
 }
@@ -183,7 +185,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             request = requests.recv() => Some(request),
             () = until(next) => None,
         };
-        // First of all: the requests below may end the task that was frozen.
+        // Runs before the requests below, because they may end the task that was frozen.
         slots.poll(MonoNanos::now());
         slots.end_hours();
         slots.date_events();
@@ -215,7 +217,7 @@ async fn run(mut slots: Slots, mut requests: mpsc::Receiver<RunnerRequest>) {
             Some(RunnerRequest::ReceiverClosed) => slots.receiver_closed(),
             Some(RunnerRequest::StopAll(done)) => {
                 if let Some(sampler) = slots.stop_sampler() {
-                    // It ends within one sample, and its last one belongs into the spool.
+                    // The sampler ends within one sample, and its last sample belongs in the spool.
                     let _ = tokio::task::spawn_blocking(move || sampler.join()).await;
                 }
                 slots.stop_all(done);

@@ -1,9 +1,9 @@
 //! Watches a host from one thread of its own: storage daemons, CPU, memory, pressure, disks, interfaces.
 //!
-//! It reads `/proc` and hands over rows; it knows nothing of collectors, spools or mesh time. Ticks are aligned to
-//! whole periods of the monotonic clock, late ones are skipped and counted. Nothing that a process can put into `/proc`
-//! makes it panic: a text that does not parse costs its rows and is logged once. The sink runs in the sampler's thread
-//! and must not block.
+//! It reads `/proc` and returns rows; it does not know about collectors, spools or mesh time. Ticks are aligned to
+//! whole periods of the monotonic clock; late ticks are skipped and counted. No content of `/proc` makes it panic: a
+//! text that does not parse loses its rows and is logged once. The sink runs in the sampler's thread and must not
+//! block.
 
 mod arguments;
 mod binary;
@@ -58,25 +58,25 @@ pub use sampled::{
 };
 pub(crate) use secrets::without_secrets;
 
-/// Below this a sample is mostly noise of the kernel's own ticks.
+/// With a shorter period a sample is mostly noise from the kernel's own ticks.
 pub const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// What to watch, fixed for the sampler's life.
+/// The sampler's configuration, fixed for its lifetime.
 #[derive(Debug, Clone)]
 pub struct SamplerConfig {
-    /// `/proc`. Anywhere else it is taken for a recorded tree: CPU time then comes from `stat` alone.
+    /// `/proc`. Any other path is treated as a recorded tree: CPU time is then read from `stat` alone.
     pub proc_root: PathBuf,
-    /// Rules of the agent's configuration; they come before the built-in names.
+    /// Rules from the agent's configuration; they take precedence over the built-in names.
     pub rules: Vec<DaemonRule>,
-    /// How often new daemons are looked for.
+    /// Interval of scans for new daemons.
     pub scan_every: Duration,
     pub sampling: Sampling,
-    /// The processes of benchmesh that are watched, beside the sampler's own; none: all of them.
+    /// The processes of benchmesh to watch in addition to the sampler's own; `None`: all of them.
     pub mesh_pids: Option<BTreeSet<i32>>,
 }
 
 impl SamplerConfig {
-    /// `/sys`, or what stands beside a recorded `/proc`.
+    /// `/sys`, or the directory beside a recorded `/proc`.
     fn sys_root(&self) -> PathBuf {
         self.proc_root.with_file_name("sys")
     }
@@ -94,15 +94,15 @@ impl Default for SamplerConfig {
     }
 }
 
-/// What to sample from now on. A host has one sampler for its daemons, disks and CPU, however many agents share it;
-/// interfaces belong to a network namespace.
+/// What to sample from now on. All agents of a host share one sampler for its daemons, disks and CPU; interfaces belong
+/// to a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
     /// Daemons, CPU, memory, pressure and disks of the host.
     pub host_wide: bool,
-    /// Interfaces of the network namespace that the sampler was started in.
+    /// Interfaces of the network namespace in which the sampler was started.
     pub interfaces: bool,
-    /// None: only at marks. Held to at least [`MIN_PERIOD`].
+    /// `None`: only at marks. Raised to at least [`MIN_PERIOD`].
     pub period: Option<Duration>,
 }
 
@@ -116,11 +116,11 @@ impl Default for Sampling {
     }
 }
 
-/// An instant at which everything is sampled, beside the regular ticks.
+/// An instant at which everything is sampled, in addition to the regular ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     StepStart(MonoNanos),
-    /// The last worker of one task has ended; other tasks of the step may go on.
+    /// The last worker of one task has ended; other tasks of the step may continue.
     TaskEnd(MonoNanos),
     StepEnd(MonoNanos),
 }
@@ -154,8 +154,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread `bm-sampler`. `sink` is called in it with each sample, in the order of time, and must not
-    /// block. Raises the process's soft limit of open files to the hard one.
+    /// Starts the thread `bm-sampler`. `sink` is called in it with each sample, ordered by time, and must not block.
+    /// Raises the process's soft limit of open files to the hard limit.
     pub fn start(
         config: SamplerConfig,
         sink: impl FnMut(Sampled) + Send + 'static,
@@ -172,15 +172,15 @@ impl Sampler {
         })
     }
 
-    /// Takes effect at once. Known daemons are announced again when host-wide sampling begins.
+    /// Changes the sampling at once. Known daemons are announced again when host-wide sampling begins.
     pub fn set(&self, sampling: Sampling) {
         self.orders.give(|wanted| wanted.sampling = sampling);
     }
 
-    /// Watches by these rules from now on, and of benchmesh's own processes these.
+    /// Replaces the rules and the set of benchmesh's own processes to watch.
     ///
     /// # Errors
-    /// When a rule is wrong; nothing has changed then.
+    /// When a rule is invalid; nothing has changed then.
     pub fn watch(
         &self,
         rules: Vec<DaemonRule>,
@@ -193,8 +193,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Takes one sample at that instant, whatever the period; at once when it is past. The exact start and end of a
-    /// step are marks; a start begins a burst of samples that thins out, and an end ends it.
+    /// Takes one sample at that instant, whatever the period; at once if the instant has passed. The exact start and
+    /// end of a step are marks. A start begins a burst of samples that thins out, and an end ends it.
     pub fn mark(&self, mark: Mark) {
         self.orders.give(|wanted| {
             if wanted.marks.len() < ticker::MARKS_MAX {
@@ -203,8 +203,7 @@ impl Sampler {
         });
     }
 
-    /// Ends the thread after the sample in hand. Ends of daemons that were to be told with the next one are handed
-    /// over.
+    /// Ends the thread after the current sample. Ends of daemons that were due with the next sample are handed over.
     pub fn stop(mut self) {
         self.end();
     }
@@ -212,7 +211,7 @@ impl Sampler {
     fn end(&mut self) {
         self.orders.give(|wanted| wanted.stop = true);
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by the panic hook; there is nothing left to save.
+            // The panic hook has already reported a panic of the thread; there is nothing left to save.
             let _ = thread.join();
         }
     }
@@ -224,7 +223,7 @@ impl Drop for Sampler {
     }
 }
 
-/// What the owner wants of the thread, and the descriptor that wakes it.
+/// Orders of the owner to the thread, and the descriptor that wakes it.
 #[derive(Debug)]
 struct Orders {
     wanted: Mutex<Wanted>,
@@ -264,11 +263,11 @@ impl Orders {
 
     fn give(&self, order: impl FnOnce(&mut Wanted)) {
         order(&mut self.lock());
-        // The counter cannot overflow by ones; a full one would wake the thread all the same.
+        // Increments by one cannot overflow the counter, and a full counter would wake the thread too.
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
-    /// What is wanted now; the marks are handed over once.
+    /// Returns the current orders; the marks are handed over once.
     fn take(&self) -> Wanted {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.wakeup, &mut count);

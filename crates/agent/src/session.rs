@@ -1,8 +1,8 @@
-//! The agent's side of a session: dial, hello, attach, publish, and again for as long as the agent lives.
+//! The agent's side of a session: dial, hello, attach, publish, repeated for the agent's lifetime.
 //!
-//! One connection carries both streams. However a session ends, the load continues (for its lease), the spool keeps the
-//! telemetry, and the next session resumes at the collector's position. The receiving loop never waits for anything
-//! slow: commands go to the runner, telemetry is another stream.
+//! One connection carries both streams. When a session ends, the load continues (for its lease), the spool keeps the
+//! telemetry, and the next session resumes at the collector's position. The receiving loop never waits for slow work:
+//! commands go to the runner, telemetry is another stream.
 
 mod attached;
 mod backoff;
@@ -32,7 +32,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// A starting collector is ready within this time.
 const COLLECTOR_STARTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The reason why the agent gives up.
+/// Why the agent gives up.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(
@@ -55,7 +55,7 @@ pub enum SessionError {
     },
 }
 
-/// Everything that a session needs from the rest of the agent.
+/// Dependencies of a session on the rest of the agent.
 #[derive(Debug)]
 pub struct Session {
     pub collector: String,
@@ -104,7 +104,7 @@ impl Session {
                 end = self.once(&mut was_attached, &mut exchanges, &leaving) => end,
             };
             let end = match end {
-                // This peer has not sent anything else yet.
+                // This peer has not sent any other message yet.
                 SessionEnd::Lost(ConnectionError::Broken { message }) if !was_attached => {
                     let message =
                         format!("{message}; is it a benchmesh collector that listens there?");
@@ -176,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Runs one session from the dial to its end.
+    /// Runs one session from dialing to its end.
     async fn once(
         &self,
         was_attached: &mut bool,
@@ -209,7 +209,7 @@ impl Session {
     }
 }
 
-/// The last logged message, so that a collector that is away for a day is logged once.
+/// The last logged message, so that a collector that is down for a day is logged once.
 #[derive(Debug, Default)]
 struct LoggedOnce(Option<String>);
 

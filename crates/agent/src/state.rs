@@ -1,8 +1,8 @@
 //! The state directory, in which the agent's uid and its spools survive a restart.
 //!
 //! It is private (0700) and locked, so that two agents cannot share it. It must not lie on a target, because the
-//! agent's own writes would be measured. A directory that does not belong to an agent is refused. The content of a
-//! spool is unknown here.
+//! agent's own writes would be measured. A directory that does not belong to an agent is refused. This module does not
+//! know the content of a spool.
 
 use benchmesh_workloads::clock::MonoNanos;
 use rustix::fs::{FlockOperation, flock};
@@ -310,7 +310,7 @@ fn uid(path: &Path) -> Result<Uuid, StateError> {
     }
 }
 
-/// Writes the file atomically, also over a power failure.
+/// Writes the file atomically, even across a power failure.
 fn write_whole(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = OpenOptions::new()
@@ -397,14 +397,14 @@ mod tests {
         assert_eq!(rights.mode() & 0o777, 0o755);
     }
 
-    /// Its content may be another user's: a spool, a uid, credentials.
+    /// Such a directory may contain another user's spool, uid or credentials.
     #[test]
     fn a_directory_that_others_can_write_to_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         fs::create_dir(&path).unwrap();
         let set_mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
-        // A container's volume starts like this, empty.
+        // A container's volume starts empty with these permissions.
         set_mode(0o777).unwrap();
         drop(StateDir::open(&path, &[]).unwrap());
         for mode in [0o777, 0o770, 0o702] {

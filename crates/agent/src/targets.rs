@@ -1,7 +1,7 @@
-//! The targets that an agent's configuration allows, of every kind: each kind is one file below this one, and one line
-//! of [`OPENED_BY`].
+//! The targets that an agent's configuration allows, of every kind. Each kind has one file below this one and one entry
+//! in [`OPENED_BY`].
 //!
-//! Every call may hang with the target, so it is made on a thread of its own.
+//! Every call may hang with the target, so callers use a separate thread.
 
 mod device;
 pub(crate) mod directory;
@@ -29,7 +29,7 @@ const OPENED_BY: &[Kind] = &[directory::KIND, device::KIND, pool::KIND];
 
 /// All that an agent allows of one kind.
 trait AllowedTargets: fmt::Debug + Send + Sync {
-    /// The target that a locator of the kind's key names. `None` if no target of this kind is allowed.
+    /// Finds a target by its name within the kind. `None` if no target of this kind is allowed.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>>;
 
     /// The names as they are sent to the collector.
@@ -38,12 +38,12 @@ trait AllowedTargets: fmt::Debug + Send + Sync {
 
 type AllowedOfKind = Arc<dyn AllowedTargets>;
 
-/// A requested target. If its agent does not allow it, every call is refused.
+/// A requested target. Every call is refused if the agent does not allow it.
 pub trait Target {
-    /// Opens the run's directory, or creates it. A kind without one reports it as found.
+    /// Opens the run's directory, or creates it. A kind without run directories reports it as found.
     fn open_run(&self, run: RunName<'_>, make: Make) -> Result<RunDirectoryFacts, SandboxError>;
 
-    /// Removes the run's data; `progress` is called now and then with the number removed. Missing data is not an error.
+    /// Removes the run's data and calls `progress` periodically with the number removed. Missing data is not an error.
     fn remove_run(
         &self,
         run: RunName<'_>,
@@ -59,7 +59,7 @@ pub trait Target {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SandboxError>;
 
-    /// The place that a task works on. `None` if the run has not been opened there, or is gone.
+    /// The place that a task works on. `None` if the run was not opened there, or is gone.
     fn place(
         &self,
         run: RunName<'_>,
@@ -74,7 +74,7 @@ pub trait Target {
     fn survey(&self) -> PathFacts;
 }
 
-/// A run, by the names that its directory has.
+/// A run, by the names in its directory's path.
 #[derive(Clone, Copy, Debug)]
 pub struct RunName<'a> {
     pub mesh: &'a str,
@@ -99,9 +99,9 @@ pub struct PathFacts {
     pub mount_options: String,
     /// 0: unknown.
     pub size_bytes: i64,
-    /// The part that ordinary users can use. 0: unknown.
+    /// Bytes available to ordinary users. 0: unknown.
     pub usable_bytes: i64,
-    /// Free bytes that the policy keeps there.
+    /// Free bytes that the policy reserves there.
     pub floor_bytes: i64,
     pub floor_files: i64,
     /// The devices beneath the mount, from top to bottom.
@@ -117,7 +117,7 @@ pub struct RunDirectoryFacts {
     pub free_bytes: i64,
 }
 
-/// A target of the configuration that cannot be allowed.
+/// A target in the configuration that cannot be allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("--{option}: the target cannot be allowed")]
 pub struct NotAllowable {
@@ -132,6 +132,8 @@ pub struct NotAllowable {
 pub struct Targets(Vec<(&'static TargetKind, AllowedOfKind)>);
 
 impl Targets {
+    /// Opens the targets that the configuration names.
+    ///
     /// # Errors
     /// When a name does not lead to a target of its kind.
     pub fn allow(names: &TargetNames) -> Result<Self, NotAllowable> {
@@ -162,7 +164,7 @@ impl Targets {
     /// # Errors
     /// When no kind of its key allows it.
     pub fn open(&self, locator: &Locator) -> Result<Box<dyn Target + '_>, SandboxError> {
-        // The directory kind accepts every path, so the kinds after it are tried first.
+        // The directory kind accepts every path, so it is tried last.
         let of_key = self.0.iter().rev();
         let mut of_key = of_key.filter(|(kind, _)| kind.key == locator.key);
         of_key
@@ -181,7 +183,7 @@ impl Targets {
         found.map_or_else(Vec::new, |(_, allowed)| allowed.names())
     }
 
-    /// All of them as they are sent to the collector: paths, and the locators of targets without one.
+    /// All of them as they are sent to the collector: paths, or locators of targets without a path.
     #[must_use]
     pub fn locators(&self) -> Vec<PathBuf> {
         let mut locators = Vec::new();
@@ -216,7 +218,7 @@ impl TargetNames {
         self.0.push((kind, name.into()));
     }
 
-    /// Only directories.
+    /// Targets of the directory kind only.
     #[must_use]
     pub fn directories<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
         let mut names = Self::default();
@@ -243,7 +245,7 @@ impl TargetNames {
         kinds.flat_map(|kind| self.of(kind).map(move |name| (kind, name)))
     }
 
-    /// Directories in which runs make theirs.
+    /// Directories in which runs create their own.
     pub fn with_run_directories(&self) -> impl Iterator<Item = &Path> {
         let names = self.iter().filter(|(kind, _)| kind.has_run_directory);
         names.map(|(_, name)| name)

@@ -144,7 +144,7 @@ fn blob_bound(blob: &Blob) -> usize {
 }
 
 impl Batch {
-    /// Adds one record. Losses of one kind become one.
+    /// Adds one record. Losses of one kind are merged into one.
     pub fn push(&mut self, row: Row) {
         self.rows_bound += row.size_bound();
         match row {

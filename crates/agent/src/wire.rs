@@ -1,7 +1,7 @@
 //! The edge: the only module of this crate that names generated types.
 //!
 //! Every incoming message is checked here, field by field, before it is used: the collector is another program, and may
-//! be hostile. Every outgoing message is made here from our own types.
+//! be hostile. Every outgoing message is built here from the crate's own types.
 
 pub mod batch;
 pub mod command;

@@ -1,7 +1,7 @@
 //! Selects the exchange with the smallest error in a sliding window.
 //!
-//! With the agent's stamps t1, t4 and the collector's t2, t3 of one exchange, the offset is ((t2 - t1) + (t3 - t4)) / 2
-//! and cannot be off by more than half of (t4 - t1) - (t3 - t2), however the way out and the way back differ (RFC 5905,
+//! With the agent's stamps t1, t4 and the collector's t2, t3 of one exchange, the offset is half of
+//! (t2 - t1) + (t3 - t4). Its error is at most half of (t4 - t1) - (t3 - t2), for any asymmetry of the path (RFC 5905,
 //! section 8). Short round trips give small errors. An estimate's error grows with the drift until a newer one is
 //! better.
 //!
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(30);
-/// Capacity of the window: holds one probe a second and a burst twice over.
+/// Capacity of the window: twice the probes of its 30 s at one a second plus one burst, and a margin.
 const MAX_KEPT: usize = 96;
 /// Smallest jump between two clocks that counts as a gap.
 const MIN_GAP_NS: u64 = 10_000_000;

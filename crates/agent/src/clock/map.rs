@@ -12,7 +12,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshMap {
     pub(super) offset_ns: i64,
-    /// When the exchange behind it was made.
+    /// When its exchange was made.
     pub(super) measured: MonoNanos,
     /// Half the round trip of that exchange, which bounds the offset's error at that instant.
     pub(super) half_trip_ns: u64,

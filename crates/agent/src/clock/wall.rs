@@ -1,8 +1,8 @@
 //! Compares the agent's wall clock with mesh time: its offset, and steps when it is set.
 //!
-//! The wall clock dates nothing. Its offset is recorded so that the database can be matched with that host's logs. A
-//! step is a move against CLOCK_BOOTTIME, which slews with the wall clock and runs on during a suspend. Mesh time plays
-//! no part. A step is an event and changes nothing else.
+//! The wall clock dates no row. Its offset is recorded so that the database can be matched with that host's logs. A
+//! step is a change against CLOCK_BOOTTIME, which slews with the wall clock and runs on during a suspend; mesh time is
+//! not involved. A step produces an event and has no other effect.
 
 use super::{Estimate, OFFSET_INTERVAL, clock_ns};
 use crate::telemetry::{ClockOffset, Event, MeshMicros, Row, Scope, Severity};
@@ -21,7 +21,7 @@ const MAX_APART_NS: i64 = 10_000_000;
 pub struct WallReading {
     /// Since the Unix epoch.
     pub wall_us: i64,
-    /// Since the boot, sleep included.
+    /// Since the boot, suspends included.
     pub boot_us: i64,
 }
 
@@ -58,7 +58,7 @@ struct Seen {
     mesh: String,
     estimate: Estimate,
     reading: WallReading,
-    /// When the last row was made.
+    /// When the last row was created.
     last_row_at: MonoNanos,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     const MESH_US: i64 = 1_700_000_000_000_000;
     const HOUR_US: i64 = 3_600_000_000;
 
-    /// Adds one exchange with a mesh `ahead_us` ahead, at that second.
+    /// Adds one exchange at that second with a mesh that is `ahead_us` ahead.
     fn add(filter: &mut Filter, second: u64, ahead_us: i64) -> Estimate {
         let mono = MonoNanos(second * SECOND);
         let mesh = (MESH_US + second as i64 * 1_000_000 + ahead_us) * 1000;
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Checks a wall clock once a second, ahead by each of these; returns the number of rows and the step.
+    /// Checks a wall clock once a second, ahead by each of these values; returns the number of rows and the step.
     fn looks(ahead_us: &[i64]) -> Vec<(usize, String)> {
         let mut watch = WallWatch::default();
         let mut rows = Vec::new();
@@ -173,7 +173,7 @@ mod tests {
                 let text = match row {
                     Row::ClockOffset(row) => format!("offset {}", row.offset_us),
                     Row::Event(event) => {
-                        // Dated by mesh time, whatever the wall clock reads.
+                        // Dated by mesh time, not by the wall clock.
                         assert_eq!(event.at.0, MESH_US + second as i64 * 1_000_000);
                         assert_eq!(event.kind, "wall-clock-step");
                         event.detail

@@ -1,4 +1,4 @@
-//! The way to the collector: its port, the agent's certificate, and TLS.
+//! The connection to the collector: its port, the agent's certificate, and TLS.
 
 use super::Finding;
 use crate::config::AgentConfig;
@@ -12,12 +12,12 @@ use tokio::time::timeout;
 /// Number of connections; the fastest one is the latency.
 const ROUNDS: usize = 5;
 const WITHIN: Duration = Duration::from_secs(5);
-/// Above this a start instant is far away, and the clocks' error is large.
+/// Above this latency a start instant is far away, and the clocks' error is large.
 const SLOW: Duration = Duration::from_millis(50);
 
 const DAY_S: u64 = 86_400;
 
-/// Looks at the certificate and at the collector.
+/// Checks the certificate and the connection to the collector.
 pub async fn examine_collector(config: &AgentConfig) -> Vec<Finding> {
     let (certificate, own) = certificate(config);
     vec![certificate, connection(config, own.as_ref()).await]
@@ -132,7 +132,7 @@ async fn connection(config: &AgentConfig, own: Option<&Credentials>) -> Finding 
     }
 }
 
-/// The least time that a connection takes, which is one round trip.
+/// The shortest time to connect, which is one round trip.
 async fn round_trip(address: &str) -> Option<Duration> {
     let mut least: Option<Duration> = None;
     for _ in 0..ROUNDS {

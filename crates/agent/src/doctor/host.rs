@@ -14,13 +14,13 @@ use std::path::Path;
 /// The inode of the host's own PID namespace (PROC_PID_INIT_INO of the kernel).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Fewer than this a storage node of many daemons needs.
+/// A storage node with many daemons needs at least this many.
 const FILES_WANTED: u64 = 65_536;
 
-/// Buffers that a ring registers.
+/// Size of the buffers that a ring registers.
 const LOCKED_WANTED: u64 = 64 << 20;
 
-/// Capabilities that the agent uses, by bit, and the feature that is missing without each.
+/// Capabilities that the agent uses, by bit, and the feature that is unavailable without each.
 const CAPABILITIES: [(u32, &str, &str); 5] = [
     (1, "CAP_DAC_OVERRIDE", "targets that belong to others"),
     (12, "CAP_NET_ADMIN", "ends of daemons between two samples"),
@@ -166,7 +166,8 @@ pub(super) fn cpu_counter(source: &str) -> Finding {
 
 fn wall_clock() -> Finding {
     let mut facts = MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: an all-zero timex is valid and asks only; the kernel writes into it during the call and keeps no pointer.
+    // SAFETY: an all-zero timex is valid and only queries; the kernel writes into it during the call and keeps no
+    // pointer.
     let (state, facts) = unsafe {
         let state = libc::adjtimex(facts.as_mut_ptr());
         (state, facts.assume_init())

@@ -1,4 +1,4 @@
-//! The range of ports for links: whether it is free, and whether the kernel gives its ports to connections.
+//! The range of ports for links: whether it is free, and whether the kernel assigns its ports to connections.
 
 use super::Finding;
 use crate::config::AgentConfig;
@@ -57,7 +57,7 @@ pub(super) fn verdict(
     }
 }
 
-/// The kernel's range of ports for connections, where a port of ours lies in it and is not reserved.
+/// The kernel's range of ephemeral ports, if it contains a port of ours that is not reserved.
 pub(super) fn shared_with_connections(
     range: PortRange,
     kernels: &str,
@@ -78,10 +78,10 @@ pub(super) fn shared_with_connections(
     range.ports().any(is_shared).then_some(kernels)
 }
 
-/// Whether a socket can be bound to it. None listens, so that nobody can connect meanwhile.
+/// Whether a socket can be bound to the port. It does not listen, so no peer can connect meanwhile.
 fn is_free(port: u16, kind: SocketType) -> bool {
     let tried = socket(AddressFamily::INET, kind, None).and_then(|socket| {
-        // As the receiving end does: a connection that has ended does not keep its port.
+        // As at the receiving end: a closed connection does not block its port.
         if kind == SocketType::STREAM {
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }

@@ -1,7 +1,8 @@
 //! The layers beneath a mounted file system, from top to bottom: `loop`, `fuse.rbd-fuse`; `dm`, `iscsi`; `disk`.
 //!
-//! An ext4 on a network block device is served by that device's daemons, which its own type does not reveal. Read from
-//! sysfs; for a loop device, the mount of its backing file is looked up. The list ends at the first unreadable layer.
+//! An ext4 on a network block device is served by that device's daemons, which its own type does not reveal. The layers
+//! are read from sysfs; for a loop device, the mount of its backing file is looked up. The list ends at the first
+//! unreadable layer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +85,7 @@ impl Layers<'_> {
             return;
         }
         layers.push(match letters(&name).as_str() {
-            // The driver's client names itself: `rbd-nbd`, `qemu-nbd`.
+            // The name of the driver's client: `rbd-nbd`, `qemu-nbd`.
             "nbd" => self.nbd_client(block).unwrap_or_else(|| "nbd".to_owned()),
             kind @ ("rbd" | "drbd" | "zram" | "ram") => kind.to_owned(),
             _ if block.to_string_lossy().contains("/session") => "iscsi".to_owned(),
@@ -98,7 +99,7 @@ impl Layers<'_> {
         text(&self.proc.join(pid).join("comm"))
     }
 
-    /// The devices that a mapped device or a RAID consists of.
+    /// The devices that make up a mapped device or a RAID.
     fn slaves(&self, block: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let mut slaves: Vec<PathBuf> = fs::read_dir(block.join("slaves"))
             .into_iter()
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Block devices as laid out in sysfs: a directory each, found by number and by name.
+    /// Block devices as laid out in sysfs: one directory each, found by number and by name.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -209,7 +210,7 @@ mod tests {
         tree.check(("7:0", "/dev/loop0"), &local, &["loop", "xfs", "disk"]);
         tree.check(("252:0", "/dev/rbd0"), &local, &["rbd"]);
         tree.check(("43:0", "/dev/nbd0"), &local, &["rbd-nbd"]);
-        // btrfs has its own device number, with nothing beneath it.
+        // btrfs has its own device number, with no device beneath it.
         tree.check(("0:44", "/dev/sda1"), &local, &["disk"]);
         tree.check(("0:50", "sheepfs"), &local, &[]);
         tree.check(("9:9", "/dev/none"), &local, &[]);

@@ -1,7 +1,7 @@
 //! Host facts that matter for a measurement: distribution, processor, interfaces, disks, and the versions of the
 //! storage's packages.
 //!
-//! Read again for each run, from files alone: nothing is executed. Unreadable facts are left out.
+//! They are read again for each run, from files alone: no program is executed. Unreadable facts are left out.
 
 use benchmesh_model::systems;
 use serde::Serialize;

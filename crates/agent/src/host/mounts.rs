@@ -1,4 +1,4 @@
-//! The table of mounts: which file system a path is on.
+//! The mount table: which file system a path is on.
 //!
 //! Reading it may hang if the path is on a dead network file system.
 
@@ -14,7 +14,7 @@ pub struct Mount {
     /// `MAJOR:MINOR`.
     pub device: String,
     pub source: String,
-    /// May hold secrets.
+    /// May contain secrets.
     pub options: String,
 }
 
@@ -44,7 +44,7 @@ pub fn beneath(mounted: &MountedOn) -> Vec<String> {
     .beneath(mounted)
 }
 
-/// The mounted file system that a path is on, by the number of its mount.
+/// The mounted file system that a path is on, by its mount id.
 pub fn mount(path: &Path) -> Option<Mount> {
     let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -52,7 +52,7 @@ pub fn mount(path: &Path) -> Option<Mount> {
     Some(mount_of(&table, stat.stx_mnt_id).unwrap_or_else(|| unlisted(&table, device)))
 }
 
-/// A mount that is missing from the table, as that of the root in a chroot: taken from another mount of its device, or
+/// A mount that is missing from the table, such as the root in a chroot: taken from another mount of its device, or
 /// from the device alone.
 fn unlisted(table: &str, device: String) -> Mount {
     let mut mounts = table.lines().filter_map(|line| Some(parsed(line)?.1));
@@ -75,7 +75,8 @@ fn mount_of(table: &str, id: u64) -> Option<Mount> {
     mounts.find(|(number, _)| *number == id).map(|(_, it)| it)
 }
 
-/// A line of the table: mount id, parent, device, root, mount point, options, optional fields, `-`, type, source.
+/// Parses a line of the table: mount id, parent, device, root, mount point, options, optional fields, `-`, type,
+/// source.
 fn parsed(line: &str) -> Option<(u64, Mount)> {
     let mut fields = line.split(' ');
     let id = fields.next()?.parse().ok()?;
@@ -85,7 +86,7 @@ fn parsed(line: &str) -> Option<(u64, Mount)> {
     let kind = fields.next()?;
     let source = unescaped(fields.next().unwrap_or_default());
     let of_file_system = fields.next().unwrap_or_default();
-    // MooseFS names itself only by its source.
+    // MooseFS can only be recognized by its source.
     let kind = match source.strip_prefix("mfs#") {
         Some(_) if kind == "fuse" => "fuse.moosefs",
         _ => kind,
@@ -101,7 +102,7 @@ fn parsed(line: &str) -> Option<(u64, Mount)> {
     ))
 }
 
-/// What NFS 4 writes among the options: this host's own address, which differs where the mounts do not.
+/// An option of NFS 4: this host's own address, which differs between otherwise equal mounts.
 const OWN_ADDRESS: &str = "clientaddr=";
 
 /// The options of a mount and of its file system, each once.

@@ -1,11 +1,11 @@
-//! Threads and memory that all load of an agent shares: claimed before a task is prepared, released when it is gone.
+//! Threads and memory shared by all load of an agent: claimed before a task is prepared, released when it is gone.
 
 use super::Denial;
 use super::config::Bytes;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// An amount of each.
+/// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     pub threads: u32,
@@ -13,7 +13,7 @@ pub struct Demand {
     pub memory_bytes: u64,
 }
 
-/// The total amounts and the claimed parts. Clones share it.
+/// The total amounts and the claimed parts, shared by all clones.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Shared>);
 
@@ -32,7 +32,7 @@ impl Shared {
     }
 }
 
-/// A part of the budget, released on drop.
+/// A claimed part of the budget, released on drop.
 #[derive(Debug)]
 pub struct Claim {
     shared: Arc<Shared>,
@@ -82,8 +82,8 @@ impl Budget {
         self.0.limits
     }
 
-    /// Claims everything or nothing. Waits for amounts that others hold, at most for `patience`: a task that was
-    /// dropped a moment ago may still be ending its threads.
+    /// Claims everything or nothing. Waits at most `patience` for amounts that others hold: the threads of a task that
+    /// was just dropped may still be ending.
     ///
     /// # Errors
     /// When one of the two amounts is not available.
@@ -102,7 +102,7 @@ impl Budget {
         })
     }
 
-    /// No waiting for a demand that exceeds the total.
+    /// Zero for a demand that exceeds the total, because waiting cannot help.
     fn patience(&self, wanted: Demand, patience: Duration) -> Duration {
         match self.sum(&Demand::default(), wanted) {
             Ok(_) => patience,
@@ -110,7 +110,7 @@ impl Budget {
         }
     }
 
-    /// Both together, if the limits allow it.
+    /// The sum of both, if the limits allow it.
     fn sum(&self, claimed: &Demand, wanted: Demand) -> Result<Demand, Denial> {
         let limits = self.0.limits;
         let threads = claimed.threads.saturating_add(wanted.threads);
@@ -185,7 +185,7 @@ mod tests {
         let long = Duration::from_secs(60);
         drop(budget.claim(demand(8, 0), long).unwrap());
         giving.join().unwrap();
-        // More than there can be is refused at once.
+        // A demand above the total is refused at once.
         assert_eq!(budget.claim(demand(9, 0), long).unwrap_err().key, "threads");
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let mut claim = budget.claim(demand(2, 0), NOW).unwrap();
         claim.grow_to(8).unwrap();
         assert_eq!(claim.grow_to(9).unwrap_err().key, "threads");
-        // Less than it has changes nothing.
+        // A smaller number changes nothing.
         claim.grow_to(1).unwrap();
         assert_eq!(budget.0.claimed().threads, 8);
         drop(claim);

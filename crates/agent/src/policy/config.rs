@@ -1,4 +1,4 @@
-//! The keys of a policy in a user's configuration: their types, defaults, and parsers.
+//! The keys of a policy in a user's configuration: their types, defaults and parsers.
 
 use super::floors::Floor;
 use super::hours::Hours;
@@ -19,16 +19,16 @@ pub struct PolicyConfig {
     pub targets: TargetNames,
     /// Sources that tasks may read.
     pub allow_read: Vec<PathBuf>,
-    /// Networks that links may go to; empty: no links.
+    /// Networks in which links may have their peers; empty: no links.
     pub allow_network: Vec<NetworkRule>,
-    /// Ports of receiving ends of links; `None`: the kernel chooses them.
+    /// Ports for receiving ends of links; `None`: the kernel chooses them.
     pub link_ports: Option<PortRange>,
-    /// The collector may have this host's caches dropped.
+    /// Whether the collector may have this host's caches dropped.
     pub allow_drop_caches: bool,
     pub workloads: WorkloadNames,
     /// Memory of all load together.
     pub memory: Memory,
-    /// Threads of all load together; `None`: by the number of CPUs.
+    /// Threads of all load together; `None`: derived from the number of CPUs.
     pub threads: Option<u32>,
     /// CPUs that the load may run on; `None`: all.
     pub cpus: Option<u32>,
@@ -36,7 +36,7 @@ pub struct PolicyConfig {
     pub rate: Option<Bytes>,
     /// Space that stays free on file systems under load.
     pub free_space: Floor,
-    /// The same of inodes.
+    /// Inodes that stay free on file systems under load.
     pub free_inodes: Floor,
     pub hours: Hours,
 }
@@ -81,7 +81,7 @@ impl WorkloadNames {
 impl FromStr for WorkloadNames {
     type Err = String;
 
-    /// `all`, or names with commas between them.
+    /// Parses `all`, or names separated by commas.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.trim() == "all" {
             return Ok(Self::default());
@@ -152,8 +152,8 @@ impl Memory {
     }
 }
 
-/// Memory that the kernel can give without swapping, within the limit of this process's cgroup. `u64::MAX` if neither
-/// is known.
+/// Memory that the kernel can provide without swapping, within the limit of this process's cgroup. `u64::MAX` if
+/// neither is known.
 fn free_memory_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let available = field_kib(&read("/proc/meminfo"), "MemAvailable:");
@@ -173,7 +173,7 @@ fn field_kib(text: &str, name: &str) -> Option<u64> {
     number.checked_mul(1024)
 }
 
-/// The path in the unified hierarchy.
+/// The group's path in the unified hierarchy.
 fn group_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }

@@ -1,6 +1,6 @@
 //! CPUs of the load: how many threads it may have by default, and which CPUs they may run on.
 //!
-//! Confinement is by affinity, which needs no privilege: a thread passes it on to the threads that it starts. Work that
+//! Confinement is by affinity, which needs no privilege and is inherited by the threads that a thread starts. Work that
 //! the kernel and the storage's own clients do for the load is not confined.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 const THREADS_PER_CPU: u32 = 16;
 const MIN_THREADS: u32 = 64;
 
-/// Enough to keep a storage system busy, and not enough to bring a host down.
+/// Default number of threads: enough to keep a storage system busy without overloading the host.
 pub(super) fn default_threads() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cpus)
@@ -17,7 +17,7 @@ pub(super) fn default_threads() -> u32 {
         .max(MIN_THREADS)
 }
 
-/// Confines the calling thread to the last `count` of its CPUs: the first ones serve most interrupts.
+/// Confines the calling thread to the last `count` of its CPUs, because the first ones serve most interrupts.
 pub(super) fn confine_this_thread(count: u32) {
     let confined = sched_getaffinity(None)
         .map(|all| last_of(&all, count))

@@ -1,4 +1,4 @@
-//! Free space that a file system under load must keep: checked before a task begins and while it lasts.
+//! Free space that load must leave on a file system: checked before a task begins and while it runs.
 
 use super::Denial;
 use super::percent::percent;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Poll interval: long enough to be no load for a network file system.
+/// Poll interval, long enough to cause no noticeable load on a network file system.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An amount, or a share of the file system's size.
@@ -93,11 +93,11 @@ impl Floors {
         (self.space.of(bytes), inodes)
     }
 
-    /// Refuses load if less is free than the floor. A target that does not report its free space passes, and so does
-    /// one that does not answer; the next operation on it will fail then.
+    /// Refuses load if the free space is below the floor. A target that does not report its free space passes. So does
+    /// a target that does not answer; the next operation on it will fail.
     ///
     /// # Errors
-    /// If less is free.
+    /// If the free space is below the floor.
     pub fn check(&self, space: Option<Space>) -> Result<(), Denial> {
         let Some(space) = space else { return Ok(()) };
         let floor = self.space.of(space.size_bytes);
@@ -123,8 +123,8 @@ impl Floors {
         Ok(())
     }
 
-    /// These floors, or half of the free space where that is less: for a task that makes room on a full file system
-    /// while others write to it.
+    /// These floors, or half of the free space if that is less: for a task that frees space on a full file system while
+    /// others write to it.
     #[must_use]
     pub fn at_most_free(&self, space: Option<Space>) -> Floors {
         let Some(free) = space else { return *self };
@@ -175,7 +175,7 @@ impl Floors {
     }
 }
 
-/// Ends the watch when it is dropped.
+/// Stops the watch on drop.
 #[derive(Debug)]
 pub struct FloorWatch {
     _stop: SyncSender<()>,
@@ -229,7 +229,7 @@ mod tests {
             panic!("an amount");
         };
         assert!(lowered > 0 && lowered < u64::MAX, "{lowered}");
-        // A floor that is kept stays as it is.
+        // A floor that is met stays as it is.
         let kept = Floors {
             space: Floor::Amount(1),
             ..strict
@@ -252,7 +252,7 @@ mod tests {
             space: Floor::SPACE,
             inodes: Floor::INODES,
         };
-        // No address space holds such a stack.
+        // No address space can hold such a stack.
         let thread = std::thread::Builder::new().stack_size(1 << 60);
         let denial = floors.watch_on(thread, || None, |_| ()).unwrap_err();
         assert_eq!(denial.key, "free-space");

@@ -31,7 +31,7 @@ impl Hours {
 impl FromStr for Hours {
     type Err = String;
 
-    /// `22:00-06:00`, several with commas between them, or `always`.
+    /// Parses `22:00-06:00`, several such spans separated by commas, or `always`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.trim() == "always" {
             return Ok(Self::default());
@@ -65,7 +65,7 @@ impl fmt::Display for Hours {
     }
 }
 
-/// `HH:MM`, up to 24:00.
+/// Parses `HH:MM`, up to 24:00.
 fn minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.trim().split_once(':')?;
     let two = |text: &str| (text.len() == 2).then(|| text.parse::<u16>().ok())?;
@@ -80,7 +80,7 @@ pub(super) fn clock(minute: u16) -> String {
 
 /// The minute of the day by this host's clock, in its time zone.
 pub(super) fn minute_of_day() -> u16 {
-    // SAFETY: without a place to write to, time(2) only returns the time.
+    // SAFETY: with a null pointer, time(2) only returns the time.
     let now = unsafe { libc::time(std::ptr::null_mut()) };
     // SAFETY: all fields of a tm are numbers or a pointer that may be null.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Networks in which the other ends of links may be.
+//! Networks in which the peers of links may be.
 
 use benchmesh_workloads::params::Cidr;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum NetworkRule {
 impl FromStr for NetworkRule {
     type Err = String;
 
-    /// `local`, an address, or an address and a number of bits.
+    /// Parses `local`, an address, or an address with a prefix length.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "local" {
             return Ok(Self::Local);
@@ -47,7 +47,7 @@ impl Networks {
         self.cidrs().iter().any(|cidr| cidr.contains(address))
     }
 
-    /// As CIDR, each once.
+    /// In CIDR notation, each once.
     pub(super) fn resolved(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.cidrs().iter().map(Cidr::to_string).collect();
         texts.sort_unstable();
@@ -107,12 +107,12 @@ fn interfaces() -> Vec<Cidr> {
     found
 }
 
-/// An internet address; `None` for any other kind.
+/// The internet address behind the pointer; `None` for any other family.
 ///
 /// # Safety
 /// The pointer is null, or points to an address of the type that its family names.
 unsafe fn address_of(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: guaranteed by the caller; every type of address begins with its family.
+    // SAFETY: guaranteed by the caller; every address type begins with its family.
     let family = unsafe { at.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {

@@ -1,6 +1,6 @@
-//! Shares as a person writes them.
+//! Parses percentages.
 
-/// `N%` with N from 1 to 100; `None`: no percentage.
+/// Parses `N%` with N from 1 to 100; `None`: not a percentage.
 pub(super) fn percent(text: &str) -> Result<Option<u8>, String> {
     let Some(number) = text.trim().strip_suffix('%') else {
         return Ok(None);

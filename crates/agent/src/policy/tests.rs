@@ -52,7 +52,7 @@ fn refusals_name_the_key_the_value_and_what_was_asked() {
 #[test]
 fn load_is_refused_outside_the_hours() {
     let now = hours::minute_of_day();
-    // An hour that is neither this one nor the next, whatever the clock does meanwhile.
+    // An hour that is neither this one nor the next, in case the clock moves on meanwhile.
     let from = (now / 60 + 6) % 24;
     let text = format!("{from:02}:00-{:02}:00", (from + 1) % 24);
     let closed = policy(|it| it.hours = text.parse().unwrap());

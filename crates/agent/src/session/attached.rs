@@ -1,4 +1,4 @@
-//! One session: attached, listening, publishing, until something ends it.
+//! One attached session: receives messages and publishes telemetry until something ends it.
 
 use super::Session;
 use super::probes::Probes;
@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Capacity of the outgoing queue: one reply for each command; progress is dropped when the queue is full; probes are
-/// rare.
+/// Capacity of the outgoing queue. Each command has one reply, and probes are rare; progress is dropped when the queue
+/// is full.
 const OUTGOING_CAPACITY: usize = 256;
 /// A reachable collector answers a hello within this time.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) enum SessionEnd {
     /// The agent is leaving.
     Left,
-    /// The collector closed it in order.
+    /// The collector closed it regularly.
     Closed,
     /// The connection broke or was refused.
     Lost(ConnectionError),
@@ -48,7 +48,7 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Starts afresh for another mesh.
+    /// Resets the state for another mesh.
     fn with(&mut self, mesh: &str) -> &mut Self {
         if self.mesh != mesh {
             *self = Self::default();
@@ -196,7 +196,7 @@ async fn publish(
     }
 }
 
-/// The spool sets aside a batch that is refused repeatedly; the session is restarted in any case.
+/// Handles a refused batch. The spool sets aside one that is refused repeatedly; the session restarts in any case.
 async fn refusing(session: &Session, error: ConnectionError) -> SessionEnd {
     match error {
         ConnectionError::Refused {

@@ -1,13 +1,13 @@
 //! The agent's only backoff: exponential, full jitter, capped, without a limit on attempts.
 //!
-//! It uses neither clock nor socket: it only computes the delay before the next attempt.
+//! It uses neither a clock nor a socket: it only computes the delay before the next attempt.
 
 use rand::Rng;
 use std::time::Duration;
 
 /// Upper bound of the first delay.
 const FIRST: Duration = Duration::from_millis(250);
-/// Maximum delay: an agent is back within 3 s of its collector.
+/// Maximum delay: an agent reattaches within 3 s after its collector is back.
 const CAP: Duration = Duration::from_secs(3);
 /// Minimum delay, so that a draw of zero does not cause a busy loop.
 const MIN_DELAY: Duration = Duration::from_millis(20);

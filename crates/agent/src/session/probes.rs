@@ -1,7 +1,7 @@
 //! Schedules time probes and matches their answers.
 //!
-//! A burst at the start of a session, then one probe a second. Only the newest few are remembered: a later answer would
-//! have too large an error.
+//! A session starts with a burst and then sends one probe a second. Only the newest few are remembered: a later answer
+//! would have too large an error.
 
 use crate::clock::{BURST, BURST_INTERVAL, PROBE_INTERVAL};
 use benchmesh_workloads::clock::MonoNanos;
@@ -33,7 +33,7 @@ impl Probes {
         tokio::time::sleep_until(self.next).await;
     }
 
-    /// Records a probe sent now. Returns its stamp.
+    /// Records a probe that is sent now. Returns its stamp.
     pub fn send(&mut self) -> MonoNanos {
         self.burst_left = self.burst_left.saturating_sub(1);
         let pause = if self.burst_left > 0 {

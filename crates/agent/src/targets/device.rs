@@ -1,4 +1,4 @@
-//! Block devices: claimed for a task, without a directory of the run.
+//! Block devices: claimed for a task, without a run directory.
 
 use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
 use crate::finding::Finding;
@@ -33,7 +33,7 @@ impl AllowedTargets for AllowedDevices {
 
 struct DeviceTarget<'a> {
     allowed: &'a AllowedDevices,
-    /// The requested name.
+    /// The name as requested.
     name: String,
     path: PathBuf,
 }
@@ -88,7 +88,7 @@ impl Target for DeviceTarget<'_> {
         None
     }
 
-    /// Only its number is examined: a claim shows whether it is free.
+    /// Examines only the device number; whether the device is free is found out when it is claimed.
     fn survey(&self) -> PathFacts {
         let number = rustix::fs::stat(&self.path).map_or(0, |facts| facts.st_rdev);
         let device = format!(

@@ -1,6 +1,6 @@
-//! Directories: a run makes one of its own beneath an allowed path, with a directory per cell and task.
+//! Directories: a run creates its own beneath an allowed path, with a directory per cell and task.
 //!
-//! For a path that the agent does not allow, no answer reveals anything, not even whether it exists.
+//! For a path that the agent does not allow, answers reveal no facts, not even whether it exists.
 
 mod examine;
 
@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 impl AllowedTargets for Allowed {
-    /// Accepts every path. One that is not allowed is refused at the first request for it, whether it exists or not.
+    /// Accepts every path. A path that is not allowed is refused at its first request, whether it exists or not.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
         Some(Box::new(DirectoryTarget {
             allowed: self,
@@ -40,7 +40,7 @@ struct DirectoryTarget<'a> {
 }
 
 impl DirectoryTarget<'_> {
-    /// The run's directory, and whether it was made.
+    /// The run's directory, and whether it was created.
     fn open(
         &self,
         run: RunName<'_>,
@@ -113,7 +113,7 @@ impl Target for DirectoryTarget<'_> {
     }
 }
 
-/// Purpose of checking a path.
+/// The intended use of a path that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Target,
@@ -184,7 +184,7 @@ pub fn facts(allowed: &Allowed, text: &str, wanted: Use) -> PathFacts {
     facts
 }
 
-/// The reason why a path is not usable.
+/// Why a path is not usable.
 fn problem(path: &Path, wanted: Use) -> Option<String> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,

@@ -1,6 +1,6 @@
-//! RADOS pools: a run has a namespace of its own in an allowed pool.
+//! RADOS pools: each run has its own namespace in an allowed pool.
 //!
-//! Nothing is connected until a target is used: an agent starts while its cluster is down.
+//! A connection is opened at the first use of a target, so an agent can start while its cluster is down.
 
 use super::{AllowedTargets, Kind, PathFacts, RunDirectoryFacts, RunName, Target};
 use crate::finding::Finding;
@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     examine,
 };
 
-/// The pools of the configuration, each as it is written there.
+/// The pools of the configuration, each as written there.
 #[derive(Debug)]
 struct AllowedPools(Vec<(Locator, PoolSpec)>);
 
@@ -44,7 +44,7 @@ impl AllowedPools {
 }
 
 impl AllowedTargets for AllowedPools {
-    /// What a request leaves out is as the configuration says; what it names has to be the same.
+    /// Options that a request omits are taken from the configuration; options that it gives must match.
     fn find(&self, name: &str) -> Option<Box<dyn Target + '_>> {
         let asked = locator(name.to_owned());
         let mut pools = self.0.iter();
@@ -152,7 +152,7 @@ impl Target for PoolTarget<'_> {
     }
 }
 
-/// `name=admin,size=3,librbd=1.16.0`.
+/// For example `name=admin,size=3,librbd=1.16.0`.
 fn options(spec: &PoolSpec, facts: &PoolFacts) -> String {
     let mut options = format!("name={}", spec.user);
     if let Some(size) = facts.replicas {

@@ -1,6 +1,6 @@
 //! The records of tasks, the agent's clock and its host.
 //!
-//! Fields and units are those of the wire; a sampler's row gets its instant of mesh time by [`At`].
+//! Fields and units match the wire's; [`At`] adds the instant of mesh time to a sampler's row.
 
 use benchmesh_model::figures::TargetFigures;
 use benchmesh_model::systems::facts::Value;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MeshMicros(pub i64);
 
-/// A run, by the collector's number.
+/// A run's id in the collector's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId(pub i64);
 
-/// A step, by the collector's number.
+/// A step's id in the collector's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepId(pub i64);
 
-/// A task, by the collector's id.
+/// A task's id in the collector's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub i64);
 
@@ -37,7 +37,7 @@ impl fmt::Display for TaskId {
 pub struct RunUid(Arc<str>);
 
 impl RunUid {
-    /// The text of it.
+    /// The uid as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -50,7 +50,7 @@ impl From<String> for RunUid {
     }
 }
 
-/// One task's operations of one kind in a stretch of time.
+/// One task's operations of one kind in a time span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpInterval {
     pub task: TaskId,
@@ -61,7 +61,7 @@ pub struct OpInterval {
     pub ramp: bool,
     pub ops: u64,
     pub bytes: u64,
-    /// Of operations that ended here: when they were moved is unknown.
+    /// Bytes of operations that ended in this interval but moved them at unknown times.
     pub undated_bytes: u64,
     pub errors: u64,
     pub in_flight: u32,
@@ -70,22 +70,22 @@ pub struct OpInterval {
     pub response: Option<Blob>,
 }
 
-/// How a task ended, after its last interval.
+/// The result of a task, recorded after its last interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskEnd {
     pub task: TaskId,
     pub run_uid: RunUid,
-    /// done, failed, stopped
+    /// One of done, failed, stopped.
     pub state: EndState,
     pub workers: u32,
     /// The planned instant.
     pub start: MeshMicros,
-    /// The last worker's start, less the planned instant.
+    /// Start of the last worker minus the planned instant.
     pub skew_us: i64,
     pub skew_error_us: i64,
     pub first_done: MeshMicros,
     pub ended: MeshMicros,
-    /// Begin of the last operation; 0 if there was none.
+    /// Start of the last operation; 0 if there was none.
     pub last_begun: MeshMicros,
     pub cpu_user_us: Option<i64>,
     pub cpu_system_us: Option<i64>,
@@ -96,7 +96,7 @@ pub struct TaskEnd {
     pub errors: Vec<ErrorCount>,
 }
 
-/// States of a task's end.
+/// End states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndState {
     Done,
@@ -130,21 +130,21 @@ pub struct ErrorCount {
     pub op: String,
     pub errno: i32,
     pub count: u64,
-    /// The first one in full.
+    /// The first failure in full.
     pub first: String,
 }
 
-/// One exchange with the collector's clock that is recorded.
+/// One recorded exchange with the collector's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     pub at: MeshMicros,
-    /// The agent's wall clock, less mesh time.
+    /// The agent's wall clock minus mesh time.
     pub offset_us: i64,
     pub error_us: i64,
     pub round_trip_us: i64,
 }
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     Info,
@@ -180,7 +180,7 @@ pub struct Scope {
     pub step: Option<StepId>,
 }
 
-/// A dated fact for users.
+/// A dated message for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: MeshMicros,
@@ -192,7 +192,7 @@ pub struct Event {
     pub detail: String,
 }
 
-/// What a storage cluster says of itself.
+/// One fact that a storage cluster reports about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     pub at: MeshMicros,
@@ -201,24 +201,24 @@ pub struct Fact {
     pub system: String,
     pub name: String,
     pub value: Value,
-    /// Empty: a count, or a text.
+    /// Empty for a count or a text.
     pub unit: String,
 }
 
-/// What is free on a target under load.
+/// Free space of a target under load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSample {
     pub at: MeshMicros,
-    /// Its locator.
+    /// The target's locator.
     pub target: String,
-    /// Of the run's directory there: agents with the same one share what the target holds.
+    /// Nonce of the run's directory there: agents with the same nonce share the target's content.
     pub nonce: String,
-    /// Of its file system, as this host numbers it; empty: it has none.
+    /// Device number of its file system on this host; empty: it has none.
     pub device: String,
     pub figures: TargetFigures,
 }
 
-/// Rows that are lost, or dropped for lack of room.
+/// Kinds of rows that were lost, or dropped for lack of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossKind {
     DaemonSamples,
@@ -226,9 +226,9 @@ pub enum LossKind {
     DiskSamples,
     NetSamples,
     ClockOffsets,
-    /// Whole batches, with everything in them but task ends.
+    /// Whole batches, with all rows except task ends.
     Batches,
-    /// Operations of those batches, as far as known.
+    /// Operations in those batches, as far as known.
     Operations,
 }
 
@@ -275,7 +275,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Adds rows to `losses`, in the row of their kind.
+    /// Adds rows to `losses`, to the entry of their kind.
     pub fn note(losses: &mut Vec<Self>, loss: Self) {
         if loss.rows == 0 {
             return;

@@ -58,10 +58,10 @@ pub fn encode(batch: &Batch) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Decodes a batch without its samples; losses in their place count them. Those of targets are few and stay.
+/// Decodes a batch without its samples, which are counted as losses instead. Samples of targets are few and are kept.
 ///
 /// # Errors
-/// If the bytes are not one of our batches.
+/// If the bytes are not a batch of this agent.
 pub fn open(bytes: &[u8]) -> Result<Batch, WireError> {
     let wire = decode(bytes)?;
     let mut batch = Batch::default();
@@ -131,8 +131,8 @@ fn decode(bytes: &[u8]) -> Result<v1::Batch, WireError> {
     v1::Batch::decode(bytes).map_err(|source| WireError::NotABatch { source })
 }
 
-/// The part of the message before an envelope's body. Protobuf concatenates parts of a message, so header and body form
-/// one `Batch`, and a spooled body is sent unchanged.
+/// Encodes the part of the message before an envelope's body. Protobuf concatenates parts of a message, so header and
+/// body form one `Batch`, and a spooled body is sent unchanged.
 pub(crate) fn header(envelope: &Envelope) -> Vec<u8> {
     v1::Batch {
         spool_id: envelope.spool.to_string(),

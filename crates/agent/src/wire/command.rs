@@ -1,6 +1,6 @@
 //! Commands of the collector, checked field by field.
 //!
-//! An invalid command is still answered: the error keeps its number.
+//! An invalid command is still answered, because the error keeps its number.
 
 use super::WireError;
 use crate::clock::{self, Exchange};
@@ -19,9 +19,9 @@ use std::time::Duration;
 
 /// Lease of a task if the plan does not set one: without contact for this long, the agent stops its load.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The collector sends once a second: a shorter lease would end a load that has good contact.
+/// The collector sends a message every second; a shorter lease would end a load whose contact is good.
 const MIN_LEASE: Duration = Duration::from_secs(3);
-/// Longer than a collector's usual absence, during which the load runs on and cannot be stopped.
+/// Longer than a collector's usual outage, during which the load continues and cannot be stopped.
 const LONGEST_LEASE_US: i64 = 7 * 86_400 * 1_000_000;
 const LONGEST_PERIOD_US: i64 = 366 * 86_400 * 1_000_000;
 const MAX_SEQUENCE: u64 = 1 << 62;
@@ -63,7 +63,7 @@ pub struct Welcome {
 }
 
 impl Incoming {
-    /// The exchange that an answer completes.
+    /// Builds the exchange that an answer completes.
     #[must_use]
     pub fn exchange(sent: MonoNanos, mesh_received_ns: i64, mesh_sent_ns: i64) -> Exchange {
         Exchange {
@@ -251,7 +251,7 @@ fn listen(wire: v1::Listen) -> Result<Listen, WireError> {
         mode: name("listen.mode", wire.mode)?,
         params: params("listen.params_json", &wire.params_json)?,
         from,
-        // An older agent may advertise a host name, which is not an address.
+        // An older agent may advertise a host name instead of an address.
         address: address("listen.address", &wire.address).ok(),
         token: name("listen.token", wire.token)?,
     })
@@ -369,7 +369,7 @@ fn params(field: &'static str, text: &str) -> Result<Params, WireError> {
         .or_else(|error| bad(field, error.to_string(), "so it is not a JSON object"))
 }
 
-/// Bare, or with the port at which the collector saw it.
+/// Parses an address, bare or with the port at which the collector saw it.
 fn address(field: &'static str, text: &str) -> Result<IpAddr, WireError> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     match (bare.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
@@ -400,7 +400,7 @@ fn name(field: &'static str, text: String) -> Result<String, WireError> {
     Ok(text)
 }
 
-/// `None` if it is empty.
+/// `None` if the text is empty.
 fn optional(field: &'static str, text: String) -> Result<Option<String>, WireError> {
     if text.len() > MAX_PATH_BYTES || text.chars().any(char::is_control) {
         return bad(field, format!("{} bytes of text", text.len()), "not a line");
@@ -412,7 +412,7 @@ fn target(field: &'static str, text: String) -> Result<Locator, WireError> {
     path(field, &text).map(|()| Locator::parse(&text))
 }
 
-/// Whether it can be a path, or another locator.
+/// Checks that the text can be a path or another locator.
 fn path(field: &'static str, text: &str) -> Result<(), WireError> {
     if text.is_empty() {
         return missing(field);

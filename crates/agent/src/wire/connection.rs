@@ -24,7 +24,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstDecoder;
 use uuid::Uuid;
 
-/// The reason why the agent cannot talk to the collector.
+/// Why the agent cannot talk to the collector.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     #[error(transparent)]
@@ -40,19 +40,19 @@ pub enum ConnectionError {
     },
 }
 
-/// The meaning of a refusal for the agent.
+/// The category of a refusal, as far as the agent reacts to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectCode {
-    /// Another agent has the name or the uid.
+    /// Another agent already uses the name or the uid.
     AlreadyThere,
-    /// The two use different versions of the wire, or a message of this agent was invalid.
+    /// The wire versions differ, or a message of this agent was invalid.
     NotUnderstood,
     /// The agent is not admitted.
     NotPermitted,
 }
 
 impl ConnectionError {
-    /// Sorts a status by the agent's possible reaction.
+    /// Classifies a status by the agent's possible reaction.
     fn from_status(status: &Status) -> Self {
         // A transport error's cause is more precise than the status' own text.
         let message = std::error::Error::source(status).map_or_else(
@@ -96,7 +96,7 @@ pub struct AckStream(Streaming<v1::Ack>);
 
 const PUBLISH: &str = "/benchmesh.v1.Mesh/Publish";
 
-/// The codec of Publish: batches go out as the spool has them, without being decoded and encoded again.
+/// The codec of Publish: sends batches as the spool stores them, without decoding and encoding them again.
 #[derive(Clone, Copy, Debug, Default)]
 struct SpooledBatches;
 
@@ -140,7 +140,7 @@ impl Connection {
     /// Opens the control stream; the agent's messages are taken from `outgoing`.
     ///
     /// # Errors
-    /// If the collector refuses it or the connection breaks.
+    /// If the collector refuses the stream or the connection breaks.
     pub async fn attach(
         &mut self,
         outgoing: mpsc::Receiver<Outgoing>,
@@ -210,10 +210,10 @@ impl IncomingStream {
 }
 
 impl AckStream {
-    /// The next ack: everything up to that sequence is stored. `None` when the stream is closed. Cancel-safe.
+    /// The next ack: all batches up to that sequence are stored. `None` when the stream is closed. Cancel-safe.
     ///
     /// # Errors
-    /// When the collector refuses a batch, the connection breaks, or an ack cannot be.
+    /// When the collector refuses a batch, the connection breaks, or an ack is invalid.
     pub async fn next(&mut self) -> Result<Option<(SpoolId, Sequence)>, ConnectionError> {
         match self.0.message().await {
             Ok(Some(ack)) => match Uuid::parse_str(&ack.spool_id) {

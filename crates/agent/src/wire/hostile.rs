@@ -8,7 +8,7 @@ use benchmesh_testing::hostile::{damaged, withstands};
 use proptest::prelude::*;
 use prost::Message;
 
-/// Messages of a collector, as whole byte strings: the wire's own fixtures.
+/// Encoded messages of a collector: the wire's own fixtures.
 fn messages() -> Vec<Vec<u8>> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/wire-2");
     let files = std::fs::read_dir(directory).unwrap();
@@ -38,7 +38,7 @@ fn parsed(body: v1::collector_message::Body) -> Result<Incoming, String> {
     }
 }
 
-/// Every field that is kept for a session, a rule or a load is bounded, even one that may be empty.
+/// Every field that is kept for a session, a rule or a load is bounded, even if it may be empty.
 #[test]
 fn texts_and_times_without_a_bound_are_refused() {
     use v1::{collector_message::Body, command::Body as Asked};

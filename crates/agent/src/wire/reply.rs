@@ -1,4 +1,4 @@
-//! The agent's messages.
+//! The messages of the agent.
 
 use crate::command::{Answer, CacheDrop, Outcome, PathFacts, Progress};
 use crate::envelope::{Announced, WINDOW_BATCHES};
@@ -18,28 +18,28 @@ pub struct Hello {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub host: HostFacts,
-    /// Canonical.
+    /// Canonical paths.
     pub allowed: Vec<PathBuf>,
-    /// Canonical.
+    /// Canonical paths.
     pub readable: Vec<PathBuf>,
     pub workloads: Vec<(&'static str, u32)>,
     pub policy: PolicyFacts,
-    /// Oldest first; the currently written one is last.
+    /// Oldest first; the spool being written is last.
     pub spools: Vec<Announced>,
     /// The mesh, and the largest run id in a command from it.
     pub newest_run: Option<(String, i64)>,
-    /// Empty: the address that the collector sees.
+    /// Empty: the collector uses the address that it sees.
     pub advertised: String,
     pub held_tasks: Vec<i64>,
     pub pid: i32,
     pub daemon_rules: Vec<DaemonRule>,
     pub sample_always: bool,
-    /// Identifies its state directory on its host, whatever its path.
+    /// Identifies its state directory on its host, independently of the path.
     pub state_directory: String,
     pub started: MonoNanos,
 }
 
-/// The agent's messages, the first one included.
+/// All messages of the agent, including the first one.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
     Hello(Box<Hello>),

@@ -1,4 +1,4 @@
-//! Findings of `doctor` about a directory for targets.
+//! Findings of `doctor` about a directory that is a target.
 
 use crate::finding::Finding;
 use crate::host::mount;
@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Less free than this is little for a load.
+/// Less free space than this is too little for most loads.
 const LITTLE_BYTES: u64 = 1 << 30;
 const LITTLE_FILES: u64 = 10_000;
 
@@ -26,7 +26,7 @@ pub(super) fn examine(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// There, writable, with room.
+/// Checks that it exists, is writable and has free space.
 fn target(path: &Path) -> Finding {
     let shown = path.display();
     if let Err(error) = std::fs::read_dir(path) {
@@ -76,7 +76,7 @@ fn target(path: &Path) -> Finding {
     Finding::ok("path", format!("{shown} ({kind}): {room} free"))
 }
 
-/// A dedicated target does not need device nodes: whoever can create one there could lead the agent to a disk.
+/// A dedicated target does not need device nodes: a user who can create one there could direct the agent to a disk.
 fn device_nodes(path: &Path) -> Option<Finding> {
     let of = |path: &Path| rustix::fs::stat(path).map(|facts| facts.st_dev).ok();
     let flags = rustix::fs::statvfs(path).ok()?.f_flag;

@@ -29,7 +29,7 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
         Self {
             at: MeshMicros(row.at_us),
             row: DaemonSeen {
-                // The agent's own instant is not sent; mesh time is sent beside it.
+                // The agent's own instant is not sent; the batch carries mesh time instead.
                 at: MonoNanos(0),
                 pid: row.pid,
                 start_ticks: row.start_ticks,
@@ -40,7 +40,7 @@ impl From<v1::DaemonSeen> for At<DaemonSeen> {
                 is_replaced: row.is_replaced,
                 ended: row.ended,
                 age_us: row.at_us.saturating_sub(row.born_us),
-                // Its event travels on its own.
+                // The event is a message of its own.
                 change: match row.is_parent {
                     true => Change::Parent,
                     false => Change::None,
@@ -69,7 +69,7 @@ pub(super) fn host_sample(At { at, row }: &At<HostSample>) -> v1::HostSample {
     }
 }
 
-/// Dated by their sample.
+/// Dated relative to their sample.
 fn busy_others(at: MeshMicros, sampled: MonoNanos, others: &BusyOthers) -> v1::BusyOthers {
     let dated = |instant: MonoNanos| {
         let before = sampled.since(instant).as_micros();
