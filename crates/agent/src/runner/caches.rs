@@ -1,6 +1,6 @@
 //! Drops the kernel's caches of this host and reports the result of each.
 //!
-//! The rate is bounded: a collector cannot keep a host's caches cold.
+//! The rate is bounded, so that a collector cannot keep a host's caches cold.
 
 use super::per_minute::PerMinute;
 use crate::command::CacheDrop;
@@ -14,7 +14,7 @@ const CONTROL: &str = "/proc/sys/vm/drop_caches";
 /// The caches, and the value that the kernel expects for each.
 const CACHES: [(&str, &str); 2] = [("page-cache", "1"), ("dentries-inodes", "2")];
 
-/// The shortest steps drop caches at each start; no plan does so twice a second.
+/// The shortest steps drop caches at each start; no plan does so more than twice a second.
 pub(super) const MAX_DROPS: usize = 120;
 
 /// The answer of an agent that was not started with `--allow-drop-caches`.
@@ -31,8 +31,8 @@ fn not_dropped(error: &str) -> Vec<CacheDrop> {
     CACHES.into_iter().map(drop).collect()
 }
 
-/// Writes back everything, then drops the page cache, then dentries and inodes. Blocks for that time. Drops nothing
-/// once the limit of `recent` is reached.
+/// Syncs all file systems, then drops the page cache, then dentries and inodes. Blocks meanwhile. Drops nothing once
+/// the limit of `recent` is reached.
 #[must_use]
 pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
     if !recent.permit(Instant::now()) {
@@ -52,7 +52,7 @@ pub fn drop_caches(recent: &PerMinute) -> Vec<CacheDrop> {
         .collect()
 }
 
-/// Empty when it worked.
+/// Returns the error; empty on success.
 fn write(control: &Path, order: &str) -> String {
     let written = OpenOptions::new()
         .write(true)

@@ -4,14 +4,14 @@ use super::space::SpaceGuard;
 use crate::policy::{Claim, FloorWatch};
 use benchmesh_workloads::task::Task;
 
-/// A task that is ready, and its part of the policy's budget; dropped in this order.
+/// A task that is ready, with its claim on the policy's budget. The field order is the drop order.
 #[derive(Debug)]
 pub(super) struct ClaimedTask {
-    /// Before the task, which then is the last that holds the target open. `None` if its target does not say what is
-    /// free.
+    /// Dropped before the task, so that the task is the last to hold the target open. `None` if its target does not
+    /// report free space.
     pub(super) space_guard: Option<SpaceGuard>,
     pub(super) task: Task,
     pub(super) claim: Claim,
-    /// `None` if it has no directory on a target, or only removes data.
+    /// `None` if the task has no directory on a target, or only removes data.
     pub(super) floor_watch: Option<FloorWatch>,
 }

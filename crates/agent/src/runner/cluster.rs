@@ -1,9 +1,8 @@
-//! The state of the storage cluster beside the runs: when the agent reads the facts of its sources, and what it
-//! reports.
+//! The state of the storage cluster during runs: when the agent reads the facts of its sources, and what it reports.
 //!
-//! A source is read when a run begins, when a step has ended, at marks that people set, and again and again while it
-//! says that it is degraded. Each has a thread of its own, for which the runner never waits. Per run, a fact is
-//! reported when it is first known and when it has changed. The begin and the end of a degraded state are events, and
+//! A source is read when a run begins, when a step has ended, at marks that users set, and periodically while it
+//! reports a degraded state. Each source has its own thread, and the runner never waits for it. Per run, a fact is
+//! reported when it is first known and whenever it changes. The start and the end of a degraded state are events, and
 //! so is the first failure of each command.
 
 use crate::clock::Dating;
@@ -20,17 +19,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Signals that wait while a thread reads: more than the collector sends in the longest time of a reading.
+/// Capacity of a thread's queue while it reads: more signals than the collector sends during the longest reading.
 const SIGNALS: usize = 4096;
-/// Until the next reading, if mesh time is not known yet.
+/// Delay of the next reading if mesh time is not known yet.
 const UNDATED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the runner tells a thread.
+/// A signal from the runner to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     /// The run that is sampled from now on.
     Run(Option<RunId>),
-    /// A step has ended, or somebody has set a mark.
+    /// A step has ended, or a user has set a mark.
     Mark,
 }
 
@@ -38,13 +37,13 @@ enum Signal {
 #[derive(Clone, Debug, Default)]
 pub struct ClusterConfig {
     pub sources: Vec<FactSource>,
-    /// Between two readings.
+    /// Minimum time between two readings.
     pub period: Duration,
-    /// Of one command.
+    /// Timeout of one command.
     pub timeout: Duration,
 }
 
-/// The way to the threads; ends them when dropped.
+/// Handle to the threads; stops them on drop.
 #[derive(Debug, Default)]
 pub struct ClusterWatch {
     threads: Vec<SyncSender<Signal>>,
@@ -84,7 +83,7 @@ impl ClusterWatch {
         }
     }
 
-    /// The run for which the collector has this host sampled.
+    /// Sets the run for which the collector has this host sampled.
     pub fn set_run(&mut self, run: Option<RunId>) {
         if self.run != run {
             self.run = run;
@@ -96,15 +95,15 @@ impl ClusterWatch {
         self.signal(Signal::Mark);
     }
 
-    /// Never waits.
+    /// Signals every thread. Never waits.
     fn signal(&self, signal: Signal) {
         for thread in &self.threads {
-            // Fails if the thread has ended, after the spool.
+            // Fails if the thread has ended, which happens after the spool's end.
             let _ = thread.try_send(signal);
         }
     }
 
-    /// Kills commands that run, and begins no more. Does not wait.
+    /// Kills running commands and starts no more. Does not wait.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -116,18 +115,18 @@ impl Drop for ClusterWatch {
     }
 }
 
-/// When to read, and for which run. Pure.
+/// Decides when to read, and for which run. Pure.
 #[derive(Debug)]
 struct Schedule {
     period: Duration,
-    /// The run that is sampled, or was sampled last.
+    /// The run that is being sampled or was sampled last.
     run: Option<RunId>,
     is_run_on: bool,
     last: Option<Instant>,
     next: Option<Instant>,
 }
 
-/// Whether readings from now on belong to another run.
+/// Whether later readings belong to another run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     NewRun,
@@ -154,14 +153,14 @@ impl Schedule {
                     return Change::NewRun;
                 }
             }
-            // A reading that is to come shows the state after the run.
+            // A pending reading is made at once, to show the state after the run.
             Signal::Run(None) => {
                 self.is_run_on = false;
                 self.next = self.next.map(|_| now);
             }
             Signal::Mark if !self.is_run_on => {}
             Signal::Mark => {
-                // Those soon after each other share a reading.
+                // Signals in quick succession share a reading.
                 let earliest = self.last.map_or(now, |last| last + self.period).max(now);
                 self.next = Some(self.next.map_or(earliest, |next| next.min(earliest)));
             }
@@ -176,7 +175,7 @@ impl Schedule {
     }
 }
 
-/// What was reported in this run.
+/// What has been reported in this run.
 #[derive(Clone, Debug, Default)]
 struct Reported {
     facts: BTreeMap<String, Value>,
@@ -228,14 +227,14 @@ impl Watcher {
         let is_degraded = self.reported.degraded_since.is_some();
         self.schedule.read(is_degraded, began, Instant::now());
         if !rows.is_empty() {
-            // Fails if the spool has ended, and the agent with it.
+            // Fails if the spool has ended, because the agent is ending too.
             let _ = self.entries.blocking_send(Entry::Rows(rows));
         }
     }
 }
 
 impl Reported {
-    /// What is new in a reading.
+    /// The changes in a reading, as rows.
     fn rows(
         &mut self,
         system: &str,
@@ -297,7 +296,7 @@ impl Reported {
                 let kind = "cluster-degraded-over";
                 rows.push(event(Severity::Info, kind, message, detail));
             }
-            // No health in this reading: the last known state stays.
+            // This reading has no health: keep the last known state.
             _ => {}
         }
         rows
@@ -386,11 +385,11 @@ mod tests {
         assert_eq!(schedule.next, Some(at(20)));
         schedule.on(Signal::Mark, at(13));
         assert_eq!(schedule.next, Some(at(20)));
-        // The next run begins without a pause between the two.
+        // The next run begins immediately after the first one.
         assert_eq!(schedule.on(run(6), at(15)), Change::NewRun);
         assert_eq!(schedule.next, Some(at(15)));
         schedule.read(false, at(15), at(16));
-        // The last step's end is read before the run's end is over.
+        // The pending reading of the last step's end is made at the end of the run.
         schedule.on(Signal::Mark, at(17));
         assert_eq!(schedule.next, Some(at(25)));
         schedule.on(Signal::Run(None), at(18));
@@ -400,7 +399,7 @@ mod tests {
         );
         schedule.read(true, at(18), at(19));
         assert_eq!(schedule.next, None, "no run is on");
-        // It is taken up.
+        // The run is resumed.
         assert_eq!(schedule.on(run(6), at(30)), Change::SameRun);
         assert_eq!(schedule.next, Some(at(30)));
     }

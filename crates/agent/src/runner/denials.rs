@@ -1,6 +1,6 @@
 //! Log of the policy's refusals on the agent's host: each text at most once a minute, and a bounded number of texts.
 //!
-//! The collector chooses its requests, and thus the texts: neither the log nor its memory grows without bound.
+//! The collector chooses its requests and thus the texts, so both the log and its memory are bounded.
 
 use crate::command::{Outcome, RefusalKind};
 use crate::sampler::cut;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const MAX_PER_MINUTE: usize = 32;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Of a text, in bytes.
+/// Maximum length of a text in bytes.
 const MAX_TEXT: usize = 400;
 
 /// Texts logged within the last minute.

@@ -1,12 +1,12 @@
-//! A running task's seconds, which follow mesh time as the session's estimate of it moves.
+//! Adjusts a running task's seconds to mesh time as the session's estimate of it changes.
 //!
-//! A task begins on the mapping that it was armed with. Two clocks drift apart by up to 100 ppm, which is 9 s a day. So
-//! after its ramp the task's periods move on its own clock, each by at most [`MAX_STEP`], towards the newest estimate,
-//! and only by the part of the difference that the errors of both mappings cannot explain: an estimate over a busy path
-//! moves nothing within its error. After a gap (a machine that was paused or slept) the rest of the task moves to the
-//! new mapping at once. The instants of the seconds in mesh time stay whole seconds from the start: no second has two
-//! rows, and none is left out. The seconds of a pause are rows without an operation; where mesh time fell behind, one
-//! second lasts correspondingly longer.
+//! A task begins on the mapping with which it was armed. Two clocks drift apart by up to 100 ppm, which is 9 s a day.
+//! After the ramp, the task's periods therefore shift on its own clock towards the newest estimate, each by at most
+//! [`MAX_STEP`]. They shift only by the part of the difference that the errors of both mappings cannot explain, so an
+//! estimate over a busy path has no effect within its error. After a gap (a machine that was paused or suspended) the
+//! rest of the task moves to the new mapping at once. In mesh time, the seconds stay whole seconds from the start: no
+//! second has two rows, and none is left out. The seconds of a pause are rows without an operation; where mesh time
+//! fell behind, one second lasts correspondingly longer.
 
 use crate::clock::{MeshMap, TaskDating};
 use benchmesh_workloads::clock::MonoNanos;
@@ -14,25 +14,25 @@ use benchmesh_workloads::interval::Shift;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum correction per second: five times a poor crystal's drift, and too little to be seen in the second's counts.
+/// Maximum correction per second: five times a poor crystal's drift, and too small to be visible in a second's counts.
 const MAX_STEP: Duration = Duration::from_micros(500);
 
-/// After seconds without an interval, apply the correction of up to this many at once (at most 50 ms): a load of one
-/// operation in some minutes keeps up with the drift, and each second stays one row.
+/// After seconds without an interval, the correction of up to this many seconds is applied at once (at most 50 ms). A
+/// load with one operation in some minutes then keeps up with the drift, and each second keeps exactly one row.
 const MAX_SECONDS: u64 = 100;
 
-/// Moves the seconds of a task.
+/// Shifts the seconds of a task.
 #[derive(Debug)]
 pub(super) struct Follow {
     /// The mapping at arming, or the first one after the newest gap.
     base: MeshMap,
-    /// The periods' shift when `base` became known.
+    /// The shift of the periods when `base` became known.
     base_shift_ns: i64,
     dating: TaskDating,
     shift: Arc<Shift>,
     /// End of the ramp.
     from: MonoNanos,
-    /// The second that has moved last.
+    /// The last second that was shifted.
     moved: Option<u64>,
 }
 
@@ -53,12 +53,13 @@ impl Follow {
         }
     }
 
-    /// Called after second `index` of the task, at `now`: moves the later seconds by the newest estimate.
+    /// Called after second `index` of the task, at `now`: shifts the later seconds according to the newest estimate.
     pub(super) fn ended(&mut self, index: u64, now: MonoNanos) {
         if now < self.from || self.moved.is_some_and(|moved| moved >= index) {
             return;
         }
-        // A second in which nothing ended is not reported; the next reported one takes over its share of the move.
+        // A second in which no operation ended is not reported; the next reported second takes over its share of the
+        // shift.
         let seconds = self.moved.map_or(1, |moved| index - moved);
         self.moved = Some(index);
         let Some(newest) = self.dating.newest() else {
@@ -110,7 +111,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const MESH_AHEAD: i64 = 1_700_000_000_000_000_000;
 
-    /// The instant of mesh time on a collector's clock that runs `ppm` faster.
+    /// Mesh time in nanoseconds, on a collector's clock that runs `ppm` faster.
     fn mesh_ns(mono: u64, ppm: i64) -> i64 {
         let mono = i64::try_from(mono).unwrap();
         MESH_AHEAD + mono + mono / 1_000_000 * ppm
@@ -130,7 +131,8 @@ mod tests {
         Dating::new(newest).begin_task(armed_with)
     }
 
-    /// A machine that is paused for 10 s, and a collector's that is: the task's seconds are right from the next one on.
+    /// After a pause of 10 s of the agent's or the collector's machine, the task's seconds are correct from the next
+    /// one on.
     #[test]
     fn after_a_gap_the_seconds_lie_where_mesh_time_has_them() {
         for jump_ns in [10_000_000_000_i64, -10_000_000_000] {
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Three days with a probe each second, as a session has them.
+    /// Three days with a probe each second, as in a session.
     #[test]
     fn the_seconds_of_days_stay_where_mesh_time_has_them() {
         for ppm in [100_i64, -100, 0] {
@@ -193,7 +195,7 @@ mod tests {
             let start_mesh_us = armed.map.to_mesh(MonoNanos(start)).0;
             let mut worst_us = 0;
             for second in 0..3 * 24 * 3600_u64 {
-                // Where the second ends on the task's own clock, as its workers have it.
+                // The end of the second on the task's own clock, as its workers use it.
                 let ends = start + (second + 1) * SECOND;
                 let ends = ends.checked_add_signed(shift.get()).unwrap();
                 let labelled_us = start_mesh_us + i64::try_from(second + 1).unwrap() * 1_000_000;
@@ -205,7 +207,7 @@ mod tests {
                 assert!((mesh_us - labelled_us).abs() <= 1, "{ppm}: {second}");
                 newest.send_replace(Some(filter.add(exchange(ends, ppm)).unwrap()));
                 follow.ended(second, MonoNanos(ends + 200_000_000));
-                // Another kind of operation in the same second moves nothing.
+                // Another kind of operation in the same second causes no further shift.
                 let moved = shift.get();
                 follow.ended(second, MonoNanos(ends + 300_000_000));
                 assert_eq!(shift.get(), moved);
@@ -214,7 +216,8 @@ mod tests {
         }
     }
 
-    /// A path that is saturated one way from some time on: the answers wait, and the midpoint is off by half of that.
+    /// A path that becomes saturated in one direction: the answers are delayed, and the midpoint is off by half of the
+    /// delay.
     #[test]
     fn the_error_of_a_late_exchange_moves_nothing() {
         let armed = Filter::default().add(exchange(SECOND, 0)).unwrap();
@@ -270,7 +273,7 @@ mod tests {
             let off = follow.map().later_by_ns(newest.borrow().unwrap().map);
             assert!(off.abs() < 3_000_000, "{second}: {off}");
         }
-        // An hour without a word, and mesh time far away: no more than a twentieth of a second at once.
+        // After an hour without an exchange, with mesh time far away: at most a twentieth of a second at once.
         let far = Exchange {
             mesh_received_ns: MESH_AHEAD,
             mesh_sent_ns: MESH_AHEAD,

@@ -1,7 +1,7 @@
 //! Network capacity of the host, as its interfaces report it: an upper bound for every remote read.
 //!
-//! The sum over hardware interfaces that are up; where there are none, as in a container, over those that have no lower
-//! interface. An interface that does not serve the target only makes the bound wider.
+//! It is the sum over hardware interfaces that are up. If there are none, as in a container, it is the sum over
+//! interfaces that have no lower interface. An interface that does not serve the target only makes the bound wider.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl Interface {
             .flatten()
             .any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"));
         let mbits = text("speed")?.trim().parse::<i64>().ok()?;
-        // A bridge reports a speed of its own, and carries only the traffic of its members.
+        // A bridge reports its own speed, but carries only the traffic of its members.
         let bridge = path.join("bridge").exists() || path.join("bonding").exists();
         (up && !stands_on_another && !bridge && mbits > 0).then(|| Self {
             mbits,

@@ -27,7 +27,7 @@ impl PerMinute {
         self.most
     }
 
-    /// Whether another use is allowed at `now`; if so, it counts.
+    /// Whether another use is allowed at `now`. An allowed use is counted.
     pub fn permit(&self, now: Instant) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while done

@@ -17,17 +17,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything that tasks may use: the policy, and the agent's own directories.
+/// The resources that tasks may use: the policy's, and the agent's own directories.
 #[derive(Clone, Debug)]
 pub struct Permissions {
     pub policy: Arc<Policy>,
     pub scratch: Option<PathBuf>,
 }
 
-/// Receiving ends take ports of the kernel's choice; lower ports belong to services, which no link should reach.
+/// Receiving ends use ports chosen by the kernel; lower ports belong to services, which no link should reach.
 const MIN_PEER_PORT: u16 = 1024;
 
-/// Tasks that were dropped end their threads within this, unless these hang.
+/// Tasks that were dropped end their threads within this time, unless the threads hang.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 impl From<Denial> for Refusal {
@@ -37,10 +37,10 @@ impl From<Denial> for Refusal {
 }
 
 impl Permissions {
-    /// The run's directory on a target, opened or made.
+    /// Opens or creates the run's directory on a target.
     ///
     /// # Errors
-    /// When the target is not allowed, or the directory cannot be made or is not the run's.
+    /// When the target is not allowed, or the directory cannot be created or is not the run's.
     pub fn open_run(
         &self,
         run: RunName<'_>,
@@ -90,7 +90,7 @@ impl Permissions {
         opened.map_err(|error| sandbox(&error))
     }
 
-    /// The complete specification of a task, and its claim on the policy's budget.
+    /// Builds the complete specification of a task and its claim on the policy's budget.
     ///
     /// # Errors
     /// If the policy forbids it or the run's directory does not exist.
@@ -143,8 +143,9 @@ impl Permissions {
         Ok((spec, claim))
     }
 
-    /// Watches the free space of the task's target, if the target reports it; calls `breached` when it is too low. A
-    /// task that only removes existing data may begin with less, and is watched only while it is prepared, because it
+    /// Watches the free space of the task's target, if the target reports it; calls `breached` when it is too low.
+    ///
+    /// A task that only removes existing data may begin with less. It is watched only while it is prepared, because it
     /// may have to lay out data first.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ impl Permissions {
         !mode_of(spec).is_some_and(ModeInfo::only_removes)
     }
 
-    /// Claims the resources of such a task. Invalid parameters are refused when the task is opened.
+    /// Claims the resources of a task with these parameters. Invalid parameters are refused when the task is opened.
     ///
     /// # Errors
     /// When not enough of the budget is left.
@@ -192,7 +193,7 @@ impl Permissions {
         self.policy.budget.claim(demand, patience)
     }
 
-    /// The nonce of the run's directory on a target. `None`: it is not there.
+    /// The nonce of the run's directory on a target. `None` if the directory does not exist.
     #[must_use]
     pub fn run_nonce(&self, mesh: &str, place: &PlaceName) -> Option<String> {
         let run = RunName {
@@ -222,7 +223,7 @@ impl Permissions {
         let place = target
             .place(run, &name.cell, task_index)
             .map_err(|error| sandbox(&error))?;
-        // It was opened before anything was prepared.
+        // The run's directory was opened before any task was prepared.
         place.ok_or_else(|| {
             Refusal::new(
                 RefusalKind::TargetLost,
@@ -319,7 +320,7 @@ fn kind_of(errno: Option<i32>) -> RefusalKind {
         Some(Errno::NOSPC | Errno::DQUOT) => RefusalKind::NoSpace,
         // The file system does not support the operation: extended attributes, symlinks, O_DIRECT.
         Some(Errno::OPNOTSUPP | Errno::NOSYS) => RefusalKind::Unsupported,
-        // A FUSE daemon that has ended, a client that the servers have evicted, a server that does not answer.
+        // A FUSE daemon has ended, the servers have evicted the client, or a server does not answer.
         Some(
             Errno::NOTCONN
             | Errno::SHUTDOWN

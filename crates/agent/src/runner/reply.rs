@@ -1,6 +1,6 @@
-//! Replies to commands: one for each command, and progress now and then.
+//! Replies to commands: one for each command, and periodic progress.
 //!
-//! A reply belongs to the session of its request; it is dropped when that session is over, because the collector
+//! A reply belongs to the session of its request. It is dropped when that session is over, because the collector
 //! repeats the request under a new number.
 
 use super::denials::DenialLog;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Progress is reported at most this often.
+/// Minimum interval between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Destination of the reply to one command.
@@ -22,7 +22,7 @@ pub struct ReplyHandle {
 }
 
 impl ReplyHandle {
-    /// The reply of command `id`, in the session that sends what `outgoing` takes.
+    /// The reply to command `id`, in the session that sends the content of `outgoing`.
     #[must_use]
     pub fn new(id: u64, outgoing: mpsc::Sender<Outgoing>) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl ReplyHandle {
         });
     }
 
-    /// Replies from the runtime, without waiting for room in the session's queue.
+    /// Replies from the runtime, without waiting for space in the session's queue.
     pub fn reply(self, outcome: Outcome) {
         self.denials.note(&outcome);
         let outgoing = Outgoing::Reply {
@@ -62,17 +62,17 @@ impl ReplyHandle {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(outgoing)) => {
                 tokio::spawn(async move {
-                    // A closed session takes no reply.
+                    // A closed session accepts no reply.
                     let _ = self.outgoing.send(outgoing).await;
                 });
             }
         }
     }
 
-    /// Replies from a thread of its own, waiting until the session takes the reply.
+    /// Replies from a dedicated thread, and blocks until the session accepts the reply.
     pub fn reply_from_thread(self, outcome: Outcome) {
         self.denials.note(&outcome);
-        // A closed session takes no reply.
+        // A closed session accepts no reply.
         let _ = self.outgoing.blocking_send(Outgoing::Reply {
             id: self.id,
             outcome,
@@ -80,7 +80,7 @@ impl ReplyHandle {
     }
 }
 
-/// Reports the progress of a long command to the session that asked last.
+/// Reports the progress of a long command to the session that requested it last.
 #[derive(Debug)]
 pub struct ProgressReporter {
     state: Mutex<(ReplyHandle, Option<Instant>)>,
@@ -95,12 +95,12 @@ impl ProgressReporter {
         }
     }
 
-    /// Reports to `reply_to` from now on: the same command was sent again.
+    /// Redirects the reports to `reply_to`, because the same command was sent again.
     pub fn turn_to(&self, reply_to: ReplyHandle) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).0 = reply_to;
     }
 
-    /// Reports it, when the last time is a second ago and the session has room. Never waits.
+    /// Reports progress at most once a second, and only if the session's queue has space. Never waits.
     pub fn report(&self, progress: Progress) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

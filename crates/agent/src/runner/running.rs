@@ -1,7 +1,7 @@
 //! The thread of a running task: it waits for the task's end, and passes its intervals and its end to the spool.
 //!
-//! The workers never wait for it: when the spool is slow, this thread waits, and the recorder makes the intervals
-//! wider. The task's instants come from one [`MeshMap`], which follows the drift of the clocks slowly: see `follow`.
+//! The workers never wait for it. When the spool is slow, this thread waits, and the recorder widens the intervals. The
+//! task's instants come from one [`MeshMap`], which follows the drift of the clocks slowly: see `follow`.
 
 use super::claimed_task::ClaimedTask;
 use super::follow::Follow;
@@ -31,20 +31,20 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 /// Requests from outside to a running task's thread.
 #[derive(Clone, Debug, Default)]
 pub struct StopReason {
-    /// The reason of the stop; the first one is kept.
+    /// The reason for the stop; the first one is kept.
     reason: Arc<Mutex<Option<String>>>,
-    /// Its rows are obsolete, because its mesh is gone.
+    /// The task's rows are obsolete, because its mesh is gone.
     abandoned: Arc<AtomicBool>,
 }
 
 impl StopReason {
-    /// Notes why the task is stopped.
+    /// Records why the task is stopped.
     pub fn because(&self, reason: &str) {
         let mut held = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         held.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Its rows are dropped from now on.
+    /// Drops the task's rows from now on.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
@@ -64,11 +64,11 @@ pub struct Running {
     pub task: ClaimedTask,
     pub start: MeshMicros,
     pub map: MeshMap,
-    /// Dates its rows, and this agent's other rows while it runs.
+    /// Dates the task's rows, and this agent's other rows while the task runs.
     pub dating: Dating,
     pub entries: mpsc::Sender<Entry>,
     pub stop_reason: StopReason,
-    /// File for the raw starts of its workers.
+    /// File for the raw starts of the task's workers.
     pub start_log: Option<Arc<Path>>,
     pub on_stall: OnStall,
     /// Called when the last worker has ended, before the workload's finishing work.
@@ -76,7 +76,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs it to its end. Blocks; returns the position of its last row.
+    /// Runs the task to its end. Blocks; returns the position of its last row.
     pub fn run(self) -> Ended {
         let Self {
             id,
@@ -91,7 +91,7 @@ impl Running {
             on_stall,
             load_over,
         } = self;
-        // Kept until the task has ended.
+        // Held until the task has ended.
         let ClaimedTask {
             task,
             claim: _claim,
@@ -127,7 +127,7 @@ impl Running {
                     TaskEvent::Stall(stall) => Row::Event(events.stall(&stall)),
                     TaskEvent::LoadOver => return,
                 };
-                // A closed spool takes nothing: the agent is shutting down.
+                // A closed spool accepts no rows: the agent is shutting down.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
         };
@@ -198,7 +198,7 @@ fn spool_end(row: TaskEnd, entries: &mpsc::Sender<Entry>) -> Option<Position> {
     position.blocking_recv().ok()
 }
 
-/// A note about how a task was done, as an event for the user.
+/// Converts a task's note into an event for the user.
 fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
     Row::Event(Event {
         at: start,
@@ -210,13 +210,13 @@ fn event(scope: Scope, start: MeshMicros, note: Note) -> Row {
     })
 }
 
-/// One line per worker: the task, the worker, its start in nanoseconds of CLOCK_MONOTONIC.
+/// Appends one line per worker: the task, the worker, its start in nanoseconds of CLOCK_MONOTONIC.
 fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()> {
     let lines: String = (0..)
         .zip(starts)
         .map(|(worker, start): (u32, _)| format!("{task} {worker} {}\n", start.0))
         .collect();
-    // A single write: several tasks of one agent may end at once.
+    // A single write, because several tasks of one agent may end at the same time.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -224,7 +224,7 @@ fn log_starts(file: &Path, task: TaskId, starts: &[MonoNanos]) -> io::Result<()>
         .write_all(lines.as_bytes())
 }
 
-/// The two intervals at the end of a ramp meet exactly there, wherever in a period it is.
+/// The two intervals at the end of a ramp meet exactly there, wherever the end lies within a period.
 fn op_interval(
     task: TaskId,
     scope: &Scope,
@@ -259,7 +259,7 @@ fn op_interval(
     }
 }
 
-/// The mapping of a task at two instants: each as that instant's second was labelled.
+/// The mapping of a task at two instants, each as used for that instant's second.
 #[derive(Clone, Copy, Debug)]
 struct Maps {
     first_done: MeshMap,
@@ -280,7 +280,7 @@ fn task_end(
         End::Failed => EndState::Failed,
     };
     let stopped = (state == EndState::Stopped).then_some(reason).flatten();
-    // Stopped before its start: it never began, so it has no skew.
+    // A task that was stopped before its start has no skew.
     let began = !end.starts.is_empty();
     let if_begun = |at: MeshMicros| if began { at } else { MeshMicros(0) };
     TaskEnd {
@@ -329,7 +329,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A collector clock that is one second ahead.
+    /// The mapping to a collector clock that is one second ahead.
     fn map() -> MeshMap {
         let exchange = Exchange {
             sent: MonoNanos(SECOND),
@@ -362,13 +362,14 @@ mod tests {
         }
     }
 
-    /// Its rows and its end are of one time: an end within a second of the rows is within it by its instant, too.
+    /// A task's rows and its end are dated consistently: an end in the same second as the rows has an instant in that
+    /// second.
     #[test]
     fn an_end_is_told_in_the_second_that_its_rows_are_in() {
         let map = map();
         let start = map.to_mesh(MonoNanos(10 * SECOND));
-        // The periods had moved by 0.4 ms when the first was done, in the last half millisecond of its third second,
-        // and by 1 ms when all were.
+        // The periods had shifted by 0.4 ms when the first worker ended, in the last half millisecond of its third
+        // second, and by 1 ms when all had ended.
         let first_done = 13 * SECOND + 400_000 - 1_000;
         let ended = 20 * SECOND + 1_000_000 - 1_000;
         let maps = Maps {
@@ -390,8 +391,8 @@ mod tests {
         assert_eq!(row.skew_us, 5);
     }
 
-    /// Parts of one period from several workers, on either side of a move and of the ramp's end: each row lies where
-    /// the period does, whatever the periods have moved by.
+    /// Parts of one period from several workers, on either side of a shift and of the ramp's end: each row lies in its
+    /// period, independently of the shift.
     #[test]
     fn rows_are_whole_seconds_from_the_start_but_at_the_ramp() {
         let start = MeshMicros(1_700_000_000_123_456);

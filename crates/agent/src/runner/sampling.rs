@@ -1,6 +1,6 @@
 //! The sampler with its current configuration.
 //!
-//! It starts with the first configuration that asks for samples and follows every later change. Its readings go to
+//! It starts with the first configuration that requests samples and applies every later change. Its readings go to
 //! [`Samples`] in its own thread.
 
 use crate::command::{Refusal, Sampling};
@@ -37,7 +37,7 @@ impl SamplerControl {
         }
     }
 
-    /// Samples that from now on.
+    /// Applies this configuration from now on.
     ///
     /// # Errors
     /// When the sampler cannot be started.
@@ -99,18 +99,18 @@ impl SamplerControl {
         conflicts(&joined(&self.rules, &self.appointed.daemon_rules))
     }
 
-    /// Ends the sampler's thread, off this one: it may be in the middle of a sample.
+    /// Ends the sampler's thread from another thread, because it may be in the middle of a sample.
     pub fn stop(&mut self) -> Option<std::thread::JoinHandle<()>> {
         self.appointed = Sampling::default();
         let sampler = self.sampler.take()?;
-        // Without a thread it is dropped here, which waits for the current sample.
+        // If no thread can be started, the sampler is dropped here, which waits for the current sample.
         std::thread::Builder::new()
             .name("bm-stop".to_owned())
             .spawn(move || sampler.stop())
             .ok()
     }
 
-    /// Stops the sampler and forgets its readings: another mesh does not know its daemons.
+    /// Stops the sampler and forgets its readings, because another mesh does not know its daemons.
     pub fn start_over(&mut self) {
         self.live.store(false, Ordering::Relaxed);
         self.stop();
@@ -118,7 +118,7 @@ impl SamplerControl {
     }
 }
 
-/// This agent's own rules, and those of the other agents of its host.
+/// This agent's own rules, and those of the other agents on its host.
 fn joined(own: &[DaemonRule], all: &[DaemonRule]) -> Vec<DaemonRule> {
     let mut joined = all.to_vec();
     let missing = own.iter().filter(|rule| !all.contains(rule));

@@ -43,14 +43,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// Upper limit of marks: the shortest steps ask for two each, and each is a sample of the whole host.
+/// Maximum number of marks per minute: the shortest steps need two each, and each one samples the whole host.
 const MAX_MARKS: usize = 3000;
 
 /// One task.
 struct Slot {
     asked: Prepare,
     state: State,
-    /// It was stopped because its lease ended without contact.
+    /// The task was stopped because its lease ended without contact.
     lease_is_over: bool,
 }
 
@@ -69,19 +69,19 @@ enum State {
         stopper: StopHandle,
         stop_reason: StopReason,
         waiting: Vec<ReplyHandle>,
-        /// Its workers have ended.
+        /// The task's workers have ended.
         load_over: bool,
         pending: PendingAction,
     },
     Ended(Ended),
 }
 
-/// Numbers the preparations of this agent, so that the late result of an abandoned one is not mistaken for its
+/// Number of a preparation on this agent. It distinguishes the late result of an abandoned preparation from its
 /// successor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Preparation(u64);
 
-/// The action for a task when its thread reports back.
+/// What to do with a task when its thread reports back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PendingAction {
     Keep,
@@ -100,17 +100,17 @@ pub(super) struct Slots {
     preparation: Preparation,
     receivers: Receivers,
     threads: Arc<AtomicUsize>,
-    /// Commands on directories wait for those before them.
+    /// Commands on a directory wait for earlier ones.
     queues: DirectoryQueues,
     recent_drops: Arc<PerMinute>,
     recent_marks: PerMinute,
     surveys: Arc<AtomicUsize>,
     denials: Arc<DenialLog>,
     stopping: Vec<oneshot::Sender<()>>,
-    /// When the clock was last polled at, while a load runs.
+    /// Last poll of the clock, while a load runs.
     polled: Option<MonoNanos>,
     reported_conflicts: BTreeSet<String>,
-    /// Directories that this agent has made for runs, with the position that was acked before.
+    /// Directories that this agent has created for runs, with the position that was acked before.
     made: BTreeMap<RunPath, Sequence>,
     /// Messages of events `watch-conflict` that could not be dated yet.
     undated: Vec<String>,
@@ -214,7 +214,7 @@ impl Slots {
         self.mesh = Some(uid);
     }
 
-    /// Stops and forgets every task, and drops the rows that they still bring.
+    /// Stops and forgets every task, and drops the rows that they still produce.
     pub(super) fn start_over(&mut self, reason: &str) {
         let tasks: Vec<TaskId> = self.tasks.keys().copied().collect();
         for task in tasks {
@@ -231,7 +231,7 @@ impl Slots {
         self.deps.watch.start_over();
     }
 
-    /// The tasks of which the agent has the sending or the receiving end.
+    /// The tasks whose sending or receiving end is on this agent.
     pub(super) fn held(&self) -> Vec<i64> {
         let receivers = self.receivers.tasks();
         let tasks = self.tasks.keys().copied().chain(receivers);
@@ -239,7 +239,8 @@ impl Slots {
         held.into_iter().map(|task| task.0).collect()
     }
 
-    /// A mark with an instant is the start of a step, one without is a step's end or a person's.
+    /// Takes a sample. A mark with an instant is the start of a step; a mark without one is a step's end or set by a
+    /// user.
     fn mark(&self, at: Option<MeshMicros>) -> Outcome {
         if !self.recent_marks.permit(Instant::now()) {
             return Err(Refusal::new(
@@ -294,7 +295,7 @@ impl Slots {
                 self.drop_task(id, "it was forgotten");
                 Ok(Answer::Done)
             }
-            // Forgotten is forgotten, however often.
+            // Repeated requests to forget a task succeed.
             None => Ok(Answer::Done),
         }
     }
@@ -386,17 +387,18 @@ impl Slot {
     }
 }
 
-/// The end of a task that never began: it has no row.
+/// The end of a task that never began, which has no row.
 const UNSTARTED: Ended = Ended {
     state: EndState::Stopped,
     last_row: None,
     stalled: false,
 };
 
-/// Ends the workers of an unwanted task. Runs off the async runtime, because it waits for them.
+/// Ends the workers of an unwanted task. Uses a thread, because it waits for the workers and must not block the
+/// runtime.
 fn discard(task: Option<Box<ClaimedTask>>) {
     if let Some(task) = task {
-        // Without a thread it is dropped here.
+        // If no thread can be started, the task is dropped here.
         let _ = std::thread::Builder::new()
             .name("bm-discard".to_owned())
             .spawn(move || drop(task));

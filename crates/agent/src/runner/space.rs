@@ -1,9 +1,9 @@
-//! The free space of the targets of tasks: a sample of each target as its first task is prepared, and every [`PERIOD`]
-//! for as long as a task is there.
+//! The free space of the tasks' targets: a sample of each target when its first task is prepared, and every [`PERIOD`]
+//! while it has a task.
 //!
-//! A target may hang, so each reading has a thread of its own; until it is back, its target is left out. Tasks that
-//! share a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks hold
-//! the target open. Letting go of it may hang too: it is never done under the lock, nor on the thread that begins
+//! A target may hang, so each reading has a thread of its own; its target is left out until the reading returns. Tasks
+//! that share a target, by the nonce of the run's directory, share its readings. Between two readings only the tasks
+//! hold the target open. Closing it may hang too, so this is never done under the lock or on the thread that starts
 //! readings.
 
 use crate::clock::Dating;
@@ -22,24 +22,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// From reading to reading of a target: some hundred bytes a minute.
+/// Interval between readings of a target: some hundred bytes a minute.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Readings at once, those that hang included.
+/// Maximum number of concurrent readings, including those that hang.
 const MAX_READINGS: usize = 16;
-/// Wake-ups that wait for the thread; one is enough, because it looks at all targets.
+/// Capacity of the thread's wake-up queue; one is enough, because the thread checks all targets.
 const WAKE_UPS: usize = 1;
-/// The largest number of bytes that is believed: some file systems say how large they are with all bits set.
+/// Upper limit of plausible sizes: some file systems report their size with all bits set.
 const MAX_BYTES: u64 = 1 << 60;
 
-/// The targets that are watched. Cheap to clone; its thread ends with the last clone.
+/// The watched targets. Cheap to clone; the thread ends with the last clone.
 #[derive(Clone, Debug, Default)]
 pub struct SpaceWatch {
     watched: Watched,
-    /// `None`: nothing is sampled.
+    /// `None`: sampling is off.
     wake: Option<SyncSender<()>>,
 }
 
-/// Ends the watch of one task's target when it is dropped.
+/// Stops watching one task's target on drop.
 #[derive(Debug)]
 pub struct SpaceGuard {
     number: u64,
@@ -48,13 +48,13 @@ pub struct SpaceGuard {
 
 impl Drop for SpaceGuard {
     fn drop(&mut self) {
-        // Unlocked at the end of the statement, before it is dropped.
+        // The lock is released at the end of the statement, before the subject is dropped.
         let subject = self.watched.lock().remove(&self.number);
         drop(subject);
     }
 }
 
-/// What tasks work on, by the numbers of their guards.
+/// The places that tasks work on, by the numbers of their guards.
 #[derive(Clone, Debug, Default)]
 struct Watched {
     subjects: Arc<Mutex<BTreeMap<u64, Subject>>>,
@@ -76,7 +76,7 @@ impl Watched {
     }
 }
 
-/// One target as a task has it.
+/// One target as opened by a task.
 struct Subject {
     id: TargetId,
     read: Arc<Read>,
@@ -88,7 +88,7 @@ struct TargetId {
     nonce: String,
 }
 
-/// Asks a target; it holds the target open.
+/// Reads a target's free space; holds the target open.
 type Read = dyn Fn() -> Option<Reading> + Send + Sync;
 
 impl fmt::Debug for Subject {
@@ -97,19 +97,19 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// What a target says.
+/// The answer of a target.
 struct Reading {
     device: Option<String>,
     space: Space,
 }
 
 impl SpaceWatch {
-    /// Starts its thread.
+    /// Starts the thread.
     #[must_use]
     pub fn start(dating: &Dating, entries: &mpsc::Sender<Entry>) -> Self {
         let (dating, entries) = (dating.clone(), entries.clone());
         let report = move |id: &TargetId, at: MonoNanos, reading: Reading| {
-            // Undated while mesh time is unknown: the next one comes soon.
+            // Dropped while mesh time is unknown; the next reading follows soon.
             if let Some(map) = dating.map() {
                 let row = Row::TargetSample(TargetSample {
                     at: map.to_mesh(at),
@@ -118,7 +118,7 @@ impl SpaceWatch {
                     device: reading.device.unwrap_or_default(),
                     figures: figures(reading.space),
                 });
-                // Fails if the spool has ended, and the agent with it.
+                // Fails if the spool has ended, because the agent is ending too.
                 let _ = entries.blocking_send(Entry::Rows(vec![row]));
             }
         };
@@ -144,7 +144,7 @@ impl SpaceWatch {
     }
 
     /// Samples the free space of a task's target until the guard is dropped; `nonce` is that of the run's directory.
-    /// `None`: the target does not say, or nothing is sampled.
+    /// `None`: the target does not report free space, or sampling is off.
     pub fn watch(&self, target: String, nonce: String, place: Place) -> Option<SpaceGuard> {
         if !place.kind().has_free_space {
             return None;
@@ -163,13 +163,13 @@ impl SpaceWatch {
     fn add(&self, subject: Subject) -> Option<SpaceGuard> {
         let wake = self.wake.as_ref()?;
         let guard = self.watched.add(subject);
-        // A full queue wakes it too.
+        // A full queue wakes the thread too.
         let _ = wake.try_send(());
         Some(guard)
     }
 }
 
-/// Takes a reading; called in its thread.
+/// Handles a reading; called in its thread.
 type Report = dyn Fn(&TargetId, MonoNanos, Reading) + Send + Sync;
 
 /// The newest reading of a target.
@@ -178,7 +178,7 @@ struct Begun {
     thread: JoinHandle<()>,
 }
 
-/// The state of the thread that begins readings.
+/// The state of the thread that starts readings.
 struct Readings {
     watched: Watched,
     report: Arc<Report>,
@@ -199,7 +199,7 @@ impl Readings {
         }
     }
 
-    /// Begins the readings that are due; when the next one is.
+    /// Starts the readings that are due. Returns the instant of the next one.
     fn begin_due(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut of_nonce: BTreeMap<String, (TargetId, Weak<Read>)> = BTreeMap::new();
@@ -224,7 +224,7 @@ impl Readings {
         next
     }
 
-    /// Does nothing while the reading before has not come back, or too many have not.
+    /// Starts a reading, unless the previous one has not returned or too many others have not.
     fn begin(&mut self, id: TargetId, read: Weak<Read>, at: Instant) {
         let is_under_way = |begun: &Begun| !begun.thread.is_finished();
         let under_way = self.begun.values().filter(|it| is_under_way(it)).count();
@@ -234,7 +234,7 @@ impl Readings {
         let report = Arc::clone(&self.report);
         let nonce = id.nonce.clone();
         let read = move || {
-            // `None`: its task has ended meanwhile.
+            // `None`: the task has ended meanwhile.
             let Some(read) = read.upgrade() else {
                 return;
             };
@@ -255,7 +255,7 @@ impl Readings {
 
 fn figures(space: Space) -> TargetFigures {
     let bytes = |bytes: u64| i64::try_from(bytes.min(MAX_BYTES)).unwrap_or(i64::MAX);
-    // Of file systems without a limit, some have all bits set in one of the two.
+    // Some file systems without an inode limit set all bits in one of the two values.
     let is_limited = space.files > 0 && space.free_files <= space.files;
     let count = |count: u64| match i64::try_from(count.min(MAX_BYTES)) {
         Ok(count) if is_limited => count,
@@ -355,7 +355,7 @@ mod tests {
         let next = readings.begin_due().unwrap();
         let begun = readings.begun.get_mut("a").unwrap();
         assert_eq!(next, begun.at + PERIOD);
-        // A period later the first reading hangs still.
+        // One period later the first reading still hangs.
         begun.at -= PERIOD;
         let (hung, thread) = (begun.at, begun.thread.thread().id());
         assert!(readings.begin_due().unwrap() > next);
@@ -371,7 +371,7 @@ mod tests {
         readings.begun.remove("a").unwrap().thread.join().unwrap();
     }
 
-    /// Says when it is dropped, and waits until it may be.
+    /// Reports that it is being dropped, and waits until it may finish.
     struct Open {
         dropping: SyncSender<()>,
         may_end: Mutex<Receiver<()>>,
@@ -400,7 +400,7 @@ mod tests {
             answers()
         }));
         assert_eq!(reported.recv_timeout(LIMIT).unwrap(), "/mnt/a");
-        // By the last that has it: this thread, or that of the reading.
+        // Dropped by the last owner: this thread, or the one of the reading.
         let ending = std::thread::spawn(move || drop(guard));
         dropped.recv_timeout(LIMIT).unwrap();
         let _other = watch.add(subject("b", answers));

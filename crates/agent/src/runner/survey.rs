@@ -16,7 +16,7 @@ use std::path::Path;
 /// Free space of a missing scratch directory.
 const NO_SCRATCH: i64 = -1;
 
-/// Surveys all of them.
+/// Surveys all targets and sources.
 #[must_use]
 pub fn survey(
     policy: &Policy,
@@ -131,7 +131,7 @@ mod tests {
         check(&survey.targets[3], false, false, "--allow)");
         check(&survey.targets[4], false, false, "leads out");
         check(&survey.targets[5], false, false, "--allow)");
-        // The same words whether it exists or not.
+        // The answer is the same whether the path exists or not.
         check(&survey.targets[6], false, false, "--allow)");
         check(&survey.targets[7], false, false, "--allow)");
         check(&survey.targets[8], false, false, "leads out");
@@ -146,7 +146,7 @@ mod tests {
             (0, 0)
         );
         assert!(target.free_bytes > 0 && target.device.contains(':'));
-        // In a chroot the table of mounts lacks the root.
+        // In a chroot the mount table lacks the root.
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let has_root = table
             .lines()

@@ -1,17 +1,17 @@
-//! Commands on one run's directory, executed one after the other in the order of their arrival.
+//! Queues commands on one run's directory and executes them one at a time in the order of their arrival.
 //!
-//! Each runs on a thread of its own. Without queues, a removal could overtake an earlier command to open the directory
-//! (of a collector that was killed meanwhile, for example) and leave a directory without an owner.
+//! Each command runs on a thread of its own. Without queues, a removal could overtake an earlier command to open the
+//! directory (for example, one from a collector that was killed meanwhile) and leave a directory without an owner.
 
 use super::RunPath;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
-/// The end of the last command on each directory.
+/// Signals the end of the last command on each directory.
 #[derive(Debug, Default)]
 pub(super) struct DirectoryQueues(BTreeMap<RunPath, oneshot::Receiver<()>>);
 
-/// A command's turn in a queue; the next one begins when it is dropped.
+/// A command's turn in a queue; the next command begins when it is dropped.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     before: Option<oneshot::Receiver<()>>,
@@ -31,7 +31,7 @@ impl DirectoryQueues {
 }
 
 impl QueuedCommand {
-    /// Blocks until the command before this one is over.
+    /// Blocks until the previous command is over.
     pub fn wait(&mut self) {
         if let Some(before) = self.before.take() {
             // A dropped sender marks the end of the previous command.

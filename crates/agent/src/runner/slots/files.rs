@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
-/// Each dry run and each start asks for one.
+/// Upper limit of concurrent surveys; each dry run and each start needs one.
 const MAX_SURVEYS: usize = 16;
-/// One dead mount blocks a few, and plans on others continue.
+/// Lower limit: one dead mount blocks a few surveys, and plans on other mounts continue.
 const MIN_SURVEYS: usize = 4;
 
 impl Slots {
@@ -73,7 +73,7 @@ impl Slots {
     }
 }
 
-/// A survey that is under way.
+/// A survey in progress.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl Drop for UnderWay {
@@ -83,8 +83,8 @@ impl Drop for UnderWay {
 }
 
 impl Slots {
-    /// Permission for a survey: a bounded number at once, and no more than the policy has threads. The other file
-    /// commands keep their own threads, even if many surveys hang on a dead file system.
+    /// Admits a survey: a bounded number at once, and no more than the policy has threads. The other file commands keep
+    /// their own threads, even if many surveys hang on a dead file system.
     fn begin_survey(&self) -> Result<UnderWay, Refusal> {
         let threads = self.deps.permissions.policy.budget.limits().threads;
         let most = usize::try_from(threads)
@@ -102,7 +102,7 @@ impl Slots {
     }
 }
 
-/// Its name in events.
+/// The request's name in events.
 fn word_of(request: &Request) -> &'static str {
     match request {
         Request::Survey { .. } => "survey",
@@ -114,7 +114,7 @@ fn word_of(request: &Request) -> &'static str {
     }
 }
 
-/// The uid of the run that a request belongs to. Empty if it names none.
+/// The uid of the run that a request belongs to. Empty if it has none.
 fn uid_of(request: &Request) -> RunUid {
     match request {
         Request::OpenRunDirectory { run_uid, .. }

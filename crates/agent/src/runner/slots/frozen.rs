@@ -1,7 +1,7 @@
-//! Detects an agent that did not run for a while in mid-step: stopped by a signal, a debugger or a hypervisor, or
+//! Detects an agent that did not run for a while during a step: stopped by a signal, a debugger or a hypervisor, or
 //! starved of CPU.
 //!
-//! Its workers were frozen too, so the step's figures do not describe the target. No other signal shows this: no
+//! Its workers were frozen too, so the step's figures do not describe the target. Nothing else reveals this: no
 //! operation failed, and the session may have survived.
 
 use super::{Slots, State};
@@ -11,9 +11,9 @@ use benchmesh_workloads::clock::MonoNanos;
 use serde_json::json;
 use std::time::Duration;
 
-/// How often the runner looks at its clock while a load runs.
+/// How often the runner polls its clock while a load runs.
 pub(in crate::runner) const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// A busy host does not delay a poll by this much.
+/// Longer than a busy host delays a poll.
 const FROZEN_AFTER: Duration = Duration::from_secs(2);
 
 impl Slots {
@@ -81,7 +81,7 @@ impl Slots {
         scopes
     }
 
-    /// The runner never blocks; the queue has room for minutes of events.
+    /// Sends events without blocking the runner. The queue has room for minutes of events.
     pub(super) fn record(&self, events: Vec<Row>) {
         if self.deps.entries.try_send(Entry::Rows(events)).is_err() {
             tracing::warn!("no room in the spool's queue: an event is lost");

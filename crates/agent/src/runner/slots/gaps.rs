@@ -1,4 +1,4 @@
-//! A gap between this agent's clock and mesh time, recorded with each step that it falls into.
+//! Records a gap between this agent's clock and mesh time with each affected step.
 
 use super::Slots;
 use crate::clock::Gap;
@@ -6,7 +6,7 @@ use crate::telemetry::{Event, Row, Scope, Severity};
 
 impl Slots {
     /// Records a gap that the session has detected: once for each step with a load here, or once without a step if
-    /// there is none. The tasks themselves follow the gap in `runner::follow`.
+    /// there is none. `runner::follow` adjusts the tasks themselves.
     pub(in crate::runner) fn note_gap(&self, gap: Gap) {
         let host = rustix::system::uname();
         let message = gap.message(&host.nodename().to_string_lossy());

@@ -11,7 +11,7 @@ use benchmesh_workloads::task::{HangDetector, PrepThreads, StallEvent, TaskPhase
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// No system call of a command takes longer on a file system that works.
+/// On a working file system, each system call of a command takes less than this.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches the thread of one command.
@@ -61,7 +61,7 @@ impl HangWatch {
         };
         let scope = self.scope.clone();
         let row = Row::Event(TaskEvents { scope, map }.stall(event));
-        // A closed spool takes nothing: the agent is shutting down.
+        // A closed spool accepts no rows: the agent is shutting down.
         let _ = self.entries.send(Entry::Rows(vec![row])).await;
     }
 }
@@ -123,7 +123,7 @@ mod tests {
                 "{}",
                 event.message
             );
-            // It goes on now.
+            // Lets the command continue.
             let _ = there.write_all(&[1]);
         }
         watching.await.unwrap();

@@ -1,11 +1,10 @@
-//! End of the hours in which the policy allows load: tasks are stopped as if by the host's operator.
+//! End of the hours in which the policy allows load: stops tasks as if the host's operator had done so.
 
 use super::Slots;
 use crate::telemetry::TaskId;
 
 impl Slots {
-    /// Stops loads that the policy does not accept at this hour. Called after every wait of the runner, which is short
-    /// while a load runs.
+    /// Stops load outside the policy's hours. Called after every wait of the runner, which is short while a load runs.
     pub(in crate::runner) fn end_hours(&mut self) {
         let policy = &self.deps.permissions.policy;
         if policy.hours.are_all() {

@@ -1,4 +1,4 @@
-//! Load without contact to the collector: it continues for its lease, and then stops.
+//! Leases: without contact to the collector, a load continues for the length of its lease and then stops.
 
 use super::Slots;
 use crate::spool::Entry;
@@ -8,7 +8,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::time::Duration;
 
 impl Slots {
-    /// How long until the first task's lease ends, without contact until then.
+    /// Time until the first task's lease ends, if there is no contact until then.
     pub(in crate::runner) fn next_lease(&self) -> Option<Duration> {
         let leases = self
             .tasks
@@ -17,7 +17,7 @@ impl Slots {
             .map(|slot| slot.asked.lease);
         let silent = MonoNanos::now().since(self.deps.contact.last());
         leases.chain(self.receivers.lease()).min().map(|lease| {
-            // A little longer, so that the lease has ended when it is checked.
+            // With a margin, so that the lease has ended when it is checked.
             lease
                 .saturating_sub(silent)
                 .saturating_add(Duration::from_millis(10))

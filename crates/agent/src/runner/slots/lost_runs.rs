@@ -1,4 +1,4 @@
-//! Runs that a restored database does not know: no scheduler will ever ask to remove their data from the targets.
+//! Removes data of runs that a restored database does not contain; no scheduler will request their removal.
 
 use super::Slots;
 use crate::command::{Answer, Outcome, Request};
@@ -10,10 +10,10 @@ use benchmesh_model::targets::Locator;
 use benchmesh_workloads::clock::{self, MonoNanos};
 use std::time::Duration;
 
-/// Operations of stopped tasks may still be in flight in a directory that is removed.
+/// A removal is retried, because operations of stopped tasks may still be in flight in the directory.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-/// Directories that are remembered; a run makes one for each target and file system.
+/// Maximum number of remembered directories; a run has one for each target and file system.
 const MAX_MADE: usize = 4096;
 
 /// A run's directory.
@@ -25,7 +25,7 @@ pub(in crate::runner) struct RunPath {
 }
 
 impl RunPath {
-    /// The directory that a command is about.
+    /// The directory that a command refers to.
     pub(super) fn of(mesh: &str, request: &Request) -> Option<Self> {
         let (Request::OpenRunDirectory {
             run_uid, target, ..
@@ -41,7 +41,7 @@ impl RunPath {
         })
     }
 
-    /// The effect of that command's outcome on the set of made directories.
+    /// The change that the command's outcome makes to the set of created directories.
     pub(super) fn change(self, outcome: &Outcome, acked: Sequence) -> Option<RunnerRequest> {
         match outcome {
             Ok(Answer::RunDirectory(facts)) if facts.made => Some(RunnerRequest::Made(self, acked)),
@@ -52,7 +52,8 @@ impl RunPath {
 }
 
 impl Slots {
-    /// Notes that this agent has made a run's directory, and the position of the written spool that was acked before.
+    /// Records that this agent has created a run's directory, and the position of the written spool that was acked
+    /// before.
     pub(in crate::runner) fn made(&mut self, path: RunPath, acked: Sequence) {
         if self.made.len() < MAX_MADE {
             self.made.insert(path, acked);
@@ -63,8 +64,10 @@ impl Slots {
         self.made.remove(path);
     }
 
-    /// Stops and forgets everything, and removes the directories that were made when the collector had more than it has
-    /// now: the copy of its database is older than their runs. An older run may go on, so its directory stays.
+    /// Stops and forgets everything, and removes the directories of runs that are missing from the restored database.
+    ///
+    /// Those are the directories that were created when the collector had stored more than it has now. An older run may
+    /// be resumed, so its directory stays.
     pub(in crate::runner) fn database_restored(&mut self, stored: Sequence) {
         self.start_over("the collector's database was restored from an older copy");
         let lost: Vec<RunPath> = self
@@ -72,7 +75,7 @@ impl Slots {
             .extract_if(.., |_, acked| *acked > stored)
             .map(|(path, _)| path)
             .collect();
-        // The spool begins anew: its sequences cannot be compared with older ones.
+        // The spool starts again from the beginning, so older sequences are not comparable.
         self.made.clear();
         for run in lost {
             let permissions = self.deps.permissions.clone();

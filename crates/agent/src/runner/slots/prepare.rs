@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::mpsc;
 
-/// Maximum number of tasks, ended ones included; beyond it, the oldest ended one is dropped.
+/// Maximum number of tasks, including ended ones; beyond it, the oldest ended one is dropped.
 const MAX_TASKS: usize = 1024;
 
 impl Slots {
@@ -43,7 +43,7 @@ impl Slots {
         let Some(mesh) = self.mesh.clone() else {
             return reply_to.reply(Err(Refusal::failed("the agent is not attached yet")));
         };
-        // The task is not yet among those that end with the hours.
+        // The task is not yet among those that are stopped at the end of the hours.
         if let Err(denial) = self.deps.permissions.policy.check_hours() {
             return reply_to.reply(Err(denial.into()));
         }
@@ -78,7 +78,7 @@ impl Slots {
                 let params = spec_of.params.clone();
                 prepare_control.watched(&params, || {
                     let target = spec_of.place.as_ref().map(|place| place.target.to_string());
-                    // A kept set outlives the run, and so does its nonce; samples of free space are the run's.
+                    // A kept set and its nonce outlive the run, but samples of free space belong to the run.
                     let kept = spec_of.data.kept_set().and(spec_of.place.clone());
                     let (spec, mut claim) = permissions.spec(&mesh, spec_of)?;
                     let nonce = |place: &Place| match &kept {
@@ -104,7 +104,7 @@ impl Slots {
                 })
             });
             if let Some(requests) = requests.upgrade() {
-                // Without an actor, the task is dropped, which ends its workers.
+                // If the actor has ended, the task is dropped, which ends its workers.
                 let _ = requests.blocking_send(RunnerRequest::Prepared(id, preparation, prepared));
             }
         });
@@ -130,14 +130,14 @@ impl Slots {
         }
     }
 
-    /// Ends a task that leaves too little free on its target.
+    /// Stops a task whose target has fallen below the policy's floor.
     pub(in crate::runner) fn end_for_floor(&mut self, id: TaskId, denial: &Denial) {
         tracing::warn!(task = %id, %denial, "its load is stopped: too little is left free");
         self.stop_slot(id, &format!("too little is left free: {denial}"));
     }
 
     /// Handles calls of a preparation that hang: reports them, and refuses the task if the plan does not wait. The
-    /// hanging thread is left behind, because nothing can end it.
+    /// hanging thread is abandoned, because it cannot be ended.
     fn on_stalls(
         &self,
         asked: &Prepare,
@@ -150,7 +150,7 @@ impl Slots {
             if let Some(map) = dating.map() {
                 let scope = scope.clone();
                 let event = TaskEvents { scope, map }.stall(&stall);
-                // A closed spool takes nothing: the agent is shutting down.
+                // A closed spool accepts no rows: the agent is shutting down.
                 let _ = entries.blocking_send(spool::Entry::Rows(vec![Row::Event(event)]));
             }
             if let (Some(why), Some(requests)) = (
@@ -167,7 +167,7 @@ impl Slots {
         }
     }
 
-    /// Whether the task is in this very preparation.
+    /// Whether the task is in exactly this preparation.
     fn is_preparing(&self, id: TaskId, preparation: Preparation) -> bool {
         self.tasks.get(&id).is_some_and(|slot| {
             matches!(slot.state, State::Preparing { preparation: held, .. } if held == preparation)
@@ -194,7 +194,7 @@ impl Slots {
         self.report_stopped();
     }
 
-    /// An ended task that was not forgotten is replaced by the new one.
+    /// If the table is full, drops an ended task that was not forgotten.
     fn make_room(&mut self) -> Result<(), Refusal> {
         if self.tasks.len() < MAX_TASKS {
             return Ok(());
@@ -214,7 +214,7 @@ impl Slots {
         }
     }
 
-    /// Takes the result of a preparation. The result of an abandoned one is dropped, whatever the state of the task.
+    /// Handles the result of a preparation. The result of an abandoned one is dropped, whatever the state of the task.
     pub(in crate::runner) fn prepared(
         &mut self,
         id: TaskId,
@@ -335,11 +335,12 @@ mod tests {
         }
     }
 
-    /// A preparation hangs and is abandoned, the task is prepared and armed anew, and then the first one comes back.
+    /// A preparation hangs and is abandoned, the task is prepared and armed again, and then the first preparation
+    /// returns.
     #[tokio::test]
     async fn the_late_result_of_an_abandoned_preparation_leaves_the_running_task_alone() {
         let (requests, mut requests_in) = mpsc::channel(16);
-        // The receiver of its rows is dropped: the task ends all the same.
+        // The receiver of its rows is dropped; the task ends nevertheless.
         let (entries, _) = mpsc::channel(16);
         let (_clock, clock) = watch::channel(Some(estimate()));
         let contact = Contact::default();
@@ -385,7 +386,8 @@ mod tests {
         assert!(slots.held().is_empty());
         let (preparation, result) = prepare_once(&mut slots, 2).await;
         slots.prepared(id, preparation, result);
-        // It is stopped before that, so that however late this thread is, the start is not past.
+        // The start is far ahead, so that it is never in the past, even if this thread is late. The task is stopped
+        // before it.
         let start = slots.map().unwrap().to_mesh(MonoNanos::now()).0 + 60_000_000;
         slots.arm(id, MeshMicros(start), None).unwrap();
 

@@ -1,4 +1,4 @@
-//! The receiving ends of other agents' tasks: open for the step, and only for the expected peer.
+//! The receiving ends of other agents' tasks: open for the step, and only to the expected peer.
 
 use super::Slots;
 use crate::command::{Answer, Listen, Refusal, RefusalKind};
@@ -17,25 +17,25 @@ use tokio::sync::mpsc;
 
 /// Maximum number of open ports.
 const MAX_OPEN: usize = 1024;
-/// A receiving end is closed after this time without its collector. The lease of its sender is not known here.
+/// A receiving end without contact to the collector is closed after this time. Its sender's lease is not known here.
 const LEASE: Duration = Duration::from_secs(3600);
-/// Of addresses that no port is needed of.
+/// Port of a socket address that only selects a route; no packet is sent to it.
 const DISCARD_PORT: u16 = 9;
 
 /// One open receiving end.
 struct OpenReceiver {
     asked: Listen,
     receiver: Box<dyn Receiver>,
-    /// Its part of the policy's budget.
+    /// The receiver's claim on the policy's budget.
     _claim: Claim,
 }
 
-/// The open ones, and those that wait for a port.
+/// Open receiving ends, and requests that wait for a port.
 pub(super) struct Receivers {
     open: BTreeMap<TaskId, OpenReceiver>,
-    /// How many are being closed: their ports are still in use.
+    /// Number of receivers being closed, whose ports are still in use.
     closing: usize,
-    /// Those that found too few free ports of the agent's range while others were being closed.
+    /// Requests that found too few free ports in the agent's range while others were being closed.
     waiting: Vec<(Listen, ReplyHandle)>,
     requests: mpsc::WeakSender<RunnerRequest>,
 }
@@ -50,17 +50,17 @@ impl Receivers {
         }
     }
 
-    /// Time that they stay open without contact; `None` if there are none.
+    /// Lease of the open receivers; `None` if there are none.
     pub(super) fn lease(&self) -> Option<Duration> {
         (!self.open.is_empty()).then_some(LEASE)
     }
 
-    /// The tasks that they are for.
+    /// The tasks of the open receivers.
     pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.open.keys().copied()
     }
 
-    /// Closes one; whether there was one.
+    /// Closes a task's receiver. Returns whether it existed.
     pub(super) fn close(&mut self, task: TaskId) -> bool {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let (ours, others): (Vec<_>, Vec<_>) = waiting.partition(|(listen, _)| listen.task == task);
@@ -76,7 +76,7 @@ impl Receivers {
         }
     }
 
-    /// Closes all.
+    /// Closes all receivers.
     pub(super) fn close_all(&mut self) {
         refuse_closed(std::mem::take(&mut self.waiting));
         for open in std::mem::take(&mut self.open).into_values() {
@@ -84,7 +84,7 @@ impl Receivers {
         }
     }
 
-    /// Closes it off the runtime: it waits for its threads.
+    /// Closes a receiver outside the runtime, because closing waits for the receiver's threads.
     fn close_one(&mut self, receiver: Box<dyn Receiver>) {
         let requests = self.requests.clone();
         let work = move || {
@@ -92,14 +92,14 @@ impl Receivers {
                 tracing::warn!(error = %benchmesh_workloads::error_chain(&error), "a receiving end was not closed cleanly");
             }
             if let Some(requests) = requests.upgrade() {
-                // Fails only when the actor has ended.
+                // Fails only if the actor has ended.
                 let _ = requests.blocking_send(RunnerRequest::ReceiverClosed);
             }
         };
         let spawned = std::thread::Builder::new()
             .name("bm-close".to_owned())
             .spawn(work);
-        // Without a thread it was dropped here.
+        // If no thread could be started, the receiver was dropped here.
         if spawned.is_ok() {
             self.closing += 1;
         }
@@ -115,7 +115,7 @@ fn refuse_closed(waiting: Vec<(Listen, ReplyHandle)>) {
     }
 }
 
-/// Why a receiving end is not open.
+/// Why a receiving end was not opened.
 enum NotOpen {
     /// The agent's range has too few free ports.
     Ports(Refusal),
@@ -135,7 +135,7 @@ impl From<Denial> for NotOpen {
 }
 
 impl Slots {
-    /// Opens one, once the ports of those that are being closed are free if it needs them.
+    /// Opens a receiving end. If it lacks free ports, it waits for those that are being closed.
     pub(super) fn listen(&mut self, listen: Listen, reply_to: ReplyHandle) {
         match self.open(&listen) {
             Ok(answer) => reply_to.reply(Ok(answer)),
@@ -148,7 +148,7 @@ impl Slots {
         }
     }
 
-    /// One is closed, and its ports are free.
+    /// Handles a closed receiver, whose ports are free now.
     pub(in crate::runner) fn receiver_closed(&mut self) {
         self.receivers.closing = self.receivers.closing.saturating_sub(1);
         for (listen, reply_to) in std::mem::take(&mut self.receivers.waiting) {
@@ -156,7 +156,7 @@ impl Slots {
         }
     }
 
-    /// Asked again for the same, it answers with the port that is open.
+    /// Opens a receiving end. A repeated identical request gets the port that is already open.
     fn open(&mut self, listen: &Listen) -> Result<Answer, NotOpen> {
         if let Some(open) = self.receivers.open.get(&listen.task) {
             return match open.asked == *listen {
@@ -230,15 +230,15 @@ impl Slots {
     }
 }
 
-/// Addresses on which a receiving end may listen, best first: the address that its sender dials, then (if no interface
-/// has that one, as behind NAT) the address of the interface that faces the sender. Never all interfaces.
+/// Addresses on which a receiving end may listen, best first: the address that its sender dials. If no interface has
+/// that address, as behind NAT: the address of the interface that faces the sender. Never all interfaces.
 fn addresses(listen: &Listen) -> impl Iterator<Item = IpAddr> {
     let given = listen.address.into_iter();
     let all = given.chain(listen.from.and_then(facing));
     all.filter(|address| !address.is_unspecified())
 }
 
-/// Opens it in a thread on the load's CPUs, which the receiving threads inherit. Nothing here blocks.
+/// Runs `open` in a thread on the load's CPUs, so that the receiving threads inherit them. `open` does not block.
 fn on_load_cpus(
     policy: &Policy,
     open: impl FnOnce() -> Result<Box<dyn Receiver>, NotOpen> + Send,

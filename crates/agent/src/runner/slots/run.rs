@@ -10,13 +10,13 @@ use crate::telemetry::{MeshMicros, TaskId};
 use benchmesh_workloads::clock::MonoNanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Progress of `AwaitEnd`: the workers have ended.
+/// Progress of `AwaitEnd` that reports that the workers have ended.
 const LOAD_OVER: Progress = Progress {
     done: 1,
     total: 1,
     unit: "loads",
 };
-/// A start further ahead than this is a mistake, and would only park the workers.
+/// A start further ahead than this is a mistake, and would only keep the workers waiting.
 const LONGEST_LEAD_US: i64 = 3_600_000_000;
 
 impl Slots {
@@ -119,7 +119,7 @@ impl Slots {
         Ok(Answer::Armed { lead_us })
     }
 
-    /// Changes a running task's share of its step's rate; no effect on one that has ended.
+    /// Changes a running task's share of its step's rate. Has no effect on an ended task.
     pub(super) fn share_rate(
         &mut self,
         id: TaskId,
@@ -166,7 +166,7 @@ impl Slots {
             .map_err(|error| Refusal::failed(format!("no thread for task {id}: {error}")))
     }
 
-    /// The workers of a task have ended: takes a sample here and reports to the scheduler, which requests one from
+    /// Handles the end of a task's workers: takes a sample here and reports to the scheduler, which requests one from
     /// every sampler once the last task has ended. The workload's finishing work may take long and does not count
     /// towards a step.
     pub(in crate::runner) fn load_over(&mut self, id: TaskId) {

@@ -1,5 +1,5 @@
-//! Operations that a stop does not reach: workers end between two operations, so an operation stuck in the kernel is
-//! reported.
+//! Reports operations that a stop does not interrupt: workers end only between two operations, so an operation may be
+//! stuck in the kernel.
 
 use super::{Slot, Slots, State};
 use crate::spool::Entry;
@@ -8,13 +8,13 @@ use benchmesh_workloads::clock::MonoNanos;
 use benchmesh_workloads::task::InFlight;
 use std::time::Duration;
 
-/// An operation still in flight this long after a stop is stuck; no new one begins after the stop.
+/// An operation still in flight this long after a stop is stuck, because no new operation begins after the stop.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
-/// Operations that are spelled out; the rest are counted.
+/// Maximum number of operations listed in full; the rest are counted.
 const NAMED: usize = 16;
 
 impl Slots {
-    /// Stops a task and reports its operations that do not end.
+    /// Stops a task and reports operations that do not end.
     pub(super) fn stop_slot(&mut self, id: TaskId, reason: &str) {
         let Some(slot) = self.tasks.get_mut(&id) else {
             return;
@@ -46,7 +46,7 @@ impl Slots {
                     message: clipped(message),
                     detail: String::new(),
                 };
-                // A closed spool takes nothing: the agent is shutting down.
+                // A closed spool accepts no rows: the agent is shutting down.
                 let _ = entries.send(Entry::Rows(vec![Row::Event(event)])).await;
             }
         });

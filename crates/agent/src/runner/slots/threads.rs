@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Maximum number of commands that block on the file system. More than a mesh sends at once, so the limit means that
-/// they hang.
+/// Maximum number of commands that block on the file system. A mesh sends fewer at once, so reaching the limit means
+/// that commands hang.
 const MAX_THREADS: usize = 64;
 
 impl Slots {
-    /// Starts a thread for something that may block.
+    /// Runs work that may block on a new thread.
     pub(super) fn on_thread(
         &self,
         name: &str,
@@ -38,7 +38,7 @@ impl Slots {
     }
 }
 
-/// A panic in a task's preparation is a refusal, not the end of the agent.
+/// Turns a panic in a task's preparation into a refusal, so that the agent continues.
 pub(super) fn unpanicked<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Refusal::failed(
