@@ -1,10 +1,10 @@
-//! A command line, as a process shows it: arguments, options and their values.
+//! A process's command line: arguments, options and their values.
 //!
-//! What is kept of it for people has the values of secret options struck out, and is bounded.
+//! The text that is kept for users is bounded, and the values of secret options are struck out.
 
 use super::secrets::{STRUCK, is_secret, without_secrets};
 
-/// Longer command lines are cut for the database; the instance is found in the whole of what was read.
+/// Longer command lines are cut for the database; the instance is taken from the whole text that was read.
 const SHOWN_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// From `/proc/PID/cmdline`: words that end in NUL. A kernel thread has none. Trailing empty ones are what is left
-    /// where a process has written a shorter title over its command line.
+    /// Parses `/proc/PID/cmdline`: words that end in NUL. A kernel thread has none. Trailing empty words remain where a
+    /// process has written a shorter title over its command line, and are dropped.
     pub(crate) fn from_kernel(text: &[u8]) -> Arguments {
         let mut words: Vec<String> = text
             .split(|byte| *byte == 0)
@@ -34,7 +34,7 @@ impl Arguments {
         self.words.iter().skip(1).map(String::as_str)
     }
 
-    /// The value of the last of `names` that is given: `-i 3`, `-i3`, `-i=3`, `--id 3`, `--id=3`.
+    /// The value of the last option given that is one of `names`: `-i 3`, `-i3`, `-i=3`, `--id 3`, `--id=3`.
     pub(crate) fn option(&self, names: &[&str]) -> Option<&str> {
         let mut found = None;
         let mut words = self.rest().peekable();
@@ -70,8 +70,8 @@ impl Arguments {
         operands
     }
 
-    /// The options that have values, as `getopt_long` reads them: `-np 7000`, `--por 7000`. `None`: one is abbreviated
-    /// to what several begin with, unknown, or without its value, so that nothing of it is certain.
+    /// The options that have values, as `getopt_long` reads them: `-np 7000`, `--por 7000`. `None` if an option is
+    /// unknown, lacks its value, or is abbreviated ambiguously, because no value is certain then.
     pub(crate) fn getopt(&self, options: &[LongOption]) -> Option<Vec<(char, &str)>> {
         let mut given = Vec::new();
         let mut words = self.rest();
@@ -104,7 +104,7 @@ impl Arguments {
         Some(given)
     }
 
-    /// Joined by blanks, as people read it.
+    /// Joined by spaces, with secrets struck out, for display.
     pub(crate) fn shown(&self) -> String {
         let mut shown = String::new();
         let mut strike_next = false;
@@ -126,7 +126,7 @@ impl Arguments {
         cut(shown, SHOWN_MAX)
     }
 
-    /// All of it in one line, for patterns.
+    /// The whole command line as one string, for patterns.
     pub(crate) fn joined(&self) -> String {
         self.words.join(" ")
     }
@@ -135,7 +135,7 @@ impl Arguments {
 /// An option of a program: its letter, its name, and whether a value follows.
 pub(crate) type LongOption = (char, &'static str, bool);
 
-/// A name may be cut to what no other one begins with.
+/// Finds a long option; a name may be abbreviated to any unambiguous prefix.
 fn long_option(options: &[LongOption], name: &str) -> Option<(char, bool)> {
     let meant = |(short, _, has_value): &LongOption| (*short, *has_value);
     if let Some(exact) = options.iter().find(|(_, long, _)| *long == name) {
@@ -148,7 +148,7 @@ fn long_option(options: &[LongOption], name: &str) -> Option<(char, bool)> {
     }
 }
 
-/// Shortened to at most `most` bytes, between two characters.
+/// Cuts the text to at most `most` bytes, between two characters.
 pub(crate) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most)
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Whoever may start a process may give it such a word. In quadratic time each would take hours.
+    /// Any user who may start a process can give it such a word. In quadratic time each would take hours.
     #[test]
     fn long_words_take_as_long_as_they_are() {
         for piece in [
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// `sh -c` and titles of processes have several arguments in one word.
+    /// `sh -c` and process titles have several arguments in one word.
     #[test]
     fn secrets_are_struck_out_within_a_word_of_several() {
         for (word, expected) in [
@@ -296,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// In the place of `SECRET`, whatever a secret is made of. What ends one in its form is left out of it.
+        /// Replaces `SECRET` by any text, except for characters that would end a secret in this form.
         #[test]
         fn no_secret_survives(
             (form, ends) in prop::sample::select(FORMS.to_vec()),
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Where secrets stand, and which characters one cannot contain there.
+    /// Places of secrets, and the characters that one cannot contain there.
     const FORMS: [(&str, &str); 18] = [
         ("d --token SECRET --name n", ""),
         ("d --token=SECRET --name n", ""),

@@ -1,6 +1,6 @@
-//! The file of a running program, as `/proc/PID/exe` has it.
+//! The file of a running program, from `/proc/PID/exe`.
 //!
-//! The link leads to the file that runs, also when a package was upgraded meanwhile and another file lies at its path.
+//! The link leads to the file that runs, even if a package upgrade has put another file at its path.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -8,13 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The kernel writes it behind the path of a file that has no name any more.
+/// The kernel appends it to the path of a file that has been unlinked.
 const DELETED: &[u8] = b" (deleted)";
 /// Write permission of group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const ROOT: u32 = 0;
 
-/// One content of a file.
+/// Identifies one content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     device: u64,
@@ -38,7 +38,7 @@ impl FileId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) file: FileId,
-    /// It was removed or replaced by another file since the process began it.
+    /// The file was removed or replaced since the process started it.
     pub(crate) is_replaced: bool,
 }
 
@@ -56,8 +56,8 @@ pub(crate) enum NotTrusted {
 }
 
 impl Binary {
-    /// What the process at `directory`, which is `/proc/PID`, runs. `None` for a kernel thread, and where the agent may
-    /// not look.
+    /// The program that the process at `directory` (`/proc/PID`) runs. `None` for a kernel thread, and without the
+    /// right to look.
     pub(crate) fn of(directory: &Path) -> Option<Self> {
         let link = directory.join("exe");
         let path = fs::read_link(&link).ok()?;
@@ -68,7 +68,7 @@ impl Binary {
         })
     }
 
-    /// The file, open for executing it, if only root can have written it and it belongs to this host rather than to a
+    /// The file, opened for execution. It must be writable by root only, and belong to this host rather than to a
     /// container.
     pub(crate) fn open_trusted(&self, directory: &Path) -> Result<File, NotTrusted> {
         let link = directory.join("exe");

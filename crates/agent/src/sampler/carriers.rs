@@ -1,4 +1,4 @@
-//! Whether the other end of each interface is there, by the kernel: each change is an event.
+//! The carrier of each interface, as the kernel reports it: each change is an event.
 //!
 //! An interface that was down when it was first seen is not reported; it may never have been up.
 
@@ -7,9 +7,9 @@ use benchmesh_workloads::clock::MonoNanos;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the kernel shows interfaces.
+/// The kernel's directory of interfaces.
 pub(crate) const INTERFACES: &str = "/sys/class/net";
-/// A host with more has interfaces of containers, whose ends come and go with them.
+/// A host with more has interfaces of containers, whose peers come and go with them.
 const MAX_WATCHED: usize = 64;
 
 #[derive(Debug)]
@@ -26,13 +26,13 @@ impl Carriers {
         }
     }
 
-    /// Whether an interface had its carrier at the last sample; `None`: it is not watched, or nobody can tell.
+    /// Whether an interface had its carrier at the last sample; `None`: it is not watched, or its carrier is unknown.
     pub(crate) fn has(&self, interface: &str) -> Option<bool> {
         let known = self.known.iter().find(|(name, _)| **name == *interface);
         known.map(|(_, has_carrier)| *has_carrier)
     }
 
-    /// What has changed since the last sample, of the interfaces that were sampled now.
+    /// Carrier changes since the last sample, for the interfaces in this sample.
     pub(crate) fn changes(&mut self, at: MonoNanos, sampled: &[NetSample]) -> Vec<CarrierChange> {
         let watched = sampled.iter().filter(|net| net.interface.as_ref() != "lo");
         let mut changes = Vec::new();
@@ -57,7 +57,7 @@ impl Carriers {
     }
 }
 
-/// `None`: there is no such interface here. The kernel refuses the question for one that is taken down.
+/// `None`: the interface does not exist here. For an interface that is down, the kernel refuses the read.
 fn carrier(interface: &Path) -> Option<bool> {
     match std::fs::read_to_string(interface.join("carrier")) {
         Ok(text) => Some(text.trim() == "1"),
@@ -108,7 +108,7 @@ mod tests {
         set("lo", "0\n");
         assert_eq!(changes(), [("eth0".to_owned(), false)]);
         assert_eq!(changes(), []);
-        // Taken down: there is nothing to read.
+        // The interface is down: the file cannot be read.
         std::fs::remove_file(root.path().join("eth0/carrier")).unwrap();
         assert_eq!(changes(), []);
         set("eth0", "1\n");

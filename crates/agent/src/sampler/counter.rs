@@ -1,8 +1,8 @@
-//! A counter that never goes backwards, whatever the kernel says.
+//! A counter that never decreases, even if the kernel's does.
 //!
-//! Some of the kernel's counters fall: switches are summed over the threads that live, so an ending thread takes its
-//! own away. What fell is added back: the stored counter stands still for one sample and then goes on. No rate made
-//! from it is ever negative or near 2^64.
+//! Some of the kernel's counters fall: switches are summed over the live threads, so an ending thread takes its own
+//! away. The decrease is added back: the stored counter stays constant for one sample and then continues. No rate
+//! computed from it is ever negative or near 2^64.
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counter {
@@ -30,7 +30,7 @@ impl Counter {
     }
 }
 
-/// All of a row's counters at once, as the database's integers.
+/// Advances all of a row's counters at once; returns the database's integers.
 pub(crate) fn advance_all<const COUNT: usize>(
     counters: &mut [Counter; COUNT],
     raws: [u64; COUNT],

@@ -1,19 +1,19 @@
 //! CPU time of a process: the total from its CPU clock (nanoseconds), split into user and system by the ticks of
 //! `stat`, which are 10 ms wide and scaled by the kernel.
 //!
-//! The two published counters never go backwards and always add up to the total. Between two readings of `stat` the
-//! total is as exact, and the split carries on the share of the time before; the next reading puts it right, as far as
-//! counters that never fall can be: the split is never further off than what was used between two readings.
+//! The two published counters never decrease and always add up to the total. Between two readings of `stat` the total
+//! is equally exact, and the split continues with the previous share. The next reading corrects the split, as far as
+//! counters that never decrease allow. The error of the split never exceeds the CPU time used between two readings.
 
 use std::num::NonZeroU32;
 
-/// The CPU clock of a live process. The clock follows whoever has the pid: a reading counts only when the kept `stat`
-/// of the same process answers after it.
+/// The CPU clock of a live process. The clock follows the pid: a reading counts only if the kept `stat` of the same
+/// process answers after it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuClock(libc::clockid_t);
 
 impl CpuClock {
-    /// None when there is no such process.
+    /// `None` if the process does not exist.
     pub(crate) fn of(pid: i32) -> Option<CpuClock> {
         let mut clock: libc::clockid_t = 0;
         // SAFETY: `clock` is valid for writing for the duration of the call, which keeps no pointer.
@@ -21,7 +21,7 @@ impl CpuClock {
         (code == 0).then_some(CpuClock(clock))
     }
 
-    /// Nanoseconds of CPU that all threads of the process have used, ended ones included. None once it is reaped.
+    /// Nanoseconds of CPU that all threads of the process have used, ended ones included. `None` once it is reaped.
     pub(crate) fn read_ns(self) -> Option<u64> {
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -51,7 +51,7 @@ impl TickLength {
         }
     }
 
-    /// This kernel's.
+    /// The tick length of the running kernel.
     pub(crate) fn of_this_kernel() -> TickLength {
         let rate = u32::try_from(rustix::param::clock_ticks_per_second())
             .ok()
@@ -68,10 +68,11 @@ impl TickLength {
     }
 }
 
-/// Minimum ticks for a usable user/system split: fewer are mostly the chance of who was running at the tick.
+/// Minimum ticks for a usable user/system split. With fewer, the split depends on which mode happened to run at the
+/// tick.
 const TICKS_OF_A_SHARE: u64 = 10;
 
-/// What was published last for one process, and what its ticks last said.
+/// The last published values of one process, and its last ticks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CpuSplit {
     user_ns: u64,
@@ -80,14 +81,14 @@ pub(crate) struct CpuSplit {
     share: Share,
 }
 
-/// Total and system time by the latest reading of the ticks.
+/// Total and system time at the latest reading of the ticks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
     total_ns: u64,
     system_ns: u64,
 }
 
-/// System ticks of all ticks in the latest span of at least [`TICKS_OF_A_SHARE`], and where the next span begins.
+/// System ticks and all ticks in the latest span of at least [`TICKS_OF_A_SHARE`], and the start of the next span.
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {
     system: u64,
@@ -101,7 +102,7 @@ impl Share {
         let now = reading.user_ticks.saturating_add(reading.system_ticks);
         let all = now.saturating_sub(self.from_all);
         let system = reading.system_ticks.saturating_sub(self.from_system);
-        // Until there was a span, whatever little is known is better than nothing.
+        // Before the first full span, a share of few ticks is better than none.
         if all >= TICKS_OF_A_SHARE || self.from_all == 0 {
             (self.all, self.system) = (all, system.min(all));
         }
@@ -115,14 +116,14 @@ impl Share {
     }
 }
 
-/// `whole` times `of` / `all`; zero when `all` is.
+/// `whole` times `of` / `all`; zero if `all` is zero.
 fn part(whole: u64, of: u64, all: u64) -> u64 {
     let all = u128::from(all);
     let part = (u128::from(whole) * u128::from(of)).checked_div(all);
     u64::try_from(part.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// One reading: the clock's total (none: take the ticks' sum) and the ticks.
+/// One reading: the clock's total (`None`: use the sum of the ticks) and the ticks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuReading {
     pub(crate) total_ns: Option<u64>,
@@ -133,8 +134,8 @@ pub(crate) struct CpuReading {
 impl CpuSplit {
     /// User and system nanoseconds to publish.
     ///
-    /// The system share is that of the ticks, held within what the ticks allow (a tick count of n stands for at least n
-    /// and less than n + 1 ticks), then within what keeps both counters from falling.
+    /// The system share is that of the ticks, clamped to what the ticks allow (a count of n ticks is at least n and
+    /// less than n + 1 ticks of time), then clamped so that neither counter decreases.
     pub(crate) fn advance(&mut self, reading: CpuReading, tick: TickLength) -> (u64, u64) {
         let user_floor = tick.ns(reading.user_ticks);
         let system_floor = tick.ns(reading.system_ticks);
@@ -169,7 +170,7 @@ impl CpuSplit {
         self.publish(total, system)
     }
 
-    /// `total` is not less than what was published.
+    /// Publishes `total`, which is not less than the total published before.
     fn publish(&mut self, total: u64, system: u64) -> (u64, u64) {
         let system = system.clamp(self.system_ns, total.saturating_sub(self.user_ns));
         self.system_ns = system;
@@ -224,19 +225,20 @@ mod tests {
     fn between_two_readings_the_share_of_the_last_span_goes_on() {
         const SECOND: u64 = 1_000_000_000;
         let mut split = CpuSplit::default();
-        // Long in user mode only, then a second of which three quarters are the kernel's.
+        // A long time in user mode only, then a second with three quarters in system mode.
         split.advance(reading(100 * SECOND, 10_000, 0), TICK);
         split.advance(reading(101 * SECOND, 10_025, 75), TICK);
         assert_eq!(
             split.carry_on(102 * SECOND),
             (100 * SECOND + SECOND / 2, SECOND + SECOND / 2)
         );
-        // A clock that says less than it has said stands still.
+        // If the clock goes backwards, the counters stay constant.
         assert_eq!(
             split.carry_on(5 * SECOND),
             (100 * SECOND + SECOND / 2, SECOND + SECOND / 2)
         );
-        // That second was all user's after all: the system's counter waits until the truth has come up to it.
+        // That second turned out to be all user time: the system counter stays constant until the true value reaches
+        // it.
         let (user, system) = split.advance(reading(102 * SECOND, 10_125, 75), TICK);
         assert_eq!(
             (user, system),
@@ -253,7 +255,7 @@ mod tests {
     fn a_few_ticks_are_no_share() {
         let mut split = CpuSplit::default();
         split.advance(reading(1_000_000_000, 50, 50), TICK);
-        // One tick more, by chance the kernel's.
+        // One more tick, by chance in system mode.
         split.advance(reading(1_010_000_000, 50, 51), TICK);
         let (_, system) = split.carry_on(1_210_000_000);
         assert!(system.abs_diff(605_000_000) <= TICK.ns, "{system}");
@@ -273,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in, both counters rise only and add up to the highest total seen.
+        /// For any input, both counters never decrease and add up to the highest total seen.
         #[test]
         fn both_counters_rise_and_add_up(
             readings in prop::collection::vec(
@@ -295,7 +297,7 @@ mod tests {
             }
         }
 
-        /// A process as the kernel shows it: ticks are the true times cut down. The split is never off by a tick.
+        /// A process as the kernel reports it: ticks are the true times rounded down. The split is never off by a tick.
         #[test]
         fn within_a_tick_of_the_truth(steps in prop::collection::vec((0u64..3_000_000_000, 0u64..3_000_000_000), 1..40)) {
             let mut split = CpuSplit::default();
@@ -309,8 +311,8 @@ mod tests {
             }
         }
 
-        /// With readings of the clock alone in between, whatever the process does meanwhile: never further off than by
-        /// a tick and the most that was used between two readings of the ticks.
+        /// With readings of the clock alone in between, for any behaviour of the process: the error never exceeds one
+        /// tick plus the maximum time used between two readings of the ticks.
         #[test]
         fn never_further_off_than_what_was_used_in_between(
             steps in prop::collection::vec((0u64..3_000_000_000, 0u64..3_000_000_000, prop::bool::weighted(0.3)), 1..60)

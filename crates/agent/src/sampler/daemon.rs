@@ -1,13 +1,13 @@
-//! One watched process: its kept files, its CPU clock, and what was last published of it.
+//! One watched process: its kept files, its CPU clock, and its last published figures.
 //!
-//! A reading is of one process or of none. The clock's and the netlink's readings go by pid, so they come first and
-//! count only when a kept file of the process answers after them, `statm` at every reading: a kept descriptor answers
-//! ESRCH for ever once its process is reaped, also when the pid is used again. Files that are opened anew prove
-//! nothing: then `stat` is read last and its start ticks compared. Once the process has ended, a last reading of its
-//! counters is taken for as long as it is not reaped.
+//! Every reading belongs to one known process. The clock and netlink are read by pid, so they come first and count only
+//! if a kept file of the process answers afterwards, which is `statm` at every reading: a kept descriptor always
+//! answers ESRCH once its process is reaped, even if the pid is reused. Files that are opened again prove nothing: then
+//! `stat` is read last and its start ticks are compared. After the process has ended, a last reading of its counters is
+//! taken if it is not reaped yet.
 //!
-//! A whole reading has every figure. A brief one has CPU time and memory alone, at a third of the cost: the split of
-//! the CPU time is carried on, and what was not read is -1.
+//! A whole reading has every figure. A brief one has only CPU time and memory, at a third of the cost: the split of the
+//! CPU time is extrapolated, and figures that were not read are -1.
 
 mod context;
 mod files;
@@ -37,10 +37,10 @@ use super::rules::Identity;
 use super::sampled::{Change, DaemonSample, DaemonSeen};
 use super::switches::SwitchCounts;
 
-/// Of a daemon that sleeps every so many samples tell whether a signal has stopped it: to read that costs as much as
-/// all else.
+/// For a sleeping daemon, one in this many samples checks whether a signal has stopped it: reading its state costs as
+/// much as all other figures together.
 const STATE_EVERY: u32 = 5;
-/// And every so many whether its cgroup is frozen; a multiple of the other.
+/// For a sleeping daemon, one in this many samples checks whether its cgroup is frozen. A multiple of [`STATE_EVERY`].
 const FREEZER_EVERY: u32 = 20;
 
 /// Descriptors of one watched process: stat, statm, io, fd, pidfd, and status where it is read.
@@ -52,40 +52,40 @@ pub(crate) struct Daemon {
     pub(crate) start_ticks: u64,
     pub(crate) life: Life,
     pub(crate) cmdline: String,
-    /// What it runs, where that can be seen.
+    /// The program that it runs, if that is visible.
     pub(crate) binary: Option<Binary>,
-    /// Empty: not known.
+    /// Empty: unknown.
     pub(crate) version: String,
-    /// Becomes readable when it has ended.
+    /// Becomes readable when the process has ended.
     _end: Option<ExitNotifier>,
     stat: ProcFile,
     statm: ProcFile,
     io: Option<ProcFile>,
-    /// For what it says at marks, and for switches where the kernel does not tell them.
+    /// For the memory figures at marks, and for switches where the kernel does not report them otherwise.
     status: Option<ProcFile>,
     open_files: OpenFiles,
     clock: Option<CpuClock>,
     cpu: CpuSplit,
     counters: Counters,
     clock_reading: ClockReading,
-    /// How much the reading that follows [`Daemon::read_clock`] takes.
+    /// Depth of the reading that follows [`Daemon::read_clock`].
     pub(crate) depth: Depth,
-    /// What was read whole last, and the CPU clock then.
+    /// The last whole reading, and the CPU clock at that time.
     whole: Option<DaemonFigures>,
     whole_ns: Option<u64>,
-    /// Samples since it last ran.
+    /// Number of samples since it last ran.
     asleep_for: u32,
     freezer: Option<Freezer>,
-    /// What keeps it from running.
+    /// The reason why it cannot run.
     halted: Option<Halt>,
-    /// The kernel's state has changed, and no sample has reported it yet.
+    /// A change of the kernel's state that no sample has reported yet.
     pub(crate) turned: Option<Change>,
     /// Its last sample was taken; it is about to be forgotten.
     pub(crate) over: bool,
     complained: bool,
 }
 
-/// When the CPU clock was read, and what it said.
+/// A reading of the CPU clock, with its instant.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClockReading {
     at: MonoNanos,
@@ -102,7 +102,7 @@ struct Counters {
     major_faults: Counter,
 }
 
-/// What keeps a process from running.
+/// Why a process cannot run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Halt {
     /// A signal.
@@ -111,36 +111,36 @@ enum Halt {
     Frozen,
 }
 
-/// What is read of a daemon that has not run.
+/// Extra readings for a daemon that has not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     State,
     StateAndFreezer,
 }
 
-/// How much is read of a daemon that has run since it was last read whole.
+/// How much is read of a daemon that has run since its last whole reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     Whole,
-    /// CPU time and memory, unless it turns out to have ended.
+    /// CPU time and memory, unless the process turns out to have ended.
     Brief,
-    /// Whole, with the most memory that was ever resident and what is swapped out: at the edges of a step, because that
-    /// costs as much as all else.
+    /// Whole, plus peak resident memory and swapped memory. Only at the edges of a step, because these cost as much as
+    /// all other figures.
     Mark,
 }
 
-/// What came of a reading.
+/// The result of a reading.
 #[derive(Debug)]
 pub(crate) enum Reading {
     Sample(DaemonSample),
-    /// This time nothing that makes sense; said once.
+    /// No usable reading this time; logged once.
     Unreadable,
-    /// It is over; the last sample, if it could still be read.
+    /// The process has ended; with its last sample, if it was still readable.
     Ended(Option<DaemonSample>),
 }
 
 impl Daemon {
-    /// Starts to watch the process at `directory`, which is `/proc/PID`.
+    /// Starts to watch the process at `directory` (`/proc/PID`).
     pub(crate) fn open(
         pid: i32,
         directory: &Path,
@@ -171,7 +171,7 @@ impl Daemon {
             None
         };
         let clock = if live { CpuClock::of(pid) } else { None };
-        // What was opened by name between two readings of one living process is that process's.
+        // Files opened by name between two readings of one live process belong to that process.
         let again = read_stat(&stat, buffer).map_err(|failure| failure.into_open_error())?;
         if again.start_ticks != first.start_ticks || is_over(&again) {
             return Err(OpenError::Gone);
@@ -224,7 +224,7 @@ impl Daemon {
         }
     }
 
-    /// Reads the CPU clock, before everything else of a sample.
+    /// Reads the CPU clock, before all other figures of a sample.
     pub(crate) fn read_clock(&mut self) {
         let at = MonoNanos::now();
         self.clock_reading = ClockReading {
@@ -233,18 +233,18 @@ impl Daemon {
         };
     }
 
-    /// Whether it has run since it was last read whole, as far as its CPU clock tells. A process that has not run has
-    /// changed none of its counters.
+    /// Whether its CPU clock has advanced since its last whole reading. The counters of a process that has not run are
+    /// unchanged.
     pub(crate) fn has_run(&self) -> bool {
         self.clock_reading.total_ns.is_none() || self.clock_reading.total_ns != self.whole_ns
     }
 
-    /// Whether a brief reading is possible and known to be of the same process. Not before the first whole one.
+    /// Whether a brief reading is possible and surely belongs to the same process. Requires an earlier whole reading.
     pub(crate) fn may_be_brief(&self) -> bool {
         self.clock_reading.total_ns.is_some() && self.whole.is_some() && self.statm.is_kept()
     }
 
-    /// To be called after [`Daemon::read_clock`]. `switches` were read between the two, by pid.
+    /// Reads the process; call it after [`Daemon::read_clock`]. `switches` were read between the two, by pid.
     pub(crate) fn read(
         &mut self,
         switches: Option<SwitchCounts>,
@@ -278,13 +278,13 @@ impl Daemon {
             vsz_bytes: bytes(statm.size_pages),
             ..self.memory_at_mark(buffer)?
         };
-        // Its kept file has just answered, so it is the same process; one without any memory left has ended, but for
-        // the kernel's own, which never had any.
+        // Its kept file has just answered, so it is the same process. A process without memory has ended, except for
+        // kernel threads, which never have any.
         let lives = |whole: &DaemonFigures| memory.vsz_bytes > 0 || whole.vsz_bytes == 0;
         if let Some(whole) = self.whole.filter(|_| self.statm.is_kept()).filter(lives) {
-            // Memory is taken from a process that sleeps; nothing else of it changes.
+            // A sleeping process can lose memory to reclaim; all other figures stay the same.
             if !self.has_run() {
-                // It sleeps, or it was stopped: only its state shows which, and that of its cgroup.
+                // It sleeps or is halted: only its state and that of its cgroup tell the difference.
                 if let Some(due) = self.state_is_due()
                     && let Ok(stat) = read_stat(&self.stat, buffer)
                     && stat.start_ticks == self.start_ticks
@@ -311,8 +311,7 @@ impl Daemon {
         self.read_whole(memory, switches, context, buffer)
     }
 
-    /// The most memory that was ever resident and what is swapped out, at a mark; unread at other samples, and where
-    /// they cannot be had.
+    /// Peak resident memory and swapped memory, at a mark. Unread at other samples and where they are not available.
     fn memory_at_mark(&self, buffer: &mut Buffer) -> Result<DaemonFigures, Failure> {
         let Some(file) = self.status.as_ref().filter(|_| self.depth == Depth::Mark) else {
             return Ok(DaemonFigures::UNREAD);
@@ -324,12 +323,12 @@ impl Daemon {
                 ..DaemonFigures::UNREAD
             }),
             Err(Failure::Gone) => Err(Failure::Gone),
-            // A process that has ended, and the kernel's own, have no such lines.
+            // Ended processes and kernel threads lack these lines.
             Err(Failure::Forbidden { .. } | Failure::Bad { .. }) => Ok(DaemonFigures::UNREAD),
         }
     }
 
-    /// A sample at the instant of the clock's reading.
+    /// A sample dated at the clock's reading.
     fn sample(&self, figures: DaemonFigures) -> DaemonSample {
         DaemonSample {
             at: self.clock_reading.at,
@@ -362,9 +361,10 @@ impl Daemon {
         let over = is_over(&stat);
         let frozen = self.halted == Some(Halt::Frozen) && self.is_frozen(buffer);
         self.note_state(stat.state, frozen);
-        // Its memory goes first, some time before it is a zombie: what it has then are not its figures.
+        // An ending process loses its memory some time before it becomes a zombie; its figures in between are not
+        // usable.
         let ending = over || (memory.vsz_bytes == 0 && !stat.is_kernel);
-        // One thread's switches are the process's.
+        // With a single thread, that thread's switches are the process's.
         let switches = match &self.status {
             Some(file) if stat.threads == 1 && context.switches == SwitchSource::Status => {
                 let (voluntary, involuntary) = read(file, "status", buffer, parse::switches)?;
@@ -404,7 +404,7 @@ impl Daemon {
             ..with_cpu(used, memory)
         };
         if ending {
-            // Without an earlier reading nothing is known of its memory, and zero would be a figure.
+            // Without an earlier reading its memory is unknown, and zero would be a wrong figure.
             let last = self.whole.map(|whole| {
                 keep_gauges_of(&whole, &mut figures);
                 self.sample(figures)
@@ -422,8 +422,8 @@ impl Daemon {
         Ok(Reading::Sample(self.sample(figures)))
     }
 
-    /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then in every few. Its
-    /// cgroup is asked less often: one that sleeps for long does nothing that a freezer could keep it from.
+    /// Whether the state of a daemon that has not run is read: in the first sample of its sleep, then every few
+    /// samples. Its cgroup is checked less often, because a freezer does not matter to a process that sleeps for long.
     fn state_is_due(&mut self) -> Option<Due> {
         let asleep_for = self.asleep_for;
         self.asleep_for = asleep_for.wrapping_add(1);
@@ -457,7 +457,7 @@ impl Daemon {
         }
     }
 
-    /// Switches fall when a thread ends, which is normal; the others never should.
+    /// Logs counters that decreased. Switches decrease when a thread ends, which is normal; the others never should.
     fn note_falls(&mut self) {
         let counters = &self.counters;
         let fell = [
@@ -482,7 +482,7 @@ impl Daemon {
     }
 }
 
-/// Puts CPU time, as user and system nanoseconds, beside what was read.
+/// Adds CPU time, given as user and system nanoseconds, to the other figures.
 fn with_cpu((user_ns, system_ns): (u64, u64), read: DaemonFigures) -> DaemonFigures {
     DaemonFigures {
         cpu_user_us: parse::signed(user_ns / 1000),
@@ -491,7 +491,7 @@ fn with_cpu((user_ns, system_ns): (u64, u64), read: DaemonFigures) -> DaemonFigu
     }
 }
 
-/// A process that has ended has no memory, threads or files: zeros would be the lowest ever seen of it.
+/// An ended process has no memory, threads or files. Zeros would be its lowest values ever, so the last ones are kept.
 fn keep_gauges_of(latest: &DaemonFigures, last: &mut DaemonFigures) {
     last.rss_bytes = latest.rss_bytes;
     last.vsz_bytes = latest.vsz_bytes;
@@ -503,7 +503,7 @@ fn keep_gauges_of(latest: &DaemonFigures, last: &mut DaemonFigures) {
     last.write_bytes = last.write_bytes.max(latest.write_bytes);
 }
 
-/// How long a process has run at `at`: its start is in ticks since boot, on the clock that counts suspended time.
+/// How long a process had run at `at`. Its start is in ticks since boot, on the clock that includes suspended time.
 fn age_us(start_ticks: u64, at: MonoNanos) -> i64 {
     let ns = |clock| {
         let time = rustix::time::clock_gettime(clock);

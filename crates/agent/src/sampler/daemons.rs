@@ -1,7 +1,8 @@
 //! The daemons of the host: found by name or rule, watched until they end.
 //!
-//! It keeps descriptors for as many as the limit of open files allows, leaving room for the rest of the agent, and
-//! opens the files of the others anew at each sample. What it holds is bounded by the processes that live.
+//! Files are kept open for as many daemons as the limit of open files allows, minus a reserve for the rest of the
+//! agent. The files of the other daemons are opened again at each sample. The memory used is bounded by the number of
+//! live processes.
 
 mod discovery;
 mod lineage;
@@ -33,7 +34,7 @@ use super::{SamplerConfig, SamplerError};
 
 use lineage::Lineage;
 
-/// Descriptors left to the rest of the agent: sockets, spool, workers' files.
+/// Descriptors reserved for the rest of the agent: sockets, spool, workers' files.
 const FDS_OF_OTHERS: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Daemons {
@@ -43,27 +44,27 @@ pub(crate) struct Daemons {
     candidates: Vec<Candidate>,
     /// Ascending by pid.
     watched: Vec<Daemon>,
-    /// Which of them are read whole.
+    /// Selects the daemons for a whole reading.
     round_robin: RoundRobin,
     context: ReadContext,
     switches: Option<Switches>,
-    /// Of the daemons that are read next.
+    /// Switches of the daemons that are read next.
     counts: Vec<Option<SwitchCounts>>,
-    /// The last scan's beginning, since there is something to watch.
+    /// Start of the last scan; `None` if there was none since watching began.
     scanned_at: Option<MonoNanos>,
     lineage: Lineage,
     others: Others,
     versions: Versions,
     own_pid: i32,
-    /// Processes of this mesh; `None`: every benchmesh is watched.
+    /// Processes of this mesh; `None`: every benchmesh process is watched.
     mesh_pids: Option<BTreeSet<i32>>,
-    /// How many daemons' files may be kept open.
+    /// Maximum number of daemons whose files are kept open.
     keep_most: usize,
     warned_short: bool,
     warned_scan: bool,
 }
 
-/// Where the rows of a sample go.
+/// Destination of a sample's rows.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) seen: Vec<DaemonSeen>,
@@ -129,14 +130,14 @@ impl Daemons {
         self.watched.len()
     }
 
-    /// Watches by other rules from now on. The next scan looks at every process again.
+    /// Replaces the rules. The next scan checks every process again.
     pub(crate) fn watch(&mut self, rules: Rules, mesh_pids: BTreeSet<i32>) {
         self.rules = rules;
         self.mesh_pids = Some(mesh_pids);
         self.scanner.forget();
     }
 
-    /// Watches nothing any more, and reports no ends; the next scan finds all of them as new.
+    /// Stops watching all daemons without reporting ends; the next scan finds all of them as new.
     pub(crate) fn forget(&mut self) {
         self.watched.clear();
         self.scanner.forget();
@@ -145,7 +146,7 @@ impl Daemons {
         self.others.forget();
     }
 
-    /// Who else took CPU time since this was asked last. At a mark it is read anew.
+    /// Unwatched processes that took CPU time since the last call. Read anew at a mark.
     pub(crate) fn busy_others(
         &mut self,
         trigger: Trigger,
@@ -157,7 +158,7 @@ impl Daemons {
         self.others.take()
     }
 
-    /// Of the processes that the last scan has seen. A recorded tree has no clocks.
+    /// Reads the CPU time of unwatched processes from the last scan. A recorded tree has no clocks.
     fn read_others(&mut self, buffer: &mut Buffer) {
         if self.context.tree == Tree::Foreign {
             return;
@@ -185,7 +186,7 @@ impl Daemons {
         );
     }
 
-    /// Describes all daemons that are watched.
+    /// Describes all watched daemons.
     pub(crate) fn announce(&self, seen: &mut Vec<DaemonSeen>) {
         let now = MonoNanos::now();
         seen.extend(self.watched.iter().map(|daemon| daemon.seen(now, false)));
@@ -257,7 +258,7 @@ impl Daemons {
         daemon.read_clock();
         daemon.depth = Depth::Whole;
         match daemon.read(None, &self.context, buffer) {
-            // The notification was of an earlier process of the same pid.
+            // The notification was for an earlier process with the same pid.
             Reading::Sample(_) => return,
             Reading::Unreadable => {}
             Reading::Ended(last) => rows.samples.extend(last),
@@ -266,7 +267,7 @@ impl Daemons {
         self.end(&daemon, rows);
     }
 
-    /// An end: what is known of it now is told, and what its child will show after the next scan.
+    /// Records an end: reports what is known now, and the rest after the next scan has looked for a child.
     fn end(&mut self, daemon: &Daemon, rows: &mut Rows) {
         let seen = daemon.seen(MonoNanos::now(), true);
         if self.context.tree == Tree::Foreign {
@@ -278,7 +279,7 @@ impl Daemons {
             .extend(self.lineage.end(seen, daemon.life.clone(), lives));
     }
 
-    /// Whether a scan is needed to tell of an end.
+    /// Whether an end waits for the next scan before it is reported.
     pub(crate) fn is_undecided(&self) -> bool {
         self.lineage.is_undecided()
     }
@@ -302,7 +303,7 @@ fn connect_switches() -> Option<Switches> {
         .ok()
 }
 
-/// Raises the soft limit of open files to the hard one; how many daemons may keep theirs.
+/// Raises the soft limit of open files to the hard limit. Returns how many daemons may keep their files open.
 fn keep_most() -> usize {
     let mut limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

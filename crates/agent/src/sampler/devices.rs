@@ -1,9 +1,10 @@
 //! Disks and network interfaces, as the kernel lists them.
 //!
-//! Whole disks only: a partition's work is its disk's. Devices that stand on others are listed and marked, so that what
-//! they move is not counted twice. Pseudo devices (loop, ram, ...) are left out until their first
-//! I/O. Interfaces are those of the network namespace of the thread that opened the list, `lo` included. The kernel
-//! prints disk times as 32 bits of milliseconds, which a deep queue fills within a day: they are counted on here.
+//! Only whole disks are sampled, because a partition's work is also its disk's. Stacked devices are listed and marked,
+//! so that their traffic is not counted twice. Pseudo devices (loop, ram, ...) are left out until their first I/O.
+//! Interfaces are those of the network namespace of the thread that opened the list, including `lo`. The kernel prints
+//! disk times as 32 bits of milliseconds, which a deep queue overflows within a day: the counters here continue beyond
+//! that.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use super::stacked::Stacking;
 /// The unit of `/proc/diskstats`, whatever the device's own.
 const SECTOR_BYTES: u64 = 512;
 
-/// Devices of these names exist idle on every host: they count from their first I/O on.
+/// Devices with these names exist unused on every host, so they are sampled only after their first I/O.
 const PSEUDO: [&[u8]; 6] = [b"loop", b"ram", b"zram", b"nbd", b"sr", b"fd"];
 
-/// A kept list of devices, with what is known of each by name.
+/// A kept list of devices, with the state of each by name.
 #[derive(Debug)]
 struct List<Known> {
     file: ProcFile,
@@ -35,7 +36,7 @@ struct List<Known> {
 }
 
 impl<Known: Default> List<Known> {
-    /// What is known of `name`, looked for first where it stood the last time.
+    /// The state of `name`, looked up first at its last position.
     fn known(&mut self, expected: &mut usize, name: &[u8]) -> Option<(Arc<str>, &mut Known)> {
         let name = std::str::from_utf8(name).ok()?;
         let here = |index: &usize| {
@@ -56,10 +57,10 @@ impl<Known: Default> List<Known> {
     }
 }
 
-/// How often it is looked up anew which disks stand on others.
+/// Interval between checks of which disks are stacked on others.
 const STACKING_EVERY: Duration = Duration::from_secs(10);
 
-/// Bounds what is remembered of devices that come and go (containers make interfaces without end).
+/// Maximum number of remembered devices: containers create interfaces without limit.
 const KNOWN_MAX: usize = 4096;
 
 fn complain(list: &'static str, complained: &mut bool, problem: &dyn std::fmt::Display) {
@@ -74,7 +75,7 @@ pub(crate) struct Disks {
     stacking: Stacking,
 }
 
-/// Counters of one disk that are carried on over the kernel's wrapping ones.
+/// Counters of one disk, continued when the kernel's overflow.
 #[derive(Debug, Default)]
 struct DiskCounters {
     /// Reads, bytes read, writes, bytes written, discards, flushes.
@@ -83,12 +84,12 @@ struct DiskCounters {
     write_ms: Milliseconds32,
     busy_ms: Milliseconds32,
     queue_ms: Milliseconds32,
-    /// Whether it stands on other disks, and when that was looked up.
+    /// Whether it is stacked on other disks, and when that was checked.
     stacked: Option<(MonoNanos, bool)>,
 }
 
 impl DiskCounters {
-    /// Devices are set up and taken down at any time, but seldom.
+    /// Whether the disk is stacked. Checked again periodically, because devices are rarely set up or removed.
     fn is_stacked(&mut self, disk: &str, stacking: &Stacking, at: MonoNanos) -> bool {
         match self.stacked {
             Some((looked, stacked)) if at.since(looked) < STACKING_EVERY => stacked,
@@ -148,7 +149,7 @@ impl Disks {
     }
 }
 
-/// A partition bears its disk's name and a number, with a `p` between them where the disk's name ends in a digit. The
+/// A partition's name is its disk's name and a number, with a `p` in between if the disk's name ends in a digit. The
 /// kernel lists partitions right after their disk.
 fn is_partition_of(name: &[u8], disk: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(disk).filter(|_| !disk.is_empty()) else {
@@ -201,7 +202,7 @@ impl<'text> DiskLine<'text> {
             in_flight: words.number(0, "in flight")?,
             busy_ms: words.number(0, "time busy")?,
             queue_ms: words.number(0, "time queued")?,
-            // Discards came with Linux 4.18, flushes with 5.5.
+            // Linux 4.18 added discards, Linux 5.5 flushes.
             discards: words.number_or_zero("discards")?,
             flushes: words
                 .nth(3)
@@ -250,7 +251,7 @@ impl<'text> DiskLine<'text> {
     }
 }
 
-/// A count of milliseconds that the kernel cuts at 32 bits.
+/// A count of milliseconds that the kernel truncates to 32 bits.
 #[derive(Debug, Default)]
 struct Milliseconds32 {
     wraps: u64,
@@ -259,7 +260,7 @@ struct Milliseconds32 {
 }
 
 impl Milliseconds32 {
-    /// Microseconds, carried on when the kernel's count wrapped, standing still when it was reset.
+    /// Microseconds. Continues after a wrap of the kernel's count, and stays constant after a reset.
     fn advance_us(&mut self, raw_ms: u64) -> i64 {
         const HALF: u64 = 1 << 31;
         let wrapped = raw_ms < self.last
@@ -280,9 +281,10 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Those of the calling thread's network namespace, for as long as this is kept.
+    /// Opens the list of the calling thread's network namespace, which stays the same as long as this is kept.
     pub(crate) fn open(proc_root: &Path) -> Result<Interfaces, Errno> {
-        // `/proc/net` is the process's namespace, which need not be the thread's; kernels before 3.17 have only that.
+        // `/proc/net` is the process's namespace, which may differ from the thread's. Kernels before 3.17 have only
+        // that.
         let file = ProcFile::open(&proc_root.join("thread-self/net/dev"), Keeping::Open)
             .or_else(|_| ProcFile::open(&proc_root.join("net/dev"), Keeping::Open))?;
         Ok(Interfaces {
@@ -307,7 +309,7 @@ impl Interfaces {
             }
         };
         let mut expected = 0;
-        // Two lines of headings, which have no colon-ended name before their bars.
+        // Two lines of headings, in which no name ends in a colon.
         for line in parse::lines(text).skip(2).filter(|line| !line.is_empty()) {
             match interface(line) {
                 Ok((name, traffic)) => {
@@ -338,7 +340,7 @@ fn traffic_row(
     }
 }
 
-/// The name ends at the first colon; names hold none.
+/// The name ends at the first colon, because names contain none.
 fn interface(line: &[u8]) -> Result<(&[u8], Traffic), ParseError> {
     let colon = line
         .iter()

@@ -1,9 +1,9 @@
-//! Processes that have just begun another program or changed their name, as the kernel tells of them: its proc
-//! connector (netlink), for root in the initial namespaces. Without it daemons are found by the scan alone.
+//! Processes that have just executed another program or changed their name, as reported by the kernel's proc connector
+//! (netlink), for root in the initial namespaces. Without it, only the scan finds daemons.
 //!
-//! A filter in the kernel passes nothing but these two events, and of names only those of whole processes: forks,
-//! threads and exits, most of what a busy host does, never wake the listener. The rest is bounded as well: beyond
-//! [`PER_SECOND`] the listener says so and is to be dropped for a while. It knows nothing of daemons.
+//! A filter in the kernel passes only these two events, and name changes only of whole processes: forks, threads and
+//! exits, which are most events of a busy host, never wake the listener. The rate is bounded as well: beyond
+//! [`PER_SECOND`] the listener reports this and should be dropped for a while. It does not know about daemons.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,9 +15,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::clock::NANOS_PER_SECOND;
 
-/// A look at a process costs about 20 us: 1 % of a CPU at most, and for a second only.
+/// Checking a process costs about 20 us: at most 1 % of a CPU, and for one second only.
 pub(crate) const PER_SECOND: u32 = 500;
-/// Events taken at once, so that a sample that is due meanwhile is not late.
+/// Maximum number of events per call, so that a sample that becomes due is not delayed.
 const AT_ONCE: usize = 64;
 
 const NLMSG_DONE: u16 = 3;
@@ -29,8 +29,8 @@ const PROC_EVENT_NONE: u32 = 0;
 const PROC_EVENT_EXEC: u32 = 2;
 const PROC_EVENT_COMM: u32 = 0x200;
 
-/// Places in a message: a netlink header of 16 bytes, a connector's of 20, and `struct proc_event`, whose data begin
-/// after 16 bytes.
+/// Offsets in a message: a netlink header of 16 bytes, a connector header of 20, and `struct proc_event`, whose data
+/// begin after 16 bytes.
 const WHAT_AT: usize = 36;
 const PID_AT: usize = 52;
 const TGID_AT: usize = 56;
@@ -38,28 +38,28 @@ const TGID_AT: usize = 56;
 #[derive(Debug)]
 pub(crate) struct ExecEvents {
     socket: OwnedFd,
-    /// The second that is counted, and the events in it.
+    /// The current second, and the number of events in it.
     second: u64,
     events: u32,
 }
 
-/// What came of reading events.
+/// The result of reading events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// As far as there were any, or enough for now.
+    /// All pending events were read, or the maximum per call.
     Some,
-    /// Some were lost: a scan finds what they told of.
+    /// Some events were lost; a scan finds their processes.
     Lost,
-    /// More than is good for the host. To be dropped, and connected again later.
+    /// The rate is too high. Drop the listener and connect again later.
     TooMany,
 }
 
 impl ExecEvents {
-    /// Listens from now on.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// EPERM without the right, ECONNREFUSED and the like in a network namespace of its own. In a PID namespace the
-    /// kernel says nothing, and nothing ever comes.
+    /// EPERM without the right, ECONNREFUSED and the like in a separate network namespace. In a PID namespace the
+    /// kernel reports no error, and no event ever arrives.
     pub(crate) fn connect() -> Result<ExecEvents, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -78,7 +78,7 @@ impl ExecEvents {
         Ok(events)
     }
 
-    /// Adds the pids of events that have come. Never waits.
+    /// Adds the pids of pending events. Never waits.
     pub(crate) fn drain(&mut self, pids: &mut Vec<i32>) -> Result<Drained, Errno> {
         let mut space = [MaybeUninit::<u8>::uninit(); 256];
         for _ in 0..AT_ONCE {
@@ -137,7 +137,7 @@ impl AsFd for ExecEvents {
 }
 
 impl Drop for ExecEvents {
-    /// Kernels before 6.6 do not notice that a listener has closed its socket, and would go on making events.
+    /// Kernels before 6.6 do not notice that a listener has closed its socket, and would keep producing events.
     fn drop(&mut self) {
         let _ = self.send_to_kernel(PROC_CN_MCAST_IGNORE);
     }
@@ -146,7 +146,7 @@ impl Drop for ExecEvents {
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
     Process(i32),
-    /// The kernel will send nothing.
+    /// The kernel refuses to send events.
     Refused(Errno),
 }
 
@@ -173,7 +173,7 @@ fn pid(number: u32) -> Option<Event> {
         .map(Event::Process)
 }
 
-/// Passes what [`parse`] reads. The filter's loads are big-endian, the message's numbers the host's.
+/// Passes the events that [`parse`] reads. The filter loads big-endian values, and the message is in host byte order.
 fn attach_filter(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -181,7 +181,7 @@ fn attach_filter(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     const TO_X: u32 = libc::BPF_MISC | libc::BPF_TAX;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     let at = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-    // Jumps are counted from the next line: where equal, where not.
+    // Jump offsets count from the next line: if equal, if not equal.
     let lines = [
         (LOAD, at(WHAT_AT), 0, 0),
         (EQUAL, PROC_EVENT_EXEC.to_be(), 6, 0),
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// The next event about `pid`; `None`: none came within the time.
+    /// Waits for the next event about `pid`; `None`: none arrived in time.
     fn event_of(events: &mut ExecEvents, pid: i32, limit: Duration) -> Option<()> {
         let deadline = MonoNanos::now().saturating_add(limit);
         let mut pids = Vec::new();
@@ -270,7 +270,7 @@ mod tests {
             return benchmesh_testing::skip("proc-connector", why);
         }
         child.wait().unwrap();
-        // Threads that come, name themselves and go are passed over in the kernel.
+        // The kernel filters out threads that start, change their name and end.
         let own = std::process::id().cast_signed();
         for _ in 0..20 {
             let thread = std::thread::Builder::new().name("bm-other".to_owned());

@@ -9,23 +9,23 @@ use tracing::debug;
 use super::exec_events::{Drained, ExecEvents, PER_SECOND};
 use super::poll::Poll;
 
-/// For so long the scan alone finds daemons on a host that starts programs all the time.
+/// Pause on a host that executes programs all the time; meanwhile only the scan finds daemons.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     events: Option<ExecEvents>,
-    /// Not to be listened to before then; none: at once.
+    /// Earliest instant to listen again; `None`: at once.
     not_before: Option<MonoNanos>,
-    /// They are not allowed here.
+    /// The kernel does not allow it here.
     refused: bool,
     pids: Vec<i32>,
-    /// Whether the wait has found something to read.
+    /// Whether the last wait reported readable events.
     pub(crate) has_some: bool,
 }
 
 impl Execs {
-    /// Begins to listen, or ends it.
+    /// Starts or stops to listen.
     pub(crate) fn listen(&mut self, wanted: bool, poll: &Arc<Poll>) {
         if !wanted {
             self.leave(poll);
@@ -50,7 +50,7 @@ impl Execs {
         }
     }
 
-    /// Pids of processes that have begun a program or changed their name; whether some were lost.
+    /// Pids of processes that have executed a program or changed their name, and whether events were lost.
     pub(crate) fn drain(&mut self, poll: &Arc<Poll>) -> (&[i32], bool) {
         self.pids.clear();
         if !std::mem::take(&mut self.has_some) {
@@ -78,7 +78,7 @@ impl Execs {
                 true
             }
         };
-        // One process may do several such things in a row.
+        // One process may cause several events in a row.
         self.pids.sort_unstable();
         self.pids.dedup();
         (&self.pids, lost)

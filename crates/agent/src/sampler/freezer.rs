@@ -1,13 +1,13 @@
 //! Whether a process's cgroup is frozen: `frozen 1` in its `cgroup.events` (cgroup v2). Its processes then do not run,
-//! and their state in `stat` does not say why.
+//! and their state in `stat` does not show the reason.
 //!
-//! Asked of a process that has stopped using CPU time, so that one that works costs nothing.
+//! Checked only for a process that has stopped using CPU time, so that a working process costs nothing.
 
 use super::proc_file::Buffer;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::path::{Path, PathBuf};
 
-/// Where the hierarchy is mounted, alone or beside those of v1.
+/// Mount points of the hierarchy, alone or beside those of v1.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 /// The events file of one cgroup.
@@ -15,7 +15,7 @@ const ROOTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 pub(crate) struct Freezer(PathBuf);
 
 impl Freezer {
-    /// By the process's `/proc/PID/cgroup`; `None`: it is in the root, or there is no such hierarchy.
+    /// Found by the process's `/proc/PID/cgroup`; `None`: it is in the root cgroup, or the hierarchy does not exist.
     pub(crate) fn of(directory: &Path) -> Option<Freezer> {
         let text = std::fs::read_to_string(directory.join("cgroup")).ok()?;
         let cgroup = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

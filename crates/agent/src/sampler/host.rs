@@ -1,7 +1,7 @@
 //! The host as a whole: CPU by state, memory, load and pressure.
 //!
-//! Each file is kept open and read once per sample. What this kernel does not have is -1 (pressure) or 0 (a CPU state
-//! that old kernels lack); a file that turns out unreadable is said once and leaves its figures at that.
+//! Each file is kept open and read once per sample. Figures that this kernel lacks are -1 (pressure) or 0 (a CPU state
+//! missing in old kernels). An unreadable file is logged once, and its figures keep these values.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::parse::{self, ParseError, Words};
 use super::proc_file::{Buffer, Keeping, ProcFile};
 use super::sampled::HostSample;
 
-/// Enough for the line of all CPUs in `/proc/stat`; the lines of single CPUs and interrupts are not wanted.
+/// Enough for the line of all CPUs in `/proc/stat`; the lines of single CPUs and interrupts are not needed.
 const CPU_LINE: usize = 512;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Host {
     cpu_pressure: Source,
     io_pressure: Source,
     memory_pressure: Source,
-    /// Idle and iowait are known to fall now and then, and to rise to where they were.
+    /// Idle and iowait sometimes decrease and then rise to their old values.
     highest: CpuStates,
     tick: TickLength,
 }
@@ -46,7 +46,7 @@ impl Host {
         }
     }
 
-    /// None when neither CPU nor memory can be read.
+    /// `None` if neither CPU nor memory is readable.
     pub(crate) fn sample(&mut self, at: MonoNanos, buffer: &mut Buffer) -> Option<HostSample> {
         let cpu = self.stat.read(buffer, Extent::Head(CPU_LINE), cpu_states)?;
         let cpu = self.highest.raise(cpu);
@@ -107,7 +107,7 @@ enum Extent {
     Head(usize),
 }
 
-/// One kept file and whether its failure was already said.
+/// One kept file, and whether its failure was already logged.
 #[derive(Debug)]
 struct Source {
     name: &'static str,
@@ -156,7 +156,7 @@ impl Source {
         let problem = match text.map(parse) {
             Ok(Ok(value)) => return Some(value),
             Ok(Err(problem)) => problem.to_string(),
-            // Pressure that is compiled in and switched off can be opened and not read.
+            // Pressure that is compiled in but disabled can be opened and not read.
             Err(Errno::OPNOTSUPP) => {
                 self.file = None;
                 return None;
@@ -186,7 +186,7 @@ enum CpuState {
     Steal,
 }
 
-/// Ticks by state. The kernel counts guests' time within user and nice, so nothing is counted twice or left out.
+/// Ticks by state. The kernel includes guest time in user and nice, so no time is counted twice or left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct CpuStates {
     ticks: [u64; 8],
@@ -218,7 +218,7 @@ fn cpu_states(text: &[u8]) -> Result<CpuStates, ParseError> {
     let mut words = Words::new(rest);
     let mut states = CpuStates::default();
     for (place, ticks) in states.ticks.iter_mut().enumerate() {
-        // user, nice, system and idle have always been there.
+        // user, nice, system and idle exist in every kernel.
         *ticks = if place < 4 {
             words.number(0, "cpu")?
         } else {
@@ -228,7 +228,7 @@ fn cpu_states(text: &[u8]) -> Result<CpuStates, ParseError> {
     Ok(states)
 }
 
-/// Bytes; -1 where this kernel has no such line.
+/// Bytes; -1 if this kernel lacks the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Memory {
     total: i64,

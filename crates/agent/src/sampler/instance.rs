@@ -1,14 +1,14 @@
-//! What an instance of a daemon is called, from its command line: `osd.3`, a brick's path, a mount point, a port.
+//! The instance name of a daemon, from its command line: `osd.3`, a brick's path, a mount point, a port.
 //!
-//! Pure. Each kind of daemon has its own habits; they are written down here, one function per kind, as the daemons'
-//! manuals and their start-up scripts have them. Where a command line names nothing, the instance is empty.
+//! Pure. Each kind of daemon has one function, which follows its manual and its start-up scripts. If a command line
+//! names no instance, the instance is empty.
 
 use benchmesh_model::systems::Naming;
 
 use super::arguments::{Arguments, LongOption};
 
-/// Options with a value of its own word, so that the value is not taken for a mount point. Ceph spells them with `-` or
-/// `_`.
+/// Options whose value is a separate word, so that the value is not taken for a mount point. Ceph spells them with `-`
+/// or `_`.
 const CEPH_VALUED: [&str; 23] = [
     "-c",
     "--conf",
@@ -72,7 +72,7 @@ const RBD_NBD_VALUED: [&str; 12] = [
     "--timeout",
 ];
 
-/// Of `sheep --help`: short and long name, and whether a value follows.
+/// From `sheep --help`: short and long name, and whether a value follows.
 const SHEEP_OPTIONS: [LongOption; 22] = [
     ('b', "bindaddr", true),
     ('c', "cluster", true),
@@ -98,7 +98,7 @@ const SHEEP_OPTIONS: [LongOption; 22] = [
     ('z', "zone", true),
 ];
 
-/// Empty where the command line names no instance, or may name another one.
+/// Empty if the command line names no instance, or is ambiguous.
 pub(crate) fn of(naming: Naming, comm: &str, arguments: &Arguments) -> String {
     let instance = match naming {
         Naming::Ceph { kind } => ceph(kind, arguments),
@@ -122,7 +122,7 @@ pub(crate) fn of(naming: Naming, comm: &str, arguments: &Arguments) -> String {
     instance.unwrap_or_default()
 }
 
-/// `-i 3` and `--id=a` name the id, `-n osd.3` and `--name` type and id at once.
+/// `-i 3` and `--id=a` give the id, `-n osd.3` and `--name` give type and id together.
 fn ceph(kind: &str, arguments: &Arguments) -> Option<String> {
     let id = arguments
         .option(&["-i", "--id", "--user"])
@@ -130,7 +130,7 @@ fn ceph(kind: &str, arguments: &Arguments) -> Option<String> {
     id.or_else(|| arguments.option(&["-n", "--name"]).map(str::to_owned))
 }
 
-/// The first operand that is a path from the root, or else the last operand.
+/// The first operand that is an absolute path, or else the last operand.
 fn mount_point(arguments: &Arguments, valued: &[&str]) -> Option<String> {
     let operands = arguments.operands(valued);
     let absolute = operands.iter().find(|word| word.starts_with('/'));
@@ -165,7 +165,7 @@ fn mfsmount(arguments: &Arguments) -> Option<String> {
         .or_else(|| mount_point(arguments, &MFS_VALUED))
 }
 
-/// `7001`, or `10.0.0.1:7001` where it is bound to one address.
+/// `7001`, or `10.0.0.1:7001` if it is bound to one address.
 fn sheep(arguments: &Arguments) -> Option<String> {
     const PORT: &str = "7000";
     let given = arguments.getopt(&SHEEP_OPTIONS)?;
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(of(naming, "", &arguments), expected, "{line}");
     }
 
-    /// Every process of a host chooses its command line.
+    /// Every process chooses its own command line, so it may contain anything.
     #[test]
     fn damaged_command_lines_are_shown_within_bounds_and_without_secrets() {
         let lines = [
@@ -372,7 +372,7 @@ mod tests {
             "10.0.0.2:7001",
         );
         check(Sheep, "sheep /data -p 7001", "7001");
-        // Of `pidfile` or `port`; no number; cut off.
+        // An ambiguous abbreviation of `pidfile` or `port`; not a number; cut off.
         check(Sheep, "sheep --p 7105 /data", "");
         check(Sheep, "sheep -p nonsense /data", "");
         check(Sheep, "sheep -c local -p", "");

@@ -1,4 +1,4 @@
-//! One life of a daemon, from its birth as one program to its end.
+//! One life of a daemon: from its birth as one program to its end.
 
 use benchmesh_workloads::clock::MonoNanos;
 

@@ -1,8 +1,8 @@
-//! What goes wrong on an interface that has its carrier: errors and drops that rise, and silence.
+//! Trouble on an interface that has its carrier: rising errors and drops, and silence.
 //!
-//! Pure: it holds samples against those before. An interface is silent when it has received before, receives nothing
-//! for ten seconds of a step, and goes on sending; one that sends a stream meanwhile is not, because whoever sends
-//! datagrams one way hears nothing back.
+//! Pure: it compares samples with earlier ones. An interface is silent if it has received before, receives nothing for
+//! ten seconds of a step, and keeps sending. An interface that sends a stream meanwhile is not silent, because a sender
+//! of one-way datagrams gets no answer.
 
 use super::sampled::{LinkChange, LinkTrouble, NetSample};
 use benchmesh_workloads::clock::MonoNanos;
@@ -11,14 +11,15 @@ use std::time::Duration;
 
 /// As for carriers: a host with more has interfaces of containers.
 const MAX_WATCHED: usize = 64;
-/// At most one event of errors for each interface in this time.
+/// Minimum time between two error events of an interface.
 const ERRORS_EVERY: Duration = Duration::from_secs(60);
-/// Drops are common (protocols that nobody listens to): fewer than this, or than one packet in so many, are no event.
+/// Drops are common (protocols without a listener). Fewer than `MIN_DROPS`, or than one packet in `DROPS_PART`, are no
+/// event.
 const MIN_DROPS: i64 = 10;
 const DROPS_PART: i64 = 10_000;
-/// How long nothing is received until that is an event.
+/// Duration without received data that counts as a silence.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// Who sends more than this per second into a silence sends a stream: TCP would wait for its acknowledgements.
+/// Sending more than this per second during a silence is a stream: TCP would wait for its acknowledgements.
 const STREAM_BYTES_PER_S: i64 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -29,18 +30,19 @@ pub(crate) struct Links {
 #[derive(Debug)]
 struct Link {
     last: NetSample,
-    /// Errors and drops are counted from here.
+    /// Baseline for errors and drops.
     base: NetSample,
     told_at: Option<MonoNanos>,
     has_received: bool,
-    /// The newest sample until which something was received.
+    /// The newest sample in which data was received.
     heard: NetSample,
-    /// Since when it is known to be silent.
+    /// Start of the reported silence.
     silent: Option<MonoNanos>,
 }
 
 impl Links {
-    /// What has changed with these samples. `in_step`: since when a step runs; `has_carrier`: where that is known.
+    /// Changes in these samples. `in_step`: start of the running step; `has_carrier`: the carrier of an interface, if
+    /// known.
     pub(crate) fn changes(
         &mut self,
         in_step: Option<MonoNanos>,
@@ -85,7 +87,7 @@ impl Link {
         }
     }
 
-    /// Errors since they were told last.
+    /// Errors since the last report.
     fn errors(&mut self, net: &NetSample) -> Option<LinkTrouble> {
         let is_soon = |at: MonoNanos| net.at.since(at) < ERRORS_EVERY;
         if self.told_at.is_some_and(is_soon) {
@@ -98,7 +100,7 @@ impl Link {
         let packets = (net.rx_packets - base.rx_packets) + (net.tx_packets - base.tx_packets);
         let are_many = drops >= MIN_DROPS && drops >= packets / DROPS_PART;
         if errors <= 0 && !are_many {
-            // What is few and far between does not add up over days.
+            // Rare drops must not add up over days.
             if now.at.since(self.base.at) >= ERRORS_EVERY {
                 self.base = now.clone();
             }
@@ -132,7 +134,7 @@ impl Link {
                 .map(|since| LinkTrouble::Heard { since });
         }
         let step = in_step?;
-        // Each step is told of a silence that goes on.
+        // A silence that continues is reported again in each step.
         self.silent = self.silent.filter(|since| *since >= step);
         let quiet_since = self.heard.at.max(step);
         let span_us = net.at.since(self.last.at).as_micros();
@@ -208,7 +210,7 @@ mod tests {
                 }),
             )
         };
-        // What was counted before it was first seen is not told.
+        // Counts from before the first sample are not reported.
         assert_eq!(at(100, 7, 0), []);
         assert_eq!(at(101, 7, 9), [], "a few drops");
         assert_eq!(
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(at(301, 61, 19).len(), 1, "drops alone");
     }
 
-    /// A second of the interface: what it received and sent in it.
+    /// One interface, sampled every second with the bytes that it received and sent.
     struct Line {
         links: Links,
         now: NetSample,
@@ -294,7 +296,7 @@ mod tests {
     #[test]
     fn quiet_interfaces_and_streams_are_not_silent() {
         let step = Some(100);
-        // Nothing was ever received, or nothing is sent, or no step runs.
+        // Nothing was ever received, nothing is sent, or no step runs.
         assert_eq!(Line::new().seconds(30, 0, 60, step), []);
         let mut idle = Line::new();
         idle.seconds(5, 60, 60, step);
@@ -302,14 +304,14 @@ mod tests {
         let mut at_rest = Line::new();
         at_rest.seconds(5, 60, 60, None);
         assert_eq!(at_rest.seconds(30, 0, 60, None), []);
-        // A step that begins later has ten seconds of its own.
+        // A later step waits for ten seconds of its own.
         let begun = at_rest.now.at.0 / SECOND;
         assert_eq!(at_rest.seconds(9, 0, 60, Some(begun)), []);
         assert_eq!(at_rest.seconds(1, 0, 60, Some(begun)).len(), 1);
         let mut stream = Line::new();
         stream.seconds(5, 60, 60, step);
         assert_eq!(stream.seconds(30, 0, 50 << 20, step), []);
-        // Without a carrier it is another event.
+        // A missing carrier is another event.
         let mut cut = Line::new();
         cut.seconds(5, 60, 60, step);
         for _ in 0..30 {

@@ -1,8 +1,8 @@
-//! How many files a process has open.
+//! The number of open files of a process.
 //!
-//! Since Linux 6.2 the size of `/proc/PID/fd` is their number, for anyone to read. Before, the directory has to be read
-//! to its end, which costs in proportion: then it is done as seldom as keeps it cheap, and the last count stands in
-//! between.
+//! Since Linux 6.2, it is the size of `/proc/PID/fd`, which any user can read. On older kernels the whole directory
+//! must be read, which costs in proportion. It is then read seldom enough to stay cheap, and the last count is reported
+//! in between.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use super::clock::thread_cpu_ns;
 use super::proc_file::Keeping;
 
-/// The count's own CPU time is at most one part in so many of the time between two counts: 5 us per second.
+/// The time between two counts is at least this many times the CPU time of one count: 5 us per second.
 const SPARING: u64 = 200_000;
 
 #[derive(Debug)]
 pub(crate) enum OpenFiles {
-    /// The directory, not opened for reading: that needs no right.
+    /// The directory, not opened for reading, which needs no right.
     Size(OwnedFd),
     SizeAnew(PathBuf),
     Count {
@@ -29,7 +29,7 @@ pub(crate) enum OpenFiles {
     Forbidden,
 }
 
-/// Whether this kernel tells the number of open files as the size of their directory.
+/// Whether this kernel reports the number of open files as the size of their directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FdSizes {
     Supported,
@@ -37,7 +37,8 @@ pub(crate) enum FdSizes {
 }
 
 impl FdSizes {
-    /// A process that asks has files open. On other file systems than proc the size is something else.
+    /// The probing process has files open, so its own size must be positive. On other file systems the size is
+    /// unrelated.
     pub(crate) fn probe(proc_root: &Path) -> FdSizes {
         let is_proc =
             rustix::fs::statfs(proc_root).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC);
@@ -76,7 +77,7 @@ impl OpenFiles {
         }
     }
 
-    /// -1 when it cannot be known.
+    /// -1 if it is unknown.
     pub(crate) fn count(&mut self, now_ns: u64) -> i64 {
         match self {
             OpenFiles::Size(directory) => {
@@ -118,7 +119,7 @@ mod tests {
             .collect();
         let mut counted = OpenFiles::open(own, FdSizes::Unsupported, Keeping::Open).unwrap();
         let counted = counted.count(0);
-        // Other tests of this process open files too.
+        // Other tests in this process open files too.
         assert!(counted >= 43, "{counted}");
         if FdSizes::probe(Path::new("/proc")) == FdSizes::Supported {
             for keeping in [Keeping::Open, Keeping::Anew] {

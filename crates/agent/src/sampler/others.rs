@@ -1,25 +1,25 @@
-//! The processes that take CPU time and are not watched: who else was busy while a load had no CPU.
+//! Unwatched processes that take CPU time: who else was busy while a load lacked CPU.
 //!
 //! They are read with each scan, and at the start and end of a step, by the CPU clock of each process: two system calls
-//! and no file. Named is what took most since the reading before, if that was 1 % of a CPU; processes of one name count
-//! as one. A process that begins and ends between two scans is not seen.
+//! and no file. The result names the processes that used most since the previous reading, if that was at least 1 % of a
+//! CPU; processes with one name are summed. A process that starts and ends between two scans is not seen.
 
 use super::sampled::BusyOthers;
 use benchmesh_workloads::clock::MonoNanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Names in one reading.
+/// Maximum number of names in one reading.
 pub(crate) const MAX_NAMED: usize = 3;
-/// Less than this part of a CPU is nobody's business.
+/// Processes below this part of a CPU (1 %) are ignored.
 const MIN_PART: u64 = 100;
-/// Processes whose name is read: the busiest ones.
+/// Maximum number of processes whose name is read: the busiest ones.
 const MAX_ASKED: usize = 64;
-/// What was used since a reading that is longer ago says little of now.
+/// After a longer gap between readings, the use since the last one is not reported: it is too old.
 const MAX_SPAN: Duration = Duration::from_secs(20);
-/// Readings closer than this are not worth their cost.
+/// Minimum time between readings, because of their cost.
 const MIN_SPAN: Duration = Duration::from_secs(1);
-/// Clocks are read one after the other.
+/// Tolerance, because the clocks are read one after the other.
 const SLACK_NS: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Others {
 #[derive(Debug, Clone, Copy)]
 struct Used {
     pid: i32,
-    /// `None`: it is watched, or was gone.
+    /// `None`: it is watched, or has ended.
     cpu_ns: Option<u64>,
 }
 
@@ -48,12 +48,13 @@ impl Others {
         self.read_at.is_none_or(|at| now.since(at) >= MIN_SPAN)
     }
 
-    /// Who took CPU time since it was taken last.
+    /// Returns the processes that took CPU time since the last call.
     pub(crate) fn take(&mut self) -> Option<BusyOthers> {
         self.pending.take()
     }
 
-    /// Reads the clocks of all processes, ascending by pid. `cpu_ns`: `None` of one that is watched, or is gone.
+    /// Reads the clocks of all processes, ascending by pid. `cpu_ns`: `None` for a process that is watched or has
+    /// ended.
     pub(crate) fn read(
         &mut self,
         now: MonoNanos,
@@ -78,10 +79,10 @@ impl Others {
         let mut busy = self.since_before();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let most_ns = span_ns.saturating_mul(u64::try_from(cpus).unwrap_or(1));
-        // More than there is cannot have been used since: the scan before did not list it.
+        // More than the available CPU time cannot have been used since: the previous scan did not list the process.
         busy.retain(|(_, used)| *used <= most_ns.saturating_add(SLACK_NS));
         let least_ns = span_ns / MIN_PART;
-        // A name may have many processes that are each below it.
+        // One name may have many processes that are each below the limit.
         busy.retain(|(_, used)| *used >= least_ns / 10);
         busy.sort_unstable_by_key(|(_, used)| std::cmp::Reverse(*used));
         busy.truncate(MAX_ASKED);
@@ -107,8 +108,9 @@ impl Others {
         };
     }
 
-    /// What each process has used since the reading before; all of it, of one that has begun since. A clock that went
-    /// back is another process's: the directories in `/proc` get other inodes whenever the kernel forgets them.
+    /// CPU time of each process since the previous reading; all of it for a process that is new. If a clock went back,
+    /// the pid belongs to a new process. Inodes cannot show that: those of directories in `/proc` change whenever the
+    /// kernel drops them from its cache.
     fn since_before(&self) -> Vec<(i32, u64)> {
         let mut before = self.before.iter().peekable();
         let used = self.now.iter().filter_map(|now| {
@@ -124,7 +126,7 @@ impl Others {
     }
 }
 
-/// Two readings, one after the other, as one.
+/// Merges two consecutive readings into one.
 fn joined(before: BusyOthers, after: BusyOthers) -> BusyOthers {
     let mut by_name: BTreeMap<String, i64> = BTreeMap::new();
     for (name, cpu_us) in before.processes.into_iter().chain(after.processes) {
@@ -144,7 +146,7 @@ fn largest(mut busy: BusyOthers) -> BusyOthers {
     busy
 }
 
-/// Kernel threads of one kind differ in what follows: `kworker/u8:3-events`, `ksoftirqd/0`.
+/// The suffix distinguishes kernel threads of one kind: `kworker/u8:3-events`, `ksoftirqd/0`.
 fn program(comm: &str) -> String {
     match comm.split_once('/') {
         Some((kind @ ("kworker" | "ksoftirqd" | "migration" | "irq"), _)) => kind.to_owned(),
@@ -197,9 +199,9 @@ mod tests {
                 (7, Some(SECOND + 600 * MS), "backup"),
                 (8, None, "ceph-osd"),
                 (9, Some(700 * MS), "cc1"),
-                // Born since: all of it.
+                // New: all of its time counts.
                 (10, Some(1350 * MS), "cc1"),
-                // Of a pid that is used again.
+                // A reused pid.
                 (20, Some(100 * MS), "kworker/3:1"),
             ],
         );
@@ -226,14 +228,14 @@ mod tests {
         assert_eq!(taken(&mut others), [("backup".to_owned(), 800_000)]);
         read(&mut others, 200, &at(90_000));
         assert_eq!(taken(&mut others), []);
-        // Nobody took 1 % of a CPU.
+        // No process took 1 % of a CPU.
         read(&mut others, 205, &at(90_020));
         assert_eq!(taken(&mut others), []);
         assert!(!others.is_due(MonoNanos(205 * SECOND + SECOND / 2)));
         assert!(others.is_due(MonoNanos(206 * SECOND)));
     }
 
-    /// One that was watched until now did not begin now.
+    /// A process that was watched until now is not new.
     #[test]
     fn a_process_that_is_no_longer_watched_begins_at_its_clock() {
         let mut others = Others::default();
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(taken(&mut others), [("ceph-osd".to_owned(), 1_000_000)]);
     }
 
-    /// As after a gap in the scans: its whole life is more than the time between two readings holds.
+    /// After a gap in the scans: its whole life is more than the time between two readings.
     #[test]
     fn a_process_that_was_not_listed_before_did_not_use_more_than_there_is() {
         let mut others = Others::default();

@@ -1,7 +1,7 @@
-//! Reads the kernel's texts: numbers and names out of bytes, without allocating and without trusting them.
+//! Parses the kernel's texts: numbers and names out of bytes, without allocating and without trusting them.
 //!
-//! It knows the formats of proc(5) and nothing of files. Every text must end with a newline, as the kernel's do, so
-//! that a number that was cut in two is an error and not a smaller number.
+//! It knows the formats of proc(5) and does not access files. Every text must end with a newline, as the kernel's do,
+//! so that a truncated number is an error and not a smaller number.
 
 use thiserror::Error;
 
@@ -17,13 +17,13 @@ pub(crate) enum ParseError {
     NotANumber { field: &'static str },
 }
 
-/// What is used of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// As in `ps`: `Z` is ended and not reaped.
+    /// As in `ps`: `Z` means ended and not reaped.
     pub(crate) state: u8,
     pub(crate) parent: u64,
-    /// A thread of the kernel: it never has memory of its own.
+    /// A kernel thread, which never has memory of its own.
     pub(crate) is_kernel: bool,
     pub(crate) minor_faults: u64,
     pub(crate) major_faults: u64,
@@ -36,11 +36,11 @@ pub(crate) struct Stat {
 /// `PF_KTHREAD` of the kernel's flags of a process.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A pid of 10 digits and a kernel thread's name of 63 characters at most end within so many bytes.
+/// A pid of 10 digits and a kernel thread's name of at most 63 characters end within this many bytes.
 const STAT_HEAD: usize = 80;
 
-/// The name stands in brackets and may itself hold brackets, spaces and newlines: the fields begin after the last
-/// closing one.
+/// Parses `stat`. The name is in parentheses and may itself contain parentheses, spaces and newlines: the fields begin
+/// after the last closing one.
 pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     let text = whole(text)?;
     let head = text.get(..STAT_HEAD).unwrap_or(text);
@@ -76,15 +76,15 @@ pub(crate) fn stat(text: &[u8]) -> Result<Stat, ParseError> {
     })
 }
 
-/// Where the kernel put a program's stack and arguments when it was started: drawn at random then, and the same in
-/// every process that was forked since.
+/// Addresses of a program's stack and arguments. The kernel randomizes them when it executes a program, and forked
+/// processes inherit them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) stack: u64,
     pub(crate) arguments: u64,
 }
 
-/// Of `/proc/PID/stat`; none where it may not be read, which the kernel shows as zeros.
+/// Parses `/proc/PID/stat`; `None` without the right to read the addresses, which the kernel then shows as zeros.
 pub(crate) fn layout(text: &[u8]) -> Option<Layout> {
     let text = whole(text).ok()?;
     let head = text.get(..STAT_HEAD).unwrap_or(text);
@@ -95,7 +95,7 @@ pub(crate) fn layout(text: &[u8]) -> Option<Layout> {
     (stack > 1 && arguments > 1).then_some(Layout { stack, arguments })
 }
 
-/// Pages: the whole address space and what of it is resident.
+/// Pages: the whole address space and its resident part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Statm {
     pub(crate) size_pages: u64,
@@ -112,7 +112,7 @@ pub(crate) fn statm(text: &[u8]) -> Result<Statm, ParseError> {
     })
 }
 
-/// Bytes moved to and from the storage layer, of `/proc/PID/io`.
+/// Bytes moved to and from the storage layer, from `/proc/PID/io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
     pub(crate) read_bytes: u64,
@@ -128,12 +128,12 @@ pub(crate) fn io(text: &[u8]) -> Result<Io, ParseError> {
     })
 }
 
-/// Memory in bytes, of `/proc/PID/status`. The kernel's own processes have no such lines.
+/// Memory in bytes, from `/proc/PID/status`. Kernel threads lack these lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StatusMemory {
-    /// The most that was ever resident.
+    /// Peak resident memory.
     pub(crate) peak: u64,
-    /// Not every kernel has it.
+    /// Missing in some kernels.
     pub(crate) swapped: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn status_memory(text: &[u8]) -> Result<StatusMemory, ParseError> {
     })
 }
 
-/// Context switches of one thread, of `/proc/PID/status`: voluntary, involuntary.
+/// Context switches of one thread, from `/proc/PID/status`: voluntary, involuntary.
 pub(crate) fn switches(text: &[u8]) -> Result<(u64, u64), ParseError> {
     let text = whole(text)?;
     Ok((
@@ -161,7 +161,7 @@ pub(crate) fn switches(text: &[u8]) -> Result<(u64, u64), ParseError> {
     ))
 }
 
-/// The text, if it was not cut off.
+/// The text, if it is not truncated.
 pub(crate) fn whole(text: &[u8]) -> Result<&[u8], ParseError> {
     if text.ends_with(b"\n") {
         Ok(text)
@@ -175,7 +175,7 @@ pub(crate) fn keyed(text: &[u8], key: &[u8], field: &'static str) -> Result<u64,
     keyed_in(&mut lines(text), key, field)
 }
 
-/// The same from where the lines stand, which are then after it.
+/// The same, starting at the current line; leaves `lines` after the match.
 fn keyed_in<'text>(
     lines: &mut impl Iterator<Item = &'text [u8]>,
     key: &[u8],
@@ -191,7 +191,7 @@ pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')
 }
 
-/// Words between blanks.
+/// Words separated by whitespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Words<'text> {
     rest: &'text [u8],
@@ -208,7 +208,7 @@ impl<'text> Words<'text> {
         number(word).ok_or(ParseError::NotANumber { field })
     }
 
-    /// The number that comes next, or zero where this kernel writes fewer.
+    /// The next number, or zero if this kernel prints fewer.
     pub(crate) fn number_or_zero(&mut self, field: &'static str) -> Result<u64, ParseError> {
         self.next().map_or(Ok(0), |word| {
             number(word).ok_or(ParseError::NotANumber { field })
@@ -235,7 +235,7 @@ impl<'text> Iterator for Words<'text> {
     }
 }
 
-/// A plain decimal number; none when it is anything else or does not fit.
+/// A plain decimal number; `None` for anything else or on overflow.
 pub(crate) fn number(word: &[u8]) -> Option<u64> {
     if word.is_empty() {
         return None;
@@ -257,7 +257,7 @@ pub(crate) fn hundredths(word: &[u8]) -> Option<i64> {
     (value.is_finite() && value >= 0.0).then_some(hundredths)
 }
 
-/// The database's integers are signed; nothing real reaches this limit.
+/// The database's integers are signed; no real value reaches this limit.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// A line as Linux 6.18 writes it, with the name to put into it.
+    /// A line as Linux 6.18 writes it, with the given name.
     fn stat_line(name: &str) -> String {
         format!(
             "812 ({name}) S 1 812 812 0 -1 4194560 104857 0 42 0 65210 31975 0 0 20 0 57 0 4711 1073741824 27000 \

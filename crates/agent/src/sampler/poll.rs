@@ -1,5 +1,5 @@
-//! What the sampler's thread sleeps on: an absolute timer, its owner's wake-up, the end of processes and the kernel's
-//! events of new programs.
+//! The sampler's wait: for an absolute timer, its owner's wake-up, the end of processes and the kernel's events of new
+//! programs.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::time::{
 
 use super::clock::NANOS_PER_SECOND;
 
-/// What an event stands for: one of these, or a pid with the mark.
+/// The source of an event: one of these, or a pid with the mark.
 const WAKE_UP: u64 = 0;
 const TIMER: u64 = 1;
 const EXECS: u64 = 2;
@@ -49,7 +49,7 @@ impl Poll {
         Ok(Poll { epoll, timer })
     }
 
-    /// Wakes up for what can be read there, too.
+    /// Also wakes up when `events` is readable.
     pub(crate) fn add_execs(&self, events: impl AsFd) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(EXECS);
         epoll::add(&self.epoll, events, data, epoll::EventFlags::IN)
@@ -59,10 +59,10 @@ impl Poll {
         let _ = epoll::delete(&self.epoll, events);
     }
 
-    /// Sleeps until the instant, an order, an event, or the end of a process; none is no instant. Pids of ended ones
-    /// are added.
+    /// Sleeps until the instant (`None`: no instant), an order, an event, or the end of a process. Adds the pids of
+    /// ended processes.
     pub(crate) fn wait(&self, until_ns: Option<u64>, ended: &mut Vec<i32>) -> Result<Woken, Errno> {
-        // All zero would disarm it; the first nanosecond after boot is past as well.
+        // All zero would disarm it; the first nanosecond after boot is also in the past.
         let value = until_ns.map_or(timespec(0), |at| timespec(at.max(1)));
         let once = Itimerspec {
             it_interval: timespec(0),
@@ -87,7 +87,7 @@ impl Poll {
     }
 }
 
-/// What there is to be read.
+/// What is readable after a wait.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Woken {
     pub(crate) by_execs: bool,
@@ -101,7 +101,7 @@ pub(crate) struct ExitNotifier {
 }
 
 impl ExitNotifier {
-    /// None where this kernel has no pidfds or no descriptor is left: the end is then found at the next sample.
+    /// `None` if this kernel has no pidfds or no descriptor is left: the end is then found at the next sample.
     pub(crate) fn register(poll: &Arc<Poll>, pid: i32) -> Option<ExitNotifier> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let data = epoll::EventData::new_u64(END | u64::try_from(pid).ok()?);
@@ -114,8 +114,8 @@ impl ExitNotifier {
 }
 
 impl Drop for ExitNotifier {
-    /// Closing is not enough: a child that was just forked may hold the same pidfd, which would wake the poll for ever,
-    /// and for the next process of that pid.
+    /// Removes the pidfd from the poll. Closing alone is not enough: a child that was just forked may hold the same
+    /// pidfd, which would then wake the poll forever, also for the next process with that pid.
     fn drop(&mut self) {
         let _ = epoll::delete(&self.poll.epoll, &self.pidfd);
     }

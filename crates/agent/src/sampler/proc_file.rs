@@ -1,7 +1,8 @@
-//! Small kernel files that are read again and again: kept open, or opened anew where descriptors are short.
+//! Small kernel files that are read repeatedly: kept open, or opened each time if descriptors are short.
 //!
-//! A kept descriptor of `/proc/PID/...` belongs to that process for ever: it answers ESRCH once the process is reaped,
-//! even when its pid is used again. One opened anew does not, so its owner compares the start ticks.
+//! A kept descriptor of `/proc/PID/...` always belongs to that process: it answers ESRCH once the process is reaped,
+//! even if its pid is reused. A file that is opened each time gives no such guarantee, so its owner compares the start
+//! ticks.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -11,11 +12,11 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Nothing under `/proc` that is read here comes near this; a file that does is not what it says it is.
+/// Files that are read here are far smaller; a larger one is not the expected file.
 const TEXT_MAX: usize = 4 << 20;
 const TEXT_MIN: usize = 16 << 10;
 
-/// The one buffer that every text is read into.
+/// The buffer into which every text is read.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -28,7 +29,7 @@ impl Buffer {
         }
     }
 
-    /// What one read gives. Files of a process come whole in one read.
+    /// The result of a single read. Files of a process are complete in one read.
     pub(crate) fn fill_once(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
         loop {
             let length = retry(|| rustix::io::pread(fd, self.bytes.as_mut_slice(), 0))?;
@@ -39,7 +40,7 @@ impl Buffer {
         }
     }
 
-    /// What reads give up to the end: lists of devices come in pieces of a page.
+    /// Reads to the end: lists of devices arrive in pieces of a page.
     fn fill(&mut self, fd: &OwnedFd) -> Result<&[u8], Errno> {
         let mut length = 0usize;
         loop {
@@ -55,7 +56,7 @@ impl Buffer {
         }
     }
 
-    /// The first bytes only.
+    /// Reads only the first bytes.
     fn fill_head(&mut self, fd: &OwnedFd, head: usize) -> Result<&[u8], Errno> {
         let head = head.min(self.bytes.len());
         let room = self.bytes.get_mut(..head).unwrap_or_default();
@@ -86,11 +87,11 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     Open,
-    /// For want of descriptors.
+    /// Because descriptors are short.
     Anew,
 }
 
-/// How much of a file is wanted.
+/// The part of a file to read.
 #[derive(Debug, Clone, Copy)]
 enum Extent {
     OneRead,
@@ -105,7 +106,7 @@ pub(crate) struct ProcFile {
 }
 
 impl ProcFile {
-    /// Opens it, whether it is kept or not, so that a missing or forbidden file is known at once.
+    /// Opens the file in either case, so that a missing or forbidden one is detected at once.
     pub(crate) fn open(path: &Path, keeping: Keeping) -> Result<ProcFile, Errno> {
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         let file = open(&path)?;

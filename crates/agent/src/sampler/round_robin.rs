@@ -1,23 +1,24 @@
-//! Which daemons are read whole at a sample. A brief reading costs a third, so with many daemons awake each is read
-//! whole every few samples: the ones after the last that was, by pid. Pure bookkeeping; it knows nothing of files.
+//! Selects the daemons for a whole reading at each sample. A brief reading costs a third. If many daemons are awake,
+//! each one is read whole every few samples: next are those after the last pid that was. Pure bookkeeping, without
+//! files.
 //!
-//! Of n daemons each is read whole at least once in n / [`WHOLE_PER_SAMPLE`] samples, rounded up. At a mark all are, in
-//! a burst none.
+//! Each of n daemons is read whole at least once in n / [`WHOLE_PER_SAMPLE`] samples, rounded up. At a mark all are
+//! read whole, in a burst none.
 
 use super::ticker::Trigger;
 
-/// A host with no more daemons awake has all figures of each at every sample.
+/// A host with at most this many awake daemons has all figures of each at every sample.
 pub(crate) const WHOLE_PER_SAMPLE: usize = 40;
 
 #[derive(Debug, Default)]
 pub(crate) struct RoundRobin {
-    /// The last pid that had its turn.
+    /// The last pid that was read whole.
     last: i32,
     left: usize,
 }
 
 impl RoundRobin {
-    /// Begins a sample; returns the pid after which to begin; the lowest pids come last.
+    /// Starts a sample. Returns the pid after which to begin; lower pids come last.
     pub(crate) fn begin(&mut self, trigger: Trigger) -> i32 {
         self.left = match trigger {
             Trigger::Burst => 0,
@@ -27,7 +28,7 @@ impl RoundRobin {
         self.last
     }
 
-    /// Takes the turn of a pid that wants it, if there is one left.
+    /// Takes a turn for this pid. Returns whether one was left.
     pub(crate) fn take(&mut self, pid: i32) -> bool {
         let Some(left) = self.left.checked_sub(1) else {
             return false;
@@ -86,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// A daemon that stays is read whole again in time, however others come and go.
+        /// A daemon that stays is read whole again within the bound, however others come and go.
         #[test]
         fn the_wait_is_bounded(
             stays in 1i32..1000,
@@ -99,7 +100,7 @@ mod tests {
                 let had = ticker(&mut round_robin, &pids, Trigger::Tick);
                 prop_assert!(had.len() == pids.len().min(WHOLE_PER_SAMPLE));
                 waited = if had.contains(&stays) { 0 } else { waited + 1 };
-                // Each beat goes on by at least so many of the thousand pids that there are.
+                // Each sample advances by at least this many of the thousand possible pids.
                 prop_assert!(waited <= 1000 / WHOLE_PER_SAMPLE, "waited for {waited} beats");
             }
         }

@@ -1,7 +1,7 @@
-//! Which processes are daemons: those that every agent knows, and the rules of an agent's configuration.
+//! Decides which processes are daemons: the built-in ones, and those of the rules in an agent's configuration.
 //!
-//! Pure: it is given a process's name, command line and cgroups, and says what the daemon is called. The kernel cuts
-//! names at 15 characters, so longer ones are compared as cut.
+//! Pure: from a process's name, command line and cgroups it determines the daemon's name. The kernel truncates names to
+//! 15 characters, so longer ones are compared truncated.
 
 use benchmesh_model::systems::{Daemon, Naming, daemons};
 use serde::Deserialize;
@@ -10,22 +10,22 @@ use thiserror::Error;
 use super::arguments::Arguments;
 use super::instance;
 
-/// A rule of the agent's configuration. Every condition that is given must hold, and at least one must be given.
+/// A rule of the agent's configuration. Every given condition must hold, and at least one must be given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DaemonRule {
-    /// What the daemon is called in the database.
+    /// The daemon's name in the database.
     pub name: String,
-    /// The process's name as the kernel has it (`ps -o comm`); `*` stands for any run of characters.
+    /// The process's name as the kernel reports it (`ps -o comm`); `*` matches any run of characters.
     #[serde(default)]
     pub comm: Option<String>,
-    /// Must occur in the command line, arguments joined by blanks; `*` stands for any run of characters.
+    /// Must occur in the command line, arguments joined by spaces; `*` matches any run of characters.
     #[serde(default)]
     pub cmdline: Option<String>,
-    /// Must occur in the path of a cgroup of the process; `*` stands for any run of characters.
+    /// Must occur in the path of a cgroup of the process; `*` matches any run of characters.
     #[serde(default)]
     pub cgroup: Option<String>,
-    /// systemd unit that the process runs in, with or without `.service`.
+    /// systemd unit in which the process runs, with or without `.service`.
     #[serde(default)]
     pub unit: Option<String>,
     /// The option whose value names the instance, such as `--port` or `-p`.
@@ -46,7 +46,7 @@ pub enum RuleError {
 }
 
 impl DaemonRule {
-    /// The first mistake in it.
+    /// Checks the rule. Returns its first mistake.
     pub fn check(&self) -> Result<(), RuleError> {
         if self.name.trim().is_empty() {
             return Err(RuleError::NoName);
@@ -95,23 +95,23 @@ impl DaemonRule {
     }
 }
 
-/// What the rules are asked about.
+/// The facts about a process that rules can match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process<'facts> {
     pub(crate) comm: &'facts str,
     pub(crate) arguments: &'facts Arguments,
-    /// The text of `/proc/PID/cgroup`; empty unless a rule wants it.
+    /// The text of `/proc/PID/cgroup`; empty unless a rule needs it.
     pub(crate) cgroups: &'facts str,
 }
 
-/// What a daemon is called.
+/// The identity of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: String,
     pub(crate) instance: String,
 }
 
-/// How much must be read of a process to decide on it.
+/// How much of a process must be read to decide on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needed {
     None,
@@ -125,7 +125,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The first rule that is wrong, with its name.
+    /// Checks the rules. Returns the first invalid one, with its name.
     pub(crate) fn new(own: Vec<DaemonRule>) -> Result<Rules, (String, RuleError)> {
         match own
             .iter()
@@ -136,7 +136,7 @@ impl Rules {
         }
     }
 
-    /// What it takes to decide on a process of this name. Most need nothing more than the name.
+    /// What must be read to decide on a process with this name. Most need only the name.
     pub(crate) fn needed(&self, comm: &str) -> Needed {
         let possible = |rule: &&DaemonRule| {
             rule.comm
@@ -157,7 +157,7 @@ impl Rules {
         }
     }
 
-    /// What the process is called, if it is a daemon. The configuration's rules come first.
+    /// The identity of the process, if it is a daemon. The configuration's rules come first.
     pub(crate) fn identify(&self, process: &Process<'_>) -> Option<Identity> {
         let built_in = built_in(process.comm);
         if let Some(rule) = self.own.iter().find(|rule| rule.holds(process)) {
@@ -220,7 +220,7 @@ fn occurs(pattern: &str, text: &str) -> bool {
     })
 }
 
-/// Whether the pattern is the whole text; `*` stands for any run of characters.
+/// Whether the pattern matches the whole text; `*` matches any run of characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;

@@ -1,17 +1,17 @@
-//! What one sample hands to its sink: rows with the names and units of the wire, counters as the kernel counts them.
+//! The content of one sample: rows with the names and units of the wire, counters as the kernel counts them.
 //!
 //! Instants are on the agent's own monotonic clock; the caller maps them to mesh time. Sizes are bytes, CPU and disk
-//! times microseconds. `-1` means that the figure cannot be had on this host or with these rights, never zero.
+//! times microseconds. `-1` means that the figure is not available on this host or with these rights, never zero.
 
 use std::sync::Arc;
 
 use benchmesh_model::figures::{DaemonFigures, DiskFigures, HostFigures, NetFigures};
 use benchmesh_workloads::clock::MonoNanos;
 
-/// All that was read at one instant. Rows carry their own instants: a reading has a window.
+/// All readings of one sample. Rows carry their own instants, because the readings take some time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampled {
-    /// The tick, mark or exit that asked for it.
+    /// The instant of the tick, mark or exit that caused it.
     pub at: MonoNanos,
     /// Daemons found, renamed or ended since the last sample. They come before the samples that refer to them.
     pub seen: Vec<DaemonSeen>,
@@ -19,25 +19,25 @@ pub struct Sampled {
     pub host: Option<HostSample>,
     pub disks: Vec<DiskSample>,
     pub nets: Vec<NetSample>,
-    /// Interfaces that lost their carrier or have it again.
+    /// Interfaces that lost or regained their carrier.
     pub carriers: Vec<CarrierChange>,
-    /// Interfaces that make errors or have fallen silent.
+    /// Interfaces with errors, or that became silent.
     pub links: Vec<LinkChange>,
-    /// Ticks that passed unsampled since the sampler started, because it was late by a whole period or more.
+    /// Skipped ticks since the sampler started, because it was late by a whole period or more.
     pub skipped_ticks: u64,
     pub cost: Cost,
-    /// A step or a task of it has just ended: somebody may wait for this sample.
+    /// A step or a task of it has just ended: the scheduler may wait for this sample.
     pub awaited: bool,
 }
 
-/// What the sampler itself has used since it started.
+/// Resources that the sampler itself has used since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of the sampler's thread up to just before this sample was handed over.
     pub cpu_ns: u64,
     pub samples: u64,
     pub scans: u64,
-    /// Daemons watched at the moment.
+    /// Daemons watched now.
     pub daemons: usize,
 }
 
@@ -48,43 +48,44 @@ pub struct DaemonSeen {
     pub pid: i32,
     pub start_ticks: u64,
     pub name: String,
-    /// `osd.3`, a brick's path, a port; empty where the command line names none.
+    /// `osd.3`, a brick's path, a port; empty if the command line names none.
     pub instance: String,
     pub cmdline: String,
-    /// By its program's own words; empty: not known.
+    /// As reported by the program itself; empty: unknown.
     pub version: String,
-    /// The file that it runs was removed or replaced since it began.
+    /// The file that it runs was removed or replaced since it started.
     pub is_replaced: bool,
     pub ended: bool,
-    /// How long it had run at `at`.
+    /// How long the process had run at `at`.
     pub age_us: i64,
     pub change: Change,
 }
 
-/// What has happened to a daemon that is described.
+/// The change that a description of a daemon reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Change {
-    /// It was there before the sampler, or is described again.
+    /// It existed before the sampler, or is described again.
     #[default]
     None,
     /// Its process was born while the host was sampled; it is described as seen from its birth on.
     Born,
-    /// The same, after another process of its name and instance had ended.
+    /// As `Born`, after another process with its name and instance had ended.
     Restarted,
     Ended,
     /// It does not run, because a signal stopped it (state `T`).
     Stopped,
     /// It does not run, because its cgroup is frozen.
     Frozen,
-    /// It was stopped or frozen, and runs again.
+    /// It runs again after being stopped or frozen.
     Continued,
-    /// It has ended, and was no daemon: all it did was to start one of its name and instance, which went into the
-    /// background.
+    /// It has ended, and was no daemon: it only daemonized one with its name and instance.
     Parent,
 }
 
-/// Brief samples carry CPU time and memory; other fields are -1. A daemon has them between two turns when many are
-/// awake, and in the dense samples at a step's start. Marks and a daemon's first and last sample are complete.
+/// One sample of a daemon; in a brief one, all fields except CPU time and memory are -1.
+///
+/// Samples are brief between two whole readings if many daemons are awake, and in the dense samples at a step's start.
+/// Marks and a daemon's first and last sample are complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaemonSample {
     pub at: MonoNanos,
@@ -97,16 +98,16 @@ pub struct DaemonSample {
 pub struct HostSample {
     pub at: MonoNanos,
     pub figures: HostFigures,
-    /// Who else was busy since this was said last; `None`: nobody, or nobody looked.
+    /// Other busy processes since the last report; `None`: there were none, or they were not read.
     pub others: Option<BusyOthers>,
 }
 
-/// Processes that are not watched and took CPU time, the most first.
+/// Unwatched processes that took CPU time, the busiest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusyOthers {
     pub from: MonoNanos,
     pub until: MonoNanos,
-    /// Name and CPU time in microseconds; all processes of a name together.
+    /// Name and CPU time in microseconds; processes with one name are summed.
     pub processes: Vec<(String, i64)>,
 }
 
@@ -115,12 +116,12 @@ pub struct BusyOthers {
 pub struct DiskSample {
     pub at: MonoNanos,
     pub disk: Arc<str>,
-    /// It stands on other disks of this host, where its work is counted again.
+    /// It is stacked on other disks of this host, where its work is counted again.
     pub stacked: bool,
     pub figures: DiskFigures,
 }
 
-/// An interface whose other end has gone, or is back: a cable, a switch's port, the peer of a veth.
+/// An interface whose carrier is gone or back: a cable, a switch's port, the peer of a veth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarrierChange {
     pub at: MonoNanos,
@@ -128,7 +129,7 @@ pub struct CarrierChange {
     pub has_carrier: bool,
 }
 
-/// Something that goes wrong on an interface with a carrier, or is over.
+/// The start or end of trouble on an interface with a carrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkChange {
     pub at: MonoNanos,
@@ -136,10 +137,10 @@ pub struct LinkChange {
     pub trouble: LinkTrouble,
 }
 
-/// What goes wrong.
+/// The kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkTrouble {
-    /// So many more since that instant, of so many packets that came or went.
+    /// Increases since that instant, out of this many received and sent packets.
     Errors {
         rx_errors: i64,
         tx_errors: i64,
@@ -148,9 +149,9 @@ pub enum LinkTrouble {
         packets: i64,
         since: MonoNanos,
     },
-    /// Nothing was received since then, although it sent.
+    /// Nothing was received since then, although the interface sent.
     Silent { since: MonoNanos, sent_packets: i64 },
-    /// A silence since then is over.
+    /// A silence since then has ended.
     Heard { since: MonoNanos },
 }
 

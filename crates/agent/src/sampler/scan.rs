@@ -1,10 +1,10 @@
-//! Which processes are there, and which of them are worth a look.
+//! Lists the processes, and selects those to check.
 //!
-//! A directory read costs a fraction of what opening a file of each process does, so only a process that is new is
-//! looked at at once. A young one is looked at again at the next scans, for it may take its name late or become another
-//! program (a shell that starts a daemon in its own place), and every other in its turn, so that a late name is found
-//! within [`AGAIN`] scans. The inode of `/proc/PID` changes with the process behind the pid, which makes a used-again
-//! pid new. Holds one small entry per process that lives, and none of those that ended.
+//! Reading the directory costs a fraction of opening a file of each process, so only a new process is checked at once.
+//! A young one is checked again at the next scans, because it may change its name late or execute another program (a
+//! shell that execs a daemon). All others are checked in turn, so that a late change of name is found within [`AGAIN`]
+//! scans. The inode of `/proc/PID` changes with the process behind the pid, which makes a reused pid new. Keeps one
+//! small entry per live process.
 
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -17,9 +17,9 @@ use rustix::io::Errno;
 
 use super::proc_file::Buffer;
 
-/// Scans at each of which a new process is looked at: its first 15 s at a scan every 5 s.
+/// Number of scans that check a new process: its first 15 s at a scan every 5 s.
 pub(crate) const YOUNG: u32 = 4;
-/// After that once in so many scans, 30 s; in which of them depends on the pid, so that the work spreads.
+/// Later, one scan in this many (30 s) checks it; the pid determines which one, so that the work spreads.
 const AGAIN: u32 = 6;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Scanner {
     /// Ascending by pid.
     present: Vec<Present>,
     before: Vec<Present>,
-    /// Of the file to read; kept for its memory.
+    /// Path of the file to read; kept to reuse its memory.
     path: String,
 }
 
@@ -40,11 +40,11 @@ struct Present {
     scans: u32,
 }
 
-/// A process to look at.
+/// A process to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) pid: i32,
-    /// Scans that have seen it, this one included; 1 is a new process.
+    /// Number of scans that have seen it, including this one; 1 is a new process.
     pub(crate) scans: u32,
 }
 
@@ -66,7 +66,7 @@ impl Scanner {
         })
     }
 
-    /// Puts the processes that are worth a look into `candidates`.
+    /// Puts the processes to check into `candidates`.
     pub(crate) fn scan(&mut self, candidates: &mut Vec<Candidate>) -> Result<(), Errno> {
         candidates.clear();
         std::mem::swap(&mut self.present, &mut self.before);
@@ -83,7 +83,7 @@ impl Scanner {
                 });
             }
         }
-        // The kernel lists pids ascending already.
+        // The kernel already lists pids in ascending order.
         self.present.sort_unstable_by_key(|process| process.pid);
 
         let mut before = self.before.iter().peekable();
@@ -104,12 +104,12 @@ impl Scanner {
         Ok(())
     }
 
-    /// Every process is new again.
+    /// Makes every process new again.
     pub(crate) fn forget(&mut self) {
         self.present.clear();
     }
 
-    /// A file of a process, opened for this once.
+    /// Opens and reads a file of a process.
     pub(crate) fn read<'buffer>(
         &mut self,
         pid: i32,
@@ -123,12 +123,12 @@ impl Scanner {
         buffer.fill_once(&file)
     }
 
-    /// What the last scan saw, ascending by pid.
+    /// The processes that the last scan saw, ascending by pid.
     pub(crate) fn listed(&self) -> impl Iterator<Item = i32> {
         self.present.iter().map(|process| process.pid)
     }
 
-    /// Whether the last scan saw a process of this pid.
+    /// Whether the last scan saw a process with this pid.
     pub(crate) fn saw(&self, pid: i32) -> bool {
         self.present
             .binary_search_by_key(&pid, |process| process.pid)
@@ -215,7 +215,7 @@ mod tests {
         let mut scanner = Scanner::open(root.path()).unwrap();
         scan(&mut scanner);
         assert_eq!(scan(&mut scanner), [(7, 2)]);
-        // Kept under another name, so that its inode is not given to the next directory.
+        // Kept under another name, so that its inode is not reused for the next directory.
         std::fs::rename(&directory, root.path().join("old")).unwrap();
         std::fs::create_dir(&directory).unwrap();
         assert_eq!(scan(&mut scanner), [(7, 1)]);

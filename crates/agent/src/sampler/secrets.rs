@@ -1,19 +1,17 @@
 //! Strikes secrets out of a command line's words and of mount options.
 //!
-//! Where the form of a word leaves open how far a secret reaches, more is struck out rather than less. It knows the
-//! names of secret options, passwords of URLs and this program's join tokens; a secret without such a mark is not
-//! recognized.
+//! If it is ambiguous how far a secret reaches, more is struck out rather than less. It knows the names of secret
+//! options, passwords in URLs and this program's join tokens; a secret without such a mark is not recognized.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Options whose value is secret: any that has one of these in its name.
+/// An option is secret if its name contains one of these.
 const SECRET: [&str; 5] = ["token", "secret", "password", "passphrase", "passwd"];
 pub(super) const STRUCK: &str = "***";
-/// What join tokens begin with.
+/// Prefix of join tokens.
 const JOIN_TOKEN: &str = "bmjoin-";
 
-/// One word of a command line, or a list of mount options, with the values of secrets and the passwords of URLs struck
-/// out.
+/// Strikes secret values and the passwords of URLs out of one word of a command line or a list of mount options.
 #[must_use]
 pub fn without_secrets(word: &str) -> String {
     let mut secrets = passwords_of_urls(word);
@@ -69,7 +67,7 @@ fn part(word: &str, range: Range<usize>) -> &str {
 /// any character.
 fn passwords_of_urls(word: &str) -> Vec<Range<usize>> {
     let marks = word.match_indices("://").map(|(at, _)| at);
-    // The first one is a URL whatever is before it.
+    // The first one is a URL, whatever precedes it.
     let mut starts: Vec<usize> = Vec::new();
     for mark in marks {
         if starts.is_empty() || begins_url(part(word, 0..mark)) {
@@ -90,10 +88,10 @@ fn passwords_of_urls(word: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The longest scheme of a URL that is looked for.
+/// Maximum length of a URL's scheme.
 const MOST_SCHEME_BYTES: usize = 32;
 
-/// Whether what is before a `://` ends in a scheme that begins an item of a list, a value or an argument.
+/// Whether the text before a `://` ends in a scheme that begins a list item, a value or an argument.
 fn begins_url(before: &str) -> bool {
     let is_of_scheme =
         |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -111,12 +109,12 @@ fn begins_url(before: &str) -> bool {
         })
 }
 
-/// `value` of each `name=value` with a secret name, in lists with commas, queries, connection strings and of its own.
+/// `value` of each `name=value` with a secret name, in comma-separated lists, queries, connection strings and alone.
 fn values(word: &str) -> Vec<Range<usize>> {
     let is_separator = |char: char| {
         matches!(char, ',' | ';' | '?' | '&' | '=' | '"' | '\'') || char.is_whitespace()
     };
-    // The next place of each mark, so that each is looked for once.
+    // The next position of each mark, so that each is searched for once.
     let mut next_marks: BTreeMap<char, usize> = BTreeMap::new();
     let mut next = |mark: char, from: usize| {
         let known = next_marks.get(&mark).filter(|at| **at >= from);
@@ -148,7 +146,7 @@ fn values(word: &str) -> Vec<Range<usize>> {
     word.match_indices('=').filter_map(value).collect()
 }
 
-/// `value` of each `--name value` with a secret name, where one word holds a whole command, as of `sh -c`.
+/// `value` of each `--name value` with a secret name, if one word contains a whole command, as for `sh -c`.
 fn arguments(word: &str) -> Vec<Range<usize>> {
     let is_start = |at: usize| {
         part(word, 0..at)
@@ -171,7 +169,7 @@ fn arguments(word: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Where the first argument of a shell's command line ends: at a blank outside quotes.
+/// End of the first argument of a shell's command line: a blank outside quotes.
 fn argument_end(text: &str) -> usize {
     let mut quote = None;
     for (at, char) in text.char_indices() {
@@ -186,7 +184,7 @@ fn argument_end(text: &str) -> usize {
     text.len()
 }
 
-/// What follows the mark of each join token.
+/// The part after the prefix of each join token.
 fn join_tokens(word: &str) -> Vec<Range<usize>> {
     let token = |(at, mark): (usize, &str)| {
         let start = at + mark.len();

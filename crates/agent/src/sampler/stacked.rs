@@ -1,7 +1,6 @@
-//! Which block devices stand on others of the same host: what they move is moved, and counted, by those once more.
+//! Finds block devices that are stacked on others of the same host: their traffic is counted again by the lower ones.
 //!
-//! It reads `/sys/block` and the table of mounts, and nothing on any file system but those: a hung one must not stop
-//! the sampler.
+//! It reads only `/sys/block` and the mount table, and no other file system: a hung one must not stop the sampler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,10 +41,10 @@ impl Stacking {
         }
     }
 
-    /// Whether another device of this host is beneath: of dm, md and the like by their `slaves`, of a loop device by
-    /// the file system of its file.
+    /// Whether another device of this host is beneath: for dm, md and the like by their `slaves`, for a loop device by
+    /// the file system of its backing file.
     pub(crate) fn is_stacked(&self, disk: &str) -> bool {
-        // In `/sys` a `/` of a name is a `!`.
+        // `/sys` writes a `/` in a name as `!`.
         let device = self.block.join(disk.replace('/', "!"));
         let has_slaves =
             fs::read_dir(device.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
@@ -56,7 +55,7 @@ impl Stacking {
             return false;
         };
         let table = fs::read_to_string(&self.mountinfo).unwrap_or_default();
-        // Of a file that is mounted nowhere here it is as good as certain that it is on some disk.
+        // A file that is on no mount here is almost certainly on some disk.
         file_system(&table, file.trim_end_matches('\n')).is_none_or(|name| !is_diskless(name))
     }
 }
@@ -66,8 +65,8 @@ fn is_diskless(file_system: &str) -> bool {
     DISKLESS.contains(&file_system) || file_system.starts_with("fuse.")
 }
 
-/// The type of the file system that a path is in: of `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS`
-/// the last with the longest mount point above it.
+/// The type of the file system that a path is on. Lines are `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE
+/// OPTIONS`; the last one with the longest mount point above the path applies.
 fn file_system<'t>(mountinfo: &'t str, path: &str) -> Option<&'t str> {
     let mounts = mountinfo.lines().filter_map(|line| {
         let (place, rest) = line.split_once(" - ")?;

@@ -1,9 +1,9 @@
 //! Context switches of a whole process, from the kernel's taskstats over generic netlink.
 //!
-//! `/proc/PID/status` counts the main thread's only, which says nothing of a daemon with hundreds of threads, and
+//! `/proc/PID/status` counts only the main thread's, which is useless for a daemon with hundreds of threads, and
 //! reading every thread's costs 2 us each. One taskstats request sums over the threads within the kernel. It needs
-//! CAP_NET_ADMIN. Threads that have ended are not in the sum. The kernel answers within the sending call, so nothing
-//! here ever waits.
+//! CAP_NET_ADMIN. Ended threads are not in the sum. The kernel answers within the sending call, so nothing here ever
+//! waits.
 
 use std::os::fd::OwnedFd;
 
@@ -21,13 +21,13 @@ const TASKSTATS_CMD_GET: u8 = 1;
 const TASKSTATS_CMD_ATTR_TGID: u16 = 2;
 const TASKSTATS_TYPE_STATS: u16 = 3;
 const TASKSTATS_TYPE_AGGR_TGID: u16 = 5;
-/// Places of `nvcsw` and `nivcsw` in `struct taskstats`, which only ever grows at its end.
+/// Offsets of `nvcsw` and `nivcsw` in `struct taskstats`, which only ever grows at its end.
 const VOLUNTARY_AT: usize = 272;
 const INVOLUNTARY_AT: usize = 280;
 
 const HEADERS: usize = 16 + 4;
-/// Processes asked for at once: one call into the kernel for all of them, and their answers, of about a kilobyte each,
-/// fit well into the socket's default receive buffer of 208 KiB.
+/// Maximum number of processes per call into the kernel. Their answers of about a kilobyte each fit well into the
+/// socket's default receive buffer of 208 KiB.
 pub(crate) const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Switches {
     reply: Box<[u8]>,
 }
 
-/// Voluntary and involuntary switches of the threads that live.
+/// Voluntary and involuntary switches of the live threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SwitchCounts {
     pub(crate) voluntary: u64,
@@ -47,7 +47,7 @@ pub(crate) struct SwitchCounts {
 }
 
 impl Switches {
-    /// EPERM without the right to ask, ENOENT on a kernel without taskstats.
+    /// Connects. EPERM without the right, ENOENT on a kernel without taskstats.
     pub(crate) fn connect() -> Result<Switches, Errno> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -84,7 +84,8 @@ impl Switches {
         Ok(switches)
     }
 
-    /// Those of each pid, in the order of the pids; none where there is no such process. At most [`AT_ONCE`] pids.
+    /// The switches of each pid, in the order of the pids; `None` if the process does not exist. At most [`AT_ONCE`]
+    /// pids.
     pub(crate) fn of(
         &mut self,
         pids: impl IntoIterator<Item = i32>,
@@ -99,7 +100,7 @@ impl Switches {
             );
             into.push(None);
         }
-        // What is not answered stays unknown.
+        // Pids without an answer stay unknown.
         let _ = self.answers(into.len(), |place, attributes| {
             if let Some(answer) = into.get_mut(place) {
                 *answer = attributes.and_then(counts).ok();
@@ -134,7 +135,7 @@ impl Switches {
         self.requests.resize(end, 0);
     }
 
-    /// Sends the `count` requests and tells each one's place and attributes.
+    /// Sends the `count` requests and passes on the index and the attributes of each answer.
     fn answers(
         &mut self,
         count: usize,
@@ -248,7 +249,7 @@ mod tests {
                 back.send(()).unwrap();
             }
         });
-        // Threads of other tests that end meanwhile take their counts along.
+        // Threads of other tests that end meanwhile remove their counts from the sum.
         let counted = (0..20).any(|_| {
             let before = of_own();
             for _ in 0..200 {

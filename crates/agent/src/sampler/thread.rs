@@ -1,6 +1,6 @@
-//! The sampler's thread: waits for the next instant, an order or the end of a daemon, samples, hands over.
+//! The sampler's thread: waits for the next instant, an order or the end of a daemon, samples, hands over the rows.
 //!
-//! Nothing but the one wait blocks. New daemons are looked for between two samples, so that a scan never delays one.
+//! Only that wait blocks. Scans for new daemons run between two samples, so that they never delay one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use super::sampled::{Cost, Sampled};
 use super::ticker::{Due, Ticker, Trigger};
 use super::{MIN_PERIOD, Mark, Orders, SamplerConfig, SamplerError, Sampling};
 
-/// A scan starts only when the next sample is at least this far away; it takes about 2 ms for a thousand processes.
+/// A scan starts only if the next sample is at least this far away; it takes about 2 ms for a thousand processes.
 const CLEAR_OF_BEAT: Duration = Duration::from_millis(10);
-/// A daemon that ended is often started again: look soon, but not for each of many that end together.
+/// A daemon that ended is often restarted: scan soon, but not for each of many that end together.
 const AFTER_AN_END: Duration = Duration::from_millis(250);
 const BETWEEN_SCANS: Duration = Duration::from_secs(1);
 
@@ -41,10 +41,10 @@ pub(crate) struct SamplerThread {
     interfaces: Option<Interfaces>,
     carriers: Carriers,
     links: Links,
-    /// Since when a step runs.
+    /// Start of the running step.
     in_step: Option<MonoNanos>,
     daemons: Daemons,
-    /// Found by a scan, handed over with the next sample.
+    /// Rows of a scan, handed over with the next sample.
     rows: Rows,
     /// Daemons whose end was notified.
     ended: Vec<i32>,
@@ -52,13 +52,13 @@ pub(crate) struct SamplerThread {
     /// The next sample is that of an end.
     awaited: bool,
     scan_at: Option<MonoNanos>,
-    /// None: not since host-wide sampling began. The first scan comes before the first sample.
+    /// `None`: no scan since host-wide sampling began. The first scan comes before the first sample.
     scanned_at: Option<MonoNanos>,
     cost: Cost,
 }
 
 impl SamplerThread {
-    /// Opens everything in the calling thread, so that what cannot work is an error of its own and not of a thread.
+    /// Opens everything in the calling thread, so that the caller gets any error.
     pub(crate) fn new(
         config: &SamplerConfig,
         orders: Arc<Orders>,
@@ -73,7 +73,7 @@ impl SamplerThread {
             orders,
             scan_every: config.scan_every,
             poll,
-            // Nothing yet: the first order switches on what is wanted.
+            // Sampling is off until the first order.
             sampling: Sampling {
                 host_wide: false,
                 interfaces: false,
@@ -132,7 +132,7 @@ impl SamplerThread {
                 let undecided = self.daemons.is_undecided();
                 self.scan();
                 if undecided && !self.ticker.ticks() {
-                    // There is no next sample to tell of those ends.
+                    // No next sample will report those ends.
                     let (rows, sampled) = (std::mem::take(&mut self.rows), self.blank(now));
                     sink(self.finish(sampled, rows));
                 }
@@ -183,7 +183,7 @@ impl SamplerThread {
             self.daemons.announce(&mut self.rows.seen);
             self.scan_at = Some(now);
         } else if sampling.host_wide && !marks.is_empty() && !self.ticker.ticks() {
-            // At rest nothing is looked for; what a mark shall show has to be found first.
+            // Without ticks, no scans run. A mark must find new daemons first.
             let stale = self
                 .scanned_at
                 .is_none_or(|at| now.since(at) >= self.scan_every);
@@ -198,7 +198,7 @@ impl SamplerThread {
             self.daemons
                 .sample(due.trigger, &mut self.buffer, &mut rows);
         }
-        // A burst finds out what daemons use; a second is close enough for all else.
+        // A burst measures daemons only; a resolution of a second is enough for the other figures.
         let whole = due.trigger != Trigger::Burst;
         if self.sampling.host_wide && whole {
             sampled.host = self.host.sample(MonoNanos::now(), &mut self.buffer);
@@ -246,9 +246,9 @@ impl SamplerThread {
         self.finish(sampled, rows)
     }
 
-    /// What would be told with the next sample or after the next scan, when there is none: ends of daemons above all.
+    /// Returns pending rows, mainly ends of daemons, if no further sample or scan will report them.
     fn hand_over(&mut self) -> Option<Sampled> {
-        // The order may have come before it was woken for an end.
+        // The order may have arrived before the notification of an end.
         if let Err(source) = self.poll.wait(Some(0), &mut self.ended) {
             debug!(error = %source, "the last ends of daemons cannot be looked for");
         }
@@ -296,7 +296,7 @@ impl SamplerThread {
         sampled
     }
 
-    /// Looks at processes that the kernel says have begun a program. At rest the sampler does not listen.
+    /// Checks processes that have just executed a program. Without ticks, the sampler does not listen for them.
     fn look_at_begun(&mut self) {
         let wanted = self.sampling.host_wide && self.ticker.ticks() && self.daemons.are_live();
         self.execs.listen(wanted, &self.poll);
@@ -325,7 +325,7 @@ impl SamplerThread {
     /// Sleeps until the next instant, an order or the end of a daemon.
     fn wait(&mut self) -> Result<(), Errno> {
         let now = MonoNanos::now().0;
-        // A scan that is due and was held back comes after the sample that it makes way for.
+        // An overdue scan that was held back runs after the sample to which it gives way.
         let scan = self.scan_at.map(|at| at.0).filter(|at| *at > now);
         let next = match (self.ticker.next(), scan) {
             (Some(ticker), Some(scan)) => Some(ticker.min(scan)),

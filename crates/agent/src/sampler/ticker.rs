@@ -1,10 +1,10 @@
-//! When to sample: ticks aligned to whole periods of the monotonic clock, and marks in between. Pure arithmetic over
-//! nanoseconds; it knows no timer and reads no clock.
+//! Decides when to sample: ticks aligned to whole periods of the monotonic clock, and marks in between. Pure arithmetic
+//! on nanoseconds, without timers or clocks.
 //!
-//! A tick that has passed is taken once, however many passed with it; the others are counted as skipped. Two samples
-//! are never taken for one instant.
+//! If several ticks have passed, one sample is taken and the others are counted as skipped. Two samples are never taken
+//! for one instant.
 
-/// Marks that may wait at once. A step asks for two, so this is far beyond need; what exceeds it is refused.
+/// Maximum number of pending marks. A step needs two, so this is far more than enough; further ones are refused.
 pub(crate) const MARKS_MAX: usize = 1024;
 
 /// A sample that is due.
@@ -14,10 +14,10 @@ pub(crate) struct Due {
     pub(crate) trigger: Trigger,
 }
 
-/// What called for a sample, the least first. Where several did, the greatest counts.
+/// The cause of a sample, the least first. If several coincide, the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trigger {
-    /// Daemons alone, and of those CPU time and memory.
+    /// Daemons only, and only their CPU time and memory.
     Burst,
     Tick,
     Mark,
@@ -28,15 +28,15 @@ pub(crate) struct Ticker {
     period_ns: Option<u64>,
     /// The next tick; meaningful only with a period.
     next_ns: u64,
-    /// Instants asked for, ascending.
+    /// Requested instants, ascending.
     marks: Vec<u64>,
-    /// Samples that grow apart from the start of a step.
+    /// Samples with growing distances from the start of a step.
     burst: Option<Burst>,
     skipped: u64,
 }
 
-/// Samples after the start of a step, at distances that grow with the step's age: whenever it ends, the counters at its
-/// end lie between two samples that are at most a fixed part of its length apart.
+/// Samples after the start of a step, at distances that grow with the step's age: whenever it ends, the two samples
+/// around its end are at most a fixed part of its length apart.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     start_ns: u64,
@@ -50,14 +50,14 @@ impl Burst {
     }
 }
 
-/// Two samples of a burst are this part of the step's age apart: 6 %. A daemon that stops at once when its step ends is
-/// then interpolated within 1.6 % (a quarter of it) of the CPU time that it could have used.
+/// Distance of two samples of a burst, as a part of the step's age: 6 %. The CPU time of a daemon that stops at once
+/// when its step ends is then interpolated within 1.6 % (a quarter of it) of the time that it could have used.
 const BURST_PART: u64 = 16;
-/// And at least this. A sample of a burst costs a third of a whole one.
+/// Minimum distance. A sample of a burst costs a third of a whole one.
 const BURST_LEAST_NS: u64 = 50_000_000;
 
 impl Ticker {
-    /// Ticks from the first whole period after `now_ns`; none without a period.
+    /// Ticks from the first whole period after `now_ns`; `None`: no ticks.
     pub(crate) fn set_period(&mut self, period_ns: Option<u64>, now_ns: u64) {
         let period_ns = period_ns.map(|period| period.max(1));
         if period_ns == self.period_ns {
@@ -77,7 +77,7 @@ impl Ticker {
         self.skipped
     }
 
-    /// Takes one sample at `at_ns`. Returns whether there was room for the mark.
+    /// Takes one sample at `at_ns`. Returns whether the mark fitted into the queue.
     pub(crate) fn mark(&mut self, at_ns: u64) -> bool {
         match self.marks.binary_search(&at_ns) {
             Ok(_) => true,
@@ -90,7 +90,7 @@ impl Ticker {
     }
 
     /// Takes a sample when a step starts at `at_ns`, and more at growing distances until they are a period apart, or
-    /// [`Ticker::end_burst`]. Without a period it is a mark like any other.
+    /// until [`Ticker::end_burst`]. Without a period it is an ordinary mark.
     pub(crate) fn start_burst(&mut self, at_ns: u64) -> bool {
         if self.period_ns.is_some() {
             self.burst = Some(Burst {
@@ -106,7 +106,7 @@ impl Ticker {
         self.burst = None;
     }
 
-    /// The instant to wake at; none when nothing is to be done.
+    /// The instant of the next wake-up; `None` if nothing is pending.
     pub(crate) fn next(&self) -> Option<u64> {
         let tick = self.period_ns.map(|_| self.next_ns);
         let mark = self.marks.first().copied();
@@ -114,8 +114,8 @@ impl Ticker {
         [tick, mark, burst].into_iter().flatten().min()
     }
 
-    /// What is due at `now_ns`, if any: at the latest of the ticks and marks that have come. All of them are
-    /// answered by the one sample that the caller takes now.
+    /// The sample that is due at `now_ns`, if any, at the latest of the ticks and marks that have passed. The one
+    /// sample that the caller takes now answers all of them.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let come = self.marks.partition_point(|mark| *mark <= now_ns);
         let mark = self.marks.drain(..come).next_back();
@@ -248,7 +248,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Whenever a step ends, the samples on either side of its end are close, as seen from its length.
+    /// Whenever a step ends, the samples around its end are close, relative to its length.
     #[test]
     fn a_burst_is_dense_at_first_and_thins_out() {
         let start = 10 * SECOND + 123;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every tick is either taken or counted, none twice, whatever the lateness.
+        /// Every tick is either taken or counted as skipped, none twice, however late the calls are.
         #[test]
         fn no_tick_is_lost(period in 1u64..5_000, start in 0u64..1_000_000, waits in prop::collection::vec(0u64..20_000, 1..60)) {
             let mut ticker = ticking(period, start);

@@ -1,8 +1,8 @@
-//! The versions of running programs, by what each says of itself (`ceph-osd --version`).
+//! The versions of running programs, as each reports its own (`ceph-osd --version`).
 //!
-//! A file is executed once, in a thread apart from the sampler's, without a shell, without capabilities and variables,
-//! within limits of time and output. Only files that root alone can have written are executed. What hangs, floods or
-//! fails costs its version and nothing else.
+//! A file is executed once, in a thread separate from the sampler's, without a shell, without capabilities and
+//! variables, within limits of time and output. Only files that root alone can write are executed. A program that
+//! hangs, floods or fails only loses its version.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -25,16 +25,16 @@ use crate::execute::{self, ExecuteError, Limits, Output};
 use crate::privileges::{self, PrivilegesError};
 
 const LIMITS: Limits = Limits {
-    // A large program that is linked while all CPUs and disks are busy.
+    // Enough for a large program that is being linked while all CPUs and disks are busy.
     time: Duration::from_secs(30),
     bytes: 64 << 10,
 };
-/// Files that are asked; daemons of more have no version.
+/// Maximum number of executed files; daemons of further ones have no version.
 const MAX_FILES: usize = 256;
-/// Questions that wait. What finds no room is asked at the daemon's next look.
+/// Capacity of the queue of questions. A question that does not fit is repeated at the daemon's next check.
 const MAX_WAITING: usize = 64;
 
-/// A program under one way of asking: an interpreter may run several daemons.
+/// A program with one kind of query: an interpreter may run several daemons.
 type Key = (FileId, &'static str);
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct Question {
 #[derive(Debug, Default)]
 struct Answers {
     known: Mutex<HashMap<Key, Option<String>>>,
-    /// Some came since they were looked at.
+    /// There are new answers since the last check.
     has_new: AtomicBool,
     stop: AtomicBool,
 }
@@ -61,17 +61,18 @@ impl Answers {
     }
 }
 
-/// Dropping it kills a program that is being asked.
+/// Dropping it kills a program that is being run.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     asked: HashSet<Key>,
     answers: Arc<Answers>,
-    /// Since there is something to ask.
+    /// Started with the first question.
     thread: Option<(SyncSender<Question>, JoinHandle<()>)>,
 }
 
 impl Versions {
-    /// The version of the program that the process at `directory` runs, if it is known. Asks for it if nobody has.
+    /// The version of the program that the process at `directory` runs, if it is known. Queries it if this was not done
+    /// yet.
     pub(crate) fn of(
         &mut self,
         directory: &Path,
@@ -103,7 +104,7 @@ impl Versions {
         self.answers.has_new.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the question will be answered.
+    /// Queues the question. Returns whether it will be answered.
     fn ask(&mut self, question: Question) -> bool {
         if self.thread.is_none() {
             let (sender, questions) = sync_channel(MAX_WAITING);
@@ -126,7 +127,7 @@ impl Drop for Versions {
         self.answers.stop.store(true, Ordering::Relaxed);
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            // A panic there was reported by the panic hook.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -157,7 +158,7 @@ fn answer_all(questions: &Receiver<Question>, answers: &Answers) {
     }
 }
 
-/// Why the version of a program is not known.
+/// Why the version of a program is unknown.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("it is not executed")]
@@ -170,7 +171,7 @@ enum AskError {
     Execute(#[source] ExecuteError),
 }
 
-/// What the program in the file says; `None` if that names no version. Blocks.
+/// Runs the program in the file and returns its version; `None` if its output names none. Blocks.
 fn ask(
     file: &File,
     name: &str,
@@ -180,7 +181,7 @@ fn ask(
 ) -> Result<Option<String>, AskError> {
     let output = || -> Result<Output, AskError> {
         privileges::give_up_all().map_err(AskError::Privileges)?;
-        // The descriptor is closed in the program itself, not before it is loaded.
+        // The exec closes the descriptor only after the kernel has opened the program through it.
         let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         command
             .arg0(name)
@@ -189,7 +190,7 @@ fn ask(
             .current_dir("/");
         execute::output(command, stop, limits).map_err(AskError::Execute)
     };
-    // Capabilities are a thread's: this one keeps those that it opens files by.
+    // Capabilities belong to a thread: this one keeps those with which it opens files.
     let output = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("bm-version".to_owned());
         let thread = thread
@@ -283,7 +284,7 @@ mod tests {
         std::fs::copy("/bin/cat", program).unwrap();
         let child = Command::new(program).stdin(Stdio::piped()).spawn().unwrap();
         let running = Running(child);
-        // Spawning returns when the program has begun.
+        // Spawning returns when the program has started.
         assert!(Binary::of(&running.directory()).is_some());
         running
     }
@@ -318,7 +319,7 @@ mod tests {
         let mut versions = Versions::default();
         let said = version(&mut versions, &running, &binary).unwrap();
         assert!(said.starts_with(|c: char| c.is_ascii_digit()), "{said}");
-        // Another process of the same file is answered from memory.
+        // Another process with the same file gets the remembered answer.
         let again = versions.of(Path::new("/proc/0"), &binary, "cat", CAT);
         assert_eq!(again, Some(said));
         assert!(!versions.has_new());

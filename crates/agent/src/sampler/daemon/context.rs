@@ -1,4 +1,4 @@
-//! What the readings of all watched processes share.
+//! State shared by the readings of all watched processes.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use crate::sampler::cpu::TickLength;
 use crate::sampler::open_files::FdSizes;
 use crate::sampler::poll::Poll;
 
-/// Whose processes these are.
+/// Where a tree of processes comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// This kernel's and this PID namespace's: clocks, pidfds and netlink speak of the same pids.
+    /// This kernel and this PID namespace: clocks, pidfds and netlink refer to the same pids.
     Live,
-    /// Recorded, or another namespace's: files are all there is.
+    /// A recorded tree, or another namespace: only files are available.
     Foreign,
 }
 
-/// Where the context switches of a process come from.
+/// Source of a process's context switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SwitchSource {
-    /// Told with each reading.
+    /// Passed in with each reading.
     Kernel,
-    /// The process's `status`, which is true of a single thread only.
+    /// The process's `status`, which is correct only for a single thread.
     Status,
 }
 
-/// What all readings share.
+/// State shared by all readings.
 #[derive(Debug)]
 pub(crate) struct ReadContext {
     pub(crate) poll: Arc<Poll>,
@@ -32,8 +32,8 @@ pub(crate) struct ReadContext {
     pub(crate) tick: TickLength,
     pub(crate) page_bytes: u64,
     pub(crate) fd_sizes: FdSizes,
-    /// Whether switches are asked for apart, and `status` need not be read.
+    /// Whether switches are requested separately, so that `status` need not be read.
     pub(crate) switches: SwitchSource,
-    /// Said once per sampler, not once per daemon and second.
+    /// Logged once per sampler, not once per daemon and second.
     pub(crate) warned_io: bool,
 }

@@ -1,4 +1,4 @@
-//! The files of one process: read once each, and what their errors say of the process.
+//! The files of one process: each read once, and what their errors imply about the process.
 
 use std::fmt::Display;
 
@@ -10,13 +10,13 @@ use crate::sampler::proc_file::{Buffer, ProcFile};
 /// Why a process is not watched.
 #[derive(Debug)]
 pub(crate) enum OpenError {
-    /// It ended meanwhile.
+    /// It has ended meanwhile.
     Gone,
     Short(Errno),
     Other(String),
 }
 
-/// Why a reading did not come off.
+/// Why a reading failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     Gone,
@@ -58,12 +58,12 @@ pub(super) fn read_stat(file: &ProcFile, buffer: &mut Buffer) -> Result<Stat, Fa
     read(file, "stat", buffer, parse::stat)
 }
 
-/// Ended, not only its first thread.
+/// Whether the whole process has ended, and not only its first thread.
 pub(super) fn is_over(stat: &Stat) -> bool {
     matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1
 }
 
-/// A file that this host or these rights do not give.
+/// Opens a file that may be missing on this host or forbidden to this user.
 pub(super) fn optional(opened: Result<ProcFile, Errno>) -> Result<Option<ProcFile>, OpenError> {
     match opened {
         Ok(file) => Ok(Some(file)),

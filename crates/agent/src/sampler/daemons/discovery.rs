@@ -1,7 +1,7 @@
 //! How daemons are found: by the scan of all processes, and by the kernel's events of new programs.
 //!
-//! Both lead to the same look at one process: its name, its command line, whether a rule wants it, and whether it is
-//! new, a restart, or the child of one that put it into the background.
+//! Both check a process in the same way: its name, its command line, whether a rule matches, and whether it is new, a
+//! restart, or the child of a process that daemonized it.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use crate::sampler::proc_file::{Buffer, Keeping};
 use crate::sampler::rules::{Identity, Needed, Process};
 use crate::sampler::scan::{Candidate, YOUNG};
 
-/// A process that begins another program at this age or later did something else before: what it used until then is no
-/// daemon's.
+/// A process that executes another program at this age or later did other work before. Its CPU time until then does not
+/// belong to the daemon.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// How a process was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Scan,
-    /// It has just begun a program or taken a name.
+    /// It has just executed a program or changed its name.
     Exec,
 }
 
 impl Daemons {
-    /// Looks for daemons that have come, gone or changed their name.
+    /// Finds daemons that are new, have ended or changed their name.
     pub(crate) fn scan(&mut self, buffer: &mut Buffer, rows: &mut Rows) {
         let began = MonoNanos::now();
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -64,7 +64,7 @@ impl Daemons {
         rows.seen.extend(self.lineage.decide(lives));
     }
 
-    /// Looks at processes that have just begun a program or changed their name.
+    /// Checks processes that have just executed a program or changed their name.
     pub(crate) fn begun(&mut self, pids: &[i32], buffer: &mut Buffer, rows: &mut Rows) {
         for pid in pids {
             match self.place(*pid) {
@@ -89,7 +89,7 @@ impl Daemons {
                     let daemon = self.watched.remove(place);
                     self.end(&daemon, rows);
                 }
-                // Some daemons write over their command line once they are up, some become another program.
+                // Some daemons overwrite their command line once they are up, some execute another program.
                 2..=YOUNG => {
                     self.name_again(place, buffer, rows);
                     return;
@@ -103,7 +103,7 @@ impl Daemons {
         self.take_in(pid, Found::Scan, buffer, rows);
     }
 
-    /// Watches a process from now on, if it is a daemon.
+    /// Starts to watch a process if it is a daemon.
     fn take_in(&mut self, pid: i32, found: Found, buffer: &mut Buffer, rows: &mut Rows) {
         let Some((identity, cmdline)) = self.identify(pid, buffer) else {
             return;
@@ -118,7 +118,7 @@ impl Daemons {
         self.look_at_program(&mut daemon);
         let mut seen = daemon.seen(MonoNanos::now(), false);
         if let Some(begun) = self.begun_while_watching(daemon.life.born, found) {
-            // Its counters began at zero then, and what it used since is this daemon's.
+            // Its counters were zero at that time, and all use since then is this daemon's.
             seen.age_us = if begun == daemon.life.born {
                 0
             } else {
@@ -130,7 +130,7 @@ impl Daemons {
         }
         rows.seen.push(seen);
         if found == Found::Exec {
-            // It may be over before the next beat.
+            // It may end before the next tick.
             daemon.read_clock();
             daemon.depth = Depth::Whole;
             if let Reading::Sample(sample) = daemon.read(None, &self.context, buffer) {
@@ -142,7 +142,7 @@ impl Daemons {
         }
     }
 
-    /// When a process became what it is, if that was while this host was watched: at its birth, or just now when it was
+    /// When a process became this daemon, if that was while this host was watched: at its birth, or now if it ran
     /// another program for long.
     fn begun_while_watching(&self, born: MonoNanos, found: Found) -> Option<MonoNanos> {
         let last = self
@@ -152,7 +152,7 @@ impl Daemons {
         match found {
             Found::Exec if now.since(born) >= FRESH => Some(now),
             Found::Exec => Some(born),
-            // Births are known to a tick.
+            // The time of birth has the resolution of a tick.
             Found::Scan => (born.saturating_add(self.tick()) >= last).then_some(born),
         }
     }
@@ -177,7 +177,7 @@ impl Daemons {
         let Some((identity, cmdline)) = self.identify(pid, buffer) else {
             return;
         };
-        // The pid may have been given to another process meanwhile: the name is that one's.
+        // The pid may have been reused meanwhile, so the name may be another process's.
         if self.is_another(place, buffer) {
             return;
         }
@@ -192,7 +192,7 @@ impl Daemons {
         self.look_again(place, rows);
     }
 
-    /// What the process is called and its command line, if it is a daemon.
+    /// The identity and command line of the process, if it is a daemon.
     fn identify(&mut self, pid: i32, buffer: &mut Buffer) -> Option<(Identity, String)> {
         let comm = self.scanner.read(pid, "comm", buffer).ok()?;
         let comm = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(comm));
@@ -216,7 +216,7 @@ impl Daemons {
             arguments: &arguments,
             cgroups: &cgroups,
         };
-        // The sampler's own cost is stored, whatever its program is called.
+        // The sampler's own cost is stored, whatever the name of its program.
         let as_own = || {
             own.then(|| Identity {
                 name: OWN.to_owned(),
@@ -235,8 +235,8 @@ impl Daemons {
         Some((identity, cmdline))
     }
 
-    /// Whether it is a child that a watched daemon forked for its log. One that goes into the background is that until
-    /// its parent has ended, and is looked at again by then.
+    /// Whether it is a child that a watched daemon forked as a helper. A process that is being daemonized also counts
+    /// as a helper until its parent has ended, and is checked again by then.
     fn is_helper(&mut self, pid: i32, identity: &Identity, buffer: &mut Buffer) -> bool {
         let has_helpers = |daemon: &systems::Daemon| {
             daemon.name == identity.name && daemon.children == Children::Helpers
@@ -259,7 +259,8 @@ impl Daemons {
         })
     }
 
-    /// Whether a process of benchmesh belongs to this mesh; another mesh's, or a `benchmesh run`, is not watched.
+    /// Whether a process of benchmesh belongs to this mesh. Processes of another mesh or of a `benchmesh run` are not
+    /// watched.
     fn is_of_mesh(&self, pid: i32) -> bool {
         let pids = self.mesh_pids.as_ref();
         self.context.tree == Tree::Foreign || pids.is_none_or(|pids| pids.contains(&pid))
@@ -323,8 +324,8 @@ impl Daemons {
     }
 }
 
-/// From the time since boot, as the kernel dates the starts of processes, to the monotonic clock, which stands still in
-/// a suspended host.
+/// Converts time since boot, by which the kernel dates the starts of processes, to the monotonic clock, which stops
+/// during a suspend.
 fn birth(since_boot_ns: u64) -> MonoNanos {
     let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let now_ns = u64::try_from(boot.tv_sec)

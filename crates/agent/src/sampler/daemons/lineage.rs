@@ -1,9 +1,8 @@
-//! Classifies births, restarts, and parents that daemonize: those that only put a daemon into the background. Pure; it
-//! knows no files.
+//! Classifies births, restarts, and parents that only daemonize. Pure; it does not know about files.
 //!
-//! A process that forks has a copy of its own memory in its child, so the places of stack and arguments, which the
-//! kernel draws anew for each program it starts, are the same in both: they distinguish a daemon that went into the
-//! background from one that was started again. Where they may not be read, only the order of birth and end does.
+//! A forked child has a copy of its parent's memory, so the addresses of its stack and arguments are the same. The
+//! kernel randomizes them for each program that it executes. They therefore distinguish a daemonized child from a
+//! restart. If they are not readable, only the order of birth and end decides.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,14 +12,15 @@ use benchmesh_workloads::clock::MonoNanos;
 use crate::sampler::life::Life;
 use crate::sampler::sampled::{Change, DaemonSeen};
 
-/// Ends that are remembered to tell a restart from a new daemon.
+/// Number of remembered ends, to distinguish a restart from a new daemon.
 const ENDED_LATELY: usize = 256;
-/// Ends that wait for the next scan at once; of more the kind is told as far as it is known.
+/// Maximum number of ends that wait for the next scan; further ones are reported with the kind known so far.
 const UNDECIDED: usize = 256;
-/// A parent waits for its daemon to be up before it ends, which takes long where much must be read first.
+/// Maximum age of a daemonizing parent. It waits until its daemon is up, which takes long if the daemon reads much
+/// data.
 const PARENT_AGE: Duration = Duration::from_secs(60);
 
-/// A life that is over.
+/// A life that has ended.
 #[derive(Debug, Clone)]
 struct Ended {
     life: Life,
@@ -31,21 +31,21 @@ struct Ended {
 pub(crate) struct Lineage {
     tick: Duration,
     ended: VecDeque<Ended>,
-    /// Young ones whose child may not have been found yet.
+    /// Ended young processes whose child may not have been found yet.
     undecided: Vec<(DaemonSeen, Ended)>,
 }
 
 impl Ended {
-    /// Whether it forked `child`, which has begun no other program since.
+    /// Whether the ended process forked `child`, which has executed no other program since.
     fn has_forked(&self, child: &Life, tick: Duration) -> bool {
         let born = child.born;
-        // Two instants of one tick differ a little, as they are mapped to this clock at different times.
+        // Instants of the same tick can differ slightly, because they were converted to this clock at different times.
         if child.identity != self.life.identity || born.saturating_add(tick) < self.life.born {
             return false;
         }
         match (child.layout, self.life.layout) {
             (Some(of_child), Some(own)) => of_child == own && born <= self.at,
-            // Born in the tick of the end: rather a restart, for supervisors are quick.
+            // Born in the tick of the end: more likely a restart, because supervisors are quick.
             _ => born.saturating_add(tick * 2) < self.at,
         }
     }
@@ -65,7 +65,7 @@ impl Lineage {
         self.undecided.clear();
     }
 
-    /// What a daemon is that was born while the host was watched. `others` are watched now.
+    /// Classifies a daemon that was born while the host was watched. `others` are watched now.
     pub(crate) fn birth<'life>(
         &self,
         new: &Life,
@@ -88,8 +88,8 @@ impl Lineage {
         }
     }
 
-    /// Notes an end; what is to be told of it now. Of a young one that is decided by the next scan, unless its child is
-    /// among `others`, which are watched.
+    /// Records an end and returns what to report now. The end of a young process is decided by the next scan, unless
+    /// its child is among `others`, which are watched.
     pub(crate) fn end<'life>(
         &mut self,
         mut seen: DaemonSeen,
@@ -120,7 +120,7 @@ impl Lineage {
         !self.undecided.is_empty()
     }
 
-    /// After a scan: the ends that waited for it.
+    /// Classifies the pending ends after a scan.
     pub(crate) fn decide<'life>(
         &mut self,
         others: impl Iterator<Item = &'life Life> + Clone,
@@ -194,10 +194,10 @@ mod tests {
         }
     }
 
-    /// What is told of the parent's end and of the other's birth, in either order of finding out.
+    /// Checks the reported changes of the parent's end and the other's birth, for either order of discovery.
     fn check(parent: &Life, end_ms: u64, other: &Life, of_parent: Change, of_other: Change) {
         let described = |change: Change| (change, format!("{parent:?} {other:?}"));
-        // The other one is found first.
+        // The other process is found first.
         let mut lineage = Lineage::new(TICK);
         let lives = [other.clone()];
         let end = lineage.end(seen(end_ms), parent.clone(), lives.iter());
@@ -207,7 +207,7 @@ mod tests {
             Some(described(of_parent)),
             "other first"
         );
-        // The end is.
+        // The end is found first.
         let mut lineage = Lineage::new(TICK);
         assert_eq!(
             lineage.end(seen(end_ms), parent.clone(), [].iter()),
@@ -228,7 +228,7 @@ mod tests {
     fn a_parent_and_a_restart_are_told_apart() {
         use Change::{Ended, None, Parent, Restarted};
         let parent = life("osd.1", 1_000, Some(7));
-        // Forked at once, and after a long wait; started again within the same tick; another instance.
+        // Forked immediately, and after a long wait; started again within the same tick; another instance.
         check(&parent, 1_004, &life("osd.1", 1_000, Some(7)), Parent, None);
         let mut mapped_earlier = life("osd.1", 1_000, Some(7));
         mapped_earlier.born = MonoNanos(mapped_earlier.born.0 - 1_500);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(lineage.birth(&child, [parent.clone()].iter()), Change::None);
         let end = lineage.end(seen(700), child, [parent].iter());
         assert_eq!(end.map(|seen| seen.change), Some(Change::None));
-        // A second daemon of the same name is one.
+        // A second daemon with the same name is a birth.
         let lineage = Lineage::new(TICK);
         let second = life("", 500, Some(9));
         assert_eq!(

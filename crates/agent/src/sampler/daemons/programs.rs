@@ -1,4 +1,4 @@
-//! Which program each daemon runs: its version, and whether its file was replaced since.
+//! The program that each daemon runs: its version, and whether its file was replaced since.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::sampler::binary::Binary;
 use crate::sampler::daemon::{Daemon, Tree};
 use crate::sampler::versions::Versions;
 
-/// What a look at a daemon's program has found.
+/// Result of checking a daemon's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     AsBefore,
@@ -18,14 +18,14 @@ enum Look {
 }
 
 impl Daemons {
-    /// Looks at the program of a daemon that is not watched yet. A recorded tree has no programs.
+    /// Checks the program of a daemon that is not watched yet. A recorded tree has no programs.
     pub(super) fn look_at_program(&mut self, daemon: &mut Daemon) {
         if self.context.tree == Tree::Live {
             look(daemon, &self.proc_root, &mut self.versions);
         }
     }
 
-    /// Looks at the program of a watched daemon again, and reports what has changed.
+    /// Checks the program of a watched daemon again, and reports a change.
     pub(super) fn look_again(&mut self, place: usize, rows: &mut Rows) {
         if self.context.tree == Tree::Foreign {
             return;
@@ -63,7 +63,7 @@ fn look(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look 
     }
 }
 
-/// Takes the version of a daemon's program if it is known by now.
+/// Sets the version of a daemon's program if it is known by now.
 fn ask(daemon: &mut Daemon, proc_root: &Path, versions: &mut Versions) -> Look {
     let name = &daemon.life.identity.name;
     let (Some(binary), Some(query)) = (&daemon.binary, version_query(name)) else {

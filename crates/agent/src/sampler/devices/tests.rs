@@ -163,7 +163,7 @@ fn an_interface_that_is_made_again_counts_on() {
     );
 }
 
-/// The second sample is of a text that the first has not seen, as when devices come and go.
+/// The second sample reads a text that differs from the first one's, as when devices come and go.
 #[test]
 fn damaged_lists_cost_rows_only() {
     let texts = vec![DISKSTATS.as_bytes().to_vec(), NET_DEV.as_bytes().to_vec()];
