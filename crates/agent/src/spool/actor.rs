@@ -1,8 +1,9 @@
 //! The one task that owns the spools: it packs rows, appends about once a second, sends in order, deletes on ack.
 //!
-//! Rows of operations come by a bounded channel whose sender waits when it is full; samples come by [`Samples`], which
-//! drops the oldest. When the disk takes nothing, rows stay in memory up to a bound; then the actor stops reading the
-//! channel. The actor never waits for the network: batches go into a channel that has room for a whole window.
+//! Rows of operations arrive on a bounded channel whose sender waits when it is full; samples arrive by [`Samples`],
+//! which drops the oldest. While the disk refuses writes, rows stay in memory up to a bound; then the actor stops
+//! reading the channel. The actor never waits for the network: batches go into a channel that has room for a whole
+//! window.
 
 mod notes;
 
@@ -23,16 +24,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// How long a row waits for others.
+/// How long a row waits for further rows.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after an error of the disk.
+/// Delay before a retry after a disk error.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Batches in one transaction: some 4 MiB of memory.
+/// Maximum number of batches in one transaction: about 4 MiB of memory.
 const AT_ONCE: usize = 8;
 /// A batch is set aside after this many consecutive refusals.
 const MAX_REFUSALS: u32 = 3;
 
-/// Whether something works; a failure is logged once, when it begins.
+/// Health of an operation; a failure is logged once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Working,
@@ -47,7 +48,7 @@ pub(super) struct SpoolActor {
     pending: Pending,
     ledger: Ledger,
     window: Option<SendWindow>,
-    /// Last ack, shared with the other parts of the agent.
+    /// The last ack, shared with the other parts of the agent.
     acked_now: Acked,
     /// The last ack of each spool since the agent started.
     acked_of: HashMap<SpoolId, Sequence>,
@@ -56,19 +57,19 @@ pub(super) struct SpoolActor {
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     writing: Health,
-    /// Since when the disk has refused writes.
+    /// Start of the time during which the disk has refused writes.
     blocked_since: Option<Instant>,
     /// The same, shared with the other parts of the agent.
     blocked_now: watch::Sender<Option<MonoNanos>>,
     reading: Health,
-    /// A record has to be sent when mesh time is known.
+    /// A record must be sent once mesh time is known.
     waits_for_clock: bool,
     drains: Vec<oneshot::Sender<()>>,
     refusals: u32,
 }
 
 impl SpoolActor {
-    /// The disk has refused writes since `blocked_since`.
+    /// Creates the actor; the disk has refused writes since `blocked_since`.
     pub(super) fn new(
         set: SpoolSet,
         samples: Samples,
@@ -103,7 +104,7 @@ impl SpoolActor {
         }
     }
 
-    /// Runs until it is asked to close.
+    /// Runs until a close request.
     pub(super) async fn run(
         mut self,
         mut entries: mpsc::Receiver<Entry>,
@@ -128,7 +129,7 @@ impl SpoolActor {
                 },
                 Some(entry) = entries.recv(), if self.pending.has_room() => self.take(entry).await,
                 () = self.samples.ready(), if self.writing == Health::Working => {
-                    // A report waits for the samples of a step's end.
+                    // The scheduler waits for the samples of a step's end.
                     match self.samples.is_awaited() {
                         true => self.flush().await,
                         false => self.flush_soon(),
@@ -209,7 +210,7 @@ impl SpoolActor {
                 self.set.limit_pages(pages).await;
                 let _ = done.send(());
             }
-            // Handled in the loop.
+            // Handled by the main loop.
             SpoolRequest::Drain(_) | SpoolRequest::Close(_) => {}
         }
     }
@@ -309,7 +310,7 @@ impl SpoolActor {
         }
     }
 
-    /// Appends soon: when the last time is a second ago.
+    /// Schedules an append, at the earliest a second after the last one.
     fn flush_soon(&mut self) {
         if self.flush_at.is_none() {
             let now = Instant::now();
@@ -359,7 +360,7 @@ impl SpoolActor {
         }
     }
 
-    /// The disk has damaged the written spool: begins a new one. The session ends, because the next session has to
+    /// Starts a new spool because the disk has damaged the written one. The session ends, because the next session must
     /// announce the new spool; it first drains the readable part of the old one.
     async fn replace_spool(&mut self, damage: &SpoolError) {
         tracing::error!(error = %error_chain(damage), "the spool is damaged; a new one is begun");
@@ -377,7 +378,7 @@ impl SpoolActor {
         }
     }
 
-    /// Everything that is in memory, a few batches at a time.
+    /// Appends everything in memory, a few batches at a time.
     async fn append(&mut self) -> Result<(), SpoolError> {
         loop {
             self.append_some().await?;
@@ -459,7 +460,7 @@ impl SpoolActor {
             return;
         };
         window.offset_at = Instant::now() + clock::PROBE_INTERVAL;
-        // If there is no room, or no CPU, the next poll tries again.
+        // Without space or a reading, the next poll tries again.
         if let Some(estimate) = self.dating.newest()
             && self.pending.has_room()
             && let Some(reading) = WallReading::take()
@@ -476,7 +477,7 @@ impl SpoolActor {
         }
     }
 
-    /// Answers callers that wait for the drain, when the collector has everything or is not attached.
+    /// Answers callers that wait for the drain, if the collector has everything or is not attached.
     fn end_drains(&mut self) {
         let drained =
             |window: &SendWindow| self.pending.is_empty() && window.is_idle() && self.set.is_read();

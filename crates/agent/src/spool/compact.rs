@@ -2,9 +2,9 @@
 //! reduces a batch to the record of its losses.
 //!
 //! Pure functions. Merging adds counts, bytes, errors and histograms, so no result of an operation is lost. Task ends,
-//! events, facts, samples of targets and earlier losses stay as they are; of a daemon's descriptions the first and the
-//! last stay; other samples arrive here as losses already. Giving up a batch keeps task ends and the descriptions of
-//! daemons that still run, and counts the rest.
+//! events, facts, samples of targets and earlier losses stay as they are. Of a daemon's descriptions the first and the
+//! last stay. Other samples have already been replaced by losses here. Giving up a batch keeps task ends and the
+//! descriptions of daemons that still run, and counts the rest.
 
 use crate::sampler::DaemonSeen;
 use crate::telemetry::{At, Batch, Loss, LossKind, OpInterval, Row, TaskId};
@@ -13,17 +13,18 @@ use benchmesh_workloads::op::Op;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Intervals with the same key can be added: the same task and operation, both in the ramp or not, both paced or not.
+/// Intervals with the same key can be added: same task and operation, both or neither in the ramp, both or neither
+/// paced.
 type Key = (TaskId, Op, bool, bool);
 
-/// The sum of intervals, with its histograms open.
+/// The sum of intervals, with its histograms decoded.
 struct Sum {
     interval: OpInterval,
     service: Histogram,
     response: Option<Histogram>,
 }
 
-/// One batch with everything of `parts`, in their order.
+/// Merges `parts` into one batch, in their order.
 pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     let mut merged = Batch::default();
     let mut sums: Vec<Sum> = Vec::new();
@@ -44,8 +45,8 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
                     places.insert(key, sums.len());
                     sums.push(sum);
                 }
-                // A histogram that does not decode cannot be added. It is sent unmerged, and the collector reports the
-                // reason.
+                // A histogram that does not decode cannot be added. Its interval is sent unmerged, and the collector
+                // reports the reason.
                 (Err(_), _) => merged.push(Row::OpInterval(interval)),
             }
         }
@@ -75,7 +76,7 @@ pub(super) fn merge(parts: Vec<Batch>) -> Batch {
     merged
 }
 
-/// The rest of a batch that is given up. The batch covers `batches` sequences.
+/// What remains of a batch that is given up. The batch covers `batches` sequences.
 pub(super) fn reduce_to_losses(batch: Batch, batches: u64) -> Batch {
     let mut left = Batch::default();
     let span = batch.span();

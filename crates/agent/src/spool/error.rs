@@ -36,7 +36,7 @@ impl SpoolError {
         }
     }
 
-    /// Whether the disk has no room.
+    /// Whether the disk is full.
     pub fn is_no_space(&self) -> bool {
         const FULL: i32 = 13;
         let Self::Sql {

@@ -1,10 +1,10 @@
-//! One spool in its SQLite file: append, read on, reserve, forget, merge.
+//! One spool in its SQLite file: append, read, reserve, delete, merge.
 //!
-//! `synchronous` is NORMAL: a killed agent loses nothing. After a power failure only the newest batches can be missing,
-//! and the collector may have some of them: it names its last sequence when the agent attaches, and no start of an
-//! agent appends to a spool of an earlier one, so no sequence ever has two contents. The file must not forget which
-//! batches may have been sent, because those must not be merged: the reservation is committed with FULL before the
-//! first of its batches leaves, and flushes everything before it to the disk too.
+//! `synchronous` is NORMAL: a killed agent loses no rows. After a power failure only the newest batches can be missing,
+//! and the collector may have some of them. It therefore names its last sequence when the agent attaches, and an agent
+//! never appends to a spool of an earlier start, so no sequence ever has two contents. Batches that may have been sent
+//! must not be merged, and the file must not forget which ones they are. The reservation is therefore committed with
+//! FULL before the first of its batches leaves, which also flushes all earlier writes to the disk.
 
 mod header;
 mod mark;
@@ -28,18 +28,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transaction::transaction;
 
-/// Bytes of refused batches that a spool keeps for inspection. The oldest are removed beyond it.
+/// Maximum bytes of refused batches that a spool keeps for inspection. Beyond it, the oldest are removed.
 const MAX_REFUSED_BYTES: i64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 
-/// The sequences that a reservation covers: at one batch a second, one fsync a minute. Few in tests, so that merging
-/// and sending meet.
+/// Number of sequences per reservation: at one batch a second, one fsync a minute. Small in tests, so that merging and
+/// sending interact.
 const RESERVE: u64 = if cfg!(test) { 4 } else { 64 };
-/// SQLite writes whole pages, and a batch of a second changes five or six of them: with small ones an agent with ten
-/// daemons writes 20 MiB an hour, with pages of 4 KiB some 50. Spools of older agents keep theirs.
+/// SQLite writes whole pages, and each batch of a second changes five or six of them. An agent with ten daemons writes
+/// 20 MiB an hour with this size, and about 50 MiB with pages of 4 KiB. Spools of older agents keep their page size.
 pub(super) const PAGE_BYTES: u32 = 512;
 /// 4 MiB of free pages are kept in the file for later appends.
 const SPARE_PAGES: i64 = (4 << 20) / PAGE_BYTES as i64;
-/// 1 MiB of pages: a page that is written again before costs its place in the log only.
+/// 1 MiB of pages: rewriting a page before a checkpoint only costs its space in the log.
 const LOG_PAGES: u32 = (1 << 20) / PAGE_BYTES;
 
 const TABLES: &str = "
@@ -74,7 +74,7 @@ pub(super) struct SpoolFile {
     path: PathBuf,
     connection: SqliteConnection,
     next: Sequence,
-    /// An earlier start wrote it; nothing is appended any more.
+    /// An earlier start wrote it; it is never appended to again.
     is_old: bool,
     /// Whether `next` follows the last appended sequence, or only the last known one.
     is_end_known: bool,
@@ -96,11 +96,11 @@ struct GivenUp {
 }
 
 impl SpoolFile {
-    /// Makes a new one.
+    /// Creates a new spool.
     pub(super) async fn create(path: &Path, id: SpoolId, ordinal: i64) -> Result<Self, SpoolError> {
         let made = Self::try_create(path, id, ordinal).await;
         if made.is_err() {
-            // A full disk accepts an empty file: without this each start would leave one behind.
+            // A full disk accepts an empty file, so each start would leave one behind.
             let _ = remove_files(path);
         }
         made
@@ -166,7 +166,7 @@ impl SpoolFile {
         self.header.id
     }
 
-    /// Counts the starts of the agent: the order in which spools are drained.
+    /// Number of this start of the agent: the order in which spools are drained.
     pub(super) fn ordinal(&self) -> i64 {
         self.header.ordinal
     }
@@ -191,12 +191,12 @@ impl SpoolFile {
         Sequence(self.next.0.saturating_sub(1))
     }
 
-    /// The collector has more than this spool remembers: go on after it.
+    /// Continues after `stored`, because the collector has more than this spool remembers.
     pub(super) fn skip_to(&mut self, stored: Sequence) {
         self.next = self.next.max(stored.next());
     }
 
-    /// Ties the spool to the mesh that its rows belong to.
+    /// Binds the spool to the mesh that its rows belong to.
     pub(super) async fn bind(&mut self, mesh_uid: &str) -> Result<(), SpoolError> {
         let header = Header {
             mesh: Some(mesh_uid.to_owned()),
@@ -212,8 +212,8 @@ impl SpoolFile {
 
     /// Appends batches and deletes those up to `acked`, in one transaction. Returns the first batch's sequence.
     ///
-    /// After an error nothing has changed, and the same call may be repeated: a sequence is not used twice, because
-    /// nothing is sent before this has returned.
+    /// After an error the spool is unchanged, and the same call may be repeated: a sequence is not used twice, because
+    /// no batch is sent before this has returned.
     pub(super) async fn append(
         &mut self,
         bodies: &[Vec<u8>],
@@ -263,7 +263,7 @@ impl SpoolFile {
         Ok(first)
     }
 
-    /// Makes sure that the disk remembers that `sequence` may have been sent.
+    /// Makes it durable that batches up to `sequence` may have been sent.
     pub(super) async fn reserve(&mut self, sequence: Sequence) -> Result<(), SpoolError> {
         if sequence <= self.header.reserved {
             return Ok(());
@@ -272,7 +272,7 @@ impl SpoolFile {
             reserved: Sequence(sequence.0.saturating_add(RESERVE - 1)),
             ..self.header.clone()
         };
-        // The pragma applies from the next transaction on, and costs nothing by itself.
+        // The pragma applies from the next transaction on, and is free by itself.
         let sql = format!(
             "PRAGMA synchronous = FULL; UPDATE spool SET reserved = {}, checksum = {}; PRAGMA synchronous = NORMAL;",
             number_of(header.reserved),
@@ -282,7 +282,7 @@ impl SpoolFile {
             .execute(&mut self.connection)
             .await;
         match reserved {
-            // The readable rest of a damaged file is worth more than the room that merging would gain.
+            // The readable part of a damaged file is worth more than the space that merging would gain.
             Err(error) if self.is_old && is_damage(&error) => {}
             Err(error) => return Err(SpoolError::sql("write to the spool", &self.path)(error)),
             Ok(_) => {}
@@ -292,7 +292,7 @@ impl SpoolFile {
     }
 
     /// Sets aside a batch that cannot be delivered. Its body stays in the file for inspection, until newer ones need
-    /// its room; the fact that it was set aside is kept.
+    /// its space; the record that it was set aside is kept.
     pub(super) async fn set_aside(
         &mut self,
         sequence: Sequence,
@@ -408,7 +408,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("close the spool", &self.path))
     }
 
-    /// Closes and removes it.
+    /// Closes and removes the spool.
     pub(super) async fn remove(self) -> Result<(), SpoolError> {
         let path = self.path.clone();
         self.close().await?;
@@ -416,7 +416,7 @@ impl SpoolFile {
     }
 }
 
-/// Removes a spool's file and those beside it.
+/// Removes a spool's file and its companion files.
 pub(super) fn remove_files(path: &Path) -> Result<(), SpoolError> {
     for suffix in ["", "-wal", "-shm", mark::SUFFIX] {
         let mut name = path.to_owned().into_os_string();

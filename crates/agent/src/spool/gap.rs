@@ -1,4 +1,4 @@
-//! The record in place of batches that will not arrive.
+//! The record that replaces batches that will not arrive.
 
 use super::file::Loss;
 use crate::envelope::{Envelope, Sequence, SpoolId};
@@ -17,7 +17,7 @@ pub(super) enum GapReason {
 }
 
 impl GapReason {
-    /// The name in the event's detail.
+    /// The name used in the event's detail.
     fn word(self) -> &'static str {
         match self {
             Self::Lost(Loss::Damaged) => "damaged",

@@ -1,4 +1,4 @@
-//! The way to the spools, for the session and the tasks.
+//! The handle to the spools, for the session and the tasks.
 
 use super::actor::SpoolActor;
 use super::requests::{Acked, Attached, Entry, SpoolRequest};
@@ -14,12 +14,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Rows on their way from the tasks: a second of many tasks; then their threads wait, never the workers.
+/// Capacity for rows from the tasks: a second of many tasks. When it is full, the tasks' own threads wait, but never
+/// the workers.
 const ENTRIES: usize = 64;
-/// Capacity for requests of the session; they are answered at once, so few wait.
+/// Capacity for requests of the session, which are answered at once.
 const REQUESTS: usize = 64;
 
-/// The way to the spools. Cheap to clone.
+/// Handle to the spools. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Spool {
     entries: mpsc::Sender<Entry>,
@@ -29,8 +30,8 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Begins a spool in the state directory and starts its actor. The disk has had no room for it since
-    /// `blocked_since`.
+    /// Creates a spool in the state directory and starts its actor. The disk has been full since `blocked_since`, if
+    /// set.
     ///
     /// # Errors
     /// When the state directory cannot be written.
@@ -70,19 +71,19 @@ impl Spool {
         self.entries.clone()
     }
 
-    /// How far the collector has the written spool.
+    /// How much of the written spool the collector has.
     #[must_use]
     pub fn acked(&self) -> Acked {
         self.acked.clone()
     }
 
-    /// Since when the disk has refused writes; `None` while it accepts them.
+    /// Start of the time during which the disk has refused writes; `None` while it accepts them.
     #[must_use]
     pub fn blocked(&self) -> watch::Receiver<Option<MonoNanos>> {
         self.blocked.clone()
     }
 
-    /// The spools, oldest first; the currently written one is last.
+    /// The spools, oldest first; the one being written is last.
     ///
     /// # Errors
     /// When the spool's actor has ended.
@@ -92,8 +93,8 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)
     }
 
-    /// Whether the collector has `stored` less than it had acked, because its database was restored from an older copy.
-    /// Returns its position in the written spool in that case.
+    /// Detects that the collector has `stored` less than it had acked, because its database was restored from an older
+    /// copy. Returns its position in the written spool in that case.
     ///
     /// # Errors
     /// When the spool has ended.
@@ -134,13 +135,13 @@ impl Spool {
         answer.await.map_err(|_| SpoolError::Closed)?
     }
 
-    /// The session is over; sending pauses until the next one.
+    /// Ends the session; sending pauses until the next one.
     pub async fn detach(&self) {
-        // A closed spool sends nothing anyway.
+        // A closed spool does not send anyway.
         let _ = self.request(SpoolRequest::Detach).await;
     }
 
-    /// The collector has committed everything up to there.
+    /// Records that the collector has committed everything up to `sequence`.
     ///
     /// # Errors
     /// When the spool has ended.
@@ -148,7 +149,7 @@ impl Spool {
         self.request(SpoolRequest::Ack(spool, sequence)).await
     }
 
-    /// The collector has refused the oldest batch that it has not acked.
+    /// Records that the collector has refused the oldest batch that is not acked.
     pub async fn refused(&self, message: String) {
         let _ = self.request(SpoolRequest::Refused(message)).await;
     }
@@ -164,7 +165,7 @@ impl Spool {
     /// Appends the rows in memory and closes the files.
     ///
     /// # Errors
-    /// If the disk does not take the remaining rows.
+    /// If the disk refuses the remaining rows.
     pub async fn close(&self) -> Result<(), SpoolError> {
         let (done, answer) = oneshot::channel();
         self.request(SpoolRequest::Close(done)).await?;

@@ -1,14 +1,15 @@
-//! Counts of each run's operations by their positions in the spools of this start: the source of a run's losses when
-//! the collector's database is restored from an older copy. Memory is bounded: neighbouring positions of a long run are
-//! counted together, and only the newest runs are kept.
+//! Counts each run's operations by their positions in the spools of this start.
+//!
+//! A run's losses are computed from it when the collector's database is restored from an older copy. Memory is bounded:
+//! neighbouring positions of a long run are counted together, and only the newest runs are kept.
 
 use crate::envelope::{Sequence, SpoolId};
 use crate::telemetry::{Batch, RunUid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Runs that are remembered, of each spool.
+/// Maximum number of remembered runs per spool.
 const MAX_RUNS: usize = 32;
-/// Stretches of a run; one batch each, until there are more.
+/// Maximum number of stretches of a run. A stretch is one batch, until there are more batches than this.
 const MAX_STRETCHES: usize = 512;
 
 /// Batches with rows of a run, and the operations in them.
@@ -28,11 +29,11 @@ impl Counts {
 /// The part of a run that is missing from a restored database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LostOfRun {
-    /// It was stored in the database that is lost.
+    /// The part that was stored in the lost database.
     pub(super) vanished: Counts,
-    /// It was spooled only.
+    /// The part that was only spooled.
     pub(super) undelivered: Counts,
-    /// Otherwise a part of it may still exist, or was given up before.
+    /// If false, a part of it may still exist, or was given up before.
     pub(super) is_exact: bool,
 }
 
@@ -58,7 +59,7 @@ struct OfRun {
     spool: SpoolId,
     run_uid: RunUid,
     stretches: Vec<Stretch>,
-    /// How many batches a stretch is of before the next one begins.
+    /// Number of batches per stretch.
     width: u64,
 }
 
@@ -66,12 +67,12 @@ struct OfRun {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     runs: VecDeque<OfRun>,
-    /// The spool was full.
+    /// Batches were given up because the spool was full.
     has_given_up: bool,
 }
 
 impl Ledger {
-    /// A batch has its place.
+    /// Records a batch with its position.
     pub(super) fn add(&mut self, spool: SpoolId, sequence: Sequence, batch: &Batch) {
         let mut operations: BTreeMap<&RunUid, u64> = BTreeMap::new();
         for row in &batch.op_intervals {
@@ -112,12 +113,12 @@ impl Ledger {
         self.runs.push_back(run);
     }
 
-    /// Batches were given up for lack of room.
+    /// Records that batches were given up because the spool was full.
     pub(super) fn given_up(&mut self) {
         self.has_given_up = true;
     }
 
-    /// Returns the losses of each run beyond `stored`, and clears the ledger: the spools begin anew.
+    /// Returns the losses of each run beyond `stored`, and clears the ledger, because the spools start again.
     pub(super) fn take_lost(
         &mut self,
         stored: &HashMap<SpoolId, Sequence>,

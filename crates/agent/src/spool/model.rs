@@ -1,6 +1,7 @@
-//! The spools against a collector in memory, under every order of appending, sending, crashing and merging.
+//! Model test: the spools against a collector in memory, for random sequences of appending, sending, crashing and
+//! merging.
 //!
-//! The model's collector keeps the contract: it takes exactly the next sequence, acks repeated ones again, and never
+//! The model's collector keeps the contract: it accepts exactly the next sequence, acks repeated ones again, and never
 //! sees two contents for one sequence. In the end every appended operation has arrived exactly once, and every sample
 //! has arrived or was counted as lost.
 
@@ -26,11 +27,11 @@ const MESH: &str = "mesh-1";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Batches with these numbers of intervals and samples.
+    /// Appends batches with these numbers of intervals and samples.
     Append(Vec<(u8, u8)>),
     /// Numbers of batches that are sent, that arrive, and whose acks come back.
     Send(u8, u8, u8),
-    /// The connection is lost and made again.
+    /// The connection breaks and is restored.
     Reattach,
     /// The agent is killed and started again.
     Crash,
@@ -245,7 +246,7 @@ fn sample(clock: i64) -> At<HostSample> {
 }
 
 async fn play(steps: Vec<Step>) {
-    // In memory if possible: hundreds of small databases are made, and none needs an fsync.
+    // In memory if possible: hundreds of small databases are created, and none needs an fsync.
     let home = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();

@@ -1,4 +1,4 @@
-//! Spools of earlier starts: found, checked, kept to the limit.
+//! Spools of earlier starts: found, checked, kept within the limit.
 
 use super::SpoolError;
 use super::file::{MARK_SUFFIX, PAGE_BYTES, SpoolFile, remove_files};
@@ -29,7 +29,7 @@ pub(super) struct Found {
     pub(super) unreadable: Vec<Uuid>,
 }
 
-/// Maximum number of files that hold only refused batches, kept for inspection. Further ones are removed.
+/// Maximum number of files kept for inspection that contain only refused batches. Further ones are removed.
 const MAX_REFUSED_FILES: usize = 8;
 
 /// Merges batches, then gives some up, until the file has at most `most` bytes. Returns its size and the number of
@@ -50,7 +50,7 @@ pub(super) async fn shrink_file(path: &Path, most: u64) -> Result<(u64, u64), Sp
     Ok((left, given_up))
 }
 
-/// Finds the spools of earlier starts. An empty one is removed, an unreadable one is left alone. The kept bodies of
+/// Finds the spools of earlier starts. Empty ones are removed, unreadable ones are left alone. The kept bodies of
 /// refused batches take at most `most_refused` bytes.
 pub(super) async fn find(state: &StateDir, most_refused: u64) -> Found {
     let ids = state.spools().unwrap_or_else(|error| {
@@ -92,7 +92,7 @@ enum Examined {
         ordinal: i64,
         path: PathBuf,
     },
-    /// It was removed.
+    /// The file was removed.
     Nothing,
 }
 
@@ -112,8 +112,8 @@ async fn examine(state: &StateDir, id: Uuid) -> Result<Examined, SpoolError> {
         return file.remove().await.map(|()| Examined::Nothing);
     }
     if file.mesh().is_none() {
-        // Nothing is appended before the agent has attached. Without a mesh in the header, the record of it was lost,
-        // and nobody can tell which mesh these batches belong to.
+        // Rows are appended only after the agent has attached. Without a mesh in the header, its record was lost, and
+        // it is unknown which mesh these batches belong to.
         return Err(SpoolError::DamagedHeader { path });
     }
     let old = Old {
@@ -132,7 +132,7 @@ async fn examine(state: &StateDir, id: Uuid) -> Result<Examined, SpoolError> {
     Ok(Examined::Old(Box::new(old)))
 }
 
-/// The page size in the header of an SQLite file, which differs by the agent's version.
+/// The page size in the header of an SQLite file, which depends on the version of the agent that created it.
 fn page_bytes(path: &Path) -> u64 {
     let mut header = [0; 18];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
@@ -142,8 +142,8 @@ fn page_bytes(path: &Path) -> u64 {
     }
 }
 
-/// Left by a start that ended before its spool was complete: it has no table, and nothing was appended. A write-ahead
-/// log may still hold the tables.
+/// Whether a start ended before its spool was complete: the file has no table, and no batch was appended. A write-ahead
+/// log may still contain the tables.
 fn is_stub(path: &Path) -> bool {
     let length = |suffix: &str| {
         let mut name = path.to_owned().into_os_string();

@@ -1,4 +1,4 @@
-//! Rows on their way to the disk, packed into batches of a bounded size.
+//! Rows that wait to be written, packed into batches of bounded size.
 //!
 //! A full batch is sealed and the next begun; a caller that waits for a row's position is stored with the row's batch.
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// A batch is sealed at this many bytes: half of the wire's limit, so that a row of any size still fits.
 const SEAL_BYTES: usize = crate::wire::batch::MAX_BYTES / 2;
 
-/// Upper bound of rows in memory, in bytes, while the disk takes nothing.
+/// Upper bound of rows in memory, in bytes, while the disk refuses writes.
 const MAX_BYTES: usize = 8 << 20;
 
 /// One batch, and the callers that wait for it.
@@ -28,7 +28,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Adds a row; `waiting` is answered when it is on disk.
+    /// Adds a row; `waiting` is answered once the row is on disk.
     pub(super) fn push(&mut self, row: Row, waiting: Option<oneshot::Sender<Position>>) {
         let size = row.size_bound();
         let full = self.batches.back().is_none_or(|last| {

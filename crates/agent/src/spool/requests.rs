@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
-/// Something to be spooled.
+/// Rows to be spooled.
 #[derive(Debug)]
 pub enum Entry {
     Rows(Vec<Row>),
-    /// Appended at once; answered with its position when it is on disk.
+    /// A row that is appended at once; answered with its position when it is on disk.
     Last(Box<Row>, oneshot::Sender<Position>),
 }
 
@@ -21,7 +21,7 @@ pub enum Entry {
 pub enum Attached {
     /// Batches follow.
     Sending,
-    /// The database is another one than before, or an older copy of it: the spools have changed, and the agent must
+    /// The database differs from the one before, or is an older copy of it: the spools have changed, and the agent must
     /// attach again.
     Again,
 }
@@ -29,7 +29,7 @@ pub enum Attached {
 #[derive(Debug)]
 pub(super) enum SpoolRequest {
     Announce(oneshot::Sender<Vec<Announced>>),
-    /// Whether the collector has less than it had acked.
+    /// Asks whether the collector has less than it had acked.
     IsAhead {
         mesh: String,
         stored: HashMap<SpoolId, Sequence>,

@@ -1,10 +1,10 @@
-//! The queue from the sampler's thread to the spool: bounded, never blocking; the oldest samples are dropped and
+//! The queue from the sampler's thread to the spool. It is bounded and never blocks: the oldest samples are dropped and
 //! counted.
 //!
-//! A sample is dated when it arrives, by the mapping that dates the intervals of the running task ([`Dating`]), or when
-//! it leaves if mesh time is not known yet. A dropped sample leaves its counts as losses, and its daemons'
+//! A sample is dated when it arrives, by the mapping that dates the intervals of the running task ([`Dating`]). If mesh
+//! time is not known yet, it is dated when it leaves. A dropped sample leaves its counts as losses, and its daemons'
 //! descriptions, because later samples refer to them. After a gap in which mesh time fell behind, samples are left out
-//! and counted until mesh time has passed the last dated instant: counters grow with mesh time.
+//! and counted until mesh time has passed the last dated instant, because counters must grow with mesh time.
 
 use crate::clock::{Dating, MeshMap};
 use crate::sampler::{CarrierChange, Change, DaemonSeen, LinkChange, LinkTrouble, Sampled};
@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// A minute of 300 daemons at 1 Hz, or a few MiB.
+/// Maximum number of queued rows: a minute of 300 daemons at 1 Hz, or a few MiB.
 const MAX_ROWS: usize = 20_000;
 
-/// A handle on the queue; both ends use the same.
+/// A handle to the queue, used by both ends.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     shared: Arc<Shared>,
@@ -35,21 +35,21 @@ struct Shared {
 struct Queue {
     waiting: VecDeque<Waiting>,
     rows: usize,
-    /// Whether a queued sample is awaited at the other end.
+    /// Whether the scheduler waits for a queued sample.
     awaited: bool,
     /// Descriptions from dropped samples.
     seen: Vec<DaemonSeen>,
     lost: Vec<Lost>,
-    /// The newest sample that has left.
+    /// The newest sample that has left the queue.
     newest: Option<(MeshMap, MeshMicros)>,
-    /// Samples must be dated after this since the newest gap.
+    /// After a gap: samples must be dated later than this.
     passed: Option<MeshMicros>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     sampled: Sampled,
-    /// The mapping for its date; `None` if mesh time was not known.
+    /// The mapping that dates it; `None` if mesh time was not known.
     map: Option<MeshMap>,
 }
 
@@ -96,7 +96,7 @@ impl Samples {
         self.lock().awaited
     }
 
-    /// All queued samples in mesh time; `map` dates those that arrived before mesh time was known.
+    /// Takes all queued samples, in mesh time; `map` dates those that arrived before mesh time was known.
     pub fn take(&self, map: MeshMap) -> Vec<Row> {
         let mut queue = self.lock();
         let (newest, passed) = (queue.newest, queue.passed);
@@ -342,7 +342,7 @@ impl Queue {
         self.leave_out(oldest.sampled);
     }
 
-    /// Whether an instant lies before one that a mapping from before a gap has already dated.
+    /// Whether an instant is before one that a mapping from before a gap has already dated.
     fn is_passed(&mut self, map: MeshMap, at: MonoNanos) -> bool {
         let at = map.to_mesh(at);
         if let Some((before, newest)) = self.newest
@@ -481,7 +481,7 @@ mod tests {
         Exchange::without_delay(second, ahead_s * 1_000_000_000)
     }
 
-    /// Seconds of mesh time at which disks were sampled, and how many samples were left out.
+    /// Seconds of mesh time at which disks were sampled, and the number of samples that were left out.
     fn dates(rows: Vec<Row>) -> (Vec<i64>, u64) {
         let (mut at, mut left_out) = (Vec::new(), 0);
         for row in rows {
@@ -494,7 +494,7 @@ mod tests {
         (at, left_out)
     }
 
-    /// An interval of that time is dated by the same mapping, however late the sample is written.
+    /// The same mapping dates an interval of that time, however late the sample is written.
     #[test]
     fn a_sample_is_dated_when_it_is_taken_by_the_mapping_of_the_task() {
         let mut filter = Filter::default();

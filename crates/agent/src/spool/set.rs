@@ -1,7 +1,7 @@
-//! All spools of an agent: the one that is written, and older ones that are drained before it.
+//! All spools of an agent: the one being written, and older ones that are drained before it.
 //!
 //! The rows of a spool belong to one mesh (their tasks are rows of its database). When the agent attaches to another
-//! mesh, the old mesh's spools are kept aside and a new one is begun. Batches that the collector will never have,
+//! mesh, the old mesh's spools are kept aside and a new one is created. Batches that the collector will never have,
 //! because it refuses them or another database has them, are replaced by an explicit record.
 
 mod room;
@@ -26,15 +26,15 @@ pub(super) struct SpoolSet {
     limit_bytes: u64,
     current: SpoolFile,
     old: VecDeque<Old>,
-    /// The old spool that is currently drained.
+    /// The old spool that is being drained.
     draining: Option<SpoolFile>,
     /// The collector's last sequences, as it reported them when the agent attached.
     stored: HashMap<SpoolId, Sequence>,
-    /// The last sequence read from the spool that is drained now.
+    /// The last sequence read from the spool that is being drained.
     read: Sequence,
     /// Unreadable spools of earlier starts that were not reported yet.
     unreadable: Vec<Uuid>,
-    /// Bytes left after a full round of merging, while that is above the limit.
+    /// Size after a full round of merging, while it is above the limit.
     merged_to: Option<u64>,
     given_up: GivenUp,
     /// Size limit of the written spool's file.
@@ -43,7 +43,7 @@ pub(super) struct SpoolSet {
 }
 
 impl SpoolSet {
-    /// Begins a spool, and finds those of earlier starts.
+    /// Creates a spool, and finds those of earlier starts.
     pub(super) async fn open(state: Arc<StateDir>, limit_bytes: u64) -> Result<Self, SpoolError> {
         let Found {
             mut old,
@@ -71,7 +71,7 @@ impl SpoolSet {
         Ok(set)
     }
 
-    /// Their ids, oldest first; the one that is written is the last.
+    /// Their ids, oldest first; the one being written is last.
     #[cfg(test)]
     pub(super) fn ids(&self) -> Vec<SpoolId> {
         self.old
@@ -81,7 +81,7 @@ impl SpoolSet {
             .collect()
     }
 
-    /// The id of the currently written spool.
+    /// The id of the spool being written.
     pub(super) fn current(&self) -> SpoolId {
         self.current.id()
     }
@@ -117,7 +117,7 @@ impl SpoolSet {
             .sum()
     }
 
-    /// Keeps all spools of this mesh aside and begins a new one, because their database is gone. Returns the
+    /// Keeps all spools of this mesh aside and creates a new one, because their database is gone. Returns the
     /// undelivered part.
     pub(super) async fn retire_mesh(
         &mut self,
@@ -154,8 +154,8 @@ impl SpoolSet {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Starts over from the collector's positions. `false` if the mesh differs from the written spool's: then a new
-    /// spool was begun, and the agent has to attach again to announce it.
+    /// Continues from the collector's positions. `false` if the mesh differs from the written spool's: then a new spool
+    /// was created, and the agent has to attach again to announce it.
     pub(super) async fn attach(
         &mut self,
         mesh: &str,
@@ -191,8 +191,8 @@ impl SpoolSet {
         self.current.append(bodies, acked).await
     }
 
-    /// The next batch to send, in the order of the spools; `None` when all have been read, or when the spool that is
-    /// being drained waits for its acks.
+    /// The next batch to send, in the order of the spools; `None` if all have been read, or if the spool that is being
+    /// drained waits for its acks.
     pub(super) async fn next(&mut self, now: MeshMicros) -> Result<Option<Envelope>, SpoolError> {
         let file = self.draining.as_mut().unwrap_or(&mut self.current);
         let (spool, expected) = (file.id(), self.read.next());
@@ -236,7 +236,7 @@ impl SpoolSet {
         }
     }
 
-    /// Abandons the spool that is being drained, unchanged, and continues with the next.
+    /// Abandons the spool that is being drained, without changing it, and continues with the next.
     async fn abandon(&mut self, error: &SpoolError) {
         let Some(file) = self.draining.take() else {
             return;
@@ -274,7 +274,7 @@ impl SpoolSet {
         true
     }
 
-    /// The collector refuses this batch for good.
+    /// Sets aside a batch that the collector refuses permanently.
     pub(super) async fn set_aside(
         &mut self,
         spool: SpoolId,
@@ -288,13 +288,13 @@ impl SpoolSet {
         }
     }
 
-    /// Merges one group, whatever the limit.
+    /// Merges one group, even below the limit.
     #[cfg(test)]
     pub(super) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
         self.current.compact().await
     }
 
-    /// Every batch that the written spool holds.
+    /// Every batch in the written spool.
     #[cfg(test)]
     pub(super) async fn all(&mut self) -> Vec<(SpoolId, Sequence, Sequence, Vec<u8>)> {
         let mut batches = Vec::new();
@@ -327,7 +327,7 @@ impl SpoolSet {
         self.current.limit_pages(pages).await;
     }
 
-    /// Closes all; an empty written spool is removed.
+    /// Closes all spools; an empty written spool is removed.
     pub(super) async fn close(mut self) -> Result<(), SpoolError> {
         self.stop_draining().await;
         let empty =
@@ -376,7 +376,7 @@ impl SpoolSet {
         }
     }
 
-    /// Begins a new written spool; the one before becomes an old one.
+    /// Creates a new written spool; the previous one becomes an old one.
     pub(super) async fn roll(&mut self) -> Result<(), SpoolError> {
         let ordinal = self.current.ordinal().saturating_add(1);
         let new = create(&self.state, ordinal).await?;
@@ -407,7 +407,7 @@ impl SpoolSet {
     }
 }
 
-/// Removes a drained spool, unless it holds refused batches that a person may want to inspect.
+/// Removes a drained spool, unless it contains refused batches that a user may want to inspect.
 async fn retire(mut file: SpoolFile) -> Result<(), SpoolError> {
     if file.has_refused().await? {
         tracing::warn!(spool = %file.id(), "a drained spool is kept: the collector has refused some of its batches");

@@ -1,4 +1,4 @@
-//! The spool's actor with a real disk that is full, and a spool that is over its limit.
+//! The spool's actor with a full disk, and a spool that is over its limit.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -101,7 +101,7 @@ fn interval(ns: &[u64]) -> OpInterval {
     }
 }
 
-/// Some 30 kB that no merging makes smaller.
+/// About 30 kB that merging cannot reduce.
 fn noise(nth: u64) -> Row {
     Row::Event(Event {
         at: MeshMicros(1),
@@ -151,7 +151,7 @@ async fn fill_a_disk() {
         .await
         .unwrap();
     assert_eq!(place.await.unwrap().sequence, Sequence(1));
-    // Less than there is: not one page more.
+    // Below the current size, so no further page is available.
     rig.spool.limit_pages(1).await;
 
     let (reply, mut place) = oneshot::channel();
@@ -278,7 +278,7 @@ async fn an_ack_of_what_was_not_sent_changes_nothing() {
     rig.spool.close().await.unwrap();
 }
 
-/// Appends a batch with as much room made for it as the actor makes.
+/// Appends a batch after making room for it, as the actor does.
 async fn append(set: &mut SpoolSet, batch: &Batch) -> u64 {
     let body = wire::batch::encode(batch);
     let bytes = body.len() as u64;
@@ -342,7 +342,7 @@ async fn over_its_limit_a_spool_merges_what_was_not_sent() {
     assert_eq!(deliver(&mut set).await, (ops, 0, 0));
 }
 
-/// The row for each of the next 20 tasks after `last`: they cannot be added up.
+/// A row for each of the next 20 tasks after `last`, so that the rows cannot be merged.
 fn of_new_tasks(row: &OpInterval, last: &mut i64) -> Batch {
     let mut batch = Batch::default();
     for _ in 0..20 {
@@ -464,7 +464,7 @@ fn of_a_daemon_two_descriptions_stay() {
     };
     assert_eq!(seconds(&merged, 7), [0, 9]);
     assert_eq!(seconds(&merged, 8), [0, 9]);
-    // Later samples may be of a daemon that has not ended.
+    // Later samples may refer to a daemon that has not ended.
     let left = super::compact::reduce_to_losses(merged, 10);
     assert_eq!(seconds(&left, 7), [0]);
     assert_eq!(seconds(&left, 8), [0, 9]);

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Maximum unacked bytes in flight: enough to keep a slow link busy, few enough to be bounded in memory.
+/// Maximum unacked bytes in flight: enough to keep a slow link busy, small enough for memory.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// One batch on its way.
+/// One batch in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) spool: SpoolId,
@@ -29,7 +29,7 @@ pub(super) struct SendWindow {
 }
 
 impl SendWindow {
-    /// Sends into `out`, which has room for a whole window.
+    /// A window that sends into `out`, which has room for a whole window.
     pub(super) fn new(mesh: String, out: mpsc::Sender<Envelope>) -> Self {
         Self {
             mesh,
@@ -53,7 +53,7 @@ impl SendWindow {
         self.in_flight.front().copied()
     }
 
-    /// Sends it to the session; `false` if the session has ended.
+    /// Sends the batch to the session; `false` if the session has ended.
     pub(super) fn send(&mut self, envelope: Envelope) -> bool {
         let sent = Sent {
             spool: envelope.spool,

@@ -1,4 +1,4 @@
-//! Events that the spool itself records: what it lost or gave up, and when its disk refused writes.
+//! Events that the spool itself records: lost or abandoned rows, and times when its disk refused writes.
 
 use super::SpoolActor;
 use crate::spool::ledger::LostOfRun;
@@ -85,7 +85,7 @@ impl SpoolActor {
     /// Records how long the disk refused writes.
     pub(super) fn note_blocked(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when mesh time is known.
+            // Called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }
@@ -107,7 +107,7 @@ impl SpoolActor {
     /// Records spools of earlier starts that the disk has destroyed.
     pub(super) fn note_unreadable(&mut self) {
         if self.dating.map().is_none() {
-            // It is called again when mesh time is known.
+            // Called again when mesh time is known.
             self.waits_for_clock = true;
             return;
         }

@@ -1,6 +1,6 @@
 //! The row that identifies a spool's owner and its sent and stored positions.
 //!
-//! A checksum covers all of it: with a damaged mesh, rows would go to another database, and with a damaged position,
+//! A checksum covers all columns: with a damaged mesh, rows would go to another database, and with a damaged position,
 //! batches that must stay would be given up or merged. Every change of a column writes the checksum too.
 
 use crate::envelope::{Sequence, SpoolId};
@@ -18,11 +18,11 @@ const VERSION: i64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: SpoolId,
-    /// Counts the starts of the agent: the order in which spools are drained.
+    /// Number of this start of the agent: the order in which spools are drained.
     pub(super) ordinal: i64,
     /// The mesh that its rows belong to; `None` until the agent has attached.
     pub(super) mesh: Option<String>,
-    /// Up to here batches may have been sent, and must not change.
+    /// Batches up to this sequence may have been sent, and must not change.
     pub(super) reserved: Sequence,
     /// The last stored sequence that the collector has acked, as far as it is written to the file.
     pub(super) acked: Sequence,

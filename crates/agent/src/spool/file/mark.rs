@@ -1,8 +1,7 @@
-//! The last sequence that was appended to a spool, beside its file.
+//! Stores the last sequence that was appended to a spool, in a file beside it.
 //!
-//! SQLite drops a write-ahead log's tail that is damaged without an error. This mark is written apart from it after
-//! each append, so that such a loss is known and counted. It is a hint: without one, or with a damaged one, nothing is
-//! claimed.
+//! SQLite silently drops the damaged tail of a write-ahead log. This mark is written separately after each append, so
+//! that such a loss is detected and counted. It is only a hint: if it is missing or damaged, no loss is reported.
 
 use crate::envelope::Sequence;
 use std::fs::{File, OpenOptions};
@@ -22,7 +21,7 @@ pub(super) struct AppendMark {
 }
 
 impl AppendMark {
-    /// That of the spool at `spool`.
+    /// The mark of the spool at `spool`.
     pub(super) fn of(spool: &Path) -> Self {
         let mut path = spool.to_owned().into_os_string();
         path.push(SUFFIX);
@@ -32,7 +31,7 @@ impl AppendMark {
         }
     }
 
-    /// Writes it down, without waiting for the disk: after a kill the kernel still has it, and after a power failure an
+    /// Writes the mark without waiting for the disk. After a kill the kernel still has it; after a power failure an
     /// older one understates the loss.
     pub(super) fn write(&mut self, last: Sequence) {
         let open = || {
@@ -45,11 +44,11 @@ impl AppendMark {
                 .ok()
         };
         let file = self.file.take().or_else(open);
-        // A full disk has no room for it; then a lost tail goes unnoticed, as it did before.
+        // On a full disk the mark cannot be written, and a lost tail goes unnoticed.
         self.file = file.filter(|file| file.write_all_at(&encode(last), 0).is_ok());
     }
 
-    /// Its age; 0: unknown.
+    /// Time since the mark was written; 0: unknown.
     pub(super) fn age_us(&self) -> i64 {
         let written = std::fs::metadata(&self.path).and_then(|file| file.modified());
         let age = written.ok().and_then(|at| at.elapsed().ok());

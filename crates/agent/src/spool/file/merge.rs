@@ -1,4 +1,4 @@
-//! Making room in a full spool: neighbours that were not sent yet become one.
+//! Frees space in a full spool: merges neighbouring batches that were not sent yet.
 
 use super::room::off_the_runtime;
 use super::transaction::transaction;
@@ -7,14 +7,14 @@ use crate::envelope::{Envelope, Sequence};
 use crate::spool::{SpoolError, compact};
 use crate::wire;
 
-/// How many neighbours are merged into one.
+/// Maximum number of batches that are merged into one.
 const GROUP: usize = 8;
-/// No more than this is read for one merge, in bytes.
+/// Maximum bytes that are read for one merge.
 const GROUP_BYTES: usize = 4 << 20;
 
 impl SpoolFile {
-    /// Merges the next group of unsent neighbours, oldest first, round and round. Returns the bytes that it freed;
-    /// `None` when a round has come to its end.
+    /// Merges the next group of unsent neighbours, oldest first, in repeated rounds. Returns the freed bytes; `None` at
+    /// the end of a round.
     pub(in crate::spool) async fn compact(&mut self) -> Result<Option<u64>, SpoolError> {
         let from = self.sweep.max(self.header.reserved);
         let mut group = self.group(from).await?;
@@ -30,13 +30,13 @@ impl SpoolFile {
                 Some(merged) if merged.len() <= wire::batch::MAX_BYTES => {
                     return self.replace(&group, merged).await.map(Some);
                 }
-                // Too much for one batch: fewer of them.
+                // Too large for one batch: try with fewer.
                 Some(_) => group.truncate(group.len() / 2),
-                // What does not open was cut off the group.
+                // `merge` has cut the group before the batch that does not decode.
                 None => {}
             }
         }
-        // One that cannot be merged is passed over: alone, damaged, or not of this version.
+        // A batch that cannot be merged is skipped: it is alone, damaged, or of another version.
         match group.first().map(|alone| alone.sequence) {
             Some(sequence) => {
                 self.sweep = sequence;
@@ -64,7 +64,7 @@ impl SpoolFile {
             let Some(Stored::Intact(envelope)) = self.after(last).await? else {
                 break;
             };
-            // A batch merged across a hole would claim the missing sequences.
+            // A batch merged across a gap would claim the missing sequences.
             if !group.is_empty() && envelope.first != last.next() {
                 break;
             }
@@ -107,8 +107,8 @@ impl SpoolFile {
     }
 }
 
-/// The sum of the group. `None` when one of them does not open: the group is cut before it, or to it alone when it is
-/// the first.
+/// The merged body of the group. `None` if a batch does not decode: the group is then cut before it, or to it alone if
+/// it is the first.
 fn merge(group: &mut Vec<Envelope>) -> Option<Vec<u8>> {
     let mut opened = Vec::with_capacity(group.len());
     for (place, envelope) in group.iter().enumerate() {

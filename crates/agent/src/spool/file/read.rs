@@ -1,6 +1,6 @@
 //! Sequential reading of a spool that the disk may have damaged.
 //!
-//! A row counts only if its checksum is right. Unreadable rows are skipped by a search for the next intact batch, so
+//! A row counts only if its checksum is correct. Unreadable rows are skipped by a search for the next intact batch, so
 //! that one damaged page does not block the rest; the sequences in between are reported as lost. Each search is
 //! bounded, and no field of a damaged row is trusted.
 
@@ -13,15 +13,16 @@ use crate::wire;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-/// Sequences that are tried one by one behind a damaged place: more than a page has batches. Then the steps double.
+/// Number of sequences that are tried one by one after a damaged place: more batches than a page has. Later steps
+/// double.
 const STEPS_OF_ONE: u32 = 256;
 /// Maximum number of damaged batches at the end of a file that are checked for the last intact one.
 const MAX_ATTEMPTS_FROM_END: u32 = 64;
 
-/// Upper bound of a batch's duration if nothing else limits it: one is begun each second.
+/// Upper bound of a batch's duration if no other limit is known: a batch starts each second.
 const LONGEST_BATCH_US: i64 = 2_000_000;
 
-/// The entry after a given sequence.
+/// The entry that follows a given sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::spool) enum Stored {
     Intact(Envelope),
@@ -54,7 +55,7 @@ impl Loss {
 }
 
 impl Stored {
-    /// The last sequence that it covers.
+    /// The last sequence that the entry covers.
     pub(in crate::spool) fn sequence(&self) -> Sequence {
         match self {
             Self::Intact(envelope) => envelope.sequence,
@@ -144,7 +145,7 @@ impl SpoolFile {
         let upto = match found {
             Some((_, ReadAttempt::Intact(envelope))) => match envelope.first.0.checked_sub(1) {
                 Some(upto) if upto > sent.0 => Sequence(upto),
-                // It was not damaged, only hard to find.
+                // It was intact after all, but not found by sequential reading.
                 _ => return Ok(Stored::Intact(envelope)),
             },
             _ => last,

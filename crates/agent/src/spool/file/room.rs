@@ -1,4 +1,4 @@
-//! Disk usage of a spool's file, and which batches are given up when it has to shrink.
+//! Disk usage of a spool's file, and the batches that are given up when it has to shrink.
 
 use super::transaction::transaction;
 use super::{PAGE_BYTES, SpoolFile, Stored, checksum, number_of};
@@ -20,7 +20,7 @@ impl SpoolFile {
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 
-    /// Limits the size of a file that this agent made from now on; existing content stays.
+    /// Limits the future size of a file created by this agent; existing content stays.
     pub(in crate::spool) async fn limit_to(&mut self, bytes: u64) -> Result<(), SpoolError> {
         let pages = (bytes / u64::from(PAGE_BYTES)).clamp(1, u32::MAX.into());
         let sql = format!("PRAGMA max_page_count = {pages}");
@@ -31,7 +31,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("limit the spool", &self.path))
     }
 
-    /// Deletes the bodies of refused batches, but keeps the fact of their refusal.
+    /// Deletes the bodies of refused batches, but keeps the record of their refusal.
     pub(in crate::spool) async fn drop_refused_bodies(&mut self) -> Result<(), SpoolError> {
         sqlx::raw_sql("UPDATE refused SET body = x'' WHERE length(body) > 0")
             .execute(&mut self.connection)
@@ -49,7 +49,7 @@ impl SpoolFile {
             .map_err(SpoolError::sql("shrink the spool", &self.path))
     }
 
-    /// Gives up the oldest batch that is still whole, and leaves counts of its content in its place; unsent batches go
+    /// Gives up the oldest batch that is still whole, and replaces it by counts of its content; unsent batches go
     /// first. Returns the number of batches that it covered; `None` if all have been given up.
     ///
     /// The sequences stay the same, so it does not matter whether the collector has committed the batch before.
@@ -77,7 +77,7 @@ impl SpoolFile {
         }
     }
 
-    /// The number of batches given up with this one; 0 if it already was, or cannot be.
+    /// Gives up one batch. Returns the number of batches that it covered; 0 if it was given up before, or cannot be.
     async fn replaced(&mut self, stored: Stored) -> Result<u64, SpoolError> {
         let Stored::Intact(envelope) = stored else {
             return Ok(0);
@@ -116,14 +116,14 @@ impl SpoolFile {
     }
 }
 
-/// The bytes of a batch, and its rest. `None` if it cannot be decoded.
+/// The size of a batch in bytes, and what remains of it. `None` if it cannot be decoded.
 fn left_of(envelope: &Envelope, batches: u64) -> Option<(usize, Vec<u8>)> {
     let batch = wire::batch::open(&envelope.body).ok()?;
     let left = compact::reduce_to_losses(batch, batches);
     Some((envelope.body.len(), wire::batch::encode(&left)))
 }
 
-/// Runs CPU-intensive work. `None` also when the runtime is ending.
+/// Runs CPU-intensive work on another thread. `None` also if the runtime is shutting down.
 pub(super) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Option<T> {

@@ -1,4 +1,4 @@
-//! Several statements as one, all or nothing.
+//! Runs several statements atomically.
 //!
 //! This does not use sqlx's transactions: when SQLite has rolled back by itself, as it does when the disk is full, sqlx
 //! 0.9 rolls back again, fails, and from then on considers the connection to be within a transaction. A spool has to
@@ -6,8 +6,8 @@
 
 use sqlx::SqliteConnection;
 
-/// Runs `work` between BEGIN and COMMIT. After an error nothing has changed, except that a failed COMMIT may have taken
-/// effect.
+/// Runs `work` between BEGIN and COMMIT. After an error the file is unchanged, except that a failed COMMIT may have
+/// taken effect.
 pub(super) async fn transaction<T>(
     connection: &mut SqliteConnection,
     work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,

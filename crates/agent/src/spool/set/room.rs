@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Number of appends between two checks of the file's size.
 const SHRINK_INTERVAL: u32 = 32;
-/// Minimum size of the written spool, whatever the older ones take: more than one transaction writes.
+/// Minimum size of the written spool, even if older ones are large: more than one transaction writes.
 const MIN_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 6 << 20 };
 /// Upper bound of a spool's write-ahead log: one transaction plus the part that was not checkpointed yet.
 const LOG_BYTES: u64 = 6 << 20;
@@ -47,7 +47,7 @@ impl SpoolSet {
         self.limited_to / 4 * 3
     }
 
-    /// Makes room for `incoming` bytes of batches: merges for a bounded time, then gives up the oldest batches if that
+    /// Frees space for `incoming` bytes of batches: merges for a bounded time, then gives up the oldest batches if that
     /// is not enough.
     pub(in crate::spool) async fn make_room(&mut self, incoming: u64) -> Result<(), SpoolError> {
         let (limit, merge_from) = (self.limited_to, self.merge_from());
@@ -93,14 +93,14 @@ impl SpoolSet {
         self.given_up.batches += batches;
     }
 
-    /// The limit, if batches were given up because of it. Reported once for as long as the spool is full.
+    /// The limit, if batches were given up because of it. Reported once while the spool stays full.
     pub(in crate::spool) fn take_full(&mut self) -> Option<u64> {
         let is_new = self.given_up.batches > 0 && !self.given_up.is_told;
         self.given_up.is_told |= is_new;
         is_new.then_some(self.limit_bytes)
     }
 
-    /// Limits the written file to the size that older ones leave.
+    /// Limits the written file to the size that older ones leave available.
     pub(super) async fn limit_current(&mut self) -> Result<(), SpoolError> {
         let older: u64 = self.old.iter().map(|old| old.bytes).sum();
         let taken = older.saturating_add(LOG_BYTES);
@@ -112,7 +112,7 @@ impl SpoolSet {
         Ok(())
     }
 
-    /// Returns disk space after a long outage; checks only now and then.
+    /// Returns disk space after a long outage; checks only every few appends.
     async fn shrink(&mut self) -> Result<(), SpoolError> {
         self.appends = self.appends.wrapping_add(1);
         match self.appends % SHRINK_INTERVAL {
@@ -121,7 +121,7 @@ impl SpoolSet {
         }
     }
 
-    /// Keeps the old spools of many short starts within the limit, too.
+    /// Keeps the old spools of many short starts within the limit.
     pub(super) async fn shrink_old(&mut self) {
         let most = self.limit_bytes.saturating_sub(LOG_BYTES + MIN_BYTES);
         let mut total: u64 = self.old.iter().map(|old| old.bytes).sum();
@@ -146,7 +146,7 @@ impl SpoolSet {
     }
 }
 
-/// Whether `incoming` bytes of batches take a file above `most`: pages are not filled to the last byte.
+/// Whether `incoming` bytes of batches make a file larger than `most`. Allows for pages that are not completely filled.
 fn is_above(used: u64, incoming: u64, most: u64) -> bool {
     let pages = incoming
         .saturating_add(incoming / 8)

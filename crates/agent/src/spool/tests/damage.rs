@@ -1,4 +1,4 @@
-//! Spools that the disk has damaged, batches that are set aside, and databases that went back in time.
+//! Spools that the disk has damaged, batches that are set aside, and databases restored from older copies.
 
 use super::*;
 use crate::spool::file::{PAGE_BYTES, SpoolFile};
@@ -11,7 +11,7 @@ fn body(nth: u64) -> Vec<u8> {
     wire::batch::encode(&batch)
 }
 
-/// A batch of some bytes that is like no other.
+/// A unique batch of about this size.
 pub(super) fn text_batch(nth: u64, bytes: usize) -> Vec<u8> {
     let mut batch = Batch::default();
     batch.push(Row::Event(Event {
@@ -41,7 +41,7 @@ fn damage(path: &Path, nth: u64) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Everything that a set has to send; gaps as their message.
+/// Everything that a set sends; gaps as their message.
 async fn drain(set: &mut SpoolSet) -> Vec<String> {
     let mut texts = Vec::new();
     loop {
@@ -132,7 +132,7 @@ async fn a_lost_tail_is_counted() {
         set.append(&[body(nth)], None).await.unwrap();
     }
     let path = state.spool_path(set.current().0);
-    // As a kill leaves it: nothing is closed, and the log's end is gone.
+    // As after a kill: no file is closed, and the log's end is lost.
     let left = home.path().join("left");
     let copy = |suffix: &str| {
         let name = |path: &Path| format!("{}{suffix}", path.display());
@@ -179,7 +179,7 @@ async fn what_is_set_aside_frees_its_room_and_is_bounded() {
         file.windows(text.len())
             .any(|window| window == text.as_bytes())
     };
-    // 64 KiB in tests: two of some 30 kB.
+    // The limit is 64 KiB in tests: two bodies of about 30 kB.
     assert!(kept(9) && kept(8), "the newest are kept");
     let mut file = SpoolFile::open(&state.spool_path(spool.0)).await.unwrap();
     let held = file.refused_bytes().await;
@@ -190,7 +190,7 @@ async fn what_is_set_aside_frees_its_room_and_is_bounded() {
 async fn a_stub_of_a_start_on_a_full_disk_is_removed() {
     let home = tempfile::tempdir().unwrap();
     let state = state(&home);
-    // Of a page of this version's size, and of 4096 bytes, as earlier versions had them.
+    // With a page of this version's size, and with 4096 bytes, as in earlier versions.
     let mut earlier = vec![0; 4096];
     earlier[16] = 16;
     let stubs = [Vec::new(), vec![0; PAGE_BYTES as usize], earlier].map(|bytes| {
@@ -287,7 +287,7 @@ async fn a_written_spool_that_is_damaged_is_replaced() {
         let path = format!("{}{suffix}", path.display());
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.fill(0x5a);
-        // In its place: another inode would not be seen.
+        // Written in place, because a file with another inode would not be noticed.
         let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         std::io::Write::write_all(&mut file, &bytes).unwrap();
     }
@@ -394,7 +394,7 @@ async fn check_recovery(id: uuid::Uuid, files: &[Vec<u8>; 3]) {
     set.close().await.unwrap();
 }
 
-/// The pages of a batch's body are a chain, which leads nowhere.
+/// A batch's body is a chain of pages, which is broken here.
 #[tokio::test]
 async fn a_batch_whose_pages_cannot_be_read_is_a_gap() {
     let (id, mut files) = spool_files().await;
@@ -407,7 +407,7 @@ async fn a_batch_whose_pages_cannot_be_read_is_a_gap() {
     check_recovery(id, &files).await;
 }
 
-/// The mark beside it records that it had batches.
+/// The mark beside the file records that it had batches.
 #[tokio::test]
 async fn a_spool_that_was_cut_to_nothing_is_unreadable() {
     let (id, mut files) = spool_files().await;

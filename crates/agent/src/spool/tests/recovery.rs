@@ -1,5 +1,5 @@
-//! Spools of earlier starts with random damage: every batch that is read back was written so and is in order, and every
-//! other batch is counted as lost.
+//! Spools of earlier starts with random damage: every batch that is read back is identical to a written one and is in
+//! order, and every other batch is counted as lost.
 
 use super::damage::{SUFFIXES, state};
 use super::*;
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 const MESH: &str = "mesh-1";
 const PAGE: usize = 4096;
-/// No recovery of such small spools takes that long; a hang does.
+/// Longer than any recovery of such small spools; only a hang takes this long.
 const HANGS: Duration = Duration::from_secs(600);
 
 /// One start of the agent.
 #[derive(Clone, Debug)]
 struct Start {
-    /// Each is a transaction with batches of these sizes in bytes.
+    /// Transactions, each with batches of these sizes in bytes.
     appends: Vec<Vec<usize>>,
     merges: u8,
-    /// Percentage that has arrived and is acked.
+    /// Percentage of batches that have arrived and are acked.
     acked: u8,
     ends: Ending,
 }
@@ -73,7 +73,7 @@ fn damages() -> impl Strategy<Value = Vec<(usize, usize, Damage)>> {
         3 => (place(), 1..64_usize, any::<u8>())
             .prop_map(|(at, count, byte)| Damage::FillBytes { at, count, byte }),
     ];
-    // Most of it in the main file, some in its log, little in the mark.
+    // Mostly in the main file, sometimes in its log, rarely in the mark.
     let file = prop_oneof![8 => Just(0_usize), 3 => Just(1_usize), 1 => Just(2_usize)];
     prop::collection::vec((place(), file, damage), 1..6)
 }
@@ -103,7 +103,7 @@ impl Damage {
     }
 }
 
-/// In memory where there is such a place: hundreds of small databases are made, and none is worth an fsync.
+/// In memory if possible: hundreds of small databases are created, and none needs an fsync.
 fn home() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -116,7 +116,7 @@ fn copy_state(from: &TempDir) -> TempDir {
     drop(StateDir::open(&target, &[]).unwrap());
     for entry in std::fs::read_dir(from.path().join("state")).unwrap() {
         let entry = entry.unwrap();
-        // SQLite makes the index of a log anew.
+        // SQLite rebuilds the index of a log.
         let is_index = entry.file_name().to_string_lossy().ends_with("-shm");
         if !is_index {
             std::fs::copy(entry.path(), target.join(entry.file_name())).unwrap();
@@ -125,7 +125,7 @@ fn copy_state(from: &TempDir) -> TempDir {
     to
 }
 
-/// Spools as some starts have left them.
+/// Spools as several starts have left them.
 struct Left {
     home: TempDir,
     /// The collector's positions.
@@ -181,7 +181,7 @@ async fn spools(starts: &[Start]) -> Left {
     }
 }
 
-/// What arrives of each spool: gaps have no body.
+/// The batches of each spool that arrive: gaps have no body.
 type Arrived = BTreeMap<uuid::Uuid, Vec<(u64, u64, Option<Vec<u8>>)>>;
 
 struct Recovered {
@@ -189,7 +189,7 @@ struct Recovered {
     unreadable: Vec<uuid::Uuid>,
 }
 
-/// Starts on these files, delivers all of it, and something new behind it.
+/// Starts on these files, delivers everything, and then a new batch.
 async fn recover(home: &TempDir, left: &Left) -> Recovered {
     let stored = &left.stored;
     let mut set = SpoolSet::open(state(home), 1 << 30).await.unwrap();
@@ -251,7 +251,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(format!("{}{suffix}", path.display()))
 }
 
-/// `whole` is what arrives without the damage.
+/// Checks the recovered batches. `whole` is what arrives without the damage.
 fn check(left: &Left, whole: &Arrived, damaged: &Recovered, has_mark: impl Fn(uuid::Uuid) -> bool) {
     for (spool, arrived) in &damaged.arrived {
         for (first, last, body) in arrived {
@@ -328,7 +328,7 @@ fn damaged_spools_give_back_what_was_written_and_count_each_loss() {
     });
 }
 
-/// Whichever page it is, only its own content is lost: a few batches, or the file if the page identifies the file.
+/// Zeroing any page loses only its own content: a few batches, or the file if the page identifies the file.
 #[test]
 fn a_page_of_zeros_holds_back_nothing_else() {
     block_on(async {
@@ -363,14 +363,14 @@ fn a_page_of_zeros_holds_back_nothing_else() {
                 lost => most_lost = most_lost.max(lost),
             }
         }
-        // The first page, the spool's row; the root of its batches leads to all of them.
+        // The first page contains the spool's row; the root page of the batches leads to all of them.
         assert!(unreadable <= 3, "{unreadable} of {pages} pages");
         assert!(emptied <= 1, "{emptied} of {pages} pages");
         assert!((1..16).contains(&most_lost), "{most_lost} of 200 batches");
     });
 }
 
-/// A flipped bit in a batch's first sequence, which would be a wrong claim to the collector.
+/// A flipped bit in a batch's first sequence, which would claim wrong sequences to the collector.
 #[test]
 fn a_damaged_first_sequence_is_no_batch() {
     block_on(async {
@@ -397,7 +397,7 @@ fn a_damaged_first_sequence_is_no_batch() {
     });
 }
 
-/// A mesh that the disk has changed would send rows to another database.
+/// With a damaged mesh, rows would go to another database.
 #[test]
 fn a_spool_whose_mesh_is_damaged_is_unreadable() {
     block_on(async {
