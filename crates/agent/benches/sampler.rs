@@ -1,5 +1,5 @@
-//! CPU time of one sample, all of it: daemons, host, disks, interfaces, and handing over. What criterion is given is
-//! the sampler thread's own CPU time, so that waking it up and waiting for it do not count.
+//! CPU time of one complete sample: daemons, host, disks, interfaces, and handing over. Criterion gets the sampler
+//! thread's own CPU time, so that waking it and waiting for it do not count.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench may panic")]
 
@@ -14,8 +14,8 @@ use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use sleepers::Sleepers;
 
-/// Daemons, threads of each, and how often they wake. A sample is taken when all have run since the last one, or when
-/// none has, which is the less work.
+/// Number of daemons, threads of each, and wake-up interval. A sample is taken when all have run since the last one, or
+/// when none has, which is less work.
 const CASES: [(usize, usize, Option<Duration>); 7] = [
     (0, 1, None),
     (1, 1, Some(Duration::from_millis(2))),
@@ -45,7 +45,7 @@ fn one_sample(criterion: &mut Criterion) {
         };
         let config = SamplerConfig {
             rules: vec![rule],
-            // Its scans are another matter: see the program sampler_cost, which counts everything.
+            // Scans are measured separately: the program sampler_cost includes everything.
             scan_every: Duration::from_secs(3600),
             sampling: Sampling {
                 period: None,
@@ -57,7 +57,7 @@ fn one_sample(criterion: &mut Criterion) {
         let sample = || {
             sleep_until(MonoNanos::now().saturating_add(wake.unwrap_or_default() * 5 / 2));
             sampler.mark(Mark::StepEnd(MonoNanos::now()));
-            // What has no host row is the end of somebody's daemon.
+            // A sample without a host row reports the end of another daemon.
             samples
                 .iter()
                 .find(|sampled| sampled.host.is_some())

@@ -1,15 +1,16 @@
-//! What sampling costs in a life like the real one: so many processes, once a second, scans and host and all.
+//! Cost of sampling under realistic conditions: many processes, once a second, including scans and the host.
 //!
-//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5`
+//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10
+//! --rounds 5`
 //!
 //! `--step 1`: each round is the beginning of a step, with its dense samples; the baseline stays at one a second.
 //!
-//! Ours and the baseline take turns in the same run over the same processes, first over daemons that are awake, then
-//! over as many that sleep all along, which have a row of their own. Both are the CPU time of the thread that does the
-//! work, all of it, divided by the bench's own daemons: whoever else is sampled on this host (the bench itself is)
-//! makes ours dearer, never cheaper. The baseline opens, reads and closes the files anew, as most tools do, and does
-//! not even look for daemons: it is told their pids. It has the main thread's context switches only, for want of
-//! anything better in /proc.
+//! Our sampler and the baseline alternate in the same run over the same processes: first over daemons that are awake,
+//! then over as many that sleep throughout, which have a separate row. Both figures are the total CPU time of the
+//! thread that does the work, divided by the number of the bench's own daemons. Other daemons on this host that are
+//! sampled (such as the bench itself) can only increase our figure. The baseline opens, reads and closes the files at
+//! each sample, as most tools do. It does not search for daemons, because it gets their pids. It reads only the main
+//! thread's context switches, because /proc has nothing better.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +43,7 @@ struct Setup {
     seconds: u64,
     rounds: usize,
     period: Duration,
-    /// None: they sleep.
+    /// `None`: they sleep.
     wake: Option<Duration>,
     /// With the dense samples after a step's start, which is the beginning of each round.
     in_step: bool,
@@ -60,7 +61,7 @@ fn main() {
             .next()
             .map_or(default, |value| value.parse().unwrap())
     };
-    // `cargo test --benches` runs it to see that it runs.
+    // `cargo test --benches` only checks that it runs.
     let brief = std::env::args().any(|argument| argument == "--test");
     let setup = Setup {
         daemons: usize::try_from(number("--daemons", if brief { 3 } else { 200 })).unwrap(),
@@ -151,7 +152,7 @@ fn print_row(name: &str, [ours_us, ours_percent, theirs_us, theirs_percent, busy
     );
 }
 
-/// Of one thread: for each daemon and second, and for all of them as a share of one core.
+/// CPU time of one thread: per daemon and second, and for all daemons as a share of one core.
 struct Cpu {
     each_us: f64,
     percent: f64,
@@ -187,17 +188,17 @@ fn start(send: SyncSender<Sampled>) -> Sampler {
     Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap()
 }
 
-/// Between two samples, so that the start with its first scan, which happens once, is not in it; the scan every 5 s is.
+/// Measures between two samples, which excludes the start with its first scan but includes the scan every 5 s.
 ///
-/// Also how busy the host was meanwhile: neighbours that use the caches and the other thread of the core double the
-/// cost of both sides.
+/// Also returns how busy the host was meanwhile: other processes that use the caches and the other thread of the core
+/// double the cost of both sides.
 fn ours(setup: &Setup, sampler: &Sampler, samples: &Receiver<Sampled>) -> (Cpu, f64) {
     let asked = MonoNanos::now();
     sampler.set(Sampling {
         period: Some(setup.period),
         ..AT_REST
     });
-    // What comes between two beats is the end of somebody's daemon.
+    // A sample between two ticks reports the end of another daemon.
     let next = |at: MonoNanos| {
         samples
             .iter()

@@ -1,5 +1,5 @@
-//! Real programs that start, restart, go into the background and end at once: each daemon is counted from its birth,
-//! once, and what it is told to be.
+//! Real programs that start, restart, daemonize and end at once: each daemon is counted from its birth, once, and
+//! classified correctly.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,10 +18,10 @@ use benchmesh_workloads::clock::MonoNanos;
 use children::{is_root, sample_of, seen_of};
 use program::{PERIOD, Program, pid};
 
-/// CPU that a program may use between its last sample and its end.
+/// CPU time that a program may use between its last sample and its end.
 const AROUND_US: i64 = 2_000;
 
-/// Whether this host tells the sampler of new programs.
+/// Whether this host's kernel reports new programs to the sampler.
 fn kernel_tells() -> bool {
     const FIRST: &str = "pid:[4026531836]";
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
@@ -41,7 +41,7 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
     for wait in ["", "read -t 0.4 -u 3"] {
         let program = Program::new("fork");
         let watched = program.watch(PERIOD);
-        // The daemon is the child of a child that has ended, and lives until its input is closed.
+        // The daemon's parent has ended. The daemon runs until its input is closed.
         let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
         let mut parent = program.start(&script);
         let input = parent.stdin.take();
@@ -83,7 +83,7 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
     }
 }
 
-/// However quickly it follows: the kernel dates births in ticks of 10 ms.
+/// Even if the restart follows immediately: the kernel dates births in ticks of 10 ms.
 #[test]
 fn a_daemon_that_is_started_again_at_once_is_a_restart() {
     let program = Program::new("again");
@@ -111,7 +111,7 @@ fn a_daemon_that_is_started_again_at_once_is_a_restart() {
     second.wait().unwrap();
 }
 
-/// A young one's end waits for the next scan, because the process may be a parent whose child is not found yet.
+/// The end of a young process waits for the next scan, because it may be a parent whose child is not found yet.
 #[test]
 fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
     let program = Program::new("young");
@@ -129,8 +129,8 @@ fn the_end_of_a_young_daemon_is_told_when_sampling_stops() {
     assert_eq!(change, Some(Change::Ended));
 }
 
-/// No scan sees them, for there is none. They live for a quarter of a second, so that a sampler that waits for a CPU is
-/// there in time.
+/// The daemons live between two scans. They run for a quarter of a second, so that a sampler that waits for a CPU still
+/// sees them.
 #[test]
 fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
     measured(|| {
@@ -178,7 +178,7 @@ fn daemons_that_live_for_a_moment_are_counted_from_birth_to_end() {
     });
 }
 
-/// What a child has used in all, by the kernel's account when it is reaped.
+/// Total CPU time of a child, from the kernel's accounting when it is reaped.
 fn reap(child: Child) -> i64 {
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -1,4 +1,5 @@
-//! Too few open files: every daemon is sampled all the same. One test, because the limit is the whole process's.
+//! With too few file descriptors, every daemon is still sampled. A single test, because the limit applies to the whole
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -57,7 +58,7 @@ fn more_daemons_than_files_may_be_open() {
             "{open} files are open: there is room for others"
         );
 
-        // The end of one whose files are not kept is found too.
+        // The end of a daemon whose files are not kept open is found too.
         let last = children.pop().unwrap();
         let pid = last.pid;
         drop(last);

@@ -1,4 +1,4 @@
-//! Real processes: found, sampled, ended, replaced, and many of them.
+//! Real processes: found, sampled, ended, replaced, and many at once.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -42,14 +42,14 @@ fn the_last_sample_has_all_of_its_cpu_time() {
             .filter(|sample| sample.figures.cpu_user_us + sample.figures.cpu_system_us > 100_000)
     });
     child.kill();
-    // Its last sample is handed over at once, what became of it after the next scan.
+    // Its last sample is handed over at once, the kind of its end after the next scan.
     let mut last = None;
     let ended = watched.until(|sampled| {
         last = sample_of(sampled, child.pid).or(last);
         seen_of(sampled, child.pid).filter(|seen| seen.ended)
     });
     assert_eq!(ended.name, comm);
-    // Not reaped yet, so it could be read to the end.
+    // It is not reaped yet, so its counters were readable to the end.
     let last = last.unwrap();
     assert!(
         last.figures.cpu_user_us + last.figures.cpu_system_us
@@ -60,7 +60,7 @@ fn the_last_sample_has_all_of_its_cpu_time() {
         (true, 1),
         "what it had while it lived"
     );
-    // Until it is reaped it stays in /proc and is not found again.
+    // Until it is reaped it stays in /proc, but it is not found again.
     let samples = (0..5).map(|_| watched.next());
     assert!(
         samples
@@ -70,7 +70,7 @@ fn the_last_sample_has_all_of_its_cpu_time() {
     child.reap();
 }
 
-/// A cgroup of the test's own, thawed and removed when it is dropped.
+/// A cgroup created by the test, thawed and removed on drop.
 struct FrozenGroup(std::path::PathBuf);
 
 impl FrozenGroup {
@@ -131,7 +131,7 @@ fn a_frozen_daemon_is_told_as_a_stopped_one_is() {
     }
 }
 
-/// One that is watched is not among them.
+/// A watched process is not among them.
 #[test]
 fn who_else_takes_cpu_time_is_named() {
     let (comm, known) = (unique("other"), unique("known"));
@@ -150,7 +150,7 @@ fn who_else_takes_cpu_time_is_named() {
     });
     let span_us = i64::try_from(until.since(from).as_micros()).unwrap();
     assert!(cpu_us >= span_us / 100, "{cpu_us} of {span_us}");
-    // It has one thread; clocks are read one after the other.
+    // It has one thread; the margin is for clocks that are read one after the other.
     assert!(cpu_us <= span_us + span_us / 5, "{cpu_us} of {span_us}");
 }
 
@@ -161,7 +161,7 @@ fn an_end_is_told_at_once_and_without_a_beat() {
     let watched = Watched::comm(&comm, None);
     let (pid, asked) = (child.pid, MonoNanos::now());
     watched.sampler.mark(Mark::StepEnd(asked));
-    // The scan at the start may have found it before the mark: it is told with the mark all the same.
+    // The scan at the start may find it before the mark; it is reported with the mark nevertheless.
     let sampled_at = watched.until(|sampled| seen_of(sampled, pid).map(|_| sampled.at));
     assert!(sampled_at >= asked);
     drop(child);
@@ -248,8 +248,8 @@ fn many_daemons() {
     assert_eq!(after.cost.daemons, after.daemons.len());
 }
 
-/// More daemons awake than have their turn at a beat: CPU time and memory are known of all of them, and all else in
-/// turn.
+/// More awake daemons than whole readings per sample: every sample has CPU time and memory of all, and the other
+/// figures in turn.
 #[test]
 fn many_that_are_awake_are_read_whole_in_turn_and_all_at_a_mark() {
     const MANY: usize = 80;
@@ -311,7 +311,7 @@ fn samples_at_ticks_and_marks() {
     let next = watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.at));
     assert_eq!(next.0 % period, 0, "ticks are whole periods: {next:?}");
     assert!(next > mark);
-    // Past already: at once.
+    // A mark in the past is answered at once.
     let past = MonoNanos(mark.0 + 1);
     watched.sampler.mark(Mark::StepEnd(past));
     watched.until(|sampled| (sampled.at == past).then_some(()));
@@ -328,7 +328,7 @@ fn interfaces_are_those_of_the_namespace_it_is_started_in() {
             return skip("root", "this container may not make a network namespace");
         }
         let watched = Watched::comm(&unique("netns"), PERIOD);
-        // What comes between two beats has no interfaces.
+        // A sample between two ticks has no interfaces.
         let nets =
             watched.until(|sampled| (!sampled.nets.is_empty()).then(|| sampled.nets.clone()));
         // Kernels with such modules give every namespace idle tunnels beside lo, but no wire.
@@ -342,8 +342,8 @@ fn interfaces_are_those_of_the_namespace_it_is_started_in() {
     in_a_namespace.join().unwrap();
 }
 
-/// Two ends of a wire in one namespace, with datagrams to neighbours that are not there: what one end sends the other
-/// receives, and nobody answers. Takes about 12 s, ten of which are the silence.
+/// Two ends of a wire in one namespace, with datagrams to missing neighbours: each end receives what the other sends,
+/// and there are no answers. Takes about 12 s, of which the silence is ten.
 #[test]
 fn an_interface_that_hears_nothing_in_a_step_is_told() {
     if !is_root() {
@@ -363,7 +363,7 @@ fn an_interface_that_hears_nothing_in_a_step_is_told() {
         if !ip("link add bma type veth peer name bmb") {
             return skip("netns", "ip makes no veth here");
         }
-        // IPv6 speaks by itself, where there is one.
+        // IPv6, if available, sends packets on its own.
         for end in ["bma", "bmb"] {
             ip(&format!("link set {end} addrgenmode none"));
         }
@@ -440,7 +440,7 @@ fn what_is_sampled_can_be_changed() {
         interfaces: true,
         period: PERIOD,
     });
-    // The end of another daemon of this host is told on its own, without interfaces.
+    // The end of another daemon on this host is reported in a sample without interfaces.
     let is_of_interfaces = |sampled: &Sampled| sampled.host.is_none() && !sampled.nets.is_empty();
     let quiet = watched.until(|sampled| is_of_interfaces(sampled).then(|| sampled.clone()));
     assert!(quiet.daemons.is_empty() && quiet.disks.is_empty());
@@ -456,7 +456,7 @@ fn what_is_sampled_can_be_changed() {
     assert!(!found.seen.iter().any(is_its_end));
     assert!(watched.until(|sampled| sampled.host.as_ref().map(|_| sampled.nets.is_empty())));
 
-    // At rest only marks are answered; going on tells of all daemons again.
+    // Without ticks, only marks are answered; resuming describes all daemons again.
     watched.sampler.set(Sampling {
         host_wide: true,
         interfaces: false,
@@ -475,7 +475,7 @@ fn what_is_sampled_can_be_changed() {
     watched.sampler.stop();
 }
 
-/// Of benchmesh's own processes only this mesh's are daemons, beside the sampler's own.
+/// Of benchmesh's own processes, only those of this mesh and the sampler's own are daemons.
 #[test]
 fn processes_of_another_mesh_are_no_daemons() {
     let (own, other) = (
@@ -495,13 +495,13 @@ fn processes_of_another_mesh_are_no_daemons() {
     let of_other =
         |watched: &Watched| (0..5).all(|_| sample_of(&watched.next(), other.pid).is_none());
     assert!(of_other(&watched));
-    // It joins the mesh.
+    // The other process joins the mesh.
     let pids = [own.pid, other.pid].into();
     watched.sampler.watch(Vec::new(), pids).unwrap();
     watched.daemon(other.pid);
 }
 
-/// Rules that come while it runs.
+/// Rules added while the sampler runs.
 #[test]
 fn rules_can_be_added() {
     let comm = unique("added");
@@ -521,7 +521,7 @@ fn rules_can_be_added() {
     assert!(watched.sampler.watch(vec![everything], [].into()).is_err());
 }
 
-/// A stopped daemon uses no CPU, as one that sleeps: only its state tells.
+/// Like a sleeping daemon, a stopped one uses no CPU; only its state tells the difference.
 #[test]
 fn a_daemon_that_a_signal_stopped_is_reported() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -542,7 +542,7 @@ fn a_daemon_that_a_signal_stopped_is_reported() {
     }
 }
 
-/// A daemon that is born while the host is sampled is seen from its birth on, and its successor is a restart.
+/// A daemon that is born while the host is sampled is described from its birth on, and its successor is a restart.
 #[test]
 fn births_and_restarts_are_told() {
     let comm = unique("born");
@@ -563,7 +563,7 @@ fn births_and_restarts_are_told() {
     first.reap();
     let ended = watched.until(|sampled| seen_of(sampled, first.pid).filter(|seen| seen.ended));
     assert_eq!(ended.change, Change::Ended);
-    // Both are forks of this test, so that only the order tells them apart, and the kernel dates births to a tick.
+    // Both are forks of this test, so only the order distinguishes them, and the kernel dates births to a tick.
     let clear = ended.at.saturating_add(Duration::from_millis(20));
     watched.until(|sampled| (sampled.at > clear).then_some(()));
     let second = Child::start(&comm, Life::Sleep);

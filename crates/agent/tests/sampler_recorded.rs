@@ -1,4 +1,4 @@
-//! Recorded `/proc` trees: every daemon is found and named, and garbage costs its rows and nothing else.
+//! Recorded `/proc` trees: every daemon is found and named, and garbage loses only its own rows.
 
 #![allow(
     clippy::unwrap_used,
@@ -90,7 +90,7 @@ fn a_sample_says_what_the_files_say() {
     assert_eq!(sampled.nets[0].interface.as_ref(), "eth0");
 }
 
-/// Memory goes first when a process ends, before it is a zombie, and what is left are no figures.
+/// An ending process loses its memory before it is a zombie, and the remaining zeros are not figures.
 #[test]
 fn a_daemon_that_is_ending_keeps_its_memory() {
     let root = recorded::tree();
@@ -110,7 +110,7 @@ fn a_daemon_that_is_ending_keeps_its_memory() {
         (sample.figures.rss_bytes, sample.figures.vsz_bytes)
     };
     assert_eq!(memory(&after), memory(&before));
-    // One that is first seen like this has no figures at all.
+    // A process first seen in this state has no figures at all.
     let root = recorded::tree();
     std::fs::write(root.path().join("812/statm"), "0 0 0 0 0 0 0\n").unwrap();
     let watched = Watched::tree(root.path().to_owned());
@@ -195,7 +195,7 @@ fn names_that_come_late() {
     let write = |name: &str, text: &[u8]| std::fs::write(root.path().join(name), text).unwrap();
     write("950/comm", b"starting\n");
     write("953/cmdline", b"mfsmount\0/mnt/early\0-H\0mfsmaster\0");
-    // As seldom as leaves time to write before it has looked at a young process for the last time.
+    // The interval leaves time to write before the last check of a young process.
     let watched = Watched::start(SamplerConfig {
         proc_root: root.path().to_owned(),
         scan_every: Duration::from_millis(500),
@@ -233,7 +233,7 @@ fn counters_that_fall_stand_still() {
         }
         .stat(),
     );
-    // Written last: who sees it has seen the others.
+    // Written last, so that a sample with it also has the others.
     write("statm", "9 1 0 0 0 0 0\n");
     let page = i64::try_from(rustix::param::page_size()).unwrap();
     let after = watched
@@ -298,12 +298,12 @@ const FILES: [&str; 13] = [
     "813/stat",
 ];
 
-/// What is done to one of them.
+/// Damage to one of the files.
 #[derive(Debug, Clone)]
 enum Damage {
-    /// Bytes put over the true text at that place.
+    /// Overwrites the true text at that place with these bytes.
     Over(usize, Vec<u8>),
-    /// Another text altogether.
+    /// Replaces the whole text.
     Noise(Vec<u8>),
 }
 
@@ -342,7 +342,7 @@ proptest! {
             scan_every: Duration::ZERO,
             ..SamplerConfig::default()
         };
-        // Once under a running sampler, once under one that starts.
+        // Once under a running sampler, once at the start of one.
         let watched = Watched::start(config.clone());
         watched.sampler.mark(Mark::StepEnd(MonoNanos::now()));
         let healthy = watched.next();

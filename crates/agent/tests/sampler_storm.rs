@@ -1,5 +1,5 @@
-//! A host that starts programs all the time. Apart from the other tests of births: what one test starts, all samplers
-//! of the host hear of.
+//! A host that starts programs all the time. Separate from the other tests of births, because all samplers on the host
+//! receive events of the programs that one test starts.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,14 +17,14 @@ use benchmesh_workloads::clock::MonoNanos;
 use children::Watched;
 use program::{PERIOD, Program, pid};
 
-/// A host that starts thousands of programs costs the sampler no more than what it looks at in a second, and its
-/// daemons are found by the scan meanwhile.
+/// On a host that starts thousands of programs, the sampler's cost is limited to a second's checks. Meanwhile the scan
+/// finds the daemons.
 #[test]
 fn a_storm_of_programs_is_not_followed() {
     measured(|| {
         const PROGRAMS: u32 = 3_000;
-        /// 500 looks of 20 us in each second that it listens, and the samples and scans of the time: with room for slow
-        /// hosts.
+        /// 500 checks of 20 us in each second in which it listens, and the samples and scans of that time, with a
+        /// margin for slow hosts.
         const MOST: Duration = Duration::from_millis(200);
         let program = Program::new("storm");
         let watched = program.watch(PERIOD);

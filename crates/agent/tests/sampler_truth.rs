@@ -1,7 +1,7 @@
-//! What the sampler reports, held against what is known otherwise.
+//! Compares the sampler's figures with independent ones.
 //!
-//! Tolerances: CPU within 2 ms of what a child has burnt by its own clock (0.5 % of it), however busy the host is, and
-//! within 1 point against pidstat over 30 s; memory within 1 MiB of what a child touched.
+//! Tolerances: CPU within 2 ms of the time that a child has burnt by its own clock (0.5 % of it), however busy the host
+//! is, and within 1 point against pidstat over 30 s; memory within 1 MiB of what a child touched.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use children::{Child, Life, Watched, sample_of, unique};
 
 const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 const POINT: f64 = 1.0;
-/// What a child may use to begin, to end and to wait for its turn.
+/// CPU time that a child may use to start, to end and to wait for its turn.
 const AROUND: Duration = Duration::from_millis(2);
 
 fn cpu_us(sample: &DaemonSample) -> i64 {
@@ -44,8 +44,8 @@ fn after(watched: &Watched, from: &DaemonSample, span: Duration) -> DaemonSample
     })
 }
 
-/// A child burns a known time by its own CPU clock, however long a busy host makes it wait for a CPU: between a sample
-/// taken before and one taken after, the sampler has that time and no other.
+/// A child burns a known time by its own CPU clock, however long it waits for a CPU on a busy host. The difference of a
+/// sample before and one after must be exactly that time.
 #[test]
 fn a_known_time_on_a_cpu() {
     measured(|| {
@@ -62,7 +62,7 @@ fn a_known_time_on_a_cpu() {
             let sampled = cpu(&after).checked_sub(cpu(&before)).unwrap();
             let off = sampled.abs_diff(BURNT);
             timing!(off <= AROUND, "sampled {sampled:?}, burnt {BURNT:?}");
-            // The totals agree, too: nothing of what came before the first sample is missing.
+            // The totals agree too: no time from before the first sample is missing.
             let (all, own) = (cpu(&after), child.burnt());
             timing!(all.abs_diff(own) <= AROUND, "sampled {all:?}, used {own:?}");
         }
@@ -70,7 +70,7 @@ fn a_known_time_on_a_cpu() {
     });
 }
 
-/// The same when so many daemons are awake that not each is read whole at every beat: the total is as exact.
+/// The same with more awake daemons than whole readings per sample: the total is equally exact.
 #[test]
 fn a_known_time_on_a_cpu_among_many() {
     measured(|| {
@@ -113,7 +113,7 @@ fn cpu(sample: &DaemonSample) -> Duration {
     Duration::from_micros(u64::try_from(cpu_us(sample)).unwrap())
 }
 
-/// What a process touched and gave back between two samples is in the kernel's peak, which is read at marks.
+/// Memory that a process touched and freed between two samples is in the kernel's peak, which is read at marks.
 #[test]
 fn memory_that_was_given_back_between_two_samples() {
     const TOUCHED: i64 = 96 << 20;
@@ -151,14 +151,14 @@ fn memory_that_was_given_back_between_two_samples() {
     assert!((risen - TOUCHED).abs() <= MIB, "{risen} bytes");
 }
 
-/// The first sample that was asked for after this was called.
+/// The first sample that is requested after this call.
 fn sampled_from_now_on(watched: &Watched, child: &Child) -> DaemonSample {
     let now = MonoNanos::now();
     watched.until(|sampled| sample_of(sampled, child.pid).filter(|sample| sample.at > now))
 }
 
-/// Samples are compared with the CPU time that the kernel shows of a process that sleeps again: user and system apart,
-/// each within two ticks.
+/// Compares samples with the CPU time that the kernel reports for a process that sleeps again: user and system
+/// separately, each within two ticks.
 #[test]
 fn user_and_system_apart() {
     measured(|| {
@@ -250,7 +250,7 @@ fn as_pidstat_has_it() {
             .skip(1)
             .collect();
         let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
-        // The heading counts from the right, because the time may be one or two words.
+        // The column is counted from the right, because the time may be one or two words.
         let from_right = head.len() - head.iter().position(|name| *name == "%CPU").unwrap();
         let theirs: f64 = row[row.len() - from_right].parse().unwrap();
         let ours = percent(&first, &last);

@@ -1,5 +1,5 @@
-//! Real processes to be sampled: the bench program itself, started again with `--sleeper`. They sleep and wake for a
-//! moment as often as they are told (their first thread; the others once a second), as the timers of a daemon do.
+//! Real processes to be sampled: the bench program itself, started again with `--sleeper`. They sleep and wake briefly,
+//! as a daemon's timers do. The interval is a parameter for the first thread and a second for the others.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use benchmesh_workloads::clock::{MonoNanos, sleep_until};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// What the kernel calls the sleepers of this bench, so that a rule finds them and no other run's.
+/// The process name of this bench's sleepers, which a rule matches without matching those of other runs.
 pub fn comm() -> String {
     format!("bm-sl-{}", std::process::id())
 }
@@ -52,7 +52,7 @@ impl Sleepers {
 }
 
 impl Drop for Sleepers {
-    /// Each ends with its standard input.
+    /// Each child ends when its standard input is closed.
     fn drop(&mut self) {
         for child in &mut self.children {
             drop(child.stdin.take());
@@ -63,7 +63,7 @@ impl Drop for Sleepers {
     }
 }
 
-/// Whether this was a sleeper, whose time is over now; false in the bench itself.
+/// Whether this process was a sleeper and is done; false in the bench itself.
 pub fn has_slept() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some("--sleeper") {
@@ -87,7 +87,7 @@ pub fn has_slept() -> bool {
     }
     std::io::stdout().write_all(b".").unwrap();
     std::io::stdout().flush().unwrap();
-    // Until the bench lets go of the other end.
+    // Sleeps until the bench closes the other end.
     let every = Timespec {
         tv_sec: (wake_ms / 1000).into(),
         tv_nsec: (wake_ms % 1000 * 1_000_000).into(),

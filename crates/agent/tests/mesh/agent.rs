@@ -1,4 +1,4 @@
-//! A real agent on a thread and a runtime of its own, in a directory of its own.
+//! A real agent on its own thread and runtime, in its own directory.
 
 use crate::collector::Collector;
 use benchmesh_agent::policy::{NetworkRule, PolicyConfig};
@@ -82,21 +82,21 @@ impl Agent {
         }
     }
 
-    /// How it ended by itself.
+    /// The result of an agent that ended on its own.
     pub fn ended(&self) -> Result<(), AgentError> {
         self.over
             .recv_timeout(Duration::from_secs(60))
             .expect("the agent does not end")
     }
 
-    /// Stops it in order.
+    /// Stops it gracefully.
     pub fn stop(mut self) {
         self.cancel.cancel();
         self.ended().unwrap();
         self.runtime.take();
     }
 
-    /// Nothing is closed, nothing is flushed.
+    /// Kills it without closing or flushing anything.
     pub fn crash(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Coming in, being refused, coming again.
+//! Attaching, being refused, and attaching again.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 const SECOND_US: i64 = 1_000_000;
 const PAUSE_S: i64 = 30;
-/// The seconds in which the pause is not yet known, on a busy machine.
+/// Seconds until the pause is detected, on a busy machine.
 const UNKNOWN_S: i64 = 5;
 
-/// Slewed, its rows would be wrong by 30 s for the next 16 hours.
+/// If the clock were only slewed, the rows would be wrong by 30 s for the next 16 hours.
 #[test]
 fn the_rows_of_a_task_are_dated_anew_after_a_pause() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -49,7 +49,7 @@ fn the_rows_of_a_task_are_dated_anew_after_a_pause() {
                 .or_default() += row.ops;
         }
     });
-    // Each second of mesh time has its row, those of the pause are empty, and what came after lies after it.
+    // Each second of mesh time has its row, those of the pause are empty, and later operations come after it.
     let all: Vec<i64> = seconds.keys().copied().collect();
     assert_eq!(all, (0..).take(all.len()).collect::<Vec<i64>>());
     let last = *all.last().unwrap();

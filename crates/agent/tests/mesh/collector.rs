@@ -1,6 +1,6 @@
-//! A collector in memory behind a real gRPC server: it keeps the contract's rule of sequences, and fails on demand.
+//! A collector in memory behind a real gRPC server: it enforces the contract's rule of sequences, and fails on demand.
 //!
-//! It has a runtime of its own, so that killing it cuts every connection at once, as a killed process does.
+//! It has its own runtime, so that killing it cuts every connection at once, as for a killed process.
 
 mod service;
 
@@ -34,7 +34,7 @@ pub struct State {
     pub probes: u64,
     pub batches: Vec<v1::Batch>,
     pub positions: HashMap<String, u64>,
-    /// Every batch that ever came, to see that none changes.
+    /// Every batch that ever arrived, to check that none changes.
     seen: HashMap<(String, u64), v1::Batch>,
     pub repeats: u32,
     /// Breaches of the protocol by the agent.
@@ -47,15 +47,15 @@ pub struct State {
 /// Deliberate faults.
 #[derive(Default)]
 pub struct Faults {
-    /// Attach is answered with this.
+    /// Attach is refused with this.
     pub refuse: Option<(Code, &'static str)>,
     /// Batches are stored and never acked.
     pub withhold_acks: bool,
-    /// The clock is ahead of true time by this many nanoseconds: to its agents, a jump looks like a pause of their own.
+    /// The clock is ahead of true time by this many nanoseconds. To its agents, a jump looks like a pause of their own.
     pub clock_ahead_ns: i64,
     /// The publish stream breaks after this number of batches.
     pub break_after: Option<u32>,
-    /// Batches with rows of this task are refused for good.
+    /// Batches with rows of this task are refused permanently.
     pub refuse_task: Option<i64>,
 }
 
@@ -142,7 +142,7 @@ impl Collector {
         self.shared.with(change)
     }
 
-    /// Waits until `found` is something.
+    /// Waits until `found` returns a value.
     pub fn wait<T>(&self, what: &str, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
         let deadline = Instant::now() + DEADLINE;
         let mut state = self.shared.state.lock().unwrap();
@@ -164,14 +164,14 @@ impl Collector {
         })
     }
 
-    /// Sends anything down the control stream.
+    /// Sends any message down the control stream.
     pub fn send(&self, message: v1::CollectorMessage) {
         let sender = self.wait("an attached agent", |state| state.command.clone());
-        // A session that has just ended does not hear it.
+        // A session that has just ended does not receive it.
         let _ = sender.blocking_send(Ok(message));
     }
 
-    /// Sends a command; its id.
+    /// Sends a command and returns its id.
     pub fn ask(&self, body: Option<v1::command::Body>) -> u64 {
         let id = self.with(|state| {
             state.next_id += 1;
@@ -194,7 +194,7 @@ impl Collector {
         })
     }
 
-    /// Does a command. When the session ends before the reply, it is asked again, as a scheduler does.
+    /// Executes a command. If the session ends before the reply, it is sent again, as a scheduler does.
     pub fn outcome(&self, body: &v1::command::Body) -> v1::Reply {
         loop {
             let sessions = self.with(|state| state.hellos.len());
@@ -211,14 +211,14 @@ impl Collector {
         }
     }
 
-    /// Does a command that must work.
+    /// Executes a command that must succeed.
     pub fn done(&self, body: v1::command::Body) -> v1::Reply {
         let reply = self.outcome(&body);
         assert_eq!(reply.error, "", "{body:?}");
         reply
     }
 
-    /// Does a command that must be refused; the kind and the words.
+    /// Executes a command that must be refused. Returns the kind and the message.
     pub fn refused(&self, body: v1::command::Body) -> (String, String) {
         let reply = self.outcome(&body);
         assert_ne!(reply.error, "", "{body:?}");
@@ -229,7 +229,7 @@ impl Collector {
         i64::try_from(now_ns() / 1000).unwrap()
     }
 
-    /// Every operation that has arrived for the task.
+    /// Number of operations of the task that have arrived.
     pub fn ops(&self, task: i64) -> u64 {
         self.with(|state| {
             let intervals = state.batches.iter().flat_map(|batch| &batch.op_intervals);
@@ -240,7 +240,7 @@ impl Collector {
         })
     }
 
-    /// The first event of that kind, when it has come.
+    /// Waits for the first event of that kind.
     pub fn event(&self, kind: &str) -> v1::Event {
         self.wait(kind, |state| {
             let mut events = state.batches.iter().flat_map(|batch| &batch.events);
@@ -248,7 +248,7 @@ impl Collector {
         })
     }
 
-    /// Nothing happened that must not.
+    /// Checks that the agent has not breached the protocol.
     pub fn assert_no_violation(&self) {
         self.with(|state| assert!(state.violations.is_empty(), "{:?}", state.violations));
     }

@@ -1,4 +1,4 @@
-//! Every command, twice where that matters.
+//! Every command, sent twice where that matters.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
@@ -20,7 +20,8 @@ pub fn null_task(task_id: i64, params: &str) -> v1::Prepare {
     }
 }
 
-/// Arms it for a moment from now; the start. When that moment is past on arrival, for a later one, as a scheduler does.
+/// Arms the task for a start in the near future and returns the start. If the start has passed on arrival, a later one
+/// is used, as a scheduler does.
 pub fn arm(collector: &Collector, task_id: i64) -> i64 {
     loop {
         let start_us = collector.now_us() + 200_000;
@@ -35,7 +36,7 @@ pub fn arm(collector: &Collector, task_id: i64) -> i64 {
         let Some(v1::reply::Body::Arm(armed)) = reply.body else {
             panic!("{reply:?}")
         };
-        // Two clocks that have only just met may differ by some milliseconds.
+        // Two clocks with few exchanges may differ by some milliseconds.
         assert!((1..=300_000).contains(&armed.lead_us), "{armed:?}");
         return start_us;
     }
@@ -49,7 +50,7 @@ pub fn end(collector: &Collector, task_id: i64) -> v1::EndReply {
     end
 }
 
-/// How a task ended.
+/// The last row of a task.
 pub fn last_row(collector: &Collector, task_id: i64) -> v1::TaskEnd {
     collector.wait("the task's last row", |state| {
         let mut ends = state.batches.iter().flat_map(|batch| &batch.task_ends);
@@ -57,7 +58,7 @@ pub fn last_row(collector: &Collector, task_id: i64) -> v1::TaskEnd {
     })
 }
 
-/// Waits until the clock is known; a mesh does that before it arms.
+/// Waits until the clock is known, as a mesh does before it arms.
 pub fn ready(collector: &Collector) {
     collector.attached(1);
     collector.wait("clock exchanges", |state| (state.probes >= 2).then_some(()));
@@ -298,7 +299,7 @@ fn without_contact_the_load_stops_after_its_lease() {
         step_id: 77,
         ..null_task(id, r#"{"runtime": "1h"}"#)
     };
-    // The shorter one is held to the least that there is, 3 s.
+    // The shorter lease is raised to the minimum of 3 s.
     collector.done(Body::Prepare(task(901, 1)));
     collector.done(Body::Prepare(task(902, 600_000_000)));
     arm(&collector, 901);
@@ -333,7 +334,7 @@ fn without_contact_the_load_stops_after_its_lease() {
     collector.assert_no_violation();
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 fn until(what: &str, so: impl Fn() -> bool) {
     let began = Instant::now();
     while !so() {
@@ -345,7 +346,7 @@ fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Whether the task's own thread is there. The numbers are this test's alone.
+/// Whether the task's own thread exists. Only this test uses these task ids.
 fn runs(task: i64) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     threads.flatten().any(|thread| {
@@ -354,7 +355,7 @@ fn runs(task: i64) -> bool {
     })
 }
 
-/// No option, no load: a refusal names the option that would allow it.
+/// Without options there is no load: a refusal names the option that would allow it.
 #[test]
 fn without_an_option_an_agent_only_samples() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -406,7 +407,7 @@ fn without_an_option_an_agent_only_samples() {
     }
     agent.stop();
 
-    // Links alone: no target, and no service's port.
+    // Links only: no target, and no port of a service.
     let agent = Agent::start(benchmesh_agent::AgentConfig {
         collector: collector.address.to_string(),
         policy: PolicyConfig {

@@ -1,5 +1,5 @@
-//! A real agent against a collector in memory that speaks real gRPC: attach, commands, telemetry, and everything that
-//! can break between them.
+//! A real agent against a collector in memory that speaks real gRPC: attach, commands, telemetry, and all failures
+//! between them.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

@@ -1,5 +1,4 @@
-//! A collector that asks for more than the agent's policy: each is refused by its key, and a load that runs loses
-//! nothing.
+//! A collector whose requests exceed the agent's policy: each is refused by its key, and a running load loses no rows.
 
 use crate::agent::{Agent, Home};
 use crate::collector::Collector;
@@ -35,7 +34,7 @@ fn link(task_id: i64, peer: &str) -> v1::Prepare {
     }
 }
 
-/// Takes about 6 s, the time of the load that runs meanwhile.
+/// Takes about 6 s, the duration of the load that runs meanwhile.
 #[test]
 fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -63,7 +62,7 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     };
     let null = |id, params| Body::Prepare(null_task(id, params));
     refused(null(2, r#"{"numjobs": 5}"#), "threads", "5 were asked for");
-    // The running task holds two of the four.
+    // The running task holds two of the four threads.
     refused(
         null(3, r#"{"numjobs": 3}"#),
         "threads",
@@ -117,16 +116,16 @@ fn a_collector_that_asks_for_more_than_the_policy_is_refused_by_key() {
     );
 
     assert_eq!(end(&collector, 1).state, "done");
-    // Its rows come after the answer.
+    // Its rows arrive after the answer.
     assert_eq!(last_row(&collector, 1).error, "");
     assert_eq!(collector.ops(1), OPS);
-    // Its threads are free again.
+    // Its threads are available again.
     collector.done(null(7, r#"{"numjobs": 4, "ops": 1}"#));
     agent.stop();
     collector.assert_no_violation();
 }
 
-/// The receiving end of a link listens on a port of the agent's range, and a used-up range is refused by its option.
+/// The receiving end of a link listens on a port of the agent's range, and an exhausted range is refused by its option.
 #[test]
 fn links_come_in_on_the_ports_of_the_agents_range() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -159,7 +158,7 @@ fn links_come_in_on_the_ports_of_the_agents_range() {
         panic!("{reply:?}")
     };
     assert_eq!(reply.port, u32::from(port));
-    // Forgotten, it is closed in the background; who needs its port waits for that, over UDP too.
+    // A forgotten receiver is closed in the background; a task that needs its port waits for that, over UDP too.
     for (task_id, mode) in [(2, "udp-request"), (3, "udp-stream"), (4, "ping")] {
         let forget = v1::ForgetTask {
             task_id: task_id - 1,
@@ -184,7 +183,7 @@ fn links_come_in_on_the_ports_of_the_agents_range() {
 #[test]
 fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
     let (home, collector) = (Home::new(), Collector::start());
-    // A span of the day that began a day ago and ends before this minute: every minute but the present ones.
+    // A span of the day that ends before this minute: every minute but the present ones.
     let closed = hours_without_now();
     let policy = PolicyConfig {
         targets: TargetNames::directories([home.target()]),
@@ -199,7 +198,7 @@ fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
         kind == "not-allowed" && text.contains(&named),
         "{kind}: {text}"
     );
-    // Nor are its caches dropped or directories made; existing ones can be examined and removed.
+    // Dropping caches and creating directories are refused too; existing directories can be examined and removed.
     let directory = |make| v1::OpenRunDirectory {
         run_uid: "run-1".to_owned(),
         path: home.target().display().to_string(),
@@ -245,7 +244,7 @@ fn hours_without_now() -> String {
     format!("{far:02}:00-{far:02}:30")
 }
 
-/// The port of a link is open only at the link's own address, and reveals nothing to a stranger.
+/// The port of a link is open only at the link's own address, and reveals nothing to other peers.
 #[test]
 fn a_receiving_end_is_bound_to_the_address_of_its_link() {
     let (home, collector) = (Home::new(), Collector::start());
@@ -279,7 +278,8 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
         0,
         "a stranger was answered"
     );
-    // An address that no interface has, as behind a translation, a name, and none: the address that faces the sender.
+    // An address that no interface has (as behind NAT), a host name, or no address: the address that faces the sender
+    // is used.
     for (task, address) in [(2, "203.0.113.7"), (3, "node-7"), (4, "")] {
         let port = listen(task, address);
         TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -290,7 +290,7 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
             "{address:?}"
         );
     }
-    // Without a sender's address either, the listening address is unknown.
+    // Without a sender's address, the listening address is unknown.
     for (task, address) in [(5, "203.0.113.7"), (6, "node-7"), (7, "")] {
         let (_, text) = collector.refused(command(task, "", address));
         assert!(text.contains("--advertise"), "{text}");
@@ -298,7 +298,7 @@ fn a_receiving_end_is_bound_to_the_address_of_its_link() {
     agent.stop();
 }
 
-/// The host's own log has each denial once a minute, and of a collector that invents them only some.
+/// The host's own log contains each denial once a minute, and only some of those that a collector makes up.
 #[test]
 fn denials_are_in_the_log_of_the_agents_host() {
     logs::keep_warnings();

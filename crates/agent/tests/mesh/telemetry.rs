@@ -1,4 +1,4 @@
-//! Measurements arrive exactly once, whatever happens on the way.
+//! Measurements arrive exactly once, whatever fails in between.
 
 use crate::agent::{Agent, Home};
 use crate::collector::{Collector, State};
@@ -69,7 +69,7 @@ fn what_was_stored_and_not_acked_comes_again_unchanged() {
     let agent = Agent::start(home.config(&collector));
     collector.attached(1);
     collector.wait("batches", |state| (state.batches.len() >= 2).then_some(()));
-    // The collector forgets that it has them: a database restored from a moment before.
+    // The collector's database is restored from an earlier state, without these batches.
     collector.with(|state| {
         state.positions.values_mut().for_each(|last| *last = 1);
         state.batches.truncate(1);
@@ -125,7 +125,7 @@ fn a_batch_that_is_refused_for_good_does_not_block_the_others() {
         arm(&collector, task);
         assert_eq!(end(&collector, task).state, "done");
     };
-    // One after the other: the rows of both could be in one batch.
+    // Run one after the other, because the rows of both could share one batch.
     run(1);
     collector.wait("the word of the gap", |state| {
         let mut events = state.batches.iter().flat_map(|batch| &batch.events);

@@ -1,7 +1,6 @@
 //! Child processes of known behaviour, and a sampler to watch them.
 //!
-//! A child is a fork of the test that only makes system calls. It ends with its guard, and with the test whatever
-//! happens.
+//! A child is a fork of the test that only makes system calls. It ends with its guard, and in any case with the test.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,10 +14,10 @@ use benchmesh_agent::sampler::{
     DaemonRule, DaemonSample, DaemonSeen, Sampled, Sampler, SamplerConfig, Sampling,
 };
 
-/// Long enough for any machine that still works.
+/// Long enough for any working machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a child does until it is killed.
+/// The behaviour of a child until it is killed.
 #[derive(Debug, Clone, Copy)]
 pub enum Life {
     Sleep,
@@ -26,28 +25,28 @@ pub enum Life {
     Burn {
         percent: u64,
     },
-    /// The same ahead of everybody else on a busy host, where that is allowed.
+    /// The same with a higher priority than other processes on a busy host, if that is allowed.
     BurnFirst {
         percent: u64,
     },
-    /// Burns so much, by its own CPU clock, each time it is told to go, and then sleeps.
+    /// Burns this much, by its own CPU clock, at each request, and then sleeps.
     BurnWhenTold {
         ns: u64,
     },
-    /// Touches memory when it is told to go, and then sleeps.
+    /// Touches memory at a request, and then sleeps.
     Touch {
         bytes: usize,
     },
-    /// Touches memory and gives it back each time it is told to go.
+    /// Touches memory and frees it again at each request.
     TouchAndFree {
         bytes: usize,
     },
 }
 
-/// Memory that a child and the test both see.
+/// Memory shared by a child and the test.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Waited for as a futex.
+    /// A futex on which the child waits.
     go: AtomicU32,
     done: AtomicU32,
     burnt_ns: AtomicU64,
@@ -56,18 +55,18 @@ pub struct Shared {
 #[derive(Debug)]
 pub struct Child {
     pub pid: i32,
-    /// Never unmapped: a test program is short.
+    /// Never unmapped, because a test program is short-lived.
     shared: &'static Shared,
     reaped: bool,
 }
 
 impl Child {
-    /// `comm` is what the kernel calls it: at most 15 characters.
+    /// Starts a child with the process name `comm`: at most 15 characters.
     pub fn start(comm: &str, life: Life) -> Child {
         Child::with_pid(comm, life, None).unwrap()
     }
 
-    /// With that pid, which must be free; needs root.
+    /// Starts a child with that pid, which must be free; needs root.
     pub fn with_pid(comm: &str, life: Life, wanted: Option<i32>) -> std::io::Result<Child> {
         let name = std::ffi::CString::new(comm).unwrap();
         let shared = share();
@@ -109,7 +108,7 @@ impl Child {
         }
     }
 
-    /// Lets it do its work once; returns when it has.
+    /// Lets the child do its work once. Returns when it is done.
     pub fn go(&self) {
         let turn = self.shared.go.fetch_add(1, Ordering::AcqRel) + 1;
         // SAFETY: futex(2) to wake one waiter at a mapped word; nothing is written.
@@ -128,18 +127,18 @@ impl Child {
         }
     }
 
-    /// All the CPU time it has used by its own clock, when it had last done its work.
+    /// Its total CPU time by its own clock, at the end of its last work.
     pub fn burnt(&self) -> Duration {
         Duration::from_nanos(self.shared.burnt_ns.load(Ordering::Acquire))
     }
 
-    /// Ends it, without reaping.
+    /// Kills it without reaping it.
     pub fn kill(&self) {
         // SAFETY: kill(2) takes plain numbers; the pid is a child of ours that is not reaped.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// Until this nobody else can have its pid.
+    /// Reaps it. Until then no other process can have its pid.
     pub fn reap(&mut self) {
         if !std::mem::replace(&mut self.reaped, true) {
             // SAFETY: waitpid(2) with no place for the status; the pid is a child of ours that is not reaped.
@@ -176,7 +175,7 @@ fn share() -> &'static Shared {
 }
 
 /// # Safety
-/// Only in a child that shares no memory with anyone but `shared`.
+/// Only in a child that shares no memory with other processes except `shared`.
 unsafe fn live(life: Life, shared: &Shared) {
     // SAFETY: system calls on memory of this process alone.
     unsafe {
@@ -225,7 +224,7 @@ unsafe fn live(life: Life, shared: &Shared) {
     }
 }
 
-/// By its own CPU clock, in turns on an absolute timer: what it burns does not depend on when it gets a CPU.
+/// Burns by its own CPU clock, in turns on an absolute timer, so that the amount does not depend on when it gets a CPU.
 fn burn(percent: u64) {
     const TURN_NS: u64 = 20_000_000;
     let began = clock_ns(libc::CLOCK_MONOTONIC);
@@ -237,7 +236,7 @@ fn burn(percent: u64) {
     }
 }
 
-/// However long it waits for a CPU meanwhile.
+/// Burns a fixed amount, however long it waits for a CPU meanwhile.
 fn burn_once(ns: u64, shared: &Shared) {
     let goal = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) + ns;
     let mut now = 0;
@@ -247,7 +246,7 @@ fn burn_once(ns: u64, shared: &Shared) {
     shared.burnt_ns.store(now, Ordering::Release);
 }
 
-/// Asleep meanwhile: what a wait costs is in the process's CPU time, too.
+/// Sleeps while it waits, because busy waiting would add to the process's CPU time.
 fn wait_for_turn(turn: u32, shared: &Shared) {
     loop {
         let seen = shared.go.load(Ordering::Acquire);
@@ -293,7 +292,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// A name that no other test has.
+/// A process name that no other test uses.
 pub fn unique(stem: &str) -> String {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -310,7 +309,7 @@ pub fn rule(comm: &str) -> DaemonRule {
     }
 }
 
-/// Samples in the order they came.
+/// Samples in the order of arrival.
 pub struct Watched {
     pub sampler: Sampler,
     samples: Receiver<Sampled>,
@@ -318,13 +317,13 @@ pub struct Watched {
 
 impl Watched {
     pub fn start(config: SamplerConfig) -> Watched {
-        // Minutes of samples at 10 Hz; whoever waits for one takes them as they come.
+        // Minutes of samples at 10 Hz; a test that waits for one takes them as they arrive.
         let (send, samples) = sync_channel(4096);
         let sampler = Sampler::start(config, move |sampled| drop(send.try_send(sampled))).unwrap();
         Watched { sampler, samples }
     }
 
-    /// Watches the children of that name, at that period.
+    /// Watches the children with that name, at that period.
     pub fn comm(comm: &str, period: Option<Duration>) -> Watched {
         Watched::start(SamplerConfig {
             rules: vec![rule(comm)],
@@ -338,7 +337,7 @@ impl Watched {
         })
     }
 
-    /// A recorded tree.
+    /// Watches a recorded tree.
     pub fn tree(root: PathBuf) -> Watched {
         Watched::start(SamplerConfig {
             proc_root: root,
@@ -351,7 +350,7 @@ impl Watched {
         })
     }
 
-    /// Stops the sampler; what it still hands over.
+    /// Stops the sampler. Returns the remaining samples.
     pub fn stop(self) -> Vec<Sampled> {
         self.sampler.stop();
         self.samples.try_iter().collect()
@@ -363,12 +362,12 @@ impl Watched {
             .expect("the sampler hands over samples")
     }
 
-    /// One that has come already.
+    /// A sample that has already arrived.
     pub fn try_next(&self) -> Option<Sampled> {
         self.samples.try_recv().ok()
     }
 
-    /// The first sample that has what is looked for.
+    /// Waits for the first sample in which `find` returns a value.
     pub fn until<T>(&self, mut find: impl FnMut(&Sampled) -> Option<T>) -> T {
         let deadline = Instant::now() + DEADLINE;
         while Instant::now() < deadline {

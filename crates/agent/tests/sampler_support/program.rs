@@ -1,4 +1,4 @@
-//! Programs of names that no other process has, and a sampler that watches for them.
+//! Programs with unique names, and a sampler that watches for them.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use super::children::{Watched, rule, unique};
 
-/// Of the sampler's ticks.
+/// Period of the sampler's ticks.
 pub const PERIOD: Duration = Duration::from_millis(100);
 
-/// A program of a name that no other process has.
+/// A program with a unique name.
 pub struct Program {
     comm: String,
     directory: TempDir,
@@ -40,7 +40,7 @@ impl Program {
             .unwrap()
     }
 
-    /// New programs are found every so often by the scan, and by the kernel's events where there are any.
+    /// Watches for the program: found by the scan at this interval, and by the kernel's events if available.
     pub fn watch(&self, scan_every: Duration) -> Watched {
         let watched = Watched::start(SamplerConfig {
             rules: vec![rule(&self.comm)],

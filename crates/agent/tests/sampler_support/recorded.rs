@@ -1,5 +1,5 @@
-//! Processes as they stood in `/proc`: real ones of a GlusterFS volume, and ones with the command lines that the other
-//! daemons' start-up scripts, containers and manuals give them.
+//! Processes as recorded from `/proc`: real ones of a GlusterFS volume, and ones with the command lines used by the
+//! other daemons' start-up scripts, containers and manuals.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,17 +11,17 @@ pub struct Recorded {
     pub pid: i32,
     pub parent: i32,
     pub comm: &'static str,
-    /// Arguments divided by `|`.
+    /// Arguments separated by `|`.
     pub cmdline: &'static str,
     pub state: char,
     pub threads: u32,
     pub user_ticks: u64,
     pub system_ticks: u64,
     pub start_ticks: u64,
-    /// Pages: the address space and what is resident.
+    /// Pages: the whole address space and its resident part.
     pub statm: (u64, u64),
     pub fds: u32,
-    /// Name and instance; none for what is no daemon.
+    /// Expected name and instance; `None` if it is not a daemon.
     pub called: Option<(&'static str, &'static str)>,
 }
 
@@ -60,7 +60,7 @@ pub const PROCESSES: &[Recorded] = &[
     stranger(2, "kthreadd", ""),
     stranger(700, "bash", "bash|-c|ceph-osd -i 3"),
     stranger(701, "ceph", "/usr/bin/python3|/usr/bin/ceph|-w"),
-    // Packages' units.
+    // As started by the packages' units.
     Recorded {
         threads: 57,
         user_ticks: 65_210,
@@ -83,7 +83,7 @@ pub const PROCESSES: &[Recorded] = &[
         "ceph-mon",
         "mon.a",
     ),
-    // A daemon of its own, as started by hand.
+    // A daemon started by hand.
     running(
         814,
         "ceph-osd",
@@ -153,7 +153,7 @@ pub const PROCESSES: &[Recorded] = &[
             "/srv/lab/n1/brick",
         )
     },
-    // What its start-up leaves behind until somebody reaps it.
+    // A leftover of its start-up that is not reaped yet.
     Recorded {
         state: 'Z',
         threads: 1,
@@ -186,7 +186,7 @@ pub const PROCESSES: &[Recorded] = &[
         "sheep",
         "127.0.0.1:7001",
     ),
-    // Its logger.
+    // The daemon's logger.
     Recorded {
         parent: 900,
         ..stranger(
@@ -209,7 +209,7 @@ pub const PROCESSES: &[Recorded] = &[
         "sheep",
         "7000",
     ),
-    // MooseFS, and LizardFS, which has the same names.
+    // MooseFS, and LizardFS, which uses the same names.
     running(
         950,
         "mfsmaster",
@@ -285,7 +285,7 @@ impl Recorded {
             start_ticks,
             ..
         } = self;
-        // The kernel's own processes have no memory, and a flag.
+        // Kernel threads have no memory, and a flag.
         let flags = if self.statm.0 == 0 {
             2_129_984
         } else {
@@ -331,7 +331,7 @@ impl Recorded {
     }
 }
 
-/// A host of its own with all of them.
+/// A separate host with all of them.
 pub fn tree() -> tempfile::TempDir {
     tree_of(PROCESSES)
 }

@@ -1,4 +1,4 @@
-//! The answers of the collector in memory.
+//! The service of the collector in memory.
 
 use super::*;
 
@@ -123,7 +123,7 @@ async fn on_message(
     }
 }
 
-/// Stores a batch by the contract: the next one is accepted, a known one is acked again, a hole is an error.
+/// Stores a batch by the contract: the next one is accepted, a known one is acked again, a gap is an error.
 fn take(shared: &Shared, batch: v1::Batch) -> Result<Option<v1::Ack>, Status> {
     shared.with(|state| {
         match &mut state.faults.break_after {
