@@ -1,7 +1,9 @@
 //! Cost of sampling under realistic conditions: many processes, once a second, including scans and the host.
 //!
-//! `cargo bench -p benchmesh-agent --bench sampler_cost -- --daemons 200 --threads 1 --wake-ms 300 --seconds 10
-//! --rounds 5`
+//! ```text
+//! cargo bench -p benchmesh-agent --bench sampler_cost -- \
+//!     --daemons 200 --threads 1 --wake-ms 300 --seconds 10 --rounds 5
+//! ```
 //!
 //! `--step 1`: each round is the beginning of a step, with its dense samples; the baseline stays at one a second.
 //!

@@ -11,7 +11,7 @@ pub enum Verdict {
     Fail,
 }
 
-/// One line.
+/// One line of the output.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// The subject of the check, such as `clock` or `path`.

@@ -41,7 +41,7 @@ fn a_parent_that_puts_its_daemon_into_the_background_is_none() {
     for wait in ["", "read -t 0.4 -u 3"] {
         let program = Program::new("fork");
         let watched = program.watch(PERIOD);
-        // The daemon's parent has ended. The daemon runs until its input is closed.
+        // The daemon is the child of an ended child. It runs until its input is closed.
         let script = format!("exec 3<&0; ( ( read -u 3 ) & ); {wait}");
         let mut parent = program.start(&script);
         let input = parent.stdin.take();

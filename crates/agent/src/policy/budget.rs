@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     pub threads: u32,
-    /// Of buffers, recorders and stacks; the page cache is not counted.
+    /// Memory of buffers, recorders and stacks; the page cache is not counted.
     pub memory_bytes: u64,
 }
 

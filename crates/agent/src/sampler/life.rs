@@ -5,7 +5,7 @@ use benchmesh_workloads::clock::MonoNanos;
 use super::parse::Layout;
 use super::rules::Identity;
 
-/// One life of a daemon.
+/// Identity, birth and memory layout of one life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) identity: Identity,

@@ -13,7 +13,7 @@ const SEAL_BYTES: usize = crate::wire::batch::MAX_BYTES / 2;
 /// Upper bound of rows in memory, in bytes, while the disk refuses writes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// One batch, and the callers that wait for it.
+/// One batch, and the callers that wait for its position.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     pub(super) batch: Batch,

@@ -183,7 +183,7 @@ fn links_come_in_on_the_ports_of_the_agents_range() {
 #[test]
 fn outside_its_hours_an_agent_takes_no_load_and_says_so_when_it_is_asked() {
     let (home, collector) = (Home::new(), Collector::start());
-    // A span of the day that ends before this minute: every minute but the present ones.
+    // A span of the day that is far from the current time.
     let closed = hours_without_now();
     let policy = PolicyConfig {
         targets: TargetNames::directories([home.target()]),

@@ -363,7 +363,7 @@ fn a_page_of_zeros_holds_back_nothing_else() {
                 lost => most_lost = most_lost.max(lost),
             }
         }
-        // The first page contains the spool's row; the root page of the batches leads to all of them.
+        // Unreadable without the first page or that of the spool's row; empty without the root page of the batches.
         assert!(unreadable <= 3, "{unreadable} of {pages} pages");
         assert!(emptied <= 1, "{emptied} of {pages} pages");
         assert!((1..16).contains(&most_lost), "{most_lost} of 200 batches");
