@@ -82,7 +82,7 @@ fn split(values: &[f64], range: Range<usize>, seed: u64, found: &mut Vec<(usize,
     split(values, at..range.end, seed, found);
 }
 
-/// The strongest split by ranks, with its permutation p value.
+/// Returns the strongest split by ranks, with its permutation p value.
 fn ranked(values: &[f64], random: &mut Random) -> (usize, f64) {
     let mut ranks = ranks(values);
     let (at, statistic) = strongest(&ranks);
@@ -105,13 +105,13 @@ fn measured(values: &[f64], random: &mut Random) -> (usize, f64) {
     (at, p)
 }
 
-/// The share of draws that are at least as strong.
+/// Returns the share of draws that are at least as strong.
 fn share(statistic: f64, mut draw: impl FnMut() -> f64) -> f64 {
     let as_strong = (0..DRAWS).filter(|_| draw() >= statistic - 1e-12).count();
     (real(as_strong) + 1.0) / (f64::from(DRAWS) + 1.0)
 }
 
-/// With a mean of 0 and a sum of squares of 1.
+/// Scales the values to a mean of 0 and a sum of squares of 1.
 fn standardised(values: Vec<f64>) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / real(values.len());
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

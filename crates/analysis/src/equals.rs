@@ -1,8 +1,8 @@
-//! One value unlike its equals: the daemon that uses far more CPU than others of its name, the client that is slower.
+//! Finds a value unlike its equals: a daemon that uses far more CPU than others of its name, or a slower client.
 //!
-//! A value is compared with the median of the others, in units of their scatter (the median deviation plus a part of
-//! the median itself, so that a trifle does not count if the equals hardly differ). With fewer than five others the
-//! scatter is hardly known: there the distance from each of them must be large.
+//! A value is compared with the median of the others, in units of their scatter (the median deviation plus a share of
+//! the median, so that tiny differences do not count among nearly equal values). With fewer than five others the
+//! scatter is not reliable, and the value must be far from each of them instead.
 
 use super::real;
 use super::start::median;
@@ -11,30 +11,31 @@ use std::ops::Range;
 /// Minimum number of others for a judgement, and for an estimate of their scatter.
 const MIN_OTHERS: usize = 2;
 const MIN_FOR_SCATTER: usize = 5;
-/// Distance from the median of the others, in scatters.
+/// Minimum distance from the median of the others, in scatters.
 const APART: f64 = 4.0;
 /// Lower bound of the scatter, as a share of the median.
 const MIN_SCATTER: f64 = 0.05;
-/// Minimum share of the remaining time in which one must be unlike its equals, from the beginning of the difference.
+/// Minimum share of the remaining time, from the beginning of the difference, in which the value must be unlike its
+/// equals.
 const STAYS: f64 = 0.8;
 
-/// Weight of an instant at which one is like its equals, against one at which it is not.
+/// Weight of an instant at which the value is like its equals, against one at which it is not.
 const WEIGHT: i64 = 4;
 
 /// The direction and the minimum factor of a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     pub factor: f64,
-    /// The factor for only two others: over the nearest of them.
+    /// The factor for only two others: relative to the nearest of them.
     pub factor_of_two: f64,
 }
 
-/// Twice the CPU time.
+/// At least twice the CPU time.
 pub const MORE: Rule = Rule {
     factor: 2.0,
     factor_of_two: 3.0,
 };
-/// Seven tenths of the rate.
+/// At most seven tenths of the rate.
 pub const LESS: Rule = Rule {
     factor: 0.7,
     factor_of_two: 0.5,
@@ -49,7 +50,7 @@ impl Rule {
     }
 }
 
-/// The median of the others if the value at `place` is unlike them by the rule.
+/// Returns the median of the others if the value at `place` is unlike them by the rule.
 pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     let value = *values.get(place)?;
     let others: Vec<f64> = values
@@ -79,7 +80,7 @@ pub fn unlike(values: &[f64], place: usize, rule: Rule) -> Option<f64> {
     is_unlike.then_some(usual)
 }
 
-/// A stretch of time in which one is unlike its equals.
+/// A stretch of time in which a value is unlike its equals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     pub range: Range<usize>,
@@ -88,8 +89,9 @@ pub struct Stretch {
     pub usual: f64,
 }
 
-/// The longest stretch in which one is unlike its equals nearly always: other instants weigh [`WEIGHT`] times as much.
-/// `pairs` are a value and the median of its equals; `None` where it is not unlike them, or not known.
+/// Returns the longest stretch in which a value is nearly always unlike its equals: each instant at which it is like
+/// them weighs [`WEIGHT`] times as much. `pairs` holds a value and the median of its equals, or `None` where they do
+/// not differ or are unknown.
 pub fn longest_stretch(pairs: &[Option<(f64, f64)>]) -> Option<Stretch> {
     let (mut from, mut score) = (0, 0_i64);
     let mut best: Option<(i64, Range<usize>)> = None;
@@ -115,8 +117,8 @@ pub fn longest_stretch(pairs: &[Option<(f64, f64)>]) -> Option<Stretch> {
     })
 }
 
-/// The first position from which most of the remaining pairs (a value, the median of its equals) are halfway to the
-/// rule or beyond; `None` if there is no such position.
+/// Returns the first position from which most of the remaining pairs (a value, the median of its equals) are at least
+/// halfway to the rule's factor; `None` if there is no such position.
 pub fn since(pairs: &[(f64, f64)], rule: Rule) -> Option<usize> {
     let halfway = (1.0 + rule.factor) / 2.0;
     let unlike: Vec<bool> = pairs

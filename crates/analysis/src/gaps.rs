@@ -1,8 +1,8 @@
-//! Gaps: consecutive seconds in which a load did next to nothing.
+//! Gaps: consecutive seconds in which a load made almost no progress.
 
-/// A second at or above this share of the usual rate belongs to no gap.
+/// A second at or above this share of the usual rate is not part of a gap.
 pub const NEAR_ZERO: f64 = 0.05;
-/// Slower loads have seconds without an operation by chance.
+/// Minimum rate: slower loads have seconds without an operation by chance.
 pub const MIN_RATE: f64 = 20.0;
 
 /// From one instant to another, in microseconds.
@@ -37,7 +37,7 @@ pub fn is_outage(seconds: usize, longest_us: i64) -> bool {
     seconds >= MIN_SECONDS || longest_us >= MIN_GAP_US
 }
 
-/// Seconds near zero, anywhere in a step, and the length of one gap that make an outage.
+/// Thresholds of an outage: near-zero seconds anywhere in a step, and the length of one gap.
 const MIN_SECONDS: usize = 3;
 const MIN_GAP_US: i64 = 2_000_000;
 

@@ -1,8 +1,8 @@
 //! Judges whether something keeps growing (memory, threads, open files), from its series over hours.
 //!
-//! Growth alone is not a leak: a cache fills up and stays, a load takes its memory once at its start. A leak has a
-//! significant slope ([`super::slope`]), is large enough to matter, does not come in one jump, and still goes on at the
-//! end.
+//! Growth alone is not a leak: a cache fills up and stays full, and a load allocates its memory once at its start. A
+//! leak has a significant slope ([`super::slope`]), is large enough to matter, does not come in one jump, and continues
+//! until the end.
 
 use super::slope::{Point, Slope, segments, slope};
 
@@ -10,9 +10,9 @@ use super::slope::{Point, Slope, segments, slope};
 pub const ALPHA: f64 = 0.005;
 /// Confidence intervals miss with this probability.
 const INTERVAL: f64 = 0.05;
-/// Parts of the time by which jumps and saturation are seen.
+/// Number of parts of the time, used to detect jumps and saturation.
 const PARTS: usize = 6;
-/// The largest share of all growth that one part may have, and the smallest that the last third has.
+/// Maximum share of all growth that one part may have, and minimum share of the last third.
 const JUMP: f64 = 0.6;
 const GOES_ON: f64 = 0.25;
 /// Growth over the time below this share of the level is ignored, as is growth below the figure's own minimum.
@@ -25,7 +25,7 @@ const STEADY_SHARE: f64 = 0.02;
 pub enum Verdict {
     Leaks,
     Steady,
-    /// Neither is shown.
+    /// Neither is significant.
     Unsure,
 }
 
@@ -38,7 +38,7 @@ pub struct Growth {
     pub high: f64,
     /// Corrected for the number of series.
     pub p: f64,
-    /// By the slope, at the first point and at the last.
+    /// Level according to the slope, at the first point and at the last.
     pub first: f64,
     pub last: f64,
 }
@@ -87,7 +87,7 @@ fn judged(points: &[Point], least: f64, found: &Slope, p: f64) -> Option<Growth>
     })
 }
 
-/// Whether the growth is neither one jump nor over. `None` if a part of the time has no point.
+/// Whether the growth is neither a single jump nor over. Returns `None` if a part of the time has no point.
 fn goes_on(points: &[Point], found: &Slope) -> Option<bool> {
     let parts = segments(points, found, PARTS)?;
     let all = parts.last()? - parts.first()?;

@@ -1,4 +1,4 @@
-//! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or texts.
+//! Statistics of comparisons: pure functions over plain numbers, without SQL, plans or text.
 //!
 //! The noise within one run comes from its own seconds, which depend on each other: a circular block bootstrap
 //! resamples blocks of them, longer than their autocorrelation, and raises the error where short runs hide a part of it
@@ -6,9 +6,9 @@
 //! from the differences between them, moderated by those of similar loads ([`noise`]). [`contrast`] combines these into
 //! the ratio of two sides with its error; [`correct`] corrects the p values of one comparison together. [`change`]
 //! finds change points in the history of a figure. [`slope`] tests a series over hours for drift, [`growth`] for
-//! continuing growth, [`shift`] for a new level, [`period`] for what comes again and again; [`equals`] finds the one of
-//! several that differs from the others, [`gaps`] the times without progress of a load; [`steady`] says when a load is
-//! in steady state. Random numbers are seeded: the same data give the same result.
+//! continuing growth, [`shift`] for a new level, [`period`] for periodic disturbances; [`equals`] finds the outlier
+//! among equals, [`gaps`] the times in which a load made no progress; [`steady`] detects steady state. Random numbers
+//! are seeded: the same data give the same result.
 
 pub mod blocks;
 pub mod change;

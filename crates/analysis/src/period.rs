@@ -1,22 +1,23 @@
 //! A disturbance that repeats with a constant period.
 //!
 //! The first half of a series proposes: the period with the highest autocorrelation at its multiples, and the place in
-//! it that differs most from the rest. The second half decides: in how many of its periods that place is among the most
-//! disturbed tenth. So it does not matter how many periods were tried, nor how the noise is distributed.
+//! it that differs most from the rest. The second half tests the proposal: it counts the periods in which that place is
+//! among the most disturbed tenth. The result therefore depends neither on how many periods were tried nor on the
+//! distribution of the noise.
 
 use super::{real, start};
 use std::f64::consts::PI;
 
 /// Shortest period, in values.
 const MIN_PERIOD: usize = 5;
-/// Periods that are tried, and what each is divided by: a multiple of the period correlates as well.
+/// Number of periods to try, and of divisors to try for each: a multiple of the period correlates as well.
 const PROPOSALS: usize = 6;
 const PARTS: [usize; 6] = [1, 2, 3, 4, 5, 7];
-/// Periods in either half.
+/// Minimum number of periods in each half.
 const MIN_CYCLES: usize = 4;
-/// Multiples of a period that are looked at together.
+/// Number of multiples of a period to examine together.
 const MULTIPLES: usize = 4;
-/// The largest share of a period that is a disturbance and not a swing.
+/// A disturbance takes at most one in this many values of a period; anything wider is a swing.
 const MAX_WIDTH: usize = 4;
 /// Maximum number of values by which a disturbance may be early or late.
 const SLACK: usize = 1;
@@ -32,9 +33,9 @@ pub struct Period {
     /// Where the first disturbance begins, and how many values it takes.
     pub first: f64,
     pub width: usize,
-    /// The mean of the disturbances less the median of all else.
+    /// Mean of the disturbances minus the median of all other values.
     pub size: f64,
-    /// Periods of the second half, and how many of them are disturbed at the proposed place.
+    /// Number of periods in the second half, and how many of them are disturbed at the proposed place.
     pub cycles: usize,
     pub hits: usize,
     pub p: f64,
@@ -48,7 +49,7 @@ impl Period {
     }
 }
 
-/// The strongest periodic disturbance of equally spaced values, if the second half has it at `level`.
+/// The strongest periodic disturbance of equally spaced values, if the second half confirms it at `level`.
 pub fn period(values: &[f64], level: f64) -> Option<Period> {
     let half = values.len() / 2;
     let (head, _) = values.split_at(half);
@@ -75,7 +76,7 @@ pub fn period(values: &[f64], level: f64) -> Option<Period> {
             p,
         })
     });
-    // The shortest of equal ones: its multiples are shown less.
+    // Among equal candidates the shortest period wins: its multiples are less significant.
     let found = judged.min_by(|a, b| a.p.total_cmp(&b.p).then(a.period.total_cmp(&b.period)))?;
     Some(Period {
         size: size(values, &found),
@@ -100,7 +101,7 @@ fn size(values: &[f64], found: &Period) -> f64 {
     inside.iter().sum::<f64>() / real(inside.len().max(1)) - start::median(&of(false))
 }
 
-/// The lags whose multiples correlate most, compared with the lags half a period beside them.
+/// The lags whose multiples correlate most, relative to the lags half a period away.
 fn proposed(correlations: &[f64], longest: usize) -> Vec<usize> {
     let at = |lag: usize| correlations.get(lag).copied().unwrap_or(0.0);
     let near = |lag: usize| (lag - 1..=lag + 1).map(at).fold(f64::MIN, f64::max);
@@ -111,7 +112,7 @@ fn proposed(correlations: &[f64], longest: usize) -> Vec<usize> {
                 let beside = lag * (2 * number - 1) / 2;
                 near(number * lag) - at(beside).max(at(beside + 1))
             });
-            // Beside a peak the same peak is near.
+            // Neighbours of a peak score nearly the same; prefer the peak itself.
             (lag, score.sum::<f64>() / real(multiples) + 0.01 * at(lag))
         })
         .filter(|(_, score)| *score > 0.0)
@@ -152,7 +153,7 @@ fn refined(correlations: &[f64], rough: usize, length: usize) -> f64 {
     period
 }
 
-/// Where in a period the mean over all of them is highest, and how many values wide.
+/// Where in a period the mean over all periods is highest, and how many values wide this place is.
 fn most_disturbed(values: &[f64], period: f64) -> Option<(f64, usize)> {
     let bins = whole(period.floor());
     let mut sums = vec![(0.0, 0.0); bins];
@@ -254,7 +255,7 @@ fn at_least(hits: usize, count: usize, share: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The autocorrelation at each lag, by the power spectrum.
+/// The autocorrelation at each lag, computed from the power spectrum.
 fn autocorrelation(values: &[f64]) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / real(values.len().max(1));
     let size = (2 * values.len()).next_power_of_two().max(2);

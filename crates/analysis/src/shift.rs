@@ -1,9 +1,10 @@
-//! Where the level of a series within a run moved and stayed, although its values depend on each other.
+//! Finds where the level of a series within a run changed and stayed, although its values are autocorrelated.
 //!
-//! [`super::change`] tests values of different runs, which it may exchange; neighbours in one series are alike. Here
-//! the largest cumulated deviation from the mean is held against a Brownian bridge, scaled by the scatter around the
-//! two levels with its autocorrelation at the upper end of its interval. A series that a line describes as well as a
-//! step has no change point: it drifts. What is found is split again (binary segmentation).
+//! [`super::change`] tests values of different runs, which are exchangeable; neighbouring values of one series are not
+//! independent. This test compares the largest cumulated deviation from the mean with a Brownian bridge, scaled by the
+//! scatter around the two levels with its autocorrelation at the upper end of its interval. A series that a line
+//! describes as well as a step has no change point: it drifts. Each part of a split is tested again (binary
+//! segmentation).
 
 use super::slope::inflation;
 use super::{real, start};
@@ -12,11 +13,11 @@ use std::ops::Range;
 /// Minimum share of a series, and minimum number of values, on either side of a change.
 const MIN_SHARE: usize = 8;
 const MIN_VALUES: usize = 6;
-/// By so much a step must describe the series better than a line: twice the difference of log-likelihoods.
+/// Minimum advantage of a step over a line: twice the difference of log-likelihoods.
 const MIN_BETTER: f64 = 8.0;
-/// Levels that are left for a time must be shown by so much more.
+/// The same minimum for a level that is left for a time and resumed.
 const TWO_EDGES: f64 = 5.0;
-/// Maximum distance of a value, in scatters, from the median of its neighbourhood: an outage is no new level.
+/// Maximum distance of a value, in scatters, from the median of its neighbourhood: an outage is not a new level.
 const CLIP: f64 = 4.0;
 const NEIGHBOURS: usize = 4;
 
@@ -24,13 +25,13 @@ const NEIGHBOURS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
     pub at: usize,
-    /// Medians back to the shift before and up to the one after.
+    /// Medians since the previous shift and until the next one.
     pub before: f64,
     pub after: f64,
     pub p: f64,
 }
 
-/// All shifts that are shown at `level`, in order.
+/// All shifts that are significant at `level`, in order.
 pub fn shifts(values: &[f64], level: f64) -> Vec<Shift> {
     let clipped = clipped(values);
     let least = (values.len() / MIN_SHARE).max(MIN_VALUES);
@@ -90,10 +91,10 @@ fn split(
     split(values, from..range.end, least, level, found);
 }
 
-/// A split of values: into two levels, or into one that is left for a time and taken up again.
+/// A split of values: into two levels, or into one level that is left for a time and resumed.
 struct Split {
     edges: Vec<usize>,
-    /// The largest cumulated deviation from the mean of all.
+    /// Largest cumulated deviation from the overall mean.
     deviation: f64,
 }
 
@@ -131,7 +132,7 @@ impl Split {
         }
     }
 
-    /// `None`: a line describes the values as well.
+    /// Returns `None` if a line describes the values as well.
     fn p(&self, values: &[f64]) -> Option<f64> {
         let (head, tail) = values.split_at_checked(*self.edges.first()?)?;
         let back = self.edges.get(1).map(|edge| edge - head.len());
@@ -164,7 +165,7 @@ impl Split {
     }
 }
 
-/// The sums of the deviations from the mean, up to and with each value.
+/// The cumulated deviations from the mean, up to and including each value.
 fn cumulated(values: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let off = around_mean(values);
@@ -187,7 +188,7 @@ fn around_mean(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| value - mean).collect()
 }
 
-/// The probability that a Brownian bridge ever is further from 0 (Kolmogorov's distribution).
+/// The probability that a Brownian bridge reaches further from 0 (Kolmogorov's distribution).
 fn beyond_bridge(distance: f64) -> f64 {
     let terms = (1_u32..=50).map(|term| {
         let sign = if term % 2 == 1 { 2.0 } else { -2.0 };
@@ -196,7 +197,7 @@ fn beyond_bridge(distance: f64) -> f64 {
     terms.sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// The probability that its highest and lowest points are further apart (Kuiper's distribution).
+/// The probability that the highest and lowest points of a Brownian bridge are further apart (Kuiper's distribution).
 fn range_of_bridge(distance: f64) -> f64 {
     if distance < 0.5 {
         return 1.0;

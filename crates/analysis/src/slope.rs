@@ -1,12 +1,12 @@
 //! The slope of a series over time, robust against outliers, with an interval that allows for autocorrelation.
 //!
-//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has a level of its own,
-//! so that points of different loads are never held against each other. Two tests share the significance level:
+//! Theil and Sen: the median of the slopes of all pairs of points of one stratum. Each stratum has its own level, so
+//! that points of different loads are never compared. Two tests share the significance level:
 //!
-//! * The slope against the scatter around it, with as many independent values as an autoregression of first order
-//!   leaves; its correlation is taken at the upper end of its interval. This is the test for stationary noise.
+//! * The slope against the scatter around it. The number of independent values follows from a first-order
+//!   autoregression, with its correlation at the upper end of its interval. This is the test for stationary noise.
 //! * The growth from each of [`SEGMENTS`] parts of the time to the next, by Student's t. This holds for random walks
-//!   too, such as memory that is allocated and given back, and sees growth that is even but not quite straight.
+//!   too, such as memory that is allocated and given back, and detects growth that is steady but not exactly linear.
 
 use super::blocks::dependence;
 use super::{real, start, student};
@@ -18,7 +18,7 @@ const SEGMENTS: usize = 12;
 pub const MIN_POINTS: usize = 24;
 /// Minimum number of points for [`slope_of_few`].
 pub const MIN_FEW: usize = 10;
-/// Standard errors of the correlation that are added to it: the upper end of a one-sided 95 % interval.
+/// Standard errors added to the correlation: the upper end of a one-sided 95 % interval.
 const UPPER: f64 = 1.645;
 /// Lower bound of the scatter around the slope, as a share of its standard deviation; the median deviation of a series
 /// that hardly ever changes is 0.
@@ -33,21 +33,21 @@ pub struct Point {
     pub stratum: usize,
 }
 
-/// Values per unit of time.
+/// Change of the value per unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slope {
     pub slope: f64,
     /// Standard error, and its degrees of freedom.
     error: f64,
     degrees: f64,
-    /// Two-sided.
+    /// Two-sided p value.
     pub p: f64,
     /// The level of the first stratum's points at time 0, by this slope.
     pub level: f64,
 }
 
 impl Slope {
-    /// The interval that misses the slope with this probability; infinite if there are too few points.
+    /// The interval that misses the true slope with this probability; infinite if there are too few points.
     pub fn interval(&self, level: f64) -> (f64, f64) {
         if self.degrees <= 0.0 {
             return (f64::NEG_INFINITY, f64::INFINITY);
@@ -57,7 +57,7 @@ impl Slope {
     }
 }
 
-/// `points` in order of time. `None` if there are too few, or no two of one stratum.
+/// `points` must be in order of time. Returns `None` if there are too few, or no two of one stratum.
 pub fn slope(points: &[Point]) -> Option<Slope> {
     if points.len() < MIN_POINTS {
         return None;
@@ -99,8 +99,8 @@ pub fn slope(points: &[Point]) -> Option<Slope> {
     }
 }
 
-/// As [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by
-/// the autocorrelation around the slope. There is no interval. Strata are not told apart.
+/// Like [`slope`], for fewer points, down to [`MIN_FEW`]: Kendall's rank correlation with time, its variance raised by
+/// the autocorrelation around the slope. It gives no interval and ignores strata.
 pub fn slope_of_few(points: &[Point]) -> Option<Slope> {
     if points.len() < MIN_FEW {
         return None;
@@ -145,7 +145,7 @@ pub fn slope_of_few(points: &[Point]) -> Option<Slope> {
     })
 }
 
-/// The medians of equal parts of the time, each stratum's level subtracted; `None` if some part has no point.
+/// The medians of equal parts of the time, with each stratum's level subtracted; `None` if a part has no point.
 pub fn segments(points: &[Point], found: &Slope, parts: usize) -> Option<Vec<f64>> {
     let levels = levels(points, found.slope);
     let values: Vec<(f64, f64)> = points
@@ -177,7 +177,7 @@ fn median_of_pairs(points: &[Point]) -> Option<f64> {
     (!slopes.is_empty()).then(|| start::median(&slopes))
 }
 
-/// The median of each stratum's points, less the slope.
+/// The median of each stratum's points after subtracting the slope.
 fn levels(points: &[Point], slope: f64) -> Vec<f64> {
     let strata = points.iter().map(|point| point.stratum + 1).max();
     let of = |stratum: usize| {
@@ -188,7 +188,7 @@ fn levels(points: &[Point], slope: f64) -> Vec<f64> {
     (0..strata.unwrap_or(0)).map(of).collect()
 }
 
-/// The standard error of the slope by the scatter around it, and its degrees of freedom.
+/// The standard error of the slope from the scatter around it, and its degrees of freedom.
 fn scatter_error(points: &[Point], rest: &[f64]) -> (f64, f64) {
     let n = real(points.len());
     let sizes: Vec<f64> = rest.iter().map(|value| value.abs()).collect();

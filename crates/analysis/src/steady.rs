@@ -1,4 +1,4 @@
-//! Whether a load is in steady state, judged by the values of the newest window of its time.
+//! Decides whether a load is in steady state, from the values of the newest time window.
 //!
 //! The rules are those of fio (`ss`) and of SNIA's Solid State Storage Performance Test Specification: the values of
 //! five rounds lie within 20 % of their mean, and the best linear fit changes by at most 10 % of the mean over the
@@ -8,19 +8,19 @@ use super::real;
 
 /// Number of rounds of SNIA's rule.
 pub const ROUNDS: usize = 5;
-/// SNIA's limits, as shares of the mean: the largest value less the smallest, and the change of the fit over the
+/// SNIA's limits, as shares of the mean: the range (largest minus smallest value), and the change of the fit over the
 /// rounds.
 pub const ROUNDS_RANGE: f64 = 0.20;
 pub const ROUNDS_CHANGE: f64 = 0.10;
 
-/// What has to hold for a steady state.
+/// A criterion for steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// SNIA's: each value is a round's.
+    /// SNIA's rule; each value is one round.
     Rounds,
-    /// fio's: no value lies further from the mean.
+    /// fio's rule: no value is further from the mean than the limit.
     Deviation(Limit),
-    /// fio's: the fit changes by less from one value to the next.
+    /// fio's rule: the fit changes by less than the limit from one value to the next.
     Slope(Limit),
 }
 
@@ -44,17 +44,17 @@ impl Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
     pub mean: f64,
-    /// The largest value less the smallest.
+    /// Largest minus smallest value.
     pub range: f64,
-    /// The largest distance of a value from the mean.
+    /// Largest distance of a value from the mean.
     pub deviation: f64,
-    /// Of the best linear fit, from one value to the next.
+    /// Slope of the best linear fit, per value.
     pub slope: f64,
-    /// How much the fit changes over the window, whichever way.
+    /// Absolute change of the fit over the window.
     pub change: f64,
 }
 
-/// `None` for less than two values.
+/// Returns `None` for fewer than two values.
 pub fn window(values: &[f64]) -> Option<Window> {
     if values.len() < 2 {
         return None;
@@ -83,7 +83,7 @@ pub fn window(values: &[f64]) -> Option<Window> {
 }
 
 impl Rule {
-    /// Whether it holds. A load that does nothing is not steady.
+    /// Whether the criterion holds. An idle load is not steady.
     pub fn holds(self, window: &Window) -> bool {
         let mean = window.mean;
         mean > 0.0
@@ -105,7 +105,7 @@ mod tests {
 
     const SHARE: Limit = Limit::Share(0.05);
 
-    /// The number of values after which a rule holds over the newest `size` of them; `None`: it never does.
+    /// The number of values after which a rule first holds over the newest `size` of them; `None` if it never does.
     fn reached(rule: Rule, size: usize, values: impl IntoIterator<Item = f64>) -> Option<usize> {
         let values: Vec<f64> = values.into_iter().collect();
         let mut windows = values.windows(size);
@@ -137,7 +137,7 @@ mod tests {
     fn noise_within_the_limit_is_steady_and_noise_beyond_it_is_not() {
         assert_eq!(reached(Rule::Deviation(SHARE), 60, noisy(0.04)), Some(60));
         assert_eq!(reached(Rule::Deviation(SHARE), 60, noisy(0.2)), None);
-        // The slope of noise is small, whatever its size.
+        // The slope of noise is small, whatever the noise's amplitude.
         let slope = Rule::Slope(Limit::Share(0.002));
         assert_eq!(reached(slope, 60, noisy(0.04)), Some(60));
         let rounds = |spread| noisy(spread).collect::<Vec<_>>();
@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_decay_is_not_steady_until_it_is_over() {
-        // As a solid state disk does from fresh to full: from 4000 to 1000, by a factor of 0.9 for each value.
+        // A solid state disk from fresh to full: from 4000 to 1000, the distance shrinking by a factor of 0.9 for each
+        // value.
         let decay = || (0..120).map(|at| 1000.0 + 3000.0 * 0.9_f64.powi(at));
         let rounds = reached(Rule::Rounds, 5, decay()).unwrap();
         assert!((20..30).contains(&rounds), "{rounds}");
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_series_that_falls_within_its_range_is_refused_by_its_slope() {
-        // 15 % from first to last: within the range of 20 %, and the fit falls by more than 10 %.
+        // Falls by 15 % from first to last: within the range of 20 %, but the fit falls by more than 10 %.
         let falling = [1075.0, 1037.5, 1000.0, 962.5, 925.0];
         let values = window(&falling).unwrap();
         assert!(values.range <= ROUNDS_RANGE * values.mean);
@@ -178,7 +179,7 @@ mod tests {
         let late = step().skip(8);
         assert_eq!(reached(Rule::Rounds, 5, late), Some(7));
         assert_eq!(reached(Rule::Deviation(SHARE), 12, step()), Some(22));
-        // In turns it never is.
+        // Alternating levels are never steady.
         let turns = (0..100).map(|at| if at / 3 % 2 == 0 { 2000.0 } else { 1000.0 });
         assert_eq!(reached(Rule::Deviation(SHARE), 12, turns), None);
     }

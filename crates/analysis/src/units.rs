@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug)]
 pub struct Repeat<'s> {
     pub run: i64,
-    /// Repeats with the same number were measured one after the other.
+    /// Repeats with the same number were measured back to back.
     pub number: i64,
     pub value: f64,
     /// The smallest relative change that its counts and clocks can resolve.

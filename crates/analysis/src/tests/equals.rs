@@ -1,4 +1,4 @@
-//! One that is unlike its equals, among daemons and clients that differ as they do by chance.
+//! One value unlike its equals, among daemons and clients with a realistic random scatter.
 
 use super::*;
 use crate::equals::{LESS, MORE, Rule, since, unlike};
@@ -15,7 +15,7 @@ fn at_most_one_of_a_hundred_clean_runs_has_an_outlier() {
     let mut random = Random::new(81);
     let mut hits = 0;
     for run in 0..100 {
-        // Placement groups and luck: equals differ by up to a fifth.
+        // Placement groups and chance: equals differ by up to a fifth.
         let scatter = 0.02 + 0.18 * f64::from(run % 10) / 9.0;
         let draw = |count: usize, random: &mut Random| -> Vec<f64> {
             (0..count)

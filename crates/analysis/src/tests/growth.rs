@@ -1,4 +1,4 @@
-//! Planted leaks and drifts are found; clean series, with the noise that memory and rates have, are not.
+//! Planted leaks and drifts are found; clean series, with noise typical of memory and rates, are not reported.
 
 use super::*;
 use crate::growth::{Growth, Verdict, growths};
@@ -12,7 +12,7 @@ const HOUR: f64 = 3600.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Noise {
     White,
-    /// Autoregression of first order with this correlation from point to point.
+    /// First-order autoregression with this correlation from point to point.
     Red(f64),
     Walk,
     /// Rises and falls in about ten periods.
@@ -153,7 +153,7 @@ fn slopes_of_clean_series_are_not_shown_and_their_interval_holds_zero() {
 #[test]
 fn a_change_of_load_is_not_a_slope() {
     let mut random = Random::new(74);
-    // Two loads in turn; the second takes 40 % more memory and is there more often towards the end.
+    // Two alternating loads; the second uses 40 % more memory and runs more often towards the end.
     let points = |leak: f64, random: &mut Random| -> Vec<Point> {
         let mut points = series(2.0, leak, 0.001, &noise(Noise::White, random));
         for (at, point) in points.iter_mut().enumerate() {

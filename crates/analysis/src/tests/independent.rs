@@ -166,7 +166,7 @@ fn statistics_agree_with_scipy_statsmodels_and_arch() {
         .iter()
         .map(|figure| within(*figure, &measured, 1).unwrap().log / correction)
         .collect();
-    // Two bootstraps of 400 and of 1000 resamples: their standard deviations are known to 4 % and 2 %; four of them.
+    // Two bootstraps, of 400 and of 1000 resamples, whose standard deviations are known to 4 % and 2 %: four of these.
     same(
         "bootstrap errors",
         &errors,

@@ -1,11 +1,11 @@
-//! What comes every so many values is found with its period; noise has none.
+//! A periodic disturbance is found with its period; noise has none.
 
 use super::*;
 use crate::period::{Period, period};
 
 const LEVEL: f64 = 1e-3;
 
-/// Seconds of a disturbed load: autocorrelated, with bursts, a swing over hours and now and then a slow second.
+/// Seconds of a disturbed load: autocorrelated, with bursts, a swing over hours and occasional slow seconds.
 fn load(length: usize, seed: u64) -> Vec<f64> {
     let mut random = Random::of(&[seed, 9]);
     let (mut red, mut burst) = (0.0, 0_u32);

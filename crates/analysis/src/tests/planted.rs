@@ -73,7 +73,7 @@ fn judged(loads: &[Load<'_>], layout: Layout) -> Vec<bool> {
     corrected.iter().map(|one| one.p < ALPHA).collect()
 }
 
-/// Percentage of plans in which the first load is found to differ, or any load if none is planted.
+/// Percentage of plans in which the first load differs significantly, or any load if no difference is planted.
 fn percent(shape: Shape, plans: usize, seed: u64) -> f64 {
     let mut random = Random::new(seed);
     let hits = (0..plans).filter(|_| {

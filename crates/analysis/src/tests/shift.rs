@@ -1,4 +1,4 @@
-//! A new level is found at its place; noise, drifts and swings are no new level.
+//! A new level is found at its place; noise, drifts and swings are not reported as one.
 
 use super::growth::{NOISES, Noise, noise};
 use super::*;
