@@ -1,4 +1,4 @@
-//! Which agents a cell means: selected, permitted, able.
+//! The agents of a cell: selected, permitted and capable.
 
 use super::{
     AgentFacts, Group, Plan, PlannedStep, Target,
@@ -9,7 +9,7 @@ use super::{
 use benchmesh_model::targets::Locator;
 use benchmesh_workloads::{params::nearest, workload::Needs};
 
-/// The agents that a load may take, by name.
+/// The agents that may carry a load, by name.
 pub(super) fn candidates<'f>(
     plan: &Plan,
     select: Option<&Selected>,
@@ -23,10 +23,10 @@ pub(super) fn candidates<'f>(
     }
 }
 
-/// What takes along agents that have been in no run.
+/// What includes agents that have been in no run.
 const NEW_AGENTS: &str = "--new-agents takes";
 
-/// The agents that a load takes whose plan selects none: those that are not new.
+/// The agents of a load whose plan selects none: those that are not new.
 fn taken_unasked<'f>(
     target: Option<&Target>,
     fleet: &[&'f AgentFacts],
@@ -51,16 +51,16 @@ fn taken_unasked<'f>(
     }
     match target {
         Some(target) => allowing(target, &known, mistakes),
-        // Agents that only sample are not meant unless they are named.
+        // Agents that only sample are used only if they are named.
         None => {
             let taking: Vec<_> = known.iter().copied().filter(can).collect();
-            // Where there is no other, each is told what it lacks.
+            // If no other agent remains, keep all, so that each is refused with its reason.
             if taking.is_empty() { known } else { taking }
         }
     }
 }
 
-/// Whether an agent can take load on the target; without a target: whether it takes any.
+/// Whether an agent can take load on the target; without a target, whether it takes any.
 fn can_take(target: Option<&Target>, agent: &AgentFacts) -> bool {
     match target {
         Some(target) => allows(agent, &target.locator),
@@ -68,7 +68,7 @@ fn can_take(target: Option<&Target>, agent: &AgentFacts) -> bool {
     }
 }
 
-/// Each agent that a plan without `[clients]` would take if it were not new, and what takes it.
+/// Each agent that a plan without `[clients]` would use if it were not new, and what includes it.
 pub(super) fn left_out(
     plan: &Plan,
     steps: &[PlannedStep],
@@ -101,7 +101,7 @@ pub(super) fn left_out(
         .collect()
 }
 
-/// Refuses agents that cannot work on the target or read what the cell's workload reads.
+/// Refuses agents that cannot work on the target or cannot read what the cell's workload reads.
 pub(super) fn fitting(
     cell: &Cell,
     target: Option<&Target>,
@@ -172,7 +172,7 @@ fn labelled(agent: &AgentFacts) -> String {
     }
 }
 
-/// Whether the agent would work on the target.
+/// Whether the agent allows work on the target.
 fn allows(agent: &AgentFacts, target: &Locator) -> bool {
     match agent.surveyed.get(&target.to_string()) {
         Some(facts) => facts.allowed,
@@ -183,7 +183,7 @@ fn allows(agent: &AgentFacts, target: &Locator) -> bool {
     }
 }
 
-/// What an agent says of a target that it does not allow.
+/// The agent's reason for not allowing a target.
 fn why(agent: &AgentFacts, target: &Locator) -> String {
     let facts = agent.surveyed.get(&target.to_string());
     let problem = facts.map_or("", |facts| facts.problem.as_str());
@@ -306,7 +306,7 @@ fn readable(cell: &Cell, selected: &[&AgentFacts], mistakes: &mut Mistakes<'_>) 
     }
 }
 
-/// Refuses agents that do not have the group's workload as this collector knows it.
+/// Refuses agents without the group's workload in the revision that this collector has.
 pub(super) fn capable<'f>(
     group: &Group,
     selected: Vec<&'f AgentFacts>,

@@ -1,5 +1,5 @@
-//! What the collector watches while a run goes on: alarms, which are conditions of the moment, and objectives, which
-//! are conditions of the whole run.
+//! Conditions that the collector evaluates during a run: alarms, which hold at one moment, and objectives, which cover
+//! the whole run.
 
 use super::AlarmAction;
 use super::keys::{AlarmKeys, ObjectiveKeys, names};
@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// Alarms of one plan, and objectives: each is looked at every second, for each daemon that it is about.
+/// Maximum number of alarms and objectives of a plan: each is evaluated every second, for each daemon that it names.
 const MAX_TABLES: usize = 64;
-/// Every second is looked at, and growth needs some minutes.
+/// Every second of a window is examined, and growth needs some minutes.
 const MAX_LASTING: Duration = Duration::from_secs(86_400);
 
-/// How a condition is written; said of those that are not.
+/// The valid forms of a condition, for error messages.
 const FORMS: &str = "write \"p99 > 500ms for 60s\", \"rate < 1000 for 30s\", \"no progress for 30s\", \
                      \"rss of ceph-osd > 8g\", \"rss of ceph-osd grows 10% per hour\" or \"ceph-osd dies\"";
 
@@ -28,36 +28,36 @@ const OBJECTIVE_FORMS: &str =
 /// One alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
-    /// As the plan has it.
+    /// The condition as written in the plan.
     pub when: String,
     pub condition: Condition,
     pub then: AlarmAction,
 }
 
-/// What most seconds of a run have to be like.
+/// A condition that most seconds of a run must meet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
-    /// As the plan has it, with single spaces.
+    /// The condition as written in the plan, with single spaces.
     pub holds: String,
     pub figure: StepFigure,
-    /// The side of the limit that is good.
+    /// The good side of the limit.
     pub side: Side,
     pub limit: f64,
-    /// The share of seconds that have to be good: above 0, 1 at most.
+    /// Minimum share of good seconds: above 0, at most 1.
     pub share: f64,
 }
 
-/// What raises an alarm.
+/// The condition that raises an alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
-    /// A figure is above or below a limit for so long.
+    /// A figure is above or below a limit for this long.
     Beyond {
         figure: Watched,
         side: Side,
         limit: f64,
         lasting: Duration,
     },
-    /// No operation of the running step has ended for so long.
+    /// No operation of the running step has ended for this long.
     NoProgress { lasting: Duration },
     /// A daemon's figure grows faster than this share of its value per hour.
     Grows {
@@ -65,11 +65,11 @@ pub enum Condition {
         daemon: String,
         share_per_hour: f64,
     },
-    /// A daemon ended, or was started anew.
+    /// A daemon ended or restarted.
     Dies { daemon: String },
 }
 
-/// The figure that a limit is on.
+/// The figure that a limit applies to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Watched {
     Step(StepFigure),
@@ -116,7 +116,7 @@ impl PartialEq for DaemonFigure {
 }
 
 impl DaemonFigure {
-    /// The one of this name; `rss` is `rss_bytes`.
+    /// Finds a figure by name; `rss` means `rss_bytes`.
     fn of(name: &str) -> Option<Self> {
         if name == "cpu" {
             return Some(Self::Cpu);
@@ -148,12 +148,12 @@ impl fmt::Display for DaemonFigure {
     }
 }
 
-/// A figure's name as conditions have it.
+/// The name of a figure in conditions.
 fn short(figure: &Figure) -> &'static str {
     figure.name.strip_suffix("_bytes").unwrap_or(figure.name)
 }
 
-/// The alarms of a plan, in its order.
+/// The alarms of a plan, in the plan's order.
 pub(super) fn alarms(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Alarm> {
     read_tables(
         top,
@@ -173,7 +173,7 @@ pub(super) fn alarms(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> 
     )
 }
 
-/// The objectives of a plan, in its order.
+/// The objectives of a plan, in the plan's order.
 pub(super) fn objectives(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Objective> {
     let mut known = BTreeSet::new();
     read_tables(
@@ -192,7 +192,7 @@ pub(super) fn objectives(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>)
     )
 }
 
-/// The tables of an array, each read and checked by itself.
+/// Reads and checks each table of an array separately.
 fn read_tables<K: Keys, T>(
     top: &mut Section<'_, '_>,
     key: &str,
@@ -233,7 +233,7 @@ fn read_tables<K: Keys, T>(
     all
 }
 
-/// A condition from its words.
+/// Parses a condition.
 fn condition(text: &str) -> Result<Condition, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match *words.as_slice() {
@@ -277,7 +277,7 @@ fn condition(text: &str) -> Result<Condition, String> {
     }
 }
 
-/// An objective from its words.
+/// Parses an objective.
 fn objective(text: &str) -> Result<Objective, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [figure, side, limit, "for", share, "of", "seconds"] = *words.as_slice() else {
@@ -297,7 +297,7 @@ fn objective(text: &str) -> Result<Objective, String> {
     })
 }
 
-/// A figure of the step, and its limit in its unit.
+/// A figure of the step, and its limit in the figure's unit.
 pub(super) fn step_limit(
     figure: &str,
     side: &str,
@@ -335,7 +335,7 @@ fn side_of(word: &str) -> Result<Side, String> {
     }
 }
 
-/// `for 60s`; without it at once.
+/// Parses `for 60s`; without it the condition applies at once.
 fn lasting(rest: &[&str]) -> Result<Duration, String> {
     match rest {
         [] => Ok(Duration::ZERO),
@@ -355,7 +355,7 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(span.0)
 }
 
-/// In milliseconds; a bare number would be seconds, which hardly anybody means.
+/// Returns milliseconds. A bare number is refused: it would mean seconds, which is rarely intended.
 fn latency(text: &str) -> Result<f64, String> {
     match number(text) {
         Ok(_) => Err(format!("`{text}` has no unit: write {text}ms or {text}us")),

@@ -1,12 +1,13 @@
-//! Agents that are assumed for showing a plan without a mesh: as many as are asked for, allowing everything.
+//! Assumed agents that show a plan without a mesh: as many as requested, with everything allowed.
 //!
-//! Pure. For each set of agents that the plan selects there are that many, with the labels or names that it asks for.
+//! Pure. Each set of agents that the plan selects gets this number of agents, with the labels or names that it selects
+//! by.
 
 use super::{AgentFacts, Plan, Selector};
 use benchmesh_workloads::registry;
 use std::path::PathBuf;
 
-/// `count` agents for each set that `plan` selects; `count` when it selects none.
+/// `count` agents for each set that `plan` selects; `count` in total if it selects none.
 pub fn assumed_agents(plan: &Plan, count: u32) -> Vec<AgentFacts> {
     let mut selectors: Vec<&Selector> = Vec::new();
     let selected = plan

@@ -1,4 +1,4 @@
-//! The cells of a phase: its matrix multiplied out, each checked by the workload in every mode.
+//! The cells of a phase: its matrix multiplied out, with each cell checked by the workload in every mode.
 
 use super::Cache;
 use super::keys::CACHE;
@@ -15,13 +15,13 @@ use benchmesh_workloads::{
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// More cells than this in one phase are a slip of the pen, not a plan.
+/// More cells than this in one phase are a mistake.
 const MAX_CELLS: usize = 10_000;
 
-/// Where the values of a cell's parameters stand.
+/// The positions of a cell's parameters in the plan.
 type Positions = BTreeMap<String, Position>;
 
-/// What a phase has outside its matrix.
+/// The parameters of a phase outside its matrix.
 pub(super) struct Base {
     pub params: Map<String, Value>,
     pub params_at: Positions,
@@ -33,18 +33,19 @@ pub(super) struct Base {
 /// One cell of a phase, before targets and repeats.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Of sizes that are multiples of memory, an assumed size.
+    /// Sizes that are multiples of memory have an assumed value here.
     pub params: Map<String, Value>,
-    /// Those multiples, by their keys.
+    /// Sizes that are multiples of memory, by key.
     pub(crate) of_memory: BTreeMap<String, RamMultiple>,
     /// The value of `cache` in the matrix, and its position in the plan.
     pub(crate) cache: Option<(Cache, Position)>,
-    /// `None`: all that are selected.
+    /// `None` for all selected clients.
     pub clients: Option<u32>,
     pub tasks_per_agent: u32,
-    /// What one task of each mode takes, in the order of the phase's modes; `None`: the mode cannot be in this cell.
+    /// The footprint of one task in each mode, in the order of the phase's modes; `None` if the mode is impossible in
+    /// this cell.
     pub(crate) footprints: Vec<Option<Footprint>>,
-    /// Where `clients` stands.
+    /// The position of `clients`.
     pub(crate) clients_at: Option<Position>,
     /// Paths on the agents' hosts that the workload reads.
     pub(crate) sources: Vec<(String, Position)>,
@@ -54,8 +55,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The cell on hosts of which the largest has so much memory. While that is not known, its multiples stay what they
-    /// are, and it takes no space.
+    /// Resolves the cell for hosts whose largest memory is given. While the memory is unknown, multiples stay
+    /// unresolved and the cell takes no space.
     pub(super) fn on_memory(
         &self,
         memory_bytes: Option<u64>,
@@ -93,7 +94,7 @@ impl Cell {
     }
 }
 
-/// A group's part of every combination, the first key of the matrix varying slowest.
+/// A group's part of every combination; the first key of the matrix varies slowest.
 pub(super) fn checked(
     group: &str,
     workload: &dyn Workload,
@@ -120,8 +121,8 @@ pub(super) fn checked(
         let (cell, refused) = checked_cell(workload, modes, base, &chosen, mistakes);
         checked.push((chosen, cell, refused));
     }
-    // The cells of groups belong together by their number, so that none can be left out there. What is possible in no
-    // cell is a mistake.
+    // The cells of groups are matched by number, so none can be skipped there. A mode that is possible in no cell is a
+    // mistake.
     let is_possible = |mode: usize| {
         let possible = |cell: &Cell| cell.footprints.get(mode).is_some_and(Option::is_some);
         checked.iter().any(|(_, cell, _)| possible(cell))
@@ -143,7 +144,7 @@ pub(super) fn checked(
             let why = refused.into_values().next();
             cells.skipped.push(skipped("the cell", &chosen, why));
         } else {
-            // Each mode lays out the data that it does not find, so that the others need not be left out.
+            // Each mode lays out data that it does not find, so the others need not be skipped.
             for (mode, own) in refused {
                 let name = modes.get(mode).map_or("", String::as_str);
                 let what = format!("mode `{name}` of the cell");
@@ -155,19 +156,19 @@ pub(super) fn checked(
     cells
 }
 
-/// The cells of a group, and why others that its matrix makes, or modes of some, are left out.
+/// The cells of a group, and the reasons why others of its matrix, or modes of some cells, are skipped.
 #[derive(Default)]
 pub(super) struct Cells {
     pub cells: Vec<Cell>,
     pub skipped: Vec<String>,
-    /// Some are no cells: the plan is refused.
+    /// Some cells are invalid: the plan is refused.
     pub has_mistakes: bool,
 }
 
-/// By mode, why it cannot be.
+/// Why a mode is impossible, by mode.
 type Refused<'s> = BTreeMap<usize, Mistakes<'s>>;
 
-/// Whether each value of a matrix is valid by itself, so that only their combination cannot be.
+/// Whether each value of a matrix is valid by itself, so that only the combination is impossible.
 fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)]) -> bool {
     chosen.iter().all(|(name, value, _)| {
         all_keys(workload)
@@ -176,7 +177,7 @@ fn values_are_valid(workload: &dyn Workload, chosen: &[(&str, &Value, &Position)
     })
 }
 
-/// As `iozone -a` leaves out records that are larger than the file, but not without a note.
+/// Skips impossible cells, as `iozone -a` skips records larger than the file, but records the reason.
 fn skipped(
     what: &str,
     chosen: &[(&str, &Value, &Position)],
@@ -197,7 +198,7 @@ fn skipped(
     )
 }
 
-/// Keys that have no effect in any mode of any cell. They are looked for only where no cell has a mistake.
+/// Refuses keys that have no effect in any mode of any cell. They are only checked if no cell has a mistake.
 pub(super) fn refuse_unused_keys(
     workload: &dyn Workload,
     modes: &[String],
@@ -271,7 +272,7 @@ fn checked_cell<'s>(
             ))
         })
         .collect();
-    // With no valid mode the parameters are still judged, by the first there is.
+    // Without a valid mode, the first mode judges the parameters.
     let judge: Vec<&str> = if modes.is_empty() {
         workload
             .modes()
@@ -295,7 +296,8 @@ fn checked_cell<'s>(
     (cell, refused)
 }
 
-/// Asks the workload, again without each key that it refused, so that every bad value of a cell is told at once.
+/// Asks the workload repeatedly, each time without the keys that it refused, so that every bad value of a cell is
+/// reported at once.
 fn judged(
     workload: &dyn Workload,
     mode: &str,
@@ -316,7 +318,7 @@ fn judged(
             .as_deref()
             .map(|path| path.split(['.', '[']).next().unwrap_or(path));
         let Some(key) = key.filter(|key| rest.contains_key(*key)) else {
-            // What is missing only because it was taken away is no mistake of the plan's.
+            // A key that is missing only because it was removed here is not a mistake in the plan.
             if rest.len() == params.len() {
                 let position = Position {
                     span: phase.span.clone(),

@@ -1,6 +1,6 @@
-//! A load curve: a phase's rate walked up in equal ratios, to find where response time leaves its floor.
+//! A load curve: raises a phase's rate in equal ratios, to find where response time leaves its floor.
 //!
-//! Pure. The phase's own rate is the whole load; each step of the curve runs at a part of it.
+//! Pure. The phase's own rate is the full load; each step of the curve runs at a fraction of it.
 
 use super::{
     Phase,
@@ -13,13 +13,13 @@ use benchmesh_workloads::common::Common;
 use benchmesh_workloads::params::Keys;
 use toml::de::{DeTable, DeValue};
 
-/// How a rate is walked up.
+/// How the rate of a phase is raised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
-    /// The first load, as a part of the phase's rate.
+    /// The first load, as a fraction of the phase's rate.
     pub start: f64,
     pub steps: u32,
-    /// From one load to the next.
+    /// The factor from one load to the next.
     pub factor: f64,
 }
 
@@ -33,7 +33,7 @@ impl Curve {
         }
     }
 
-    /// The loads of a cell: the key of its rate, and the rates in rising order, each once.
+    /// The loads of a cell: the key of its rate, and the distinct rates in rising order.
     pub(super) fn loads(&self, cell: &Cell) -> Vec<(&'static str, u64)> {
         let pace = Common::of(&cell.params).ok().and_then(|common| common.pace);
         let Some(pace) = pace else {
@@ -48,13 +48,13 @@ impl Curve {
     }
 }
 
-/// A part of a rate, to three digits: nobody asks for 1291.55 per second.
+/// A fraction of a rate, rounded to three digits for readability.
 #[expect(clippy::cast_precision_loss, reason = "of three digits")]
 fn scaled(rate: u64, part: f64) -> u64 {
     three_digits(rate as f64 * part)
 }
 
-/// A rate rounded to three digits, 1 at least.
+/// A rate rounded to three digits, at least 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -65,7 +65,7 @@ pub(super) fn three_digits(exact: f64) -> u64 {
     (((exact / digit).round() * digit) as u64).max(1)
 }
 
-/// Whether every mode finds the data as the one before it left them, so that one cell serves all loads.
+/// Whether every mode finds the data as the previous mode left them, so that one cell serves all loads.
 pub(super) fn keeps_data(phase: &Phase) -> bool {
     phase.groups.iter().all(|group| {
         let modes = group.modes.iter();
@@ -75,7 +75,7 @@ pub(super) fn keeps_data(phase: &Phase) -> bool {
     })
 }
 
-/// The key of a phase, and where it stands.
+/// Parses the key of a phase; also returns its position.
 pub(super) fn parse(
     phase: &mut Section<'_, '_>,
     mistakes: &mut Mistakes<'_>,
@@ -123,7 +123,7 @@ pub(super) fn parse(
     Some((curve, position))
 }
 
-/// A curve needs a rate, and one load.
+/// Refuses a curve without a rate or with more than one load.
 pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
@@ -134,7 +134,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
         return;
     };
     for cell in &group.cells {
-        // What is wrong with a rate that is there has been told.
+        // An invalid rate has already been reported.
         if Common::of(&cell.params).is_ok_and(|common| common.pace.is_none()) {
             mistakes.at(
                 at,

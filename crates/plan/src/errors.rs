@@ -1,37 +1,37 @@
-//! Mistakes in a plan, as a person reads them: where, what, why, what to do. All of a plan's mistakes come together.
+//! Mistakes in a plan, for users: location, problem, reason and remedy. All of a plan's mistakes are reported together.
 
 use std::fmt;
 
-/// Characters that are shown of a line.
+/// Maximum number of characters shown of a line.
 const MAX_LINE: usize = 160;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Where in the plan; `None` when it is about the plan as a whole.
+    /// Location in the plan; `None` if the mistake concerns the plan as a whole.
     pub place: Option<Place>,
-    /// The key at fault, as a path: `phase.1.size`; empty when there is none.
+    /// The invalid key as a path: `phase.1.size`; empty if there is none.
     pub key: String,
     pub reason: String,
-    /// What to do; empty when the reason says it.
+    /// What to do; empty if the reason already implies it.
     pub remedy: String,
 }
 
-/// A place in the plan's text, for people: lines and columns from 1, columns in characters.
+/// A location in the plan's text, for users: lines and columns from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// 0: the line was put there by `--set`.
+    /// 0 for a line added by `--set`.
     pub line: usize,
     pub column: usize,
-    /// How many characters are at fault, at least 1.
+    /// Number of invalid characters, at least 1.
     pub width: usize,
     pub text: String,
 }
 
-/// Every mistake of a plan, in the order of its lines.
+/// Every mistake of a plan, ordered by line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct PlanErrors {
-    /// The plan's name for messages: its file.
+    /// The plan's file, as the name shown in messages.
     pub file: String,
     /// Never empty.
     pub errors: Vec<PlanError>,
@@ -81,8 +81,8 @@ impl PlanError {
     }
 }
 
-/// What is shown of a line, the characters before the fault in that, and those at fault. Of a long line it is the part
-/// about the fault.
+/// Returns the shown part of a line, the number of characters before the fault in it, and the number of invalid
+/// characters. A long line is cut around the fault.
 fn excerpt(place: &Place) -> (String, usize, usize) {
     let before = place.column.saturating_sub(1);
     let skipped = match place.text.chars().count() > MAX_LINE {

@@ -1,6 +1,6 @@
-//! From a plan and the attached agents to the steps, in their order: repeat, phase, matrix cell, target, mode.
+//! Expands a plan on the attached agents into steps, ordered by repeat, phase, matrix cell, target and mode.
 //!
-//! Pure: the same plan and agents give the same steps, whatever order the agents are given in.
+//! Pure: the same plan and agents give the same steps, in whatever order the agents are given.
 
 use super::{
     AgentFacts, Cell, Expansion, Group, Phase, Plan, PlannedLoad, PlannedStep, PlannedTask, Target,
@@ -23,10 +23,10 @@ use std::{
     time::Duration,
 };
 
-/// More steps than this are a slip of the pen, not a plan.
+/// More steps than this are a mistake.
 const MAX_STEPS: usize = 100_000;
 
-/// Agents refuse what is more than an hour ahead; there is a lead before the first start.
+/// Agents refuse a start more than an hour ahead; the first start has a lead time.
 const LATEST_START: Duration = Duration::from_secs(3500);
 
 pub(super) fn expand(
@@ -63,7 +63,7 @@ pub(super) fn expand(
     let mut cell_number = 0;
     let mut shared = SharedParams::default();
     for repeat in 1..=plan.repeat {
-        // Each loop draws anew.
+        // Each loop has its own random order.
         let draws = number.saturating_sub(1).saturating_mul(plan.repeat) + repeat;
         let mut draw = plan.order.of_repeat(draws);
         let mut cells: Vec<(usize, &Phase, usize)> = plan
@@ -104,7 +104,8 @@ pub(super) fn expand(
                     target_index + 1
                 );
                 for (name, rates) in cells_of(phase, cell_index, name) {
-                    // Links make steps of their own, so only now is their number known; and they are not made in vain.
+                    // Links make their own steps, so their number is only known here. Check the limit before making
+                    // them.
                     let coming = phase.steps() * rates.len() * task_sets.len() * probes_of(phase);
                     let taken = next_ordinal(&expansion.steps) - 1;
                     if usize::try_from(taken)
@@ -148,7 +149,7 @@ pub(super) fn expand(
     let otherwise = mounted_otherwise(&expansion.steps, fleet.iter().copied());
     expansion.warnings.extend(otherwise);
     for (agent, remedy) in left_out(plan, &expansion.steps, &fleet) {
-        // Where the plan is refused, the agent may be what it lacks.
+        // If the plan is refused, the cause may be that this agent is missing.
         match mistakes.count() == 0 {
             true => expansion.warnings.push(format!("{agent}; {remedy}")),
             false => mistakes.whole(agent, remedy),
@@ -157,7 +158,7 @@ pub(super) fn expand(
     expansion
 }
 
-/// What the names of a loop's cells begin with: no loop meets the data of an earlier one.
+/// Prefix of the names of a loop's cells: no loop finds the data of an earlier one.
 fn loop_prefix(number: u32) -> String {
     match number {
         ..=1 => String::new(),
@@ -172,17 +173,17 @@ fn refuse_size(steps: &str, mistakes: &mut Mistakes<'_>) {
     );
 }
 
-/// Where a cell stands in the run.
+/// The position of a cell in the run.
 struct CellPlace {
     loop_number: u32,
     repeat: u32,
     number: usize,
-    /// Among the phase's cells.
+    /// Index among the phase's cells.
     index: usize,
     name: String,
 }
 
-/// The key and the value of a rate that replaces the phase's own; `None`: it stays.
+/// The key and the value of a rate that replaces the phase's own; `None` to keep it.
 type Rate = Option<(&'static str, u64)>;
 
 fn loads_at_most(phase: &Phase) -> usize {
@@ -192,7 +193,7 @@ fn loads_at_most(phase: &Phase) -> usize {
     loads.saturating_mul(probes_of(phase))
 }
 
-/// How many steps each of a phase's may become: the probes of a search are added as they are decided.
+/// Maximum number of steps that each step of a phase may become: the probes of a search are added as they are decided.
 fn probes_of(phase: &Phase) -> usize {
     phase.search.as_ref().map_or(1, |search| {
         usize::try_from(search.steps).unwrap_or(usize::MAX)
@@ -204,15 +205,15 @@ fn has_own_cells(phase: &Phase) -> bool {
     phase.search.is_some() && !curve::keeps_data(phase)
 }
 
-/// The ordinal of the step after these. Those of possible probes stay free.
+/// The ordinal after these steps. Ordinals of possible probes stay reserved.
 fn next_ordinal(steps: &[PlannedStep]) -> u32 {
     steps
         .last()
         .map_or(1, |last| last.ordinal.saturating_add(last.ordinals()))
 }
 
-/// The cells that a cell of the matrix makes, with their names and the rates of each: one, or one for each load of a
-/// curve where a mode does not leave the data as it found them.
+/// The cells that a cell of the matrix makes, with their names and rates: one, or one for each load of a curve if a
+/// mode does not leave the data as it found them.
 fn cells_of(phase: &Phase, index: usize, name: String) -> Vec<(String, Vec<Rate>)> {
     let cell = phase
         .groups
@@ -234,7 +235,7 @@ fn cells_of(phase: &Phase, index: usize, name: String) -> Vec<(String, Vec<Rate>
         .collect()
 }
 
-/// An agent takes no start that is further ahead than an hour.
+/// Refuses starts more than an hour ahead, which agents do not accept.
 fn refuse_late_start(phase: &Phase, tasks: usize, mistakes: &mut Mistakes<'_>) {
     let last = last_start(phase.stagger, tasks);
     if last > LATEST_START {
@@ -252,13 +253,13 @@ fn refuse_late_start(phase: &Phase, tasks: usize, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// How long the last task starts after the first.
+/// The delay of the last task's start after the first.
 fn last_start(stagger: Duration, tasks: usize) -> Duration {
     stagger.saturating_mul(u32::try_from(tasks.saturating_sub(1)).unwrap_or(u32::MAX))
 }
 
-/// Parameters of steps: those of repeats, targets and modes are mostly equal, and a plan may have a hundred thousand
-/// steps.
+/// Parameters of steps, shared: those of repeats, targets and modes are mostly equal, and a plan may have a hundred
+/// thousand steps.
 #[derive(Default)]
 struct SharedParams(HashSet<Arc<Map<String, Value>>>);
 
@@ -286,7 +287,7 @@ fn add_steps(
     for (mode, rate) in variants {
         for TaskSet { tasks, cells } in task_sets {
             let loads = loads(phase, cells, mode, rate, tasks, shared);
-            // The mode cannot be in this cell.
+            // The mode is impossible in this cell.
             if loads.is_empty() {
                 continue;
             }
@@ -329,7 +330,7 @@ fn add_steps(
     }
 }
 
-/// What each group does in the `mode`th step of a cell.
+/// The load of each group in the `mode`th step of a cell.
 fn loads(
     phase: &Phase,
     cells: &[Cow<'_, Cell>],
@@ -339,7 +340,7 @@ fn loads(
     shared: &mut SharedParams,
 ) -> Vec<PlannedLoad> {
     let load = |(load, (group, cell)): (usize, (&Group, &Cow<'_, Cell>))| {
-        // A group with one mode goes on with it through all steps.
+        // A group with one mode continues it through all steps.
         let index = mode.min(group.modes.len().checked_sub(1)?);
         let workload = group.workload.0;
         let mode = group.modes.get(index)?.clone();
@@ -361,7 +362,7 @@ fn loads(
     groups.filter_map(load).collect()
 }
 
-/// Of all loads together: what several have is told by each.
+/// A word of each load, joined; loads with the same word repeat it.
 fn joined(loads: &[PlannedLoad], word: fn(&PlannedLoad) -> &String) -> String {
     let words: Vec<&str> = loads.iter().map(|load| word(load).as_str()).collect();
     words.join("+")
@@ -388,7 +389,7 @@ fn total(loads: &[PlannedLoad], of_a_task: fn(&Footprint) -> u64) -> u64 {
     })
 }
 
-/// 0 where time alone ends a load: how much it will move is not known.
+/// Returns 0 if only time ends a load: the amount is not known.
 fn moved_bytes(loads: &[PlannedLoad]) -> u64 {
     match loads.iter().any(|load| load.footprint.runtime.is_some()) {
         true => 0,
@@ -396,7 +397,7 @@ fn moved_bytes(loads: &[PlannedLoad]) -> u64 {
     }
 }
 
-/// `None` where a load ends by itself.
+/// Returns `None` if a load ends by itself.
 fn expected(loads: &[PlannedLoad]) -> Option<Duration> {
     let runtimes = loads.iter().map(|load| load.footprint.runtime);
     runtimes.collect::<Option<Vec<_>>>()?.into_iter().max()

@@ -1,51 +1,51 @@
-//! What agents say of themselves, of paths on their hosts, and of their policies.
+//! What agents report about themselves, about paths on their hosts, and about their policies.
 
 use benchmesh_workloads::params::Cidr;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
-/// What expansion has to know of an attached agent.
+/// The facts about an attached agent that expansion needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFacts {
     pub name: String,
     pub labels: BTreeMap<String, String>,
-    /// Canonical paths that it works under.
+    /// Canonical paths that the agent may work under.
     pub allowed: Vec<PathBuf>,
     /// Workload name -> revision.
     pub workloads: BTreeMap<String, u32>,
     /// Agents with equal values share a kernel.
     pub host: String,
-    /// Of its host. 0: not known.
+    /// Memory of its host; 0 if unknown.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// What the agent itself said of the targets' paths; a path that is missing here is judged by `allowed`.
+    /// The agent's survey of the targets' paths; a path that is missing here is judged by `allowed`.
     pub surveyed: BTreeMap<String, PathFacts>,
-    /// The same of paths that workloads read.
+    /// The same for paths that workloads read.
     pub sources: BTreeMap<String, PathFacts>,
-    /// Room for the sources of copies; `None`: not asked, or there is none.
+    /// Free space for the sources of copies; `None` if the agent was not asked or has no scratch.
     pub scratch_free_bytes: Option<u64>,
-    /// It was started without a scratch.
+    /// The agent was started without a scratch.
     #[serde(default)]
     pub has_no_scratch: bool,
-    /// What its interfaces can carry; 0: not known.
+    /// Capacity of its network interfaces; 0 if unknown.
     #[serde(default)]
     pub link_bytes_per_s: u64,
-    /// Why it did not say anything of the paths; empty: it did, or was not asked.
+    /// Why the agent did not survey the paths; empty if it did, or was not asked.
     pub survey_failed: String,
-    /// `None`: it does not tell it.
+    /// `None` if the agent does not report it.
     #[serde(default)]
     pub policy: Option<AgentPolicy>,
-    /// Why it takes no load at this hour; empty: it does.
+    /// Why the agent takes no load at this hour; empty if it does.
     #[serde(default)]
     pub closed: String,
-    /// It has been in no run of this mesh, others have, and nobody asked for new ones: only a plan that selects it
-    /// takes it.
+    /// A new agent: it has taken part in no run of this mesh while others have, and new agents were not requested. Only
+    /// a plan that selects it uses it.
     #[serde(default)]
     pub is_new: bool,
 }
 
 impl AgentFacts {
-    /// Whether its policy names other workloads than this.
+    /// Whether its policy lists workloads but not this one.
     pub(super) fn forbids_workload(&self, name: &str) -> bool {
         let allowed = self
             .policy
@@ -55,31 +55,31 @@ impl AgentFacts {
     }
 }
 
-/// What an agent said of a path.
+/// An agent's report on a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFacts {
     pub allowed: bool,
-    /// Empty: usable.
+    /// Empty if the path is usable.
     pub problem: String,
     pub free_bytes: u64,
-    /// `None`: the file system has no such limit.
+    /// `None` if the file system has no such limit.
     pub free_files: Option<u64>,
-    /// Its type, as in /proc/self/mountinfo.
+    /// The file system's type, as in /proc/self/mountinfo.
     pub file_system: String,
     /// Identifies the mounted file system within the host.
     pub device: String,
-    /// What is mounted there, and how.
+    /// The mounted source and its options.
     #[serde(default)]
     pub mount_source: String,
     #[serde(default)]
     pub mount_options: String,
-    /// 0: not known.
+    /// Size; 0 if unknown.
     #[serde(default)]
     pub size_bytes: u64,
-    /// Of them, what ordinary users can have. 0: not known.
+    /// Bytes available to ordinary users; 0 if unknown.
     #[serde(default)]
     pub usable_bytes: u64,
-    /// What the agent's policy keeps free there, by its `free-space` and `free-inodes`. 0: nothing, or not told.
+    /// Space that the agent's policy keeps free there (`free-space`, `free-inodes`). 0 if none, or not reported.
     #[serde(default)]
     pub floor_bytes: u64,
     #[serde(default)]
@@ -89,31 +89,31 @@ pub struct PathFacts {
     pub beneath: Vec<String>,
 }
 
-/// What an agent takes of load, as it says.
+/// The load that an agent accepts, as it reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentPolicy {
     pub devices: Vec<String>,
-    /// Empty: all.
+    /// Empty for all.
     pub workloads: Vec<String>,
     pub memory_bytes: u64,
     pub threads: u32,
-    /// 0: all.
+    /// 0 for all.
     pub cpus: u32,
-    /// 0: as fast as it goes.
+    /// 0 for no limit.
     pub rate_bytes_per_s: u64,
-    /// As the agent writes it.
+    /// As written in the agent's configuration.
     pub free_space: String,
-    /// As the agent writes it.
+    /// As written in the agent's configuration.
     pub free_inodes: String,
-    /// As CIDR; empty: no links.
+    /// In CIDR notation; empty if links are not allowed.
     pub networks: Vec<String>,
     pub drop_caches: bool,
-    /// In its local time.
+    /// In the agent's local time.
     pub hours: String,
 }
 
 impl AgentPolicy {
-    /// Whether a link may go to that address.
+    /// Whether a link to that address is allowed.
     pub fn allows_peer(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks
@@ -122,7 +122,7 @@ impl AgentPolicy {
             .any(|network| network.contains(address))
     }
 
-    /// Whether load is always taken.
+    /// Whether load is accepted at any time.
     pub fn is_always_open(&self) -> bool {
         matches!(self.hours.as_str(), "" | "always")
     }

@@ -1,6 +1,7 @@
-//! Which agents carry which group of a phase: disjoint sets, so that no agent does two things at once.
+//! Which agents carry which group of a phase. The sets are disjoint: no agent carries two groups at once.
 //!
-//! Pure. Groups that choose their agents come first; the others share what is left, by name, in the order of the plan.
+//! Pure. Groups that select their agents come first; the others share the remaining agents, by name, in the order of
+//! the plan.
 
 use super::{
     AgentFacts, Group, Phase, Plan, Target,

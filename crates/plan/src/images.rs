@@ -1,16 +1,16 @@
-//! RBD images: what a plan may ask of `io` on a pool, and whether the clients have the library for it.
+//! RBD images: checks what a plan may request of `io` on a pool, and whether the clients have the library for it.
 
 use super::{AgentFacts, Group, Target, source::Mistakes};
 use benchmesh_model::targets::{IMAGE_LIBRARY, POOL, POOL_NAME};
 
-/// The workload that makes images in a pool.
+/// The workload that creates images in a pool.
 const WORKLOAD: &str = "io";
 
 fn is_on_images(group: &Group, target: &Target) -> bool {
     group.workload.0.name() == WORKLOAD && target.locator.key == &POOL_NAME
 }
 
-/// Refuses keys and modes that images do not have.
+/// Refuses keys and modes that do not apply to images.
 pub(super) fn check_text<'t>(
     group: &Group,
     targets: impl Iterator<Item = &'t Target>,
@@ -38,7 +38,7 @@ pub(super) fn check_text<'t>(
     }
 }
 
-/// Refuses clients that have no librbd.
+/// Refuses clients without librbd.
 pub(super) fn check_library(
     group: &Group,
     target: &Target,

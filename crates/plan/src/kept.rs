@@ -1,6 +1,6 @@
-//! `keep` and `use` of a phase, held against what can stay and what is there.
+//! Checks `keep` and `use` of a phase against what can be kept and what exists.
 //!
-//! Pure. What is kept where is in the database, and comes as [`KeptFacts`].
+//! Pure. The database knows what is kept where; it is passed in as [`KeptFacts`].
 
 use super::{
     Cell, Group, Phase, PlannedLoad, PlannedStep,
@@ -18,7 +18,7 @@ use benchmesh_workloads::{
 /// Keys by which all tasks of a step may share data.
 const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
 
-/// The keys `keep` and `use`.
+/// Reads the keys `keep` and `use`.
 pub(super) fn kept(
     section: &Section<'_, '_>,
     keys: &PhaseKeys,
@@ -44,7 +44,7 @@ pub(super) fn kept(
     Some((data, section.place_of(how.key())))
 }
 
-/// Refuses a phase whose data cannot stay, or would not be one set.
+/// Refuses a phase whose data cannot be kept, or would not form one set.
 pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let Some(data) = &phase.kept else { return };
     let [group] = phase.groups.as_slice() else {
@@ -78,7 +78,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     check_shapes(group, at, mistakes);
 }
 
-/// Why a mode cannot work on a set.
+/// Why a mode cannot work on a kept set.
 fn unfit(how: KeptUse, mode: &ModeInfo) -> Option<&'static str> {
     match (how, mode.needs, mode.leaves) {
         _ if mode.ops.contains(&Op::Delete) => Some("removes the data, which are to stay"),
@@ -125,7 +125,7 @@ fn named(shape: DataShape) -> Shape {
     keys.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The set of a step; `None`: its data go with its cell.
+/// The kept set of a step; `None` if its data are removed with its cell.
 pub(super) fn planned(data: Option<&KeptData>, loads: &[PlannedLoad]) -> Option<PlannedData> {
     let (data, load) = (data?, loads.first()?);
     let workload = registry::find(&load.workload)?;
@@ -147,8 +147,8 @@ pub(super) fn planned(data: Option<&KeptData>, loads: &[PlannedLoad]) -> Option<
     })
 }
 
-/// Refuses steps whose sets are others than those that are there, or are missing. Takes what is there already out of
-/// the space that its steps need.
+/// Refuses steps whose sets are missing or differ from the existing ones. Subtracts existing data from the space that
+/// the steps need.
 pub(super) fn check_steps(
     steps: &mut [PlannedStep],
     there: &[KeptFacts],
@@ -193,7 +193,7 @@ pub(super) fn check_steps(
     }
 }
 
-/// Why a step is refused, and what to do.
+/// The reason why a step is refused, and the remedy.
 struct Refusal {
     reason: String,
     remedy: String,

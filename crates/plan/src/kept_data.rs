@@ -1,4 +1,4 @@
-//! Data sets that stay, as values: how a phase names one, what decides which data it is, what is kept somewhere.
+//! Kept data sets as values: how a phase names one, what identifies its data, and what is kept where.
 //!
 //! Pure values; [`kept`](super::kept) compares them.
 
@@ -7,7 +7,7 @@ use benchmesh_workloads::params::{KeyValue, ValueType};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The name of a data set that stays.
+/// The name of a kept data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataName(pub String);
 
@@ -26,12 +26,12 @@ impl KeyValue for DataName {
     }
 }
 
-/// How a phase works on a set.
+/// How a phase uses a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptUse {
-    /// It lays the set out where it is missing, and leaves it there.
+    /// Lays the set out if it is missing, and keeps it.
     Keep,
-    /// The set has to be there.
+    /// The set must exist.
     Use,
 }
 
@@ -45,30 +45,30 @@ impl KeptUse {
     }
 }
 
-/// A set that a phase works on.
+/// A set that a phase uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptData {
     pub name: String,
     pub how: KeptUse,
 }
 
-/// The keys that decide which data a set has, with their values; also its workload, and the version of its layout.
+/// The keys that determine a set's data, with their values; also its workload, and the version of its layout.
 pub type Shape = BTreeMap<String, String>;
 
-/// The set that a step works on.
+/// The set that a step uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedData {
     pub name: String,
     pub how: KeptUse,
     pub shape: Shape,
-    /// Its mode makes the data anew, so that they are not whole until it has ended.
+    /// Its mode rewrites the data, which are incomplete until it ends.
     pub remakes: bool,
-    /// Parts of it are at the target already, and take space there.
+    /// Parts of the set already exist at the target, and take space there.
     pub is_partly_there: bool,
 }
 
-/// The differences, in words such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None`: it is
-/// the same.
+/// The differences in words, such as "`size` is 1 there and 2 here" with the places "there" and "here"; `None` if the
+/// shapes are equal.
 pub fn difference(a: &Shape, b: &Shape, [in_a, in_b]: [&str; 2]) -> Option<String> {
     let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
     let differences: Vec<String> = keys
@@ -81,14 +81,14 @@ pub fn difference(a: &Shape, b: &Shape, [in_a, in_b]: [&str; 2]) -> Option<Strin
     (!differences.is_empty()).then(|| differences.join(", "))
 }
 
-/// A set that is kept somewhere.
+/// An existing kept set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFacts {
     pub name: String,
-    /// Of the target.
+    /// Path of the target.
     pub path: String,
     pub shape: Shape,
-    /// How many tasks have data in it.
+    /// Number of tasks that have data in it.
     pub tasks: u32,
     pub is_whole: bool,
 }

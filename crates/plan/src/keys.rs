@@ -1,5 +1,5 @@
-//! The keys of a plan itself, declared once each: what is read, refused and documented, and the plan's JSON Schema,
-//! come from here. A workload declares its own.
+//! The keys of a plan itself, each declared once. Parsing, error messages, documentation and the plan's JSON Schema
+//! derive from these declarations. Workloads declare their own keys.
 
 use super::kept_data::DataName;
 use super::presets::PresetName;
@@ -19,10 +19,10 @@ use std::sync::LazyLock;
 /// The keys of [`LoadKeys`] that a matrix may have.
 pub const IN_MATRIX: &[&str] = &["clients", TASKS_PER_AGENT];
 
-/// The key of [`PhaseKeys`] that a matrix may have: it is the whole phase's, also where that has groups.
+/// The key of [`PhaseKeys`] that a matrix may have. It belongs to the whole phase, even if the phase has groups.
 pub const CACHE: &str = "cache";
 
-/// How many tasks each agent of a step has; results are told apart by it as by a parameter.
+/// The number of tasks of each agent of a step; results are distinguished by it as by a parameter.
 pub const TASKS_PER_AGENT: &str = "tasks-per-agent";
 
 declare_keys! {

@@ -1,8 +1,8 @@
-//! The plan: what a person wrote, checked whole, and expanded into the steps that the scheduler drives.
+//! The plan: a user's text, checked completely and expanded into the steps that the scheduler runs.
 //!
-//! Pure functions over text and facts: it knows nothing of sessions, disks or clocks. `parse` refuses every mistake
-//! that the text alone shows, `expand` what the attached agents cannot do, `check_limits` what does not fit. A plan
-//! never widens what an agent allows; it only asks.
+//! Pure functions over text and facts, without access to sessions, disks or clocks. `parse` refuses every mistake that
+//! the text alone shows, `expand` what the attached agents cannot do, `check_limits` what does not fit. A plan never
+//! widens what an agent allows.
 
 mod agents;
 pub mod alarms;
@@ -76,11 +76,11 @@ use select::Selected;
 use source::{Mistakes, Position, Source};
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-/// Cells of one phase that are left out and named in a warning; others are counted.
+/// Maximum number of skipped cells of a phase that a warning names; the others are counted.
 const MAX_SKIPPED_SHOWN: usize = 5;
 
-/// A plan that `parse` accepted: every key known, every value in its range, every mode and matrix cell checked by its
-/// workload.
+/// A plan that `parse` accepted: every key is known, every value is in range, and its workload has checked every mode
+/// and matrix cell.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub name: String,
@@ -89,9 +89,9 @@ pub struct Plan {
     pub order: Order,
     pub on_loss: OnLoss,
     pub on_stall: OnStall,
-    /// An agent without contact for so long is lost.
+    /// An agent without contact for this long is lost.
     pub loss_after: Duration,
-    /// How long an agent without contact carries its load on.
+    /// How long an agent without contact continues its load.
     pub lease: Duration,
     /// In the order of the file.
     pub targets: Vec<Target>,
@@ -99,13 +99,13 @@ pub struct Plan {
     pub alarms: Vec<Alarm>,
     pub objectives: Vec<Objective>,
     pub(crate) clients: Option<Selected>,
-    /// Where `on-loss` stands.
+    /// The position of `on-loss`.
     pub(crate) on_loss_at: Position,
     pub(crate) source: Source,
 }
 
 declare_words! {
-    /// What happens when an operation does not end.
+    /// The reaction to an operation that does not end.
     #[derive(Default)]
     pub enum OnStall {
         #[default]
@@ -115,7 +115,7 @@ declare_words! {
 }
 
 declare_words! {
-    /// What an alarm does beside its event.
+    /// The reaction to an alarm in addition to its event.
     #[derive(Default)]
     pub enum AlarmAction {
         #[default]
@@ -126,12 +126,12 @@ declare_words! {
     }
 }
 
-/// What a lost agent does to the run.
+/// The effect of a lost agent on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
     Continue,
     Abort,
-    /// Go on while so many agents of the step are left.
+    /// Continue while at least this many agents of the step are left.
     AtLeast(u32),
 }
 
@@ -140,46 +140,46 @@ pub enum OnLoss {
 pub struct Target {
     pub name: String,
     pub system: String,
-    /// A path is absolute, in its shortest spelling.
+    /// A path is absolute and normalised.
     pub locator: Locator,
     pub(crate) at: Position,
 }
 
-/// One entry of the plan.
+/// A phase of the plan.
 #[derive(Clone, Debug)]
 pub struct Phase {
     pub name: String,
-    /// Where its matrix has none: see [`Phase::cache_of`].
+    /// Applies if the matrix has none: see [`Phase::cache_of`].
     pub cache: Cache,
     /// Indices into the plan's targets; empty for a workload that needs none.
     pub targets: Vec<usize>,
     pub settle: Settle,
-    /// How long a task starts after the one before it.
+    /// Delay of each task's start after the previous one.
     pub stagger: Duration,
-    /// What is done at the same time: one group without a name, or those that the plan names. All have equally many
-    /// cells.
+    /// The loads that run at the same time: one group without a name, or those that the plan names. All have the same
+    /// number of cells.
     pub groups: Vec<Group>,
-    /// When its steps end before their `runtime` does; `None`: never.
+    /// The steady-state criterion that ends its steps before their `runtime`; `None` if there is none.
     pub steady: Option<Steady>,
-    /// By which its rate is walked up; `None`: it stays as it is.
+    /// The load curve; `None` if the rate is constant.
     pub curve: Option<Curve>,
-    /// What its steps search for; `None`: nothing.
+    /// The search of its steps; `None` if there is none.
     pub search: Option<Arc<Search>>,
-    /// The set that its data are; `None`: they go with their cell.
+    /// The kept set of its data; `None` if they are removed with their cell.
     pub kept: Option<KeptData>,
     pub(crate) at: Position,
 }
 
-/// A load and who carries it.
+/// A load and the agents that carry it.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Empty: the phase is not divided into groups.
+    /// Empty if the phase has no groups.
     pub name: String,
     pub workload: WorkloadRef,
     /// One for each step of a cell, or one for all of them.
     pub modes: Vec<String>,
     pub cells: Vec<Cell>,
-    /// Combinations of the matrix that cannot be, and modes that cannot be in some, each with its reason.
+    /// Impossible combinations of the matrix, and modes that are impossible in some, each with its reason.
     pub skipped: Vec<String>,
     /// For a workload between two agents.
     pub links: Links,
@@ -209,7 +209,7 @@ declare_words! {
 }
 
 impl Cache {
-    /// What the tasks themselves do about caches, as the wire has it. Whose data they read is a parameter.
+    /// What the tasks do about caches, as sent on the wire. Whose data they read is a parameter.
     pub fn of_tasks(self) -> Self {
         match self {
             Self::OtherClient => Self::AsIs,
@@ -219,25 +219,25 @@ impl Cache {
 }
 
 impl Phase {
-    /// How many cells its matrix makes.
+    /// The number of cells of its matrix.
     pub fn cells(&self) -> usize {
         self.groups.first().map_or(0, |group| group.cells.len())
     }
 
-    /// How the steps of a cell treat caches.
+    /// The treatment of caches in the steps of a cell.
     pub fn cache_of(&self, cell: usize) -> Cache {
         let cell = self.groups.first().and_then(|group| group.cells.get(cell));
         let own = cell.and_then(|cell| cell.cache.as_ref());
         own.map_or(self.cache, |(cache, _)| *cache)
     }
 
-    /// How many steps a cell has, before pairs.
+    /// The number of steps of a cell, before pairs.
     pub fn steps(&self) -> usize {
         let modes = self.groups.iter().map(|group| group.modes.len());
         modes.max().unwrap_or(0)
     }
 
-    /// What its workloads need, the most demanding first.
+    /// The needs of its workloads, with the most demanding first.
     pub(crate) fn needs(&self) -> Needs {
         let needs = |wanted| {
             let mut all = self.groups.iter().map(|group| group.workload.0.needs());
@@ -252,15 +252,14 @@ impl Phase {
 }
 
 impl Plan {
-    /// What a person should know of the plan though it can be run: targets that no phase uses, cells and modes that are
-    /// left out.
+    /// Warnings about a plan that can run: targets that no phase uses, and skipped cells and modes.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = expand::unused_targets(self);
         warnings.extend(self.left_out());
         warnings
     }
 
-    /// Cells, and modes of cells, that are not measured because they cannot be: a sentence each, with the reason.
+    /// Cells, and modes of cells, that are skipped because they are impossible: a sentence each, with the reason.
     pub fn left_out(&self) -> Vec<String> {
         let mut left_out = Vec::new();
         for phase in &self.phases {
@@ -285,7 +284,7 @@ impl Plan {
         left_out
     }
 
-    /// Its sizes that depend on the memory of the clients' hosts: `phase records: size = 2 x ram`, each once.
+    /// The sizes that depend on the memory of the clients' hosts: `phase records: size = 2 x ram`, each once.
     pub fn sizes_of_memory(&self) -> Vec<String> {
         let mut sizes = Vec::new();
         for phase in &self.phases {
@@ -300,7 +299,7 @@ impl Plan {
         sizes
     }
 
-    /// Where its targets are, each once.
+    /// The distinct paths of its targets.
     pub fn target_paths(&self) -> Vec<String> {
         let locators = self.targets.iter().map(|target| target.locator.to_string());
         locators.collect::<BTreeSet<_>>().into_iter().collect()
@@ -316,7 +315,7 @@ impl Plan {
             .collect()
     }
 
-    /// A mistake of the plan that only shows on the mesh, told at the line of the step's phase.
+    /// Reports a mistake of the plan that only shows on the mesh, at the line of the step's phase.
     pub fn refuse(&self, step: &PlannedStep, reason: String, remedy: String) -> PlanErrors {
         let mut mistakes = Mistakes::new(&self.source);
         mistakes.at(&step.at, reason, remedy);
@@ -324,7 +323,7 @@ impl Plan {
     }
 }
 
-/// Reads and checks a plan. `file` is its name for messages.
+/// Parses and checks a plan. `file` is its name for messages.
 pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
     let source = Source {
         text: text.to_owned(),
@@ -339,8 +338,8 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanErrors> {
     mistakes.into_result(plan)
 }
 
-/// The plan's text with `--set` applied: each override is `K=V` (docs/plan.md says what K may be). Lines keep their
-/// numbers in messages.
+/// The plan's text with `--set` applied: each override is `K=V` (see docs/plan.md for K). Lines keep their numbers in
+/// messages.
 pub fn set(text: &str, file: &str, overrides: &[String]) -> Result<String, PlanErrors> {
     set::set(text, file, overrides)
 }
@@ -350,7 +349,7 @@ pub fn expand(plan: &Plan, agents: &[AgentFacts]) -> Result<Expansion, PlanError
     expand_loop(plan, agents, 1)
 }
 
-/// The steps of one loop, counted from 1. All loops have equally many.
+/// The steps of one loop, counted from 1. All loops have the same number of steps.
 pub fn expand_loop(
     plan: &Plan,
     agents: &[AgentFacts],
@@ -361,7 +360,7 @@ pub fn expand_loop(
     mistakes.into_result(Some(expansion))
 }
 
-/// Refuses steps whose kept data are missing or others than `there`; see [`check_limits`], which comes after it.
+/// Refuses steps whose kept data are missing or differ from `there`. Call it before [`check_limits`].
 pub fn check_kept(
     plan: &Plan,
     expansion: &mut Expansion,
@@ -372,8 +371,8 @@ pub fn check_kept(
     mistakes.into_result(Some(()))
 }
 
-/// Refuses an expansion that would fill a file system, by what the agents said of their free space, or that asks for
-/// more than an agent's policy allows.
+/// Refuses an expansion that would fill a file system, according to the free space that the agents report, or that
+/// requests more than an agent's policy allows.
 pub fn check_limits(
     plan: &Plan,
     expansion: &Expansion,

@@ -1,7 +1,7 @@
-//! Which agents of a network phase send to which, and which of these links are measured at once.
+//! Which agents of a network phase send to which, and which of these links are measured at the same time.
 //!
-//! Pure. A shape cuts the ordered pairs of senders and receivers into steps; whatever stands in one step starts at one
-//! instant. Pairs come by name: by the sender, then by the receiver.
+//! Pure. A shape divides the ordered pairs of senders and receivers into steps; all links of a step start at the same
+//! instant. Pairs are ordered by the sender's name, then by the receiver's.
 
 use super::{
     AgentFacts, Group, Pairs, Phase, Plan, PlannedTask, Selector,
@@ -14,7 +14,7 @@ use super::{
 use benchmesh_workloads::workload::Needs;
 use std::collections::BTreeSet;
 
-/// More links than this in a phase or group are a slip of the pen: as many tasks are made of them, and as many streams.
+/// More links than this in a phase or group are a mistake: each becomes a task and a stream.
 const MAX_LINKS: usize = 100_000;
 
 /// The links of a load.
@@ -25,8 +25,7 @@ pub struct Links {
     pub(crate) to: Option<Selected>,
 }
 
-/// The tasks of each step of a cell's mode, in a phase that is not divided into groups. A task is the sending end of
-/// its link.
+/// The tasks of each step of a cell's mode, in a phase without groups. A task is the sending end of its link.
 pub(super) fn task_sets(
     plan: &Plan,
     phase: &Phase,
@@ -50,8 +49,8 @@ pub(super) fn task_sets(
     steps.into_iter().map(tasks).collect()
 }
 
-/// The tasks of a group: all of its links at once. Both ends of each are among the group's agents, which do nothing
-/// else meanwhile.
+/// The tasks of a group: all of its links at once. Both ends of each link belong to the group's agents, which do
+/// nothing else meanwhile.
 pub(super) fn tasks_of_group(
     load: usize,
     group: &Group,
@@ -105,7 +104,7 @@ pub(super) fn tasks_of_group(
     tasks(load, group, cell, first)
 }
 
-/// What is measured at once, step by step; told at `at` when there is nothing.
+/// The links measured at the same time, step by step; reports a mistake at `at` if there are none.
 fn steps<'f>(
     group: &Group,
     senders: &[&'f AgentFacts],
@@ -141,7 +140,7 @@ fn steps<'f>(
     Vec::new()
 }
 
-/// How many ordered pairs of different agents there are, before any is made.
+/// The number of ordered pairs of different agents, computed before any pair is made.
 fn links_between(senders: &[&AgentFacts], receivers: &[&AgentFacts]) -> usize {
     let both: BTreeSet<&str> = senders.iter().map(|agent| agent.name.as_str()).collect();
     let to_itself = receivers
@@ -172,7 +171,7 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
     let groups = plan.phases.iter().flat_map(|phase| &phase.groups);
     for group in groups.filter(|group| group.workload.0.needs() == Needs::Peer) {
         let Links { from, to, .. } = &group.links;
-        // The ends of a group are among its agents; elsewhere they may be chosen apart.
+        // The ends of a group's links are among its agents; elsewhere they may be selected separately.
         let of_clients = !group.name.is_empty() || (from.is_none() && to.is_none());
         let alone = group.cells.iter().find(|cell| cell.clients == Some(1));
         if let Some(cell) = alone.filter(|_| of_clients) {

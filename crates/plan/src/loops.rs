@@ -1,15 +1,15 @@
-//! How often a plan's phases run: a number of times, or until a time is over.
+//! How often a plan's phases run: a number of times, or for a time.
 //!
-//! Only the steps of one loop exist ahead: the rows of the next one are made when it begins.
+//! Only the steps of the current loop exist; the rows of the next one are created when it begins.
 
 use benchmesh_workloads::params::units::Span;
 use std::time::Duration;
 
-/// The end of a plan's loops.
+/// The end condition of a plan's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loops {
     Times(u32),
-    /// From the start of the run; no loop begins afterwards.
+    /// Measured from the start of the run; no loop begins afterwards.
     For(Duration),
 }
 
@@ -17,7 +17,7 @@ impl Loops {
     /// A plan without loops.
     pub const ONE: Self = Self::Times(1);
 
-    /// Whether another loop begins after `ended` of them, so long after the start of the run.
+    /// Whether another loop begins after `ended` loops, at this time since the start of the run.
     pub fn go_on(self, ended: u32, elapsed: Duration) -> bool {
         match self {
             Self::Times(times) => ended < times,
@@ -25,7 +25,7 @@ impl Loops {
         }
     }
 
-    /// `loop 3 of 10`, `loop 3, 41h of 72h`; `None`: the plan has no loops.
+    /// `loop 3 of 10`, `loop 3, 41h of 72h`; `None` if the plan has no loops.
     pub fn in_words(self, number: u32, elapsed: Duration) -> Option<String> {
         match self {
             Self::ONE => None,
@@ -38,7 +38,7 @@ impl Loops {
         }
     }
 
-    /// How often the phases run, for people: `3 loops`, `loops for 72h`; `None`: the plan has no loops.
+    /// For users, how often the phases run: `3 loops`, `loops for 72h`; `None` if the plan has no loops.
     pub fn as_planned(self) -> Option<String> {
         match self {
             Self::ONE => None,
@@ -48,7 +48,7 @@ impl Loops {
     }
 }
 
-/// Rounded down to hours, below one to minutes, below one to seconds.
+/// Rounded down to hours; below one hour to minutes; below one minute to seconds.
 fn whole_units(time: Duration) -> Duration {
     let seconds = time.as_secs();
     let unit = match seconds {

@@ -1,18 +1,18 @@
-//! A phase's matrix: its axes, and which values a cell has.
+//! A phase's matrix: its axes, and the values of each cell.
 
 use super::source::Position;
 use serde_json::Value;
 
 /// One key of a matrix and its values, each with its position.
 pub(super) struct Dimension {
-    /// The group that has the key; empty: the whole phase.
+    /// The group that has the key; empty for the whole phase.
     pub group: String,
     pub key: String,
     pub values: Vec<(Value, Position)>,
 }
 
 impl Dimension {
-    /// As `zip` names it: with groups, `GROUP.KEY`.
+    /// The name used in `zip`: `GROUP.KEY` with groups.
     pub fn name(&self) -> String {
         match self.group.as_str() {
             "" => self.key.clone(),
@@ -21,7 +21,7 @@ impl Dimension {
     }
 }
 
-/// Keys of a matrix that advance together: one, or those of a zip. All have equally many values.
+/// Keys of a matrix that advance together: a single key, or those of a zip. All have the same number of values.
 pub(super) struct Axis {
     pub keys: Vec<Dimension>,
 }
@@ -31,7 +31,7 @@ impl Axis {
         Self { keys: vec![key] }
     }
 
-    /// How many values each of its keys has.
+    /// The number of values of each key.
     pub fn len(&self) -> usize {
         self.keys.first().map_or(1, |key| key.values.len())
     }

@@ -1,7 +1,7 @@
-//! Sizes that are multiples of the memory of the clients' hosts (`2 x ram`): kept beside an assumed size while only the
-//! text is known, resolved when the step's agents are.
+//! Sizes that are multiples of the memory of the clients' hosts (`2 x ram`). They are kept beside an assumed size while
+//! only the text is known, and resolved once the step's agents are known.
 //!
-//! Pure. All clients of a step work on the same size, that of the largest memory among them.
+//! Pure. All clients of a step use the same size, computed from the largest memory among them.
 
 use benchmesh_workloads::{
     params::{
@@ -13,10 +13,11 @@ use benchmesh_workloads::{
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// What a host is assumed to have while none is known: so much that a size which fits any host is accepted.
+/// Assumed memory of an unknown host: large enough that a size which fits any host is accepted.
 const ASSUMED_BYTES: u64 = 1 << 40;
 
-/// The multiple that a value of this key is; `None`: it is something else, or nonsense, which its workload refuses.
+/// Parses the value of this key as a multiple; `None` for any other value, and for invalid text, which its workload
+/// refuses.
 pub(super) fn multiple(key: &Key, value: &Value) -> Option<RamMultiple> {
     match (key.value)() {
         ValueType::DataSize => RamMultiple::parse(value.as_str()?)?.ok(),
@@ -24,7 +25,7 @@ pub(super) fn multiple(key: &Key, value: &Value) -> Option<RamMultiple> {
     }
 }
 
-/// The value as its workload can judge it.
+/// The value in a form that its workload can check.
 pub(super) fn assumed<'v>(key: &Key, value: &'v Value) -> Cow<'v, Value> {
     match multiple(key, value) {
         Some(multiple) => Cow::Owned(size(multiple, ASSUMED_BYTES)),
@@ -32,7 +33,7 @@ pub(super) fn assumed<'v>(key: &Key, value: &'v Value) -> Cow<'v, Value> {
     }
 }
 
-/// Puts assumed sizes in the place of multiples, which it returns by their keys.
+/// Replaces multiples with assumed sizes, and returns the multiples by key.
 pub(super) fn take_multiples(
     workload: &dyn Workload,
     params: &mut Map<String, Value>,
@@ -49,7 +50,7 @@ pub(super) fn take_multiples(
     multiples
 }
 
-/// The size itself, as a plan may write it.
+/// The resolved size, in plan syntax.
 pub(super) fn size(multiple: RamMultiple, memory_bytes: u64) -> Value {
     Value::String(Bytes(multiple.of(memory_bytes)).to_string())
 }

@@ -1,14 +1,14 @@
-//! Targets at which something else is mounted than the plan says, by the agents' surveys. Pure.
+//! Targets where the agents' surveys find a different mount than the plan states. Pure.
 
 use super::{AgentFacts, PathFacts, PlannedStep};
 use benchmesh_model::systems::Place;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Agents that are named in one sentence.
+/// Maximum number of agents named in one sentence.
 const MAX_NAMED: usize = 3;
 
 impl PathFacts {
-    /// Where a target of this system lies.
+    /// The place of a target of this system.
     pub fn place<'a>(&'a self, system: &'a str) -> Place<'a> {
         Place {
             system,
@@ -18,7 +18,7 @@ impl PathFacts {
     }
 }
 
-/// A sentence for each target and what is mounted there instead. `agents` are those of the run.
+/// A sentence for each target and each unexpected mount there. `agents` are those of the run.
 pub fn mounted_otherwise<'a>(
     steps: &[PlannedStep],
     agents: impl Iterator<Item = &'a AgentFacts>,

@@ -1,23 +1,23 @@
-//! The order of cells within a repeat: as the plan writes them, or at random from a seed.
+//! The order of cells within a repeat: as written in the plan, or random from a seed.
 //!
-//! Pure: one seed gives one order for ever, so that a run that is taken up again goes on in the order it began with.
-//! Cells of all phases are drawn together, each cell's targets beside each other, so that a comparison of two targets
-//! stays one of neighbours in time; which of them comes first is drawn too.
+//! Pure: a seed always gives the same order, so that a resumed run continues in its original order. The cells of all
+//! phases are shuffled together. The targets of a cell stay adjacent, so that two compared targets are measured close
+//! in time; their order within the cell is random too.
 
 use benchmesh_workloads::random::Random;
 
-/// In which order the cells of each repeat are measured.
+/// The order in which the cells of each repeat are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As the plan writes them.
+    /// As written in the plan.
     #[default]
     Plan,
-    /// At random, each repeat in an order of its own; `None`: the seed is drawn when the run is queued.
+    /// Random, with a new order for each repeat. With `None`, the seed is drawn when the run is queued.
     Random { seed: Option<u32> },
 }
 
 impl Order {
-    /// The seed that it goes by, if it is random and has one.
+    /// The seed of a random order, if it has one.
     pub fn seed(self) -> Option<u32> {
         match self {
             Self::Plan => None,
@@ -25,7 +25,7 @@ impl Order {
         }
     }
 
-    /// The same with a seed, when it is random and has none.
+    /// Adds the seed to a random order that has none.
     #[must_use]
     pub fn drawn(self, draw: impl FnOnce() -> u32) -> Self {
         match self {
@@ -34,7 +34,7 @@ impl Order {
         }
     }
 
-    /// What the `repeat`th repeat draws its order with. Without a seed that is seed 0: a plan that is only shown.
+    /// The random source for the order of the `repeat`th repeat. A plan that is only shown has no seed and uses 0.
     pub(super) fn of_repeat(self, repeat: u32) -> Draw {
         Draw(match self {
             Self::Plan => None,
@@ -46,7 +46,7 @@ impl Order {
     }
 }
 
-/// One repeat's draws.
+/// The random draws of one repeat.
 pub(super) struct Draw(Option<Random>);
 
 impl Draw {
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_seed_is_an_order() {
         let seven = Order::Random { seed: Some(7) };
-        // Written down once: runs of earlier versions are taken up in the order they began with.
+        // Fixed values: runs of earlier versions must resume in the order in which they began.
         assert_eq!(shuffled(seven, 1, 6), [1, 5, 4, 2, 0, 3]);
         assert_eq!(shuffled(seven, 1, 6), shuffled(seven, 1, 6));
         assert_ne!(shuffled(seven, 1, 20), shuffled(seven, 2, 20));

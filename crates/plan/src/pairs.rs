@@ -1,28 +1,28 @@
-//! The shapes of a network load: which of its links are measured at once, in one step.
+//! The shapes of a network load: which of its links one step measures at the same time.
 
 use benchmesh_workloads::declare_words;
 use std::collections::BTreeMap;
 
 declare_words! {
-    /// Which links of a network phase are measured at once.
+    /// Which links of a network phase are measured at the same time.
     #[derive(Default)]
     pub enum Pairs {
-        /// None: one step per ordered pair.
+        /// A single link: one step per ordered pair.
         #[default]
         Each = "each",
         /// Both directions of a pair: one step per pair.
         BothWays = "both-ways",
-        /// All that lead to one receiver: one step per receiver.
+        /// All links to one receiver: one step per receiver.
         ManyToOne = "many-to-one",
-        /// All that leave one sender: one step per sender.
+        /// All links from one sender: one step per sender.
         OneToMany = "one-to-many",
-        /// All of them: one step.
+        /// All links: one step.
         AllToAll = "all-to-all" | "all",
     }
 }
 
 impl Pairs {
-    /// The steps that the pairs make, each with what is measured at once in it.
+    /// Returns the steps that the pairs make, each with the links that it measures at the same time.
     pub(super) fn steps<'p>(self, pairs: &[Pair<'p>]) -> Vec<Vec<Pair<'p>>> {
         match self {
             Self::Each => pairs.iter().map(|pair| vec![*pair]).collect(),
@@ -44,14 +44,14 @@ impl Pairs {
     }
 }
 
-/// A link to be measured: agents by name.
+/// A link to measure: two agents by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair<'p> {
     pub from: &'p str,
     pub to: &'p str,
 }
 
-/// The pairs with the same key, in the order of the first of each.
+/// Groups pairs by key, in the order of each key's first pair.
 fn together<'p, K: Ord>(
     pairs: impl IntoIterator<Item = Pair<'p>>,
     key: impl Fn(&Pair<'p>) -> K,
@@ -68,7 +68,7 @@ fn together<'p, K: Ord>(
     steps
 }
 
-/// A pair that was chosen in one direction only has the other one, too.
+/// Adds the opposite direction to a pair that was selected in only one direction.
 fn with_way_back(mut step: Vec<Pair<'_>>) -> Vec<Pair<'_>> {
     if let [Pair { from, to }] = *step.as_slice() {
         step.push(Pair { from: to, to: from });

@@ -1,4 +1,4 @@
-//! From the plan's text to a `Plan`, or to all of its mistakes at once.
+//! Parses the plan's text into a `Plan`, or reports all of its mistakes at once.
 
 mod caches;
 mod group;
@@ -25,9 +25,9 @@ use benchmesh_workloads::params::Keys;
 use std::{ops::Range, path::Path};
 use toml::de::{DeTable, DeValue};
 
-/// A plan is for people; what is longer is not one.
+/// Maximum size of a plan: it is written by hand.
 const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Lines that are no TOML of which each is listed.
+/// Maximum number of invalid TOML lines that are listed.
 const MAX_ERRORS: usize = 50;
 
 pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan> {
@@ -59,11 +59,11 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         mistakes.at(&position, format!("not TOML: {}", error.message()), "");
     }
     if more > 0 {
-        // What is left unread of the text is not checked either.
+        // The unread rest of the text is not checked either.
         mistakes.whole(format!("{more} more lines are not TOML"), "");
         return None;
     }
-    // The rest is checked all the same, but not what may only follow from what could not be read.
+    // The rest is still checked, but mistakes that may only follow from unreadable parts are dropped.
     let mut others = mistakes.fork();
     plan(source, document.get_ref(), &mut others);
     let targets_are_whole = !damaged
@@ -74,7 +74,7 @@ pub(super) fn parse(source: &Source, mistakes: &mut Mistakes<'_>) -> Option<Plan
         .map(|section| name_of(&source.text, section))
         .collect();
     others.keep(|at, key| {
-        // The parser puts something into the place of a value that it cannot read, which is nowhere in the text.
+        // The parser substitutes unreadable values with ones that are not in the text.
         let is_in = |name: &String| {
             let rest = key.strip_prefix(name.as_str());
             !name.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -104,7 +104,7 @@ fn section_of(text: &str, at: usize) -> Range<usize> {
     begin..text.len().saturating_add(1)
 }
 
-/// How mistakes name the table that is these bytes: `phase.2`, `targets.cephfs`; empty: the top.
+/// The name that messages use for the table at these bytes: `phase.2`, `targets.cephfs`; empty for the top level.
 fn name_of(text: &str, section: &Range<usize>) -> String {
     let header = |line: &str| {
         let name = line.trim_start().strip_prefix('[')?;

@@ -1,13 +1,13 @@
-//! Whether the agents' own policies allow what the steps of a plan ask of them.
+//! Checks whether the agents' own policies allow what the steps of a plan request.
 //!
-//! Pure. The agents enforce their policies themselves; here a plan learns of it before anything runs. What other runs
-//! have claimed meanwhile is not known.
+//! Pure. The agents enforce their policies themselves; this check reports violations before anything runs. It does not
+//! know what other runs have claimed meanwhile.
 
 use super::{AgentFacts, AgentPolicy, Expansion, PlannedStep, source::Mistakes};
 use benchmesh_workloads::figures::bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the tasks of one agent take together in a step.
+/// The combined demand of one agent's tasks in a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     threads: u64,
@@ -20,7 +20,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
         .map(|agent| (agent.name.as_str(), agent))
         .collect();
     let mut closed = BTreeSet::new();
-    // Every repeat does the same.
+    // All repeats are equal.
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for (name, sum) in sums(step) {
             let Some(agent) = by_name.get(name) else {
@@ -40,7 +40,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
     }
 }
 
-/// By agent. The receiving end of a link takes as much as its sender.
+/// By agent. The receiving end of a link counts as much as its sender.
 fn sums(step: &PlannedStep) -> BTreeMap<&str, Sum> {
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for task in step.tasks.iter() {

@@ -1,6 +1,6 @@
-//! Whether a policy can be met at all: one that no step can meet would end the run at the first loss, whatever it was.
+//! Checks whether a loss policy can be met: one that no step can meet would end the run at the first loss.
 //!
-//! Pure. The text alone shows it where every phase bounds its clients; otherwise it shows once the agents are known.
+//! Pure. The text alone shows it if every phase bounds its clients; otherwise it shows once the agents are known.
 
 use super::{
     Group, OnLoss, Phase, Plan, PlannedStep,
@@ -8,7 +8,7 @@ use super::{
     source::Mistakes,
 };
 
-/// By the text: as far as it bounds the clients of every cell.
+/// Checks the text, as far as it bounds the clients of every cell.
 pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
     let cells = plan
         .phases
@@ -19,9 +19,9 @@ pub(super) fn check_text(plan: &Plan, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// The most agents that a cell can have, all of its groups together; `None`: the text does not say.
+/// The maximum number of agents of a cell, over all of its groups; `None` if the text does not bound it.
 fn most(plan: &Plan, phase: &Phase, cell: usize) -> Option<usize> {
-    // Senders chosen apart are not bounded by the clients.
+    // Clients do not bound senders that are selected separately.
     if phase.groups.iter().any(|group| group.links.from.is_some()) {
         return None;
     }
@@ -40,10 +40,10 @@ fn most(plan: &Plan, phase: &Phase, cell: usize) -> Option<usize> {
     phase.groups.iter().map(of_group).sum()
 }
 
-/// By the steps that it expands to.
+/// Checks the expanded steps.
 pub(super) fn check_steps(plan: &Plan, steps: &[PlannedStep], mistakes: &mut Mistakes<'_>) {
     let most = steps.iter().map(|step| step.agents().len()).max();
-    // Steps of nobody have been refused already.
+    // Steps without agents have already been refused.
     refuse(plan, most.filter(|most| *most > 0), mistakes);
 }
 

@@ -1,7 +1,7 @@
-//! Presets: what another tool does, or a study did, as phases that a plan includes by name.
+//! Presets: the behaviour of another tool, or of a study, as phases that a plan includes by name.
 //!
-//! A preset never changes: a plan that names one is stored as it is, and has to mean the same for ever. What would do
-//! something else has a name of its own.
+//! A preset never changes: a plan that names one is stored unexpanded and must keep its meaning. Different behaviour
+//! gets a new name.
 
 use benchmesh_workloads::params::{KeyValue, ValueType};
 use serde_json::Value;
@@ -11,11 +11,11 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Phases by a name.
+/// Named phases.
 #[derive(Debug)]
 pub struct Preset {
     pub name: &'static str,
-    /// As a plan would have it, with its explanation.
+    /// The text in plan syntax, starting with its explanation.
     pub text: &'static str,
 }
 
@@ -28,7 +28,7 @@ macro_rules! presets {
     };
 }
 
-/// Every preset.
+/// All presets.
 pub const PRESETS: &[Preset] = presets! {
     "bonnie-1.03"
     "bonnie-1.97"
@@ -56,19 +56,19 @@ impl KeyValue for PresetName {
     }
 }
 
-/// The preset of this name.
+/// Finds a preset by name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
 impl Preset {
-    /// What it does: the explanation that its text begins with.
+    /// The explanation at the beginning of its text.
     pub fn summary(&self) -> String {
         let lines = self.text.lines().map_while(|line| line.strip_prefix("# "));
         lines.collect::<Vec<&str>>().join(" ")
     }
 
-    /// Its phases, as they stand in its text.
+    /// The phases of its text, unchanged.
     pub(super) fn phases(&self) -> Vec<DeTable<'static>> {
         let document = DeTable::parse(self.text).map(Spanned::into_inner);
         let phases = document

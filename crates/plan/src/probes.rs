@@ -1,15 +1,16 @@
-//! The probes of a search among the planned steps: the first is in the plan, the others are added as they are decided.
+//! The probes of a search among the planned steps: the plan contains the first; the others are added as they are
+//! decided.
 
 use super::{PlannedStep, search::Probe};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The keys of a probe's rate.
+/// The parameter that holds a probe's rate.
 pub(super) const RATE: &str = "rate_iops";
 const RATE_PER: &str = "rate-per";
 
 impl PlannedStep {
-    /// How many ordinals it takes: those of its possible probes.
+    /// The number of ordinals that the step reserves: one for each of its possible probes.
     pub fn ordinals(&self) -> u32 {
         match &self.probe {
             Some(probe) if probe.number == 1 => probe.search.steps,
@@ -17,19 +18,19 @@ impl PlannedStep {
         }
     }
 
-    /// The rate of a probe; `None`: it has none, or is no probe.
+    /// The rate of a probe; `None` for a probe without a rate and for other steps.
     pub fn probe_rate(&self) -> Option<u64> {
         let probe = self.probe.as_ref()?;
         (probe.number > 1).then_some(())?;
         self.params.get(RATE)?.as_u64()
     }
 
-    /// Whether it is a probe after the first.
+    /// Whether the step is a probe after the first.
     pub fn is_later_probe(&self) -> bool {
         self.probe.as_ref().is_some_and(|probe| probe.number > 1)
     }
 
-    /// Of the first probe of a search: the one with this number. `None`: it is no such step.
+    /// Derives the probe with this number from the first probe of a search. Returns `None` for any other step.
     pub fn at_rate(&self, number: u32, rate: u64) -> Option<PlannedStep> {
         let first = self.probe.as_ref().filter(|probe| probe.number == 1)?;
         let after = number.saturating_sub(1);
@@ -59,12 +60,12 @@ impl PlannedStep {
     }
 }
 
-/// The cell of a probe that has data of its own.
+/// The cell of a probe that has its own data.
 pub(super) fn cell_name(cell: &str, number: u32) -> String {
     format!("{cell}-s{number}")
 }
 
-/// The steps of a loop with the probes that were made: by their ordinals and stored parameters.
+/// The steps of a loop with the probes made so far, given by their ordinals and stored parameters.
 pub fn with_probes<'r>(
     steps: &[PlannedStep],
     rows: impl Iterator<Item = (u32, &'r str)>,
@@ -90,7 +91,7 @@ pub fn with_probes<'r>(
     Some(all)
 }
 
-/// The places of the last probe of each search.
+/// The position of the last probe of each search.
 pub fn last_probes(steps: &[PlannedStep]) -> impl Iterator<Item = usize> + '_ {
     let is_last = |index: &usize| {
         let goes_on = |next: &PlannedStep| next.is_later_probe();
@@ -100,7 +101,7 @@ pub fn last_probes(steps: &[PlannedStep]) -> impl Iterator<Item = usize> + '_ {
     (0..steps.len()).filter(is_last)
 }
 
-/// The step of an ordinal; of a probe that is not among the steps, whatever its rate.
+/// The step of an ordinal. For a probe that is not among the steps, the rate is not known.
 pub fn step_of_ordinal(steps: &[PlannedStep], ordinal: u32) -> Option<PlannedStep> {
     let after = steps.partition_point(|step| step.ordinal <= ordinal);
     let step = steps.get(after.checked_sub(1)?)?;

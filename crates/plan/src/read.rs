@@ -1,7 +1,7 @@
-//! Reads one TOML table: declared keys into a struct of their values, nested values one by one. A key that nobody has
-//! asked for in the end is unknown.
+//! Reads one TOML table: declared keys into a struct of their values, nested values one by one. A key that no reader
+//! has requested by the end is unknown.
 //!
-//! Every reader puts its mistake into `Mistakes` and returns `None`, so that the rest is still read.
+//! Every reader adds its mistakes to `Mistakes` and returns `None`, so that the rest is still read.
 
 use super::keys::{CACHE, IN_MATRIX};
 use super::source::{Mistakes, Position};
@@ -13,7 +13,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A table, where it is, and the keys that have been asked for.
+/// A table, its location, and the keys requested so far.
 pub(crate) struct Section<'t, 'i> {
     pub table: &'t DeTable<'i>,
     pub position: Position,
@@ -41,7 +41,7 @@ impl<'t, 'i> Section<'t, 'i> {
         Some((value.get_ref(), self.position_of(key, value.span())))
     }
 
-    /// What is left, in the order of the file: key, its position, value, the value's position.
+    /// The keys not requested, in the order of the file: key, its position, value, the value's position.
     pub fn rest(&self) -> Vec<(String, Position, &'t DeValue<'i>, Position)> {
         let mut rest: Vec<_> = self
             .table
@@ -58,7 +58,7 @@ impl<'t, 'i> Section<'t, 'i> {
         rest
     }
 
-    /// Refuses what is left; `known` are the keys that could have been meant.
+    /// Refuses the keys not requested; `known` lists the keys that could have been meant.
     pub fn refuse_rest(&self, known: &[&str], mistakes: &mut Mistakes<'_>) {
         for (key, at, _, _) in self.rest() {
             unknown_key(&key, &at, known, mistakes);
@@ -72,7 +72,7 @@ impl<'t, 'i> Section<'t, 'i> {
         }
     }
 
-    /// Where the value of `key` stands; the table where there is none.
+    /// The position of the value of `key`; the table's position if the key is missing.
     pub fn place_of(&self, key: &str) -> Position {
         match self.table.get(key) {
             Some(value) => self.position_of(key, value.span()),
@@ -86,8 +86,8 @@ impl<'t, 'i> Section<'t, 'i> {
         Some((text, position))
     }
 
-    /// The values of all keys that `K` declares. Nested values are only marked as known: their parts have places of
-    /// their own.
+    /// The values of all keys that `K` declares. Nested values are only marked as known: their parts have their own
+    /// positions.
     pub fn keys<K: Keys>(&mut self, mistakes: &mut Mistakes<'_>) -> Option<K> {
         let mut params = Map::new();
         for key in K::all() {
@@ -117,7 +117,7 @@ impl<'t, 'i> Section<'t, 'i> {
                 );
                 continue;
             };
-            // A value that could not become JSON has been reported.
+            // A value that cannot become JSON has already been reported.
             if params.contains_key(&name) {
                 let remedy = match value {
                     DeValue::Array(_) if IN_MATRIX.contains(&name.as_str()) || name == CACHE => {
@@ -176,7 +176,7 @@ pub(crate) fn unknown_key(key: &str, at: &Position, known: &[&str], mistakes: &m
     );
 }
 
-/// What a value is, in words.
+/// The type of a value, in words.
 pub(crate) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "text",
@@ -207,12 +207,12 @@ fn as_text(
     }
 }
 
-/// What to do with a list where one value stands.
+/// The remedy for a list where a single value is expected.
 pub(crate) fn in_matrix(key: &str) -> String {
     format!("several values stand in matrix: matrix = {{ {key} = [...] }}")
 }
 
-/// A value as a workload's parameter crosses the wire.
+/// A value in the form that a workload's parameter has on the wire.
 pub(crate) fn to_json(
     value: &DeValue<'_>,
     position: &Position,

@@ -1,4 +1,4 @@
-//! `scale`: a plan made smaller or larger as a whole, so that what takes a day can be tried in minutes.
+//! `scale`: shrinks or enlarges a whole plan, so that a run of a day can be tried in minutes.
 
 use super::memory;
 use benchmesh_workloads::{
@@ -10,7 +10,8 @@ use benchmesh_workloads::{
 };
 use serde_json::{Number, Value, json};
 
-/// The keys that are multiplied: how much data there are, and how long the load runs. Blocks, workers and rates stay.
+/// The keys that are multiplied: the amount of data and the duration of the load. Blocks, workers and rates are
+/// unchanged.
 const SCALED: &[&str] = &[
     "amount",
     "files",
@@ -24,12 +25,12 @@ const SCALED: &[&str] = &[
     "size",
 ];
 
-/// Sizes from here on are multiplied, and none becomes smaller: small files stay the small files that they are.
+/// Smaller sizes are unchanged, and no size is scaled below this: small files keep their size.
 const LEAST_SIZE: u64 = 1 << 20;
-/// Times of load from here on are multiplied, and none becomes shorter.
+/// Shorter load times are unchanged, and none is scaled below this.
 const LEAST_SECONDS: f64 = 1.0;
 
-/// By what a plan is multiplied.
+/// The factor of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale(f64);
 
@@ -51,9 +52,9 @@ impl KeyValue for Scale {
 }
 
 impl Scale {
-    /// Leaves what cannot be read as it is: it is refused where it is checked.
+    /// Leaves unreadable values unchanged: a later check refuses them.
     pub(super) fn apply(self, name: &str, value: &mut Value, workload: &dyn Workload) {
-        // An object is a block: it stays as large as it is.
+        // An object is a block: its size is unchanged.
         let is_block = workload.name() == "objects" && name == "size";
         if self.0 == 1.0 || is_block || !SCALED.contains(&name) {
             return;
@@ -81,7 +82,7 @@ impl Scale {
         if size.0 < LEAST_SIZE {
             return None;
         }
-        // Whole MiB where the result is many of them, so that blocks fit and people can read it.
+        // Round large results to whole MiB, so that blocks fit and the number is readable.
         let scaled = whole(size.0 as f64 * self.0 / LEAST_SIZE as f64).max(1);
         Some(size_value(scaled.saturating_mul(LEAST_SIZE)))
     }
@@ -107,7 +108,7 @@ fn size_value(bytes: u64) -> Value {
     })
 }
 
-/// The nearest whole number of what is not negative.
+/// Rounds a non-negative number to the nearest integer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,9 +1,9 @@
-//! The JSON Schema of a plan, for editors that complete and check TOML by it. It is made from the declarations of the
-//! keys and knows none by name but those that shape the schema itself.
+//! The JSON Schema of a plan, for editors that complete and check TOML. It is generated from the declarations of the
+//! keys and names only those keys that shape the schema itself.
 //!
-//! A phase is one of several forms, told apart by the constant of its `workload`, or by its groups. What depends on
-//! several keys (a key that has no effect in a mode, a block larger than the file) is beyond a schema; `plan check`
-//! says it.
+//! A phase is one of several forms, distinguished by the constant of its `workload`, or by its groups. A schema cannot
+//! express rules over several keys (a key without an effect in a mode, a block larger than the file); `plan check`
+//! reports those.
 
 #![expect(clippy::indexing_slicing, reason = "a JSON object takes any key")]
 
@@ -28,7 +28,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// By workload: the schema of each of its keys, so that it stands in the document once.
+/// The schema of each workload's keys, so that it appears in the document once.
 fn definitions() -> Value {
     let of_workload = |workload: &&'static dyn Workload| {
         let keys = all_keys(*workload)
@@ -83,7 +83,7 @@ fn group() -> Value {
     json!({"oneOf": forms.collect::<Vec<Value>>()})
 }
 
-/// A table with `own` keys that says what a workload does.
+/// A table with `own` keys that defines the load of a workload.
 fn load(workload: &dyn Workload, own: impl Iterator<Item = &'static Key>) -> Value {
     let links = match workload.needs() {
         Needs::Peer => LinkKeys::all(),
@@ -109,7 +109,7 @@ fn load(workload: &dyn Workload, own: impl Iterator<Item = &'static Key>) -> Val
     form
 }
 
-/// What the matrix of a phase of this workload may have.
+/// The keys that the matrix of a phase of this workload may have.
 fn matrix_keys(workload: &dyn Workload) -> Vec<&'static str> {
     let own = all_keys(workload).map(|key| key.name);
     own.chain(IN_MATRIX.iter().copied())
@@ -119,7 +119,7 @@ fn matrix_keys(workload: &dyn Workload) -> Vec<&'static str> {
 
 /// Lists of values for each key of the workload.
 fn matrix(workload: &dyn Workload) -> Value {
-    // A value may stand in a list twice where `zip` pairs it with others.
+    // A value may appear in a list twice if `zip` pairs it with others.
     let list = |items: Value| json!({"type": "array", "minItems": 1, "items": items});
     let mut properties: Map<String, Value> = all_keys(workload)
         .map(|key| (key.name.to_owned(), list(reference(workload, key.name))))

@@ -1,55 +1,55 @@
-//! A search for the highest rate at which a bound on latency holds: what a plan asks for, and which rate follows.
+//! A search for the highest rate at which a latency bound holds: the plan's request, and the choice of the next rate.
 //!
-//! Pure. Each probe is a step of its own, over all clients together: the first one without a rate, the others each at
-//! one that [`Search::decide`] chooses from the results so far. It is asked anew after each probe, so that a collector
-//! that starts in between decides the same from what is stored.
+//! Pure. Each probe is a separate step over all clients together. The first has no rate; [`Search::decide`] chooses the
+//! rate of each further probe from the results so far. It is evaluated from scratch after each probe, so that a
+//! collector that restarts in between makes the same decision from the stored results.
 
 use super::{alarms::StepFigure, curve::three_digits};
 use benchmesh_workloads::op::Op;
 use std::{fmt, sync::Arc};
 
-/// A probe has kept up with its rate if it did this share of it: windows begin and end within a second.
+/// Minimum achieved share of a probe's rate: windows begin and end within a second.
 const KEPT_UP: f64 = 0.95;
 
-/// What a phase searches for.
+/// The search of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     pub bound: Bound,
-    /// Probes of one search, at most.
+    /// Maximum number of probes of a search.
     pub steps: u32,
-    /// The lowest rate that fails is at most this share above the one that is found.
+    /// The lowest rate that fails is at most this share above the result.
     pub within: f64,
 }
 
 /// A limit on a latency.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// As the plan has it, with single spaces.
+    /// The limit as written in the plan, with single spaces.
     pub words: String,
     /// One of the latencies.
     pub figure: StepFigure,
     pub limit_ms: f64,
 }
 
-/// A step's place in its search.
+/// The position of a step in its search.
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub search: Arc<Search>,
-    /// From 1, which has no rate.
+    /// Counted from 1; number 1 has no rate.
     pub number: u32,
-    /// It makes data of its own, which no other probe finds.
+    /// The probe makes its own data, which no other probe finds.
     pub has_own_cell: bool,
 }
 
-/// What an operation of a probe measured.
+/// The results of one operation of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeOp {
     pub op: String,
-    /// `None`: its tasks did not run at the same time.
+    /// `None` if its tasks did not run at the same time.
     pub ops_per_s: Option<f64>,
     pub errors: u64,
     pub service: Latencies,
-    /// From the instants when operations were due; `None`: they had none.
+    /// Measured from the instants when operations were due; `None` if they had no schedule.
     pub response: Option<Latencies>,
 }
 
@@ -60,29 +60,29 @@ pub struct Latencies {
     pub max_ms: f64,
 }
 
-/// A probe that has ended, as its search judges it.
+/// A completed probe, as judged by its search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// `None`: it had none.
+    /// `None` for a probe without a rate.
     pub rate: Option<u64>,
     /// Operations per second.
     pub achieved: f64,
-    /// The bound's figure, of the operation where it is largest.
+    /// The bound's figure, from the operation where it is largest.
     pub latency_ms: f64,
     pub errors: u64,
     pub verdict: ProbeVerdict,
 }
 
-/// Whether a probe passes.
+/// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeVerdict {
     Passed,
     /// The bound does not hold.
     TooSlow,
-    /// Fewer operations were done than were due.
+    /// Fewer operations completed than were due.
     Behind,
     Errors,
-    /// The step failed, or there is no rate of all tasks.
+    /// The step failed, or there is no overall rate of its tasks.
     Unmeasured,
 }
 
@@ -98,10 +98,10 @@ impl fmt::Display for ProbeVerdict {
     }
 }
 
-/// What follows the probes so far.
+/// The next action after the probes so far.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Another one, at this rate.
+    /// Run another probe at this rate.
     Probe(u64),
     Found(Found),
     NotFound(NotFound),
@@ -110,30 +110,30 @@ pub enum Decision {
 /// The highest rate at which the bound holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// Place of the probe among those so far.
+    /// Index of the probe among those so far.
     pub probe: usize,
-    /// Operations per second: the probe's rate, or what it did without one.
+    /// Operations per second: the probe's rate, or the achieved rate of a probe without one.
     pub per_s: f64,
-    /// Place of the probe with the lowest rate that did not pass; `None`: the load passes without a rate.
+    /// Index of the probe with the lowest rate that failed; `None` if the load passes without a rate.
     pub above: Option<usize>,
-    /// There was no probe left to come closer.
+    /// The limit of probes was reached before the search was precise enough.
     pub is_rough: bool,
 }
 
-/// Why a search ends without a rate.
+/// Why a search ends without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFound {
-    /// Place of the probe.
+    /// Index of the probe.
     Unmeasured(usize),
-    /// No rate passed.
+    /// No rate met the bound.
     NonePassed,
 }
 
 impl Search {
-    /// What a probe of this rate has measured; no operations: its step failed.
+    /// Judges a probe of this rate by its results. An empty `ops` means that its step failed.
     pub fn judge(&self, rate: Option<u64>, ops: &[ProbeOp]) -> Judged {
         let is_paced = ops.iter().any(|op| op.response.is_some());
-        // Without a rate: what would be paced.
+        // Without a rate: the operations that a rate would pace.
         let counts = |op: &&ProbeOp| match is_paced {
             true => op.response.is_some(),
             false => Op::parse(&op.op).is_none_or(|op| !op.is_observed()),
@@ -166,8 +166,8 @@ impl Search {
         }
     }
 
-    /// What follows. Of rates that contradict each other, the lowest that did not pass counts: a higher one that passed
-    /// was lucky.
+    /// Decides the next action. If results contradict each other, the lowest failed rate counts: a higher rate that
+    /// passed did so by chance.
     pub fn decide(&self, probes: &[Judged]) -> Decision {
         let is = |verdict| move |probe: &Judged| probe.verdict == verdict;
         if let Some(place) = probes.iter().position(is(ProbeVerdict::Unmeasured)) {
@@ -221,14 +221,14 @@ impl Bound {
         match self.figure {
             StepFigure::P50 => latencies.p50_ms,
             StepFigure::P99 => latencies.p99_ms,
-            // The others are refused.
+            // Other figures are refused.
             StepFigure::Max | StepFigure::Rate | StepFigure::Throughput => latencies.max_ms,
         }
     }
 }
 
 impl Judged {
-    /// Its rate; without one, what it did: no rate above it can be kept.
+    /// The probe's rate. Without one, the achieved rate: the storage cannot sustain a higher one.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -239,7 +239,7 @@ impl Judged {
     }
 }
 
-/// A rate strictly between two others, of three digits if there is one; there is at least one number between them.
+/// A rate strictly between two others, rounded to three digits if possible; at least one integer lies between them.
 fn between(low: u64, high: u64, wanted: f64) -> u64 {
     let is_between = |rate: &u64| low < *rate && *rate < high;
     Some(three_digits(wanted))
@@ -288,7 +288,8 @@ mod tests {
         }
     }
 
-    /// Probes of a storage that does `most` operations per second and answers in time up to `knee`; and the end.
+    /// The probes of a storage that does `most` operations per second and meets the bound up to `knee`, and the end of
+    /// the search.
     fn walked(search: &Search, most: f64, knee: f64) -> (Vec<Option<u64>>, Decision) {
         let mut probes = Vec::new();
         let mut rate = None;
@@ -330,14 +331,14 @@ mod tests {
             None,
         );
         check(7.0, 2.0, &[4, 2, 3], Some((2.0, false)));
-        // Every rate holds the bound, but not the load without one.
+        // Every rate meets the bound, but the load without a rate does not.
         check(
             1000.0,
             999.0,
             &[500, 707, 841, 917, 958],
             Some((958.0, false)),
         );
-        // Without a rate it holds as well.
+        // The load meets the bound without a rate as well.
         check(1000.0, f64::INFINITY, &[], Some((1000.0, false)));
         check(1.0, 0.0, &[], None);
     }
@@ -379,7 +380,7 @@ mod tests {
         assert_eq!(verdict(Some(100), &[at(99.0, 9.9)]), ProbeVerdict::Passed);
         assert_eq!(verdict(Some(100), &[at(99.0, 10.0)]), ProbeVerdict::TooSlow);
         assert_eq!(verdict(Some(100), &[at(90.0, 2.0)]), ProbeVerdict::Behind);
-        // Together they keep up; the slower of them counts.
+        // Together they keep up; the slower one counts.
         assert_eq!(
             verdict(Some(100), &[at(50.0, 2.0), at(50.0, 3.0)]),
             ProbeVerdict::Passed
@@ -388,7 +389,7 @@ mod tests {
             verdict(Some(100), &[at(50.0, 2.0), at(50.0, 30.0)]),
             ProbeVerdict::TooSlow
         );
-        // What follows no schedule is no part of the rate.
+        // Operations without a schedule are not part of the rate.
         let counted = op(Some(900.0), 100.0, None);
         assert_eq!(
             verdict(Some(100), &[at(90.0, 2.0), counted]),

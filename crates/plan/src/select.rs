@@ -1,4 +1,4 @@
-//! Which agents a plan means: by label expression or by name.
+//! Selection of agents: by label expression or by name.
 
 use super::{AgentFacts, source::Position};
 
@@ -7,11 +7,11 @@ use super::{AgentFacts, source::Position};
 pub enum Selector {
     /// Every pair must hold; the label `name` is the agent's name.
     Labels(Vec<(String, String)>),
-    /// These, by name.
+    /// These agents, by name.
     Names(Vec<String>),
 }
 
-/// A selector and where the plan has it.
+/// A selector and its position in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
     pub selector: Selector,
@@ -21,7 +21,7 @@ pub(crate) struct Selected {
 }
 
 impl Selector {
-    /// Reads `k=v,k=v`. The error says what is wrong with it.
+    /// Parses `k=v,k=v`. The error describes what is invalid.
     pub fn parse_labels(text: &str) -> Result<Self, String> {
         let mut pairs = Vec::new();
         for part in text.split(',') {
@@ -47,7 +47,7 @@ impl Selector {
         Ok(Self::Labels(pairs))
     }
 
-    /// Whether it chooses `agent`.
+    /// Whether the selector matches `agent`.
     pub fn chooses(&self, agent: &AgentFacts) -> bool {
         match self {
             Self::Names(names) => names.contains(&agent.name),
@@ -61,7 +61,7 @@ impl Selector {
         }
     }
 
-    /// As the plan writes it.
+    /// The selector as written in the plan.
     pub fn describe(&self) -> String {
         match self {
             Self::Names(names) => names.join(", "),

@@ -1,7 +1,7 @@
-//! `--set K=V`: the plan's text with values replaced or put in, every other character as it was.
+//! `--set K=V`: replaces or adds values in the plan's text and keeps every other character.
 //!
-//! Working on the text keeps what the person sees, what is stored and what is checked the same thing. A replaced value
-//! keeps its number of lines, a line put in ends in `SET_MARK`; so messages name the lines of the person's file.
+//! Because it edits the text, the plan that is shown, stored and checked is the same. A replaced value keeps its number
+//! of lines, and an added line ends in `SET_MARK`, so messages refer to the lines of the user's file.
 
 use super::{
     errors::{PlanError, PlanErrors},
@@ -57,7 +57,7 @@ struct Edit {
     text: String,
 }
 
-/// A table of the document and the bytes of its header, or of the whole of it when it is written inline.
+/// A table of the document, and the bytes of its header, or of the whole table if it is inline.
 struct Place<'d, 'i> {
     table: &'d DeTable<'i>,
     span: Range<usize>,
@@ -73,7 +73,7 @@ fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
     }
     let value = toml_value(value)?;
     let Ok(document) = DeTable::parse(text) else {
-        // The plan's own mistakes are told, with their lines, when it is parsed.
+        // The plan's own mistakes are reported, with their lines, when it is parsed.
         return Ok(text.to_owned());
     };
     let root = Place {
@@ -89,7 +89,7 @@ fn set_one(text: &str, given: &str) -> Result<String, Refusal> {
     Ok(changed)
 }
 
-/// What is no TOML value is meant as text: `size=1g`, `path=/mnt/x`.
+/// A value that is not valid TOML is treated as a string: `size=1g`, `path=/mnt/x`.
 fn toml_value(given: &str) -> Result<String, Refusal> {
     if given.chars().any(is_hidden) {
         return refuse("the value contains a control character", "");
@@ -199,7 +199,7 @@ fn in_phase(
     Ok(vec![in_one_phase(text, phase, key, value)?])
 }
 
-/// A key that stands alone: the plan's own, or every phase's that has or takes it.
+/// A key without a path: the plan's own, or that of every phase that has or accepts it.
 fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<Edit>, Refusal> {
     let tables = ["targets", "clients", "phase"];
     let own: Vec<&str> = names(&[TopKeys::all()])
@@ -234,7 +234,7 @@ fn bare(text: &str, root: &Place<'_, '_>, key: &str, value: &str) -> Result<Vec<
     Ok(edits)
 }
 
-/// A key that stands in the phase's matrix is set there, to this value alone.
+/// A key in the phase's matrix is set there, to this single value.
 fn in_one_phase(
     text: &str,
     phase: &Place<'_, '_>,
@@ -339,7 +339,7 @@ fn text_of(place: &Place<'_, '_>, key: &str) -> Option<String> {
     Some(place.table.get(key)?.get_ref().as_str()?.to_owned())
 }
 
-/// The phase's name, which is its preset's or its workload's if it has none of its own.
+/// The phase's name: its own, or that of its preset or workload.
 fn name_of(phase: &Place<'_, '_>) -> Option<String> {
     ["name", "preset", "workload"]
         .into_iter()

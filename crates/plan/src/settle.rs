@@ -1,4 +1,4 @@
-//! The rest before a step: a time, or until the storage is idle.
+//! The pause before a step: a fixed time, or until the storage is idle.
 
 use super::{
     keys::{IdleKeys, names},
@@ -10,17 +10,17 @@ use benchmesh_workloads::units::Span;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
-/// How long storage has to be idle before it counts as such; samples come once a second.
+/// How long storage must be idle; samples come once a second.
 pub const IDLE_FOR: Duration = Duration::from_secs(3);
 const REMEDY: &str = "write a duration (\"5s\"), \"idle\", or { idle = \"5%\", limit = \"2m\" }";
 
-/// How a step rests between the layout of its data and its start.
+/// The pause of a step between the layout of its data and its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Settle {
     For(Duration),
-    /// Until the storage's daemons and disks are all below a share of the time, at most for `limit`.
+    /// Until the storage's daemons and disks are all below this share of the time, for at most `limit`.
     Idle {
-        /// Of one CPU for the daemons of a host together, of the time for each disk.
+        /// Relative to one CPU for all daemons of a host together, and to the time for each disk.
         percent: f64,
         limit: Duration,
     },
@@ -29,7 +29,7 @@ pub enum Settle {
 impl Settle {
     pub const NONE: Self = Self::For(Duration::ZERO);
 
-    /// It takes at least so long.
+    /// Minimum duration of the pause.
     pub fn least(self) -> Duration {
         match self {
             Self::For(time) => time,

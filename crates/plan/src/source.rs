@@ -1,22 +1,22 @@
-//! The plan's text and the places in it; mistakes are collected here until all have been found.
+//! The plan's text and positions in it; mistakes are collected here until all have been found.
 //!
-//! A line that `--set` put into the text ends in `SET_MARK` and does not count, so that every other line keeps the
-//! number that it has in the person's file.
+//! A line added by `--set` ends in `SET_MARK` and is not counted, so that every other line keeps its number in the
+//! user's file.
 
 use super::errors::{Place, PlanError, PlanErrors};
 use std::ops::Range;
 
-/// Ends each line that `--set` put in.
+/// Ends each line added by `--set`.
 pub(crate) const SET_MARK: &str = "# --set";
 
-/// A plan's text and what to call it.
+/// A plan's text and its name for messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub text: String,
     pub file: String,
 }
 
-/// Where a value stands: kept with it, so that a mistake found later still has its line.
+/// The position of a value. It is stored with the value, so that a mistake found later still has its line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub span: Range<usize>,
@@ -25,7 +25,7 @@ pub(crate) struct Position {
 }
 
 impl Source {
-    /// The place of the bytes `span`.
+    /// The location of the bytes `span`.
     pub fn place(&self, span: &Range<usize>) -> Place {
         let start = span.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Source {
                 .filter(|line| !line.trim_end().ends_with(SET_MARK))
                 .count()
         };
-        // A tab has no width of its own: the caret counts it as one blank.
+        // A tab has no fixed width: the caret counts it as one blank.
         let text = text.replace('\t', " ");
         Place {
             line,
@@ -74,7 +74,7 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// A mistake at `position`. The same mistake in many matrix cells is told once.
+    /// Reports a mistake at `position`. The same mistake in many matrix cells is reported once.
     pub fn at(
         &mut self,
         position: &Position,
@@ -92,7 +92,7 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// A mistake of the plan as a whole.
+    /// Reports a mistake of the plan as a whole.
     pub fn whole(&mut self, reason: impl Into<String>, remedy: impl Into<String>) {
         let error = PlanError {
             place: None,
@@ -103,12 +103,12 @@ impl<'s> Mistakes<'s> {
         self.found.push((usize::MAX, error));
     }
 
-    /// None yet, of the same plan.
+    /// An empty collection for the same plan.
     pub fn fork(&self) -> Mistakes<'s> {
         Self::new(self.source)
     }
 
-    /// Takes over what another found, each mistake once.
+    /// Takes over the mistakes of another collection, each once.
     pub fn absorb(&mut self, other: Self) {
         for (at, error) in other.found {
             if !self.found.iter().any(|(_, known)| *known == error) {
@@ -117,7 +117,7 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// Forgets mistakes of the plan as a whole, and those whose byte and key are not wanted.
+    /// Drops mistakes of the plan as a whole, and those whose byte and key do not match `wanted`.
     pub fn keep(&mut self, wanted: impl Fn(usize, &str) -> bool) {
         self.found
             .retain(|(at, error)| error.place.is_some() && wanted(*at, &error.key));
@@ -127,7 +127,7 @@ impl<'s> Mistakes<'s> {
         self.found.len()
     }
 
-    /// `value`, if there was no mistake.
+    /// Returns `value` if there was no mistake.
     pub fn into_result<T>(self, value: Option<T>) -> Result<T, PlanErrors> {
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
@@ -135,7 +135,7 @@ impl<'s> Mistakes<'s> {
         }
     }
 
-    /// What was found, in the order of the lines.
+    /// The mistakes found, ordered by line.
     pub fn into_errors(mut self) -> PlanErrors {
         self.found.sort_by_key(|(at, _)| *at);
         PlanErrors {
@@ -155,10 +155,10 @@ pub(crate) fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     }
 }
 
-/// Of a hundred hosts, a message names so many.
+/// Maximum number of hosts named in a message.
 pub(crate) const NAMED: usize = 5;
 
-/// The first few of them, and how many more there are.
+/// The first few words, and the number of the others.
 pub(crate) fn first_few(words: &[String], separator: &str) -> String {
     match words.get(..NAMED) {
         Some(few) if words.len() > NAMED => {

@@ -1,28 +1,29 @@
-//! Whether what a plan lays out fits: the sum of the clients that share a file system, with a floor that stays free.
+//! Checks whether the data of a plan fit: the sum over the clients that share a file system, above a minimum of free
+//! space.
 
 use super::{AgentFacts, Expansion, PathFacts, PlannedLoad, PlannedStep, source::Mistakes};
 use benchmesh_workloads::figures::bytes;
 use benchmesh_workloads::workload::FillAim;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At most this much of a file system is kept free.
+/// Maximum of the free space that is kept.
 const MAX_FLOOR_BYTES: u64 = 1 << 30;
-/// On small file systems the floor is this part of what is free now.
+/// Divisor: on small file systems, this part of the current free space is kept.
 const FLOOR_PART: u64 = 20;
 
-/// File systems that belong to one kernel. Any other type is taken as shared by all hosts that mount it, which can only
+/// File systems that belong to one kernel. Every other type counts as shared by all hosts that mount it, which can only
 /// make the sum too large.
 const LOCAL: &[&str] = &[
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3",
     "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
-/// What benchmesh leaves free on a file system that has `free_bytes` now: 5 % of it, at most 1 GiB.
+/// The space that benchmesh keeps free on a file system with `free_bytes` now: 5 % of it, at most 1 GiB.
 pub fn floor_bytes(free_bytes: u64) -> u64 {
     (free_bytes / FLOOR_PART).min(MAX_FLOOR_BYTES)
 }
 
-/// What does not fit.
+/// A shortage of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
     pub needed_bytes: u64,
@@ -30,7 +31,7 @@ pub struct Shortage {
     pub floor_bytes: u64,
 }
 
-/// Whether `needed_bytes` fit into `free_bytes` above the floor.
+/// Whether `needed_bytes` fit into `free_bytes` above the minimum free space.
 pub fn shortage(needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     let floor_bytes = floor_bytes(free_bytes);
     (needed_bytes > free_bytes.saturating_sub(floor_bytes)).then_some(Shortage {
@@ -40,8 +41,8 @@ pub fn shortage(needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     })
 }
 
-/// The same above a floor of the agents' policies, if that is higher. Below it no task is taken, even one that needs
-/// nothing.
+/// The same above the agents' policy minimum, if that is higher. Below it no task is accepted, even one that needs no
+/// space.
 fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Option<Shortage> {
     let floor_bytes = floor_bytes(free_bytes).max(policy_bytes);
     let is_short =
@@ -53,13 +54,13 @@ fn shortage_above(policy_bytes: u64, needed_bytes: u64, free_bytes: u64) -> Opti
     })
 }
 
-/// What the tasks on one file system need together, and what is there.
+/// The combined need of the tasks on one file system, and its free space.
 #[derive(Debug)]
 struct Sum<'a> {
     bytes: u64,
     files: u64,
     free_bytes: u64,
-    /// What the policies of the agents keep free.
+    /// The space that the agents' policies keep free.
     floor_bytes: u64,
     free_files: Option<u64>,
     floor_files: u64,
@@ -67,16 +68,16 @@ struct Sum<'a> {
     fill: FillSum<'a>,
 }
 
-/// How full the tasks that fill a file system make it.
+/// The fill levels of the tasks that fill a file system.
 #[derive(Debug, Default)]
 struct FillSum<'a> {
-    /// The largest share that one of them fills it to; `None`: each writes an amount, or there is none.
+    /// The highest fill level; `None` if every task writes a fixed amount.
     percent: Option<u8>,
-    /// What one of them leaves free, or fails.
+    /// The free space that one of the tasks must leave; otherwise it fails.
     floor_bytes: u64,
-    /// What ordinary users can have of the file system; 0: not known.
+    /// Bytes of the file system available to ordinary users; 0 if unknown.
     usable_bytes: u64,
-    /// Whose policy keeps the most free.
+    /// The agent whose policy keeps the most space free.
     strictest: &'a str,
 }
 
@@ -85,7 +86,7 @@ pub(super) fn check(expansion: &Expansion, agents: &[AgentFacts], mistakes: &mut
         .iter()
         .map(|agent| (agent.name.as_str(), agent))
         .collect();
-    // Every repeat does the same.
+    // All repeats are equal.
     for step in expansion.steps.iter().filter(|step| step.repeat == 1) {
         for sum in target_sums(step, &by_name).into_values() {
             refuse_target(step, &sum, mistakes);
@@ -160,7 +161,7 @@ fn target_sums<'a>(
     sums
 }
 
-/// Equal for agents that share it.
+/// A key that is equal for agents which share a file system.
 fn file_system(agent: &AgentFacts, facts: &PathFacts) -> (String, String) {
     if LOCAL.contains(&facts.file_system.as_str()) {
         (agent.host.clone(), facts.device.clone())
@@ -169,7 +170,7 @@ fn file_system(agent: &AgentFacts, facts: &PathFacts) -> (String, String) {
     }
 }
 
-/// What of a kept set takes space, and how to remove it.
+/// The part of a kept set that takes space, and how to remove it.
 fn partly_there(step: &PlannedStep) -> String {
     match step.kept.as_ref().filter(|data| data.is_partly_there) {
         Some(data) => format!(
@@ -228,7 +229,7 @@ fn refuse_target(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>)
 }
 
 impl<'a> FillSum<'a> {
-    /// Takes a task into account; `floor_bytes` is what the policies of those before it keep free.
+    /// Adds a task; `floor_bytes` is the space that the policies of the tasks before it keep free.
     fn add(&mut self, aim: Option<FillAim>, agent: &'a str, facts: &PathFacts, floor_bytes: u64) {
         if self.strictest.is_empty() || facts.floor_bytes > floor_bytes {
             self.strictest = agent;
@@ -236,14 +237,14 @@ impl<'a> FillSum<'a> {
         let Some(aim) = aim else { return };
         self.percent = self.percent.max(aim.percent);
         self.floor_bytes = self.floor_bytes.max(aim.floor_bytes);
-        // Those who share it see the same size; the smallest is the careful one.
+        // Agents that share it see the same size; take the smallest to be safe.
         let known = [self.usable_bytes, facts.usable_bytes];
         self.usable_bytes = known.into_iter().filter(|it| *it > 0).min().unwrap_or(0);
     }
 }
 
-/// A file system that is filled to a share may end with less free than has to stay free: the fill would be stopped on
-/// its way, and its cell would fail.
+/// Refuses a fill level that leaves less space free than required: the fill would be stopped midway, and its cell would
+/// fail.
 fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
     let FillSum {
         percent: Some(percent),
@@ -255,7 +256,7 @@ fn refuse_fill(step: &PlannedStep, sum: &Sum<'_>, mistakes: &mut Mistakes<'_>) {
         return;
     };
     let stays_free = share_of(usable, 100 - percent.min(100));
-    // One that is as full already is left as it is.
+    // A file system that is already this full is not filled further.
     if sum.free_bytes <= stays_free {
         return;
     }
@@ -303,13 +304,13 @@ fn share_of(bytes: u64, percent: u8) -> u64 {
     u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// The largest share that leaves `floor` free.
+/// The highest fill level that leaves `floor` free.
 fn percent_above(usable: u64, floor: u64) -> u64 {
     let room = u128::from(usable.saturating_sub(floor));
     u64::try_from(room * 100 / u128::from(usable.max(1))).unwrap_or(0)
 }
 
-/// What each task takes, where all take the same.
+/// The need of each task, if it is the same for all.
 fn each(step: &PlannedStep) -> String {
     match step.loads.as_slice() {
         [only] => format!(", {} each", bytes(only.footprint.bytes)),
@@ -317,7 +318,7 @@ fn each(step: &PlannedStep) -> String {
     }
 }
 
-/// The step's agents that would have to keep data in a scratch that they do not have.
+/// The step's agents that need a scratch and have none.
 fn without_scratch<'a>(
     step: &'a PlannedStep,
     agents: &BTreeMap<&str, &AgentFacts>,

@@ -1,4 +1,4 @@
-//! `until = "steady"`: when a load is in steady state, by fio's keys or by SNIA's rule.
+//! `until = "steady"`: when a load is in steady state, by fio's keys or SNIA's rule.
 
 use benchmesh_analysis::steady::{Limit, ROUNDS, Rule};
 use benchmesh_workloads::declare_words;
@@ -12,14 +12,14 @@ use std::time::Duration;
 const FORMS: &str = "\"iops:5%\", \"iops_slope:0.1%\", \"bw:10m\", \"bw_slope:1%\", \"lat:500us\" or \"lat_slope:1%\"";
 
 declare_words! {
-    /// What ends the steps of a phase before their `runtime` does.
+    /// Ends the steps of a phase before their `runtime`.
     pub enum Until {
         Steady = "steady",
     }
 }
 
 declare_words! {
-    /// What is judged, over all tasks of a step together.
+    /// The judged figure, over all tasks of a step together.
     pub enum SteadyFigure {
         /// Operations per second.
         Iops = "iops",
@@ -30,14 +30,14 @@ declare_words! {
     }
 }
 
-/// When a step's load is in steady state.
+/// The steady-state criterion of a step's load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
     pub figure: SteadyFigure,
     pub rule: Rule,
-    /// Whole seconds; of [`Rule::Rounds`] a multiple of the rounds.
+    /// Whole seconds; for [`Rule::Rounds`] a multiple of the rounds.
     pub window: Duration,
-    /// Seconds before this one do not count.
+    /// Earlier seconds are ignored.
     pub ramp: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Steady {
         usize::try_from(self.window.as_secs()).unwrap_or(usize::MAX)
     }
 
-    /// Seconds that make one value.
+    /// Number of seconds that make one value.
     pub fn seconds_of_value(&self) -> usize {
         match self.rule {
             Rule::Rounds => (self.seconds() / ROUNDS).max(1),
@@ -124,7 +124,7 @@ fn limit_of(figure: SteadyFigure, text: &str) -> Result<Limit, String> {
     Ok(Limit::Amount(amount))
 }
 
-/// Of a step: the load has its own ramp, and its tasks may start one after the other.
+/// The criterion of a step, delayed by the load's own ramp and by the stagger of its tasks.
 pub(super) fn after_ramps(
     steady: Option<Steady>,
     ramps: impl Iterator<Item = Duration>,

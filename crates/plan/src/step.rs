@@ -1,4 +1,4 @@
-//! What a plan expands to: steps and their tasks.
+//! The result of expanding a plan: steps and their tasks.
 
 use super::{Cache, Settle, Steady, kept_data::PlannedData, search::Probe, source::Position};
 use benchmesh_workloads::{
@@ -9,21 +9,21 @@ use benchmesh_workloads::{
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-/// Keys that end a load beside its `runtime`.
+/// Keys that end a load, in addition to `runtime`.
 const ENDS_BY_AMOUNT: [&str; 4] = ["loops", "io_size", "ops", "seeks"];
 /// Keys that may let all tasks of a step work on the same data.
 const SHARED_BY: [&str; 2] = ["file-per", "directories-per"];
-/// Agents up to which they are named at an end of a step's links; beyond, counted.
+/// Maximum number of agents named at one end of a step's links; more are counted.
 const NAMES_SHOWN: usize = 3;
 
-/// The steps of a plan on given agents, in the order in which they will run.
+/// The steps of a plan on given agents, in the order in which they run.
 #[derive(Clone, Debug)]
 pub struct Expansion {
     pub steps: Vec<PlannedStep>,
     pub warnings: Vec<String>,
 }
 
-/// One step to come.
+/// A planned step.
 #[derive(Clone, Debug)]
 pub struct PlannedStep {
     /// From 1, over the whole run.
@@ -33,43 +33,43 @@ pub struct PlannedStep {
     /// Within its loop, from 1.
     pub repeat: u32,
     pub phase: String,
-    /// Steps with equal numbers are the modes of one cell, which owns its data; from 0, over its loop.
+    /// Steps with equal numbers are the modes of one cell, which owns its data; counted from 0 within its loop.
     pub cell: usize,
     /// The cell's directory within the run's.
     pub cell_name: String,
-    /// The target's name; empty for workloads without one, as are system and path.
+    /// The target's name; like system and path, empty for workloads without a target.
     pub target: String,
     pub system: String,
     pub path: String,
-    /// Of several groups: theirs, joined by `+`.
+    /// With several groups: their workloads, joined by `+`.
     pub workload: String,
     pub mode: String,
     pub cache: Cache,
     pub settle: Settle,
-    /// How long a task starts after the one before it.
+    /// Delay of each task's start after the previous one.
     pub stagger: Duration,
-    /// When its load is in steady state, which ends it; seconds of ramps are left out.
+    /// The steady-state criterion that ends its load, after the seconds of ramps.
     pub steady: Option<Steady>,
-    /// Its place in a search; `None`: it is no probe.
+    /// Its position in a search; `None` if it is not a probe.
     pub probe: Option<Probe>,
-    /// Of several groups: theirs, by the group's name. Equal ones are shared by all steps of a plan.
+    /// With several groups: their parameters by group name. Steps of a plan share equal ones.
     pub params: Arc<Map<String, Value>>,
-    /// What is done at the same time; one, if the phase has no groups.
+    /// The loads that run at the same time; a single one if the phase has no groups.
     pub loads: Vec<PlannedLoad>,
-    /// The set that its tasks work on; `None`: their data go with the cell.
+    /// The kept set that its tasks use; `None` if their data are removed with the cell.
     pub kept: Option<PlannedData>,
-    /// In the order of their index: load by load, agents by name. Shared by the steps of a cell.
+    /// In the order of their index: load by load, agents by name. The steps of a cell share them.
     pub tasks: Arc<[PlannedTask]>,
-    /// To be moved by all tasks; 0: bounded by time alone.
+    /// Bytes to move by all tasks; 0 if only time bounds the step.
     pub moved_bytes: u64,
-    /// Of all tasks.
+    /// Files of all tasks.
     pub files: u64,
-    /// `None`: not bounded by time.
+    /// `None` if time does not bound the step.
     pub expected: Option<Duration>,
     pub(crate) at: Position,
 }
 
-/// What a group of a step does.
+/// The load of one group of a step.
 #[derive(Clone, Debug)]
 pub struct PlannedLoad {
     /// The group's name; empty for the only load of a step.
@@ -77,27 +77,27 @@ pub struct PlannedLoad {
     pub workload: String,
     pub mode: String,
     pub params: Arc<Map<String, Value>>,
-    /// What each of its tasks takes.
+    /// The footprint of each of its tasks.
     pub footprint: Footprint,
-    /// How many tasks it has.
+    /// Number of its tasks.
     pub tasks: u32,
-    /// How many agents carry it.
+    /// Number of agents that carry it.
     pub clients: u32,
 }
 
-/// One task of a step to come.
+/// A planned task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTask {
-    /// Which of the step's loads it does.
+    /// Index of its load in the step.
     pub load: usize,
-    /// Among the tasks of that load, from 0.
+    /// Index among the tasks of that load, from 0.
     pub index: u32,
     pub agent: String,
-    /// network: the receiving agent.
+    /// The receiving agent, for the network workload.
     pub peer: Option<String>,
 }
 
-/// For messages: what a step measures where.
+/// A title for messages: what a step measures, and where.
 pub fn step_title(ordinal: u32, phase: &str, mode: &str, target: &str) -> String {
     let on = match target {
         "" => String::new(),
@@ -106,7 +106,7 @@ pub fn step_title(ordinal: u32, phase: &str, mode: &str, target: &str) -> String
     format!("step {ordinal} ({phase} {mode}{on})")
 }
 
-/// `a -> b`, `a <-> b`, `a, b -> c`; empty without any.
+/// `a -> b`, `a <-> b`, `a, b -> c`; empty if there are no links.
 pub fn links_in_words(from: &BTreeSet<&str>, to: &BTreeSet<&str>) -> String {
     let mut both = from.iter();
     match (both.next(), both.next(), both.next()) {
@@ -124,18 +124,18 @@ fn a_few(names: &BTreeSet<&str>) -> String {
 }
 
 impl PlannedLoad {
-    /// Whether its tasks work on the step's target; a group beside it may not.
+    /// Whether its tasks use the step's target; a group beside it may not.
     pub fn needs_target(&self) -> bool {
         registry::find(&self.workload).is_none_or(|workload| workload.needs() == Needs::Target)
     }
 
-    /// How long it runs before it counts.
+    /// The ramp, which is not measured.
     pub fn ramp_time(&self) -> Option<Duration> {
         let ramp = self.params.get("ramp_time")?;
         Span::read(ramp).ok().map(|span| span.0)
     }
 
-    /// Whether a client that was away may come back into its running step: time alone ends it, and its data are its
+    /// Whether a client that lost contact may rejoin the running step: only time ends it, and the client's data are its
     /// own.
     pub fn may_rejoin(&self) -> bool {
         let rejoins = registry::find(&self.workload).is_some_and(|it| it.rejoins(&self.mode));
@@ -150,12 +150,12 @@ impl PlannedLoad {
 }
 
 impl PlannedStep {
-    /// For messages: what is measured where.
+    /// A title for messages: what the step measures, and where.
     pub fn title(&self) -> String {
         step_title(self.ordinal, &self.phase, &self.mode, &self.target)
     }
 
-    /// network: which links it measures, in a few words; empty where there is a target.
+    /// The links that a network step measures, in a few words; empty for a step with a target.
     pub fn link(&self) -> String {
         links_in_words(&self.senders(), &self.receivers())
     }
@@ -164,7 +164,7 @@ impl PlannedStep {
         self.ends(|agent, _| agent)
     }
 
-    /// The agents that receive, by name; none where there is a target.
+    /// The receiving agents, by name; empty for a step with a target.
     pub fn receivers(&self) -> BTreeSet<&str> {
         self.ends(|_, peer| peer)
     }
@@ -178,8 +178,8 @@ impl PlannedStep {
         links.map(|(agent, peer)| pick(agent, peer)).collect()
     }
 
-    /// The directory of a load of the cell in its `attempt`th attempt: a new attempt never meets the data of an earlier
-    /// one, and a group never another's.
+    /// The directory of a load of the cell in its `attempt`th attempt: a new attempt never finds the data of an earlier
+    /// one, nor a group another group's.
     pub fn directory(&self, load: usize, attempt: u32) -> String {
         let mut name = self.cell_name.clone();
         if attempt > 1 {
@@ -191,12 +191,12 @@ impl PlannedStep {
         name
     }
 
-    /// What a task does.
+    /// The load of a task.
     pub fn load(&self, task: &PlannedTask) -> Option<&PlannedLoad> {
         self.loads.get(task.load)
     }
 
-    /// The agents that carry load in it, by name.
+    /// The agents that carry load in the step, by name.
     pub fn agents(&self) -> BTreeSet<&str> {
         self.tasks.iter().map(|task| task.agent.as_str()).collect()
     }

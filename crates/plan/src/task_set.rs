@@ -1,4 +1,4 @@
-//! The tasks of a cell's steps: who does what on which agent, and with sizes of their memory.
+//! The tasks of a cell's steps: which agent does what, with sizes resolved from the memory of its host.
 
 use super::{
     AgentFacts, Cache, Cell, Expansion, Group, Phase, Plan, PlannedTask, Target, groups::members,
@@ -10,7 +10,7 @@ use benchmesh_workloads::{
 };
 use std::{borrow::Cow, sync::Arc};
 
-/// `cache = "other-client"` needs another client.
+/// Refuses `cache = "other-client"` with a single client.
 fn refuse_single_reader(
     phase: &Phase,
     cell: usize,
@@ -33,7 +33,7 @@ fn refuse_single_reader(
     }
 }
 
-/// The tasks of each step of a cell's mode: one set, or as many as the shape of a network phase makes.
+/// The tasks of each step of a cell's mode: one set, or one per step that the shape of a network phase makes.
 pub(super) fn task_sets(
     plan: &Plan,
     phase: &Phase,
@@ -46,7 +46,7 @@ pub(super) fn task_sets(
         let copies = group.cells.get(cell).map_or(1, |cell| cell.tasks_per_agent);
         usize::try_from(copies).unwrap_or(1)
     };
-    // Only where there is nothing beside them do links make steps of their own.
+    // Links make their own steps only if the phase has no other groups.
     if let [only] = phase.groups.as_slice()
         && only.name.is_empty()
         && only.workload.0.needs() == Needs::Peer
@@ -80,7 +80,7 @@ pub(super) fn task_sets(
     vec![task_set]
 }
 
-/// The tasks of a step, and what each group does on the memory of their hosts.
+/// The tasks of a step, and each group's load resolved for the memory of their hosts.
 pub(super) struct TaskSet<'p> {
     pub tasks: Arc<[PlannedTask]>,
     pub cells: Vec<Cow<'p, Cell>>,
@@ -112,7 +112,7 @@ impl<'p> TaskSet<'p> {
     }
 }
 
-/// The largest memory of the hosts of these tasks; `None`: of one it is not known.
+/// The largest memory among the hosts of these tasks; `None` if one of them is unknown.
 fn largest_memory(tasks: &[PlannedTask], fleet: &[&AgentFacts]) -> Option<u64> {
     let memory = |task: &PlannedTask| {
         let agent = fleet.iter().find(|agent| agent.name == task.agent);

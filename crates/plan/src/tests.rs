@@ -1,4 +1,4 @@
-//! Plans as people write them, right and wrong.
+//! Valid and invalid plans, written as users write them.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

@@ -1,7 +1,7 @@
-//! docs/plan.md against the code, and the examples against `parse`.
+//! Compares docs/plan.md with the code, and parses the examples.
 //!
-//! The tables of the reference are between markers and are made from the keys themselves. After a change of a key,
-//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-plan --test reference` writes them anew.
+//! The tables of the reference are between markers and are generated from the keys. After a change of a key,
+//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-plan --test reference` rewrites them.
 
 #![allow(clippy::unwrap_used)]
 

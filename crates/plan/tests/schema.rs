@@ -1,4 +1,4 @@
-//! The JSON Schema of a plan, by a validator of others: it accepts every plan here, and refuses broken ones.
+//! Tests the JSON Schema of a plan with an independent validator: it accepts every plan here, and refuses broken ones.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! `cache`: what a phase's loads have no use for, or cannot do, is refused.
+//! `cache`: refuses values that have no effect on a phase's loads, or that the loads cannot implement.
 
 use super::super::{
     Cache, Group, Phase,
@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 /// The key that opens with O_DIRECT.
 const DIRECT: &str = "direct";
 
-/// The key that has reading modes read the data of another task.
+/// The key that makes reading modes read another task's data.
 const REORDER: &str = "reorder-tasks";
 
-/// The cells of a phase that treat caches in the same way, by their index.
+/// The cells of a phase with the same treatment of caches, by index.
 type Chosen = BTreeSet<usize>;
 
-/// Sets what `cache = "other-client"` means to each load, too. `at` is where the phase's own `cache` stands.
+/// Also applies `cache = "other-client"` to each load. `at` is the position of the phase's own `cache`.
 pub(super) fn check(phase: &mut Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let mut caches: Vec<(Cache, Position, Chosen)> = Vec::new();
     if phase.cells() == 0 {
@@ -79,7 +79,7 @@ fn cells_of<'g>(group: &'g Group, chosen: &'g Chosen) -> impl Iterator<Item = &'
     chosen.iter().filter_map(|index| group.cells.get(*index))
 }
 
-/// Each task reads what the same task of the next client wrote.
+/// Makes each task read what the same task of the next client wrote.
 fn read_others(phase: &mut Phase, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
     for group in &mut phase.groups {
         let workload = group.workload.0;
@@ -116,13 +116,13 @@ fn read_others(phase: &mut Phase, chosen: &Chosen, at: &Position, mistakes: &mut
     }
 }
 
-/// The modes that can read what another task wrote.
+/// The modes that can read another task's data.
 fn reading_modes(workload: &dyn Workload) -> &'static [&'static str] {
     let key = all_keys(workload).find(|key| key.name == REORDER);
     key.and_then(|key| key.modes).unwrap_or_default()
 }
 
-/// Who can go past the caches has a key for it; the others refuse to when their tasks are prepared.
+/// Refuses bypassing the caches in a load without a key for it; the others check it when their tasks are prepared.
 fn refuse_bypass(group: &Group, chosen: &Chosen, at: &Position, mistakes: &mut Mistakes<'_>) {
     let workload = group.workload.0;
     for cell in cells_of(group, chosen) {

@@ -1,7 +1,7 @@
 //! `[[phase.group]]`: different loads at the same time, each with a name, agents, a workload and its keys.
 //!
-//! The phase keeps what is common to the step: name, targets, cache, settle, and a matrix by the groups' names. Who
-//! carries which group is judged when there are agents.
+//! The phase holds what is common to the step: name, targets, cache, settle, and a matrix by the groups' names. Agents
+//! are assigned to groups during expansion.
 
 use super::{
     super::{
@@ -118,7 +118,7 @@ fn one_named<'t, 'i>(
     })
 }
 
-/// What stands in a matrix without quotes, and in results without a doubt.
+/// Names that are valid in a matrix without quotes, and unambiguous in results.
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     !name.is_empty() && name.chars().all(fits)
@@ -152,7 +152,7 @@ fn one(
     group
 }
 
-/// `matrix = { readers = { bs = [...] } }`: by the groups' names, and `cache` of them all.
+/// `matrix = { readers = { bs = [...] } }`: keys by group name, and `cache` for all groups.
 fn matrix(
     phase: &mut Section<'_, '_>,
     groups: &[Named<'_, '_>],
@@ -211,7 +211,7 @@ fn matrix(
     all
 }
 
-/// Refuses what is left of a phase with groups: most of it stands in the groups.
+/// Refuses the remaining keys of a phase with groups: most of them belong to the groups.
 pub(super) fn refuse_rest(phase: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     let of_loads: Vec<&str> = registry::all()
         .iter()

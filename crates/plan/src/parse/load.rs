@@ -1,4 +1,4 @@
-//! What is done in a phase or in one of its groups: the workload, its modes, its links and its parameters.
+//! The load of a phase or of one of its groups: the workload, its modes, its links and its parameters.
 
 use super::{
     super::{
@@ -49,7 +49,7 @@ pub(super) fn workload_of(
     found
 }
 
-/// A load: how it is done, by how many, and its workload's own keys, which must be all that is left of the table.
+/// Reads a load: its modes and clients, and its workload's own keys, which must be all that is left of the table.
 pub(super) fn load(
     section: &mut Section<'_, '_>,
     name: &str,
@@ -83,7 +83,7 @@ pub(super) fn load(
     let base = scaled(base, scale, workload);
     let matrix = scaled_matrix(matrix, scale, name, workload);
     let cells = cells::checked(name, workload, &modes, &base, &matrix, mistakes);
-    // A mode that is misspelled may have a use for what the others have none for.
+    // A misspelled mode may use keys that the others do not.
     if modes_are_known {
         cells::refuse_unused_keys(workload, &modes, &cells, &base.at, mistakes);
     }
@@ -99,7 +99,7 @@ pub(super) fn load(
     }
 }
 
-/// A load's parameters outside its matrix. A block that no longer fits into its file becomes as large as that.
+/// A load's parameters outside its matrix. A block that no longer fits into its file is reduced to the file's size.
 fn scaled(mut base: cells::Base, scale: Scale, workload: &dyn Workload) -> cells::Base {
     let size_of = |base: &cells::Base, key: &str| {
         base.params
@@ -120,8 +120,8 @@ fn scaled(mut base: cells::Base, scale: Scale, workload: &dyn Workload) -> cells
     base
 }
 
-/// A matrix as `group` takes its values from it. Values that have become equal are one; not with groups, whose cells
-/// belong together by their number.
+/// A matrix in the form from which `group` takes its values. Values that have become equal are merged, except with
+/// groups, whose cells are matched by number.
 fn scaled_matrix(matrix: &[Axis], scale: Scale, group: &str, workload: &dyn Workload) -> Vec<Axis> {
     let scaled = |key: &Dimension| {
         let mut values = key.values.clone();
@@ -148,7 +148,7 @@ fn scaled_matrix(matrix: &[Axis], scale: Scale, group: &str, workload: &dyn Work
     matrix.iter().map(scaled_axis).collect()
 }
 
-/// Only the first of values that are equal in all keys.
+/// Keeps only the first of values that are equal in all keys.
 fn without_twins(mut axis: Axis) -> Axis {
     let mut known: Vec<Vec<&Value>> = Vec::new();
     let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! A phase's parameters and its matrix, as the workload is to judge them.
+//! A phase's parameters and its matrix, in the form that the workload checks.
 
 use super::super::{
     keys::{CACHE, GroupKeys, IN_MATRIX, LinkKeys, LoadKeys, PhaseKeys, names},
@@ -18,7 +18,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The parameters of a load that stand outside `matrix`, for the workload to judge.
+/// The parameters of a load outside `matrix`, for the workload to check.
 pub(super) fn params(
     section: &Section<'_, '_>,
     workload: &dyn Workload,
@@ -94,7 +94,7 @@ pub(super) fn matrix(
     dimensions(table, &position, "", section.table, workload, mistakes)
 }
 
-/// The keys of a matrix that are `group`'s, whose own table is `outside`.
+/// The matrix keys of `group`, whose own table is `outside`.
 pub(super) fn dimensions(
     table: &DeTable<'_>,
     position: &Position,
@@ -163,7 +163,7 @@ fn refuse_outside(dimension: &Dimension, outside: &DeTable<'_>, mistakes: &mut M
     }
 }
 
-/// The key of every phase that a matrix may have, and not of a workload.
+/// A key that belongs to the phase rather than to a workload, and that a matrix may have.
 fn key_of_phase(name: &str) -> Option<&'static Key> {
     let of_loads = LoadKeys::all()
         .iter()

@@ -1,4 +1,4 @@
-//! One `[[phase]]`: its load or groups, targets and what else every phase may have.
+//! One `[[phase]]`: its load or groups, targets and the keys common to all phases.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! A `[[phase]]` that names a preset, as the phases that it stands for.
+//! Expands a `[[phase]]` that names a preset into the preset's phases.
 
 use super::{
     super::{
@@ -21,10 +21,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Keys that a preset has itself.
+/// Keys that only the preset itself sets.
 const OWN: &[&str] = &["group", "load-curve", "modes", "workload"];
 
-/// Keys without a meaning where a phase has no target.
+/// Keys without a meaning in a phase without targets.
 const OF_TARGETS: &[&str] = &["cache", "targets"];
 
 /// Every key that at least one phase of a preset may have.
@@ -51,7 +51,7 @@ fn keys_of(phase: &DeTable<'_>) -> Vec<&'static str> {
     known
 }
 
-/// Whether the key means something in at least one mode of this phase of a preset.
+/// Whether the key has an effect in at least one mode of this phase of a preset.
 fn has_effect(phase: &DeTable<'_>, name: &str) -> bool {
     let known = keys_of(phase).contains(&name);
     let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
@@ -72,7 +72,7 @@ fn has_effect(phase: &DeTable<'_>, name: &str) -> bool {
     })
 }
 
-/// The phases that a `[[phase]]` stands for: itself, or those of its preset with its own keys in them.
+/// The phases of a `[[phase]]`: itself, or those of its preset with the plan's own keys added.
 pub(super) fn expanded<'i>(
     table: &DeTable<'i>,
     at: &Position,
@@ -127,7 +127,7 @@ pub(super) fn expanded<'i>(
             }
         } else if !["preset", "name", "zip"].contains(&name) {
             let has_effect = |phase: &DeTable<'_>| has_effect(phase, name);
-            // With an effect in none it is refused by its workload, which says why.
+            // A key without an effect in any phase is refused by its workload, which gives the reason.
             let anywhere = !phases.iter().any(has_effect);
             let takes = |phase: &DeTable<'_>| {
                 keys_of(phase).contains(&name) && (anywhere || has_effect(phase))
@@ -148,7 +148,7 @@ pub(super) fn expanded<'i>(
     phases
 }
 
-/// Each list of `zip` in the phases whose matrix has all of its keys; one that fits none is refused in all.
+/// Adds each list of `zip` to the phases whose matrix has all of its keys; a list that fits no phase is refused in all.
 fn add_zips<'i>(
     phases: &mut [DeTable<'i>],
     key: &Spanned<toml::de::DeString<'i>>,
@@ -201,14 +201,14 @@ fn named<'i>(mut phase: DeTable<'i>, prefix: &str, span: &Range<usize>) -> DeTab
     phase
 }
 
-/// The plan's lists beside those of the preset, for the keys that the phase may have.
+/// Adds the plan's lists to those of the preset, for the keys that the phase may have.
 fn add_matrix<'i>(
     phase: &mut DeTable<'i>,
     key: &Spanned<toml::de::DeString<'i>>,
     given: &Spanned<DeValue<'i>>,
 ) {
     let DeValue::Table(lists) = given.get_ref() else {
-        // Refused where a matrix is read.
+        // Refused when the matrix is read.
         phase.insert(key.clone(), given.clone());
         return;
     };
@@ -245,7 +245,8 @@ fn remove_from_matrix(phase: &mut DeTable<'_>, name: &str) {
     phase.insert(Spanned::new(span, "matrix".into()), matrix);
 }
 
-/// The table as if all of it stood at `span`, where the plan names the preset: its own text is not the plan's.
+/// The table with all positions set to `span`, where the plan names the preset: the preset's text is not part of the
+/// plan.
 fn moved<'i>(table: DeTable<'i>, span: &Range<usize>) -> DeTable<'i> {
     table
         .into_iter()

@@ -58,7 +58,7 @@ pub(super) fn search(
     Some((Arc::new(search), position))
 }
 
-/// `p99 < 10ms`.
+/// Parses `p99 < 10ms`.
 fn bound(text: &str) -> Result<Bound, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [figure, side, limit] = *words.as_slice() else {
@@ -84,7 +84,7 @@ fn bound(text: &str) -> Result<Bound, String> {
     })
 }
 
-/// A search needs one load that lasts for a time and can be paced, and data that the next probe finds or makes.
+/// Requires one load that runs for a time and can be paced, and data that the next probe finds or makes.
 pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     let [group] = phase.groups.as_slice() else {
         mistakes.at(
@@ -120,7 +120,7 @@ pub(super) fn check(phase: &Phase, at: &Position, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// Why a cell cannot be probed, and what to do.
+/// Why a cell cannot be probed, and the remedy.
 fn unfit(group: &Group, cell: &Cell) -> Option<(String, String)> {
     // Mistakes in a rate are reported where it is read.
     let common = Common::of(&cell.params).ok()?;

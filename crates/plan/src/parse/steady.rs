@@ -7,7 +7,7 @@ use benchmesh_analysis::steady::{ROUNDS, Rule};
 use benchmesh_workloads::params::{KeyValue, units::Span};
 use std::time::Duration;
 
-/// As a phase asks for it. Keys without `until` have no effect, and are refused.
+/// The steady-state criterion of a phase. Keys without `until` have no effect, and are refused.
 pub(super) fn steady(
     section: &Section<'_, '_>,
     keys: &PhaseKeys,
@@ -50,7 +50,7 @@ pub(super) fn steady(
     })
 }
 
-/// Each of its steps is bounded by `runtime`, within which it can be steady.
+/// Requires a `runtime` that bounds each step and leaves time to become steady.
 pub(super) fn check(phase: &Phase, section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     let Some(steady) = phase.steady else { return };
     let cells = phase.groups.iter().flat_map(|group| {

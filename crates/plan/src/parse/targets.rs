@@ -26,7 +26,7 @@ pub(super) fn targets(top: &mut Section<'_, '_>, mistakes: &mut Mistakes<'_>) ->
         );
         return Vec::new();
     };
-    // In the order of the file: targets are measured in it.
+    // Targets are measured in the order of the file.
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut targets = Vec::new();
@@ -74,7 +74,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
             let locator = checked(locator, &at, mistakes);
             (at, locator)
         }
-        // What is missing, or could not be read, has been reported.
+        // A missing or unreadable value has already been reported.
         None => {
             let locator = Locator::path("");
             (section.place_of(locator.key.name), locator)
@@ -88,7 +88,7 @@ fn target(name: String, mut section: Section<'_, '_>, mistakes: &mut Mistakes<'_
     }
 }
 
-/// A target is in one place. Where there is only one key, it is required and reported as any other.
+/// Requires a single location per target. If only one key exists, it is required and reported like any other.
 fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     let keys: Vec<&str> = LOCATOR_KEYS.iter().map(|key| key.name).collect();
     let is_given = |key: &&&str| section.table.contains_key(**key);
@@ -108,7 +108,7 @@ fn check_count(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// What says how a target is reached stands beside the key that it belongs to, and says something.
+/// Requires that keys which describe how a target is reached come with the key that they belong to and are not empty.
 fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     for key in LOCATOR_KEYS {
         for part in key.parts {
@@ -130,7 +130,7 @@ fn check_parts(section: &Section<'_, '_>, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-/// A path takes its shortest spelling.
+/// Normalises a path.
 fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Locator {
     if locator.name().trim().is_empty() {
         mistakes.at(
@@ -146,7 +146,7 @@ fn checked(locator: Locator, at: &Position, mistakes: &mut Mistakes<'_>) -> Loca
     }
 }
 
-/// An absolute path in its shortest spelling.
+/// Returns a normalised absolute path.
 fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> String {
     if !path.starts_with('/') {
         mistakes.at(
@@ -169,7 +169,7 @@ fn checked_path(path: String, at: &Position, mistakes: &mut Mistakes<'_>) -> Str
     path
 }
 
-/// Refuses targets that a workload cannot work on, as far as their keys tell. What a path leads to is only known when a
+/// Refuses targets that a workload cannot work on, as far as their keys show. The kind of a path is only known when a
 /// task is prepared.
 pub(super) fn check_kinds<'t>(
     workload: &dyn Workload,

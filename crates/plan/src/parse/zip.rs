@@ -15,7 +15,7 @@ use toml::{
 const EXAMPLE: &str =
     "write zip = [[\"bs\", \"iodepth\"]], two keys of the matrix or more in each list";
 
-/// The axes of a phase's matrix. Those of a zip stand where the first of its keys does.
+/// The axes of a phase's matrix. A zip takes the position of its first key.
 pub(super) fn axes<'t, 'i>(
     section: &mut Section<'t, 'i>,
     matrix: impl FnOnce(&mut Section<'t, 'i>, &mut Mistakes<'_>) -> Vec<Dimension>,
@@ -23,7 +23,7 @@ pub(super) fn axes<'t, 'i>(
 ) -> Vec<Axis> {
     let before = mistakes.count();
     let dimensions = matrix(section, mistakes);
-    // A key of the matrix that could not be read would be missed here.
+    // A key of the matrix that could not be read would be reported as missing here.
     let zips = match mistakes.count() == before {
         true => zips(section, &dimensions, mistakes),
         false => Vec::new(),
@@ -89,7 +89,7 @@ fn place(zip: &Position, value: &Spanned<DeValue<'_>>) -> Position {
     }
 }
 
-/// The keys of one list; `taken` are those that have stood in a list already.
+/// The keys of one list; `taken` are those of earlier lists.
 fn keys(
     words: &DeArray<'_>,
     position: &Position,
@@ -159,7 +159,7 @@ fn refuse_unknown(
     mistakes.at(at, reason, remedy);
 }
 
-/// Refuses what would be the same cell twice.
+/// Refuses duplicate cells.
 fn refuse_twins(axis: &Axis, mistakes: &mut Mistakes<'_>) {
     let reason = match axis.keys.as_slice() {
         [_] => "the value stands in the list twice",

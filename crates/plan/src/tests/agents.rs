@@ -1,4 +1,4 @@
-//! What the agents of a plan cannot do, or have no space for.
+//! Plans that exceed the abilities or the free space of their agents.
 
 use super::*;
 
@@ -205,7 +205,7 @@ fn the_clients_of_one_file_system_share_its_space() {
     );
     let shared = |name| surveyed(on(name, name), "/mnt/a", "fuse.glusterfs", name, 250);
     check(&[shared("x"), shared("y"), shared("z")], "3 tasks together");
-    // The agents' own floors.
+    // The agents' own limits of free space.
     let floored = |bytes: u64, files: u64| {
         let mut agent = local("x", "h", "8:1");
         for facts in agent.surveyed.values_mut() {
@@ -250,7 +250,7 @@ fn a_fill_that_would_break_a_floor_is_refused() {
         }
     };
     let all = "modes = [\"fill\", \"hold\", \"read\", \"remove\"]";
-    // Each mode lays out the same: it is said once.
+    // All modes lay out the same data: the shortage is reported once.
     check(
         &format!("{all}\nshare = 96\nfloor = 0"),
         50,
@@ -275,7 +275,7 @@ fn a_fill_that_would_break_a_floor_is_refused() {
         ],
     );
     check("modes = [\"fill\"]\nshare = 94\nfloor = \"60m\"", 50, &[]);
-    // Already as full.
+    // The file system is already this full.
     check("modes = [\"fill\"]\nshare = 10\nfloor = \"950m\"", 0, &[]);
 }
 
@@ -297,7 +297,7 @@ fn of_many_agents_the_first_few_are_named() {
     }
 }
 
-/// A plan that asks for more than an agent's policy allows is refused with the agent, the key, and the line.
+/// A plan that requests more than an agent's policy allows is refused with the agent, the key and the line.
 #[test]
 fn policies_of_agents_bound_a_plan() {
     let with = |name: &str, change: &dyn Fn(&mut AgentFacts, &mut AgentPolicy)| {
@@ -393,7 +393,7 @@ fn networks_of_a_policy_are_read_as_the_agent_writes_them() {
     }
 }
 
-/// Whoever has joined with a token is attached; a plan that selects nobody does not take it along for that.
+/// An agent attached with a join token is not included in a plan that selects no agents.
 #[test]
 fn an_agent_that_was_in_no_run_is_taken_when_it_is_selected() {
     const PLAN: &str = "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\nworkload = \"io\"\nsize = \"1m\"\nmodes = [\"write\"]\n";
@@ -430,7 +430,7 @@ fn an_agent_that_was_in_no_run_is_taken_when_it_is_selected() {
         (names, warnings.len()),
         (vec!["a".to_owned(), "x".to_owned()], 0)
     );
-    // One that could not take the load is not left out.
+    // An agent that cannot take the load is not reported as left out.
     let samples_only = AgentFacts {
         allowed: Vec::new(),
         ..new

@@ -1,4 +1,4 @@
-//! `cache` is refused where it would do nothing, and what it cannot do is expected with its line.
+//! `cache` is refused where it has no effect, and unsupported requests are reported with their line.
 
 use super::*;
 
@@ -75,7 +75,7 @@ fn what_goes_past_the_caches_and_what_is_warmed_is_taken() {
         "workload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\ncache = \"bypass\"\n",
         "workload = \"replay\"\noperations = \"- mkdir a\"\ncache = \"cold\"\n",
         "workload = \"files\"\nmodes = [\"stat\"]\ncache = \"warm\"\n",
-        // The traffic beside it has to do with no cache.
+        // The network traffic in the other group uses no cache.
         "cache = \"bypass\"\n[[phase.group]]\nname = \"a\"\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"1m\"\nclients = 1\n\
          [[phase.group]]\nname = \"b\"\nworkload = \"network\"\nmodes = [\"ping\"]\n",
     ] {
@@ -105,7 +105,7 @@ fn each_reads_the_next(load: &str) {
     assert_eq!(steps.len(), 2);
     for step in &steps {
         assert_eq!(step.params.get("reorder-tasks"), Some(&3.into()));
-        // Agents do nothing about caches.
+        // Agents do not manage caches.
         assert_eq!(
             (step.cache.as_str(), step.cache.of_tasks().as_str()),
             ("other-client", "asis")

@@ -1,4 +1,4 @@
-//! The steps that a plan makes of the agents that are there, and their order.
+//! The steps that a plan expands to on the attached agents, and their order.
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn a_random_order_is_drawn_from_its_seed_and_keeps_what_belongs_together() {
     let drawn = steps(&plan(7), &agents);
     assert_eq!(drawn, steps(&plan(7), &agents));
     assert_ne!(drawn, steps(&plan(8), &agents));
-    // As many steps as in the plan's order, the same ones.
+    // The same steps as in the plan's order.
     let bare = |step: &String| step.split_once(' ').unwrap().1.to_owned();
     let plain = steps(
         &plan(7).replace("order = \"random\"\nseed = 7\n", ""),
@@ -110,7 +110,7 @@ fn a_random_order_is_drawn_from_its_seed_and_keeps_what_belongs_together() {
     ours.sort();
     theirs.sort();
     assert_eq!(ours, theirs);
-    // Repeats stay apart, ordinals count, and the modes and targets of a cell stay together.
+    // Repeats stay separate, ordinals increase, and the modes and targets of a cell stay together.
     let word = |step: &str, at: usize| step.split(' ').nth(at).unwrap().to_owned();
     let repeats: Vec<String> = drawn.iter().map(|step| word(step, 1)).collect();
     assert!(repeats.is_sorted(), "{repeats:?}");
@@ -138,7 +138,7 @@ fn a_policy_that_no_step_can_meet_is_refused() {
         .map(|name| agent(name, &[], &["/mnt"]))
         .collect();
     assert_eq!(steps(&plan(2, few), &agents).len(), 2);
-    // The text says how many there can be ...
+    // The text alone shows the maximum ...
     let message = refused(&plan(3, few));
     let never = "at least 3 agents, and no step has more than 2";
     assert!(
@@ -154,7 +154,7 @@ fn a_policy_that_no_step_can_meet_is_refused() {
     assert_eq!(steps(&plan(3, ""), &agents).len(), 1);
 }
 
-/// The steps of each loop count on, in cells of their own; a random order is drawn anew.
+/// The steps of each loop continue the ordinals, in separate cells; a random order is drawn anew.
 #[test]
 fn a_loop_is_expanded_by_its_number() {
     let text = "loops = 3\nrepeat = 2\n[[phase]]\nworkload = \"null\"\nmatrix = { numjobs = [1, 2, 3, 4] }\n";

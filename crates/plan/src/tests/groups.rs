@@ -1,4 +1,4 @@
-//! Groups: who carries which, and what of them is refused.
+//! Groups: which agents carry which group, and which combinations are refused.
 
 use super::{TARGETS, agent, refused};
 use crate::*;
@@ -14,7 +14,7 @@ fn fleet(names: &[&str]) -> Vec<AgentFacts> {
         .collect()
 }
 
-/// `group mode agents` of each load of each step; a task's agent with its index in the load.
+/// `group mode agents` of each load of each step; each task's agent comes with its index in the load.
 fn loads(text: &str, agents: &[AgentFacts]) -> Vec<Vec<String>> {
     let plan = parse(text, "p.toml").unwrap();
     let steps = expand(&plan, agents).unwrap().steps;

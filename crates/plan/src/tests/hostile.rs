@@ -1,10 +1,10 @@
-//! Plans that are damaged: understood, or refused with their mistakes, in bounded memory.
+//! Damaged plans are parsed or refused with their mistakes, in bounded memory.
 
 use super::*;
 use benchmesh_testing::hostile::{damaged_text, withstands};
 use proptest::prelude::*;
 
-/// The examples that users begin with.
+/// The example plans for new users.
 fn examples() -> Vec<String> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let files = ["", "examples"].map(|part| std::fs::read_dir(directory.join(part)).unwrap());

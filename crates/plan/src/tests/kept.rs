@@ -1,4 +1,4 @@
-//! `keep` and `use`: what may stay, and what is held against what is there.
+//! `keep` and `use`: which data can be kept, and how they are compared with existing data.
 
 use super::{TARGETS, agent, refused};
 use crate::*;
@@ -20,7 +20,7 @@ fn phase(keys: &str) -> String {
 
 const KEEP: &str = "workload = \"files\"\nfiles = 100\nmodes = [\"create\"]\nkeep = \"small\"";
 
-/// The plan's steps against what is there, on so many agents.
+/// Checks the plan's steps against the existing sets, on this number of agents.
 fn checked(phases: &str, agents: usize, there: &[KeptFacts]) -> Result<Expansion, String> {
     let plan = plan(phases);
     let names = ["w", "x", "y", "z"];
@@ -36,7 +36,7 @@ fn checked(phases: &str, agents: usize, there: &[KeptFacts]) -> Result<Expansion
     }
 }
 
-/// What the first step of a plan would keep.
+/// The set that the first step of a plan would keep.
 fn kept_by(phases: &str, agents: usize) -> KeptFacts {
     let step = checked(phases, agents, &[]).unwrap().steps.remove(0);
     let data = step.kept.unwrap();

@@ -1,10 +1,10 @@
-//! Which links of a network phase are measured at once.
+//! The links of a network phase that are measured at the same time.
 
 use super::*;
 
 const PING: &str = "[[phase]]\nworkload = \"network\"\nmodes = [\"ping\"]\n";
 
-/// The links of each step, in its order.
+/// The links of each step, in the step's order.
 fn links(rest: &str, agents: &[AgentFacts]) -> Vec<String> {
     let plan = parse(&format!("{PING}{rest}"), "p.toml").unwrap();
     let steps = expand(&plan, agents).unwrap().steps;
@@ -127,7 +127,7 @@ fn a_curve_and_a_rate_of_the_step_go_over_all_links_of_a_shape() {
         loads,
         expected.map(|(rate, tasks)| (String::from(rate), tasks))
     );
-    // Nothing is laid out: one cell serves them all.
+    // No data are laid out: one cell serves all steps.
     assert!(steps.iter().all(|step| step.cell == 0));
 }
 
@@ -222,7 +222,7 @@ fn a_shape_of_one_agent_is_refused() {
             "{message}"
         );
     }
-    // Where the text alone shows it, no agent has to be asked.
+    // If the text alone shows the mistake, no agents are needed.
     for (text, at) in [
         (
             format!("{PING}from = [\"a\"]\nto = [\"a\"]\n"),
@@ -280,7 +280,7 @@ fn more_links_or_steps_than_make_sense_are_refused_before_they_are_made() {
     }
 }
 
-/// Readers on a target beside traffic between agents that need not allow it.
+/// Readers on a target beside traffic between agents; the latter need not allow the target.
 fn beside(of_traffic: &str) -> String {
     format!(
         "[targets.a]\nsystem = \"s\"\npath = \"/mnt/a\"\n[[phase]]\n[[phase.group]]\nname = \"readers\"\n\

@@ -12,7 +12,7 @@ fn io(keys: &str) -> String {
     )
 }
 
-/// Agents with so many GiB.
+/// Agents with these GiB of memory.
 fn hosts(memory_gib: &[u64]) -> Vec<AgentFacts> {
     let hosts = ["u", "v", "w"].iter().zip(memory_gib);
     hosts
@@ -105,7 +105,7 @@ fn while_no_memory_is_known_a_multiple_stays_one() {
         steps(&text, "size", &assumed),
         ["write 2 x ram 0", "read 2 x ram 0"]
     );
-    // No real agent measures that.
+    // No real agent reports such a value.
     let mut real = hosts(&[4, 4]);
     real[1].memory_bytes = 0;
     let expansion = expand(&plan, &real).unwrap();
@@ -181,7 +181,7 @@ fn what_is_no_multiple_is_refused_with_its_line() {
         );
         assert!(message.contains(part), "{part}\n{message}");
     }
-    // Where a size is no amount of data, memory has no place.
+    // A multiple of memory is refused where a size is not an amount of data.
     for keys in [
         "size = \"1g\"\nbs = \"1 x ram\"",
         "size = \"1g\"\noffset = \"1 x ram\"",

@@ -1,8 +1,8 @@
-//! What is wrong in a plan is reported with its line, all of it at once.
+//! All mistakes in a plan are reported at once, each with its line.
 
 use super::*;
 
-/// What is wrong, the line and column, and a part of the message.
+/// The invalid part, its line and column, and a part of the message.
 #[test]
 fn each_mistake_is_reported_with_its_line() {
     let null = "[[phase]]\nworkload = \"null\"\n";
@@ -410,7 +410,7 @@ fn the_caret_points_at_the_mistake() {
     assert_eq!(lines[2], "    |       ^^^^^^");
 }
 
-/// What could be read is checked all the same; what may only follow from the damage is not reported.
+/// Readable parts are still checked; mistakes that may only follow from the damage are not reported.
 #[test]
 fn a_syntax_error_hides_no_mistake_of_another_table() {
     let text = "reapeat = 2\n[targets.t]\npath = \"/mnt/t\"\nsystem = \"x\"\nsistem = \"x\"\n\
@@ -422,7 +422,7 @@ fn a_syntax_error_hides_no_mistake_of_another_table() {
         .collect();
     lines.dedup();
     assert_eq!(lines, ["1", "5", "7", "11"], "{message}");
-    // The targets are damaged: that a phase names one that is not there may follow from it.
+    // The targets are damaged, so a phase that names a missing target is not reported.
     let message = refused(
         "[targets.t]\npath = \n[[phase]]\nworkload = \"io\"\ntargets = [\"t\"]\nbs = 3\nxx = 1\n",
     );
@@ -431,6 +431,6 @@ fn a_syntax_error_hides_no_mistake_of_another_table() {
         "{message}"
     );
     assert!(!message.contains("phase.1.targets"), "{message}");
-    // An open bracket swallows what follows.
+    // An open bracket swallows the following lines.
     assert!(refused("x = [1\n[[phase]]\nworkload = \"null\"\n").contains("not TOML"));
 }

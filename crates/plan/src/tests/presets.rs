@@ -46,7 +46,7 @@ fn a_key_of_the_plan_replaces_the_list_of_a_preset_and_a_list_its_key() {
     let one = expanded(&with_targets(
         "preset = \"iozone-a\"\nbs = \"64k\"\nmatrix = { size = [\"4m\"] }\nstride = \"1m\"",
     ));
-    // Nine ways by records, three through stdio.
+    // Nine tests use records, three use stdio.
     assert_eq!(one.len(), 12);
     assert!(
         values(&one, "bs")

@@ -59,7 +59,7 @@ fn probes(keys: &str) -> Vec<String> {
     let agents = ["x", "y"].map(|name| agent(name, &[], &["/mnt"]));
     let steps = expand(&plan, &agents).unwrap().steps;
     let rows = |ordinal: u32| (ordinal, "{\"rate_iops\": 70, \"rate-per\": \"step\"}");
-    // Of the second search there is no further probe yet.
+    // The second search has no further probe yet.
     let steps = with_probes(&steps, [1, 2, 3, 5].map(rows).into_iter()).unwrap();
     let summary = |step: &PlannedStep| {
         assert_eq!(step.params, step.loads[0].params);
@@ -104,7 +104,7 @@ fn probes_share_a_cell_where_the_data_stay() {
     );
 }
 
-/// Each loop has as many ordinals as probes are possible.
+/// Each loop reserves one ordinal for each possible probe.
 #[test]
 fn ordinals_of_possible_probes_stay_free() {
     let text = phase(&format!("modes = [\"read\"]\n{SEARCH}"));
@@ -212,7 +212,7 @@ fn what_cannot_be_searched_is_refused_with_its_line() {
         assert_eq!(found.key, key, "{text}");
         assert!(found.place.is_some(), "{text}");
     }
-    // Poisson's arrivals need a rate, and the search has its own.
+    // Poisson arrivals need a rate, and the search sets its own.
     let poisson = read(&format!("{SEARCH}\nrate_process = \"poisson\""));
     assert!(parse(&poisson, "p.toml").is_err());
 }
@@ -297,14 +297,14 @@ fn cells_that_cannot_be_are_left_out_with_a_warning() {
     assert_eq!(plan.phases[0].cells(), 3);
     let expected = "phase `io` leaves out the cell with size = \"16k\", bs = \"64k\": `size`: 16KiB is less than one block of 64KiB";
     assert_eq!(plan.warnings(), [expected]);
-    // Nothing is left, or a value that no cell can have.
+    // No cell is left, or a value fits no cell.
     let message = refused(&io("size = [\"16k\"], bs = [\"32k\", \"64k\"]"));
     assert!(message.contains("less than one block"), "{message}");
     let message = refused(&io("size = [\"1m\"], bs = [\"4k\", \"4q\"]"));
     assert!(message.contains("`4q`: unknown unit"), "{message}");
 }
 
-/// As in a run of iozone over sizes and records: what one record leaves no room for is left out, and no more.
+/// As in an iozone run over sizes and records: only cells whose record does not fit are skipped.
 #[test]
 fn only_the_mode_that_cannot_be_in_a_cell_is_left_out() {
     let io = |modes: &str, matrix: &str| {

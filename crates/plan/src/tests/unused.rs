@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The rest of a phase of `workload`, whose first line is line 8.
+/// The rest of a phase of `workload`; its first line is line 8.
 fn phase(workload: &str, rest: &str) -> String {
     format!("{TARGETS}[[phase]]\nworkload = \"{workload}\"\n{rest}")
 }
@@ -190,7 +190,7 @@ fn amounts_of_links_are_reported_with_their_line() {
     }
 }
 
-/// What a mode that is misspelled would have had a use for is no mistake of its own.
+/// A key that only a misspelled mode would use is not reported as a separate mistake.
 #[test]
 fn a_mistake_in_the_modes_is_reported_alone() {
     let text = phase("files", "modes = [\"creat\", \"stat\"]\nfsync = true\n");

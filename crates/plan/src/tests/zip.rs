@@ -35,7 +35,7 @@ fn zipped_keys_advance_together() {
             "size = \"1m\"\nmatrix = { bs = [\"4k\", \"64k\"], iodepth = [32, 8] }\nzip = [[\"bs\", \"iodepth\"]]",
             vec!["bs=4k iodepth=32 size=1m", "bs=64k iodepth=8 size=1m"],
         ),
-        // Where its first key stands; a value may come twice in one of the lists.
+        // The axis takes the position of its first key; a value may appear twice in one of the lists.
         (
             "matrix = { bs = [\"4k\", \"4k\"], size = [\"1m\", \"2m\"], iodepth = [1, 2] }\nzip = [[\"iodepth\", \"bs\"]]",
             vec![
@@ -70,7 +70,7 @@ fn zipped_keys_advance_together() {
             "numjobs=2 ops=1 numjobs=3 ops=2"
         ]
     );
-    // Cells that `scale` makes equal are one.
+    // Cells that become equal by `scale` are merged.
     let scaled = "matrix = { size = [\"2m\", \"4m\", \"4m\"], iodepth = [1, 1, 2] }\nzip = [[\"size\", \"iodepth\"]]";
     let scaled = format!("scale = 0.0001\n{}", io(scaled));
     assert_eq!(cells(&scaled), ["iodepth=1 size=1m", "iodepth=2 size=1m"]);
@@ -164,7 +164,7 @@ fn what_cannot_be_zipped_is_refused_with_its_line() {
     }
 }
 
-/// A preset's phases take the zips whose keys their matrix has.
+/// A preset's phases apply the zips whose keys their matrix has.
 #[test]
 fn a_preset_takes_a_zip_where_it_fits() {
     let text = |zip: &str| {
