@@ -1,9 +1,9 @@
-//! Which kinds of events only the collector records, and words that it looks for in what agents tell.
+//! The kinds of events that only the collector records, and texts that it looks for in agents' messages.
 
-/// How the error of a task ends whose agent has stopped it without contact.
+/// Suffix of the error of a task that its agent stopped after losing contact.
 pub const LEASE_IS_OVER: &str = "(the lease)";
 
-/// In their order. What an agent sends under one of them is a lie about runs, certificates or other agents.
+/// In order. An agent that sends one of these kinds makes a false claim about runs, certificates or other agents.
 pub const OF_COLLECTOR: &[&str] = &[
     "agent-back",
     "agent-changed",
@@ -75,7 +75,7 @@ pub const OF_COLLECTOR: &[&str] = &[
     "uid-of-another",
 ];
 
-/// What the sampler of a host records of its daemons.
+/// Events that a host's sampler records about its daemons.
 pub const OF_HOSTS: [&str; 5] = [
     "daemon-continued",
     "daemon-ended",
@@ -84,10 +84,10 @@ pub const OF_HOSTS: [&str; 5] = [
     "daemon-stopped",
 ];
 
-/// What the sampler of a network namespace records of its interfaces.
+/// Events that the sampler of a network namespace records about its interfaces.
 pub const OF_INTERFACES: [&str; 3] = ["carrier-back", "carrier-lost", "link-errors"];
 
-/// Whether an agent may send events of this kind; also those of later versions, which are not known here.
+/// Whether an agent may send events of this kind, including unknown kinds of later versions.
 #[must_use]
 pub fn may_be_agents(kind: &str) -> bool {
     OF_COLLECTOR.binary_search(&kind).is_err()

@@ -1,9 +1,9 @@
-//! The figures that are sampled of daemons, hosts, disks, interfaces and targets: one table for each kind of series.
+//! The figures that are sampled from daemons, hosts, disks, interfaces and targets: one table for each kind of series.
 //!
-//! A figure's place in its table is its number on the wire: a new one goes to the end, and none is ever removed or
-//! moved. From the tables follow the rows of the sampler, the wire, the checks and statements of the ingest, the
-//! columns of the database (a database that lacks one gets it when it is opened), what a step keeps of its daemons, and
-//! the places that show a figure ([`ShownIn`]).
+//! A figure's index in its table is its number on the wire: new figures go to the end, and none is ever removed or
+//! moved. The tables define the rows of the sampler, the wire format, the checks and statements of the ingest, the
+//! columns of the database (a missing column is added when the database is opened), the figures that a step stores of
+//! its daemons, and the places that show a figure ([`ShownIn`]).
 
 use std::fmt::Debug;
 
@@ -11,46 +11,47 @@ use InStep::{Amount, AtEnd, Most};
 use ShownIn::{Live, Page, Reports};
 use Unit::{Bytes, Count, Hundredths, Micros};
 
-/// The value of a figure that was not read, or cannot be had.
+/// The value of a figure that was not read, or is not available.
 pub const UNKNOWN: i64 = -1;
 
 /// One figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The column of the database.
+    /// The column in the database.
     pub name: &'static str,
-    /// The same with its table: `daemon_samples.fds`.
+    /// The column with its table: `daemon_samples.fds`.
     pub path: &'static str,
     pub unit: Unit,
     pub kind: Kind,
-    /// It may be NULL: not read every time, not on every kernel, or not permitted. The others are always there.
+    /// The figure may be NULL: not always read, not available on every kernel, or not permitted. Other figures always
+    /// have a value.
     pub is_optional: bool,
-    /// What `step_daemons` keeps of it.
+    /// The aggregation stored in `step_daemons`.
     pub in_step: Option<InStep>,
-    /// As docs/database.md has it.
+    /// The meaning, as written in docs/database.md.
     pub meaning: &'static str,
-    /// The same of its column in `step_daemons`.
+    /// The meaning of its column in `step_daemons`.
     pub meaning_in_step: &'static str,
-    /// What it is called where it is shown; empty: it is in its table alone.
+    /// Its label where it is shown; empty if it is only in its table.
     pub word: &'static str,
-    /// Beside `v_daemon_usage`, which has all that have a word and are kept of a step.
+    /// Where it is shown, in addition to `v_daemon_usage`, which has every figure with a label that steps store.
     pub shown: &'static [ShownIn],
-    /// Its name in `/metrics` where that is another one.
+    /// Its name in `/metrics`, if different.
     pub metric: Option<&'static str>,
 }
 
 /// Where a figure is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownIn {
-    /// Its own column in the table of the daemons of a run.
+    /// A separate column in the table of the daemons of a run.
     Reports,
     /// A column of the live page.
     Page,
-    /// `/metrics` and the page's JSON, with its newest value.
+    /// `/metrics` and the page's JSON, with the newest value.
     Live,
 }
 
-/// How a value is counted.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
@@ -61,7 +62,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit as the documentation writes it.
+    /// The unit as written in the documentation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +73,7 @@ impl Unit {
     }
 }
 
-/// How a value behaves in time.
+/// The behaviour of a value over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Cumulative.
@@ -80,10 +81,10 @@ pub enum Kind {
     Gauge,
 }
 
-/// How a step's samples become one value.
+/// How a step's samples are aggregated into one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InStep {
-    /// What a counter grew.
+    /// The increase of a counter.
     Amount,
     /// The value at the step's end.
     AtEnd,
@@ -136,7 +137,7 @@ impl Figure {
         self
     }
 
-    /// Its column in `v_daemon_usage` and the same divided by what; `None`: it has none there.
+    /// Its column in `v_daemon_usage`, and the divisor of that column's unit; `None` if the view does not have it.
     #[must_use]
     pub fn column_of_step(&self) -> Option<(String, Option<&'static str>)> {
         self.in_step.filter(|_| !self.word.is_empty())?;
@@ -167,7 +168,7 @@ impl Figure {
         }
     }
 
-    /// What is written for a value; time in seconds.
+    /// A value in its displayed form; times in seconds.
     #[must_use]
     pub fn scaled(&self, value: f64) -> f64 {
         match self.unit {
@@ -177,7 +178,7 @@ impl Figure {
         }
     }
 
-    /// Its name in `/metrics`, without what it is a figure of.
+    /// Its name in `/metrics`, without the prefix for the kind of series.
     #[must_use]
     pub fn metric_name(&self) -> String {
         let mut name = self.metric.unwrap_or(self.name).to_owned();
@@ -191,7 +192,7 @@ impl Figure {
     }
 }
 
-/// The figures that are shown there, with their places in the table.
+/// The figures shown in this place, with their indices in the table.
 pub fn shown_in<F: Figures>(place: ShownIn) -> impl Iterator<Item = (usize, &'static Figure)> {
     let all = F::ALL.iter().enumerate();
     all.filter(move |(_, figure)| figure.shown.contains(&place))
@@ -205,25 +206,25 @@ const fn gauge(unit: Unit, meaning: &'static str) -> Figure {
     Figure::of(Kind::Gauge, unit, meaning)
 }
 
-/// The figures of one kind of series, as one sample has them: [`UNKNOWN`] where there is none.
+/// The figures of one kind of series, as in one sample: [`UNKNOWN`] where a value is missing.
 pub trait Figures: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// One value for each figure.
     type Values: AsRef<[i64]> + IntoIterator<Item = i64>;
-    /// The table of the database.
+    /// The table in the database.
     const TABLE: &'static str;
-    /// All of them, in the order of the wire.
+    /// All figures, in the order of the wire.
     const ALL: &'static [Figure];
-    /// No figure is known.
+    /// A sample in which no figure is known.
     const UNREAD: Self;
 
     /// The values in the order of [`Self::ALL`].
     fn values(&self) -> Self::Values;
 
-    /// Takes values in that order. Missing ones are [`UNKNOWN`]; those of later versions are passed over.
+    /// Takes values in that order. Missing values are [`UNKNOWN`]; those of later versions are ignored.
     fn from_values(values: impl IntoIterator<Item = i64>) -> Self;
 }
 
-/// The values of all rows, a column for each figure.
+/// The values of all rows, as one column per figure.
 pub fn columns<F: Figures>(rows: impl ExactSizeIterator<Item = F>) -> Vec<Vec<i64>> {
     let column = |_| Vec::with_capacity(rows.len());
     let mut columns: Vec<Vec<i64>> = F::ALL.iter().map(column).collect();
@@ -235,7 +236,7 @@ pub fn columns<F: Figures>(rows: impl ExactSizeIterator<Item = F>) -> Vec<Vec<i6
     columns
 }
 
-/// A table of figures: the struct with a field for each, and the facts about each.
+/// Declares a table of figures: a struct with a field for each, and the facts about each.
 macro_rules! figures {
     ($(#[$about:meta])* $name:ident, $table:literal, $($figure:ident: $facts:expr,)*) => {
         $(#[$about])*

@@ -1,12 +1,12 @@
-//! Data sets that stay on a target after their run: how a target names them.
+//! Data sets that stay on a target after their run, and their names there.
 //!
-//! A set lies where a run's data lie, under a uid of its own: `benchmesh-data-NAME` in a directory, the namespace
-//! `benchmesh.MESH.data-NAME` in a pool. Uids of runs never begin so.
+//! A set is stored where a run's data are, under its own uid: `benchmesh-data-NAME` in a directory, the namespace
+//! `benchmesh.MESH.data-NAME` in a pool. Uids of runs never have this prefix.
 
 const PREFIX: &str = "data-";
 const MAX_NAME_BYTES: usize = 64;
 
-/// The directory of a set's cell; it has one.
+/// The directory of a set's only cell.
 pub const CELL: &str = "data";
 
 /// The uid under which a target holds the set.
@@ -14,7 +14,7 @@ pub fn uid(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// The set that a uid is of; `None`: it is a run's.
+/// The set with this uid; `None` if the uid belongs to a run.
 pub fn name_of(uid: &str) -> Option<&str> {
     uid.strip_prefix(PREFIX)
 }

@@ -1,4 +1,4 @@
-//! Facts that agent and collector share, as tables. Pure: no I/O, no wire, no database.
+//! Facts that agent and collector share, as tables. Pure: no I/O, no wire format, no database.
 
 pub mod events;
 pub mod figures;

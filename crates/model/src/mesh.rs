@@ -53,7 +53,7 @@ id!(
 pub struct MeshMicros(pub i64);
 
 impl MeshMicros {
-    /// Microseconds since `from`; 0 before it, and where it is not known.
+    /// Microseconds since `from`; 0 before it, and if it is unknown.
     pub fn since(self, from: Option<Self>) -> i64 {
         from.map_or(0, |from| self.0.saturating_sub(from.0).max(0))
     }
@@ -90,7 +90,7 @@ macro_rules! words {
 }
 
 words!(
-    /// How far a run is.
+    /// State of a run.
     RunState {
         Queued = "queued",
         Running = "running",
@@ -117,7 +117,7 @@ words!(
 );
 
 words!(
-    /// How far a task is.
+    /// State of a task.
     TaskState {
         Planned = "planned",
         Prepare = "prepare",
@@ -132,7 +132,7 @@ words!(
 );
 
 words!(
-    /// How much an event matters.
+    /// Severity of an event.
     Severity {
         Info = "info",
         Warning = "warning",

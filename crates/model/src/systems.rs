@@ -1,8 +1,9 @@
-//! Storage systems: the words that name them, what is mounted, which daemons serve them, which packages they come in.
+//! Storage systems: their names, mounts, daemons and packages.
 //!
-//! The one table from which the sampler finds daemons, the collector charges them to a target, and the inventory of a
-//! host names packages. A target's system is the plan's word for it (`cephfs`, `glusterfs`); where that word is the
-//! user's own, what is mounted at the target decides, and then what lies beneath the mount (an ext4 on an RBD image).
+//! The sampler finds daemons by this table, the collector attributes them to a target, and the inventory of a host
+//! selects packages. A target's system is the plan's word for it (`cephfs`, `glusterfs`). If that is a word of the
+//! user's own, the type of the mount at the target decides, and then the devices beneath the mount (an ext4 on an RBD
+//! image).
 
 use daemons::DAEMONS;
 use facts::FactSet;
@@ -14,36 +15,36 @@ mod table;
 
 pub use daemons::{Children, Daemon, Naming, OWN, VersionQuery, daemons};
 
-/// The kernel's file systems that need no daemon.
+/// File systems in the kernel that need no daemon.
 const LOCAL: &[&str] = &[
     "tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "local",
     "bcachefs",
 ];
 
-/// Mounts through which a gateway serves any system.
+/// Mount types through which a gateway can serve any system.
 const GATEWAYS: &[&str] = &["nfs", "nfs4", "cifs", "smb3"];
 
 /// One storage system.
 #[derive(Debug)]
 pub struct System {
-    /// Found anywhere in the plan's word for the system, in the type of a mount, or in what lies beneath it.
+    /// Matched anywhere in the plan's word for the system, in the type of a mount, or in the devices beneath it.
     pub words: &'static [&'static str],
-    /// Types of its mounts. Empty: it is a block device or an object store, and anything may be mounted on it.
+    /// Types of its mounts. Empty for a block device or an object store, on which anything may be mounted.
     pub mounts: &'static [&'static str],
-    /// Daemons that serve it or stand in its clients' way, by name.
+    /// Daemons that serve it or are part of its clients' data path, by name.
     pub daemons: &'static [&'static str],
-    /// Packages whose versions a result depends on: their first part.
+    /// Packages whose versions affect a result, by their prefix.
     pub packages: &'static [&'static str],
-    /// How to ask it for its state.
+    /// The commands that report its state.
     pub facts: Option<&'static FactSet>,
 }
 
-/// Where a target lies.
+/// The location of a target.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place<'facts> {
     /// The plan's word for the system.
     pub system: &'facts str,
-    /// The type of the file system that is mounted there (`nfs4`, `fuse.glusterfs`), where it is known.
+    /// The type of the file system mounted there (`nfs4`, `fuse.glusterfs`), if known.
     pub mount: Option<&'facts str>,
     /// The devices beneath the mount, from top to bottom: `loop`, `fuse.rbd-fuse`, `iscsi`, `disk`.
     pub beneath: &'facts [String],
@@ -57,13 +58,13 @@ impl<'facts> Place<'facts> {
             .or_else(beneath)
     }
 
-    /// Whether the table knows its system.
+    /// Whether its system is in the table.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.system().is_some()
     }
 
-    /// Whether a daemon of this name serves it. `None`: no rule knows.
+    /// Whether a daemon of this name serves it. `None` if no rule applies.
     #[must_use]
     pub fn is_served_by(&self, daemon: &str) -> Option<bool> {
         if daemon == OWN {
@@ -72,7 +73,7 @@ impl<'facts> Place<'facts> {
         if let Some(system) = self.system() {
             return match system.daemons.contains(&daemon) {
                 true => Some(true),
-                // A process that only the user's own rule finds may well serve it.
+                // A process that only a user's rule finds may serve it.
                 false => is_known(daemon).then_some(false),
             };
         }
@@ -80,7 +81,7 @@ impl<'facts> Place<'facts> {
         is_local.then_some(false)
     }
 
-    /// Whether a package of this name holds a part of the system.
+    /// Whether a package of this name belongs to the system.
     #[must_use]
     pub fn has_package(&self, package: &str) -> bool {
         self.system().is_some_and(|system| {
@@ -89,7 +90,7 @@ impl<'facts> Place<'facts> {
         })
     }
 
-    /// What is mounted instead of the system that the plan names; `None`: it may be what the plan says.
+    /// The mounted system, if it differs from the plan's; `None` if the plan may be right.
     #[must_use]
     pub fn mounted_instead(&self) -> Option<&'facts str> {
         let (expected, mount) = (named(self.system)?, self.mount?);
@@ -103,13 +104,13 @@ impl<'facts> Place<'facts> {
     }
 }
 
-/// All that are known; a word finds the first one that has it.
+/// All known systems; a word matches the first one that contains it.
 #[must_use]
 pub fn systems() -> &'static [System] {
     SYSTEMS
 }
 
-/// The system that a word names: of several, the first of the table.
+/// The system that a word names: the first match in the table.
 fn named(word: &str) -> Option<&'static System> {
     if is_local(word) {
         return None;
@@ -127,14 +128,14 @@ fn is_local(name: &str) -> bool {
     LOCAL.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// How the program of a daemon of this name is asked for its version.
+/// How the program of a daemon of this name reports its version.
 #[must_use]
 pub fn version_query(daemon: &str) -> Option<VersionQuery> {
     let known = DAEMONS.iter().find(|known| known.name == daemon)?;
     known.version
 }
 
-/// The systems that can be asked for their state, each once.
+/// The systems that can report their state, each once.
 #[must_use]
 pub fn fact_sets() -> Vec<&'static FactSet> {
     let mut sets: Vec<&FactSet> = SYSTEMS.iter().filter_map(|system| system.facts).collect();

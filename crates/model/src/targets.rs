@@ -1,13 +1,13 @@
-//! The kinds of storage that load works on, and how a target is named.
+//! The kinds of storage under test, and how a target is named.
 //!
-//! A plan names a target by a key of `[targets.NAME]`, an agent allows it by an option, and between them a [`Locator`]
-//! is one text: `NAME`, or `NAME,PART=VALUE,...` for a key that has parts. Keys, options, schema and messages are made
-//! from the tables here.
+//! A plan names a target by a key of `[targets.NAME]`, and an agent allows it by an option. Between them a [`Locator`]
+//! is one text: `NAME`, or `NAME,PART=VALUE,...` for a key that has parts. Keys, options, schema and messages are
+//! generated from the tables here.
 
 use std::fmt;
 use std::path::Path;
 
-/// A key of `[targets.NAME]` that says where the target is. Several kinds may share it.
+/// A key of `[targets.NAME]` that locates the target. Several kinds may share it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocatorKey {
     pub name: &'static str,
@@ -15,11 +15,11 @@ pub struct LocatorKey {
     pub doc: &'static [&'static str],
     /// Its values are absolute paths on the agents' hosts.
     pub is_path: bool,
-    /// Keys beside it that say how the target is reached.
+    /// Additional keys that describe how the target is reached.
     pub parts: &'static [LocatorPart],
 }
 
-/// A key of `[targets.NAME]` beside the one that says where the target is. Absent: as the agent's option says.
+/// An additional key of `[targets.NAME]`. If absent, the agent's option decides.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocatorPart {
     pub name: &'static str,
@@ -64,27 +64,27 @@ pub const POOL_NAME: LocatorKey = LocatorKey {
     parts: &[CONF, USER, KEYRING],
 };
 
-/// Every key. A target has exactly one.
+/// All keys. A target has exactly one.
 pub const LOCATOR_KEYS: &[&LocatorKey] = &[&PATH, &POOL_NAME];
 
 /// One kind of target.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TargetKind {
     pub name: &'static str,
-    /// In a sentence, with its article.
+    /// The noun with its article.
     pub noun: &'static str,
-    /// What the targets of it that an agent allows are called.
+    /// The plural for the targets that an agent allows.
     pub plural: &'static str,
     pub key: &'static LocatorKey,
-    /// The option of `benchmesh agent` that allows it, without dashes; its key in a configuration file too.
+    /// The option of `benchmesh agent` that allows it, without dashes; also its key in a configuration file.
     pub option: &'static str,
-    /// The option's value in messages and help.
+    /// The placeholder of the option's value in messages and help.
     pub value_name: &'static str,
     /// The option's help.
     pub help: &'static str,
-    /// A run makes a directory of its own there, so nothing else of the agent's may lie in it.
+    /// A run creates its own directory there, so no other data of the agent may be in it.
     pub has_run_directory: bool,
-    /// What is free there is known, and stays above the floors of the agent's policy.
+    /// Its free space is known, and stays above the minimums of the agent's policy.
     pub has_free_space: bool,
 }
 
@@ -125,14 +125,13 @@ pub const POOL: TargetKind = TargetKind {
     has_free_space: true,
 };
 
-/// Among the options of a pool as an agent tells them: `librbd=1.16.0`, where the library for RBD images is there.
+/// Reported among the options of a pool if the library for RBD images is installed: `librbd=1.16.0`.
 pub const IMAGE_LIBRARY: &str = "librbd";
 
-/// Every kind, the usual one first.
+/// All kinds, the usual one first.
 pub const KINDS: &[&TargetKind] = &[&DIRECTORY, &DEVICE, &POOL];
 
-/// Where a target is. As text, which the wire and the database have, it is a path as it stands, and otherwise
-/// `KEY:VALUE`.
+/// The location of a target. As text, on the wire and in the database, a path is unchanged and others are `KEY:VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Locator {
     pub key: &'static LocatorKey,
@@ -147,7 +146,7 @@ impl Locator {
         }
     }
 
-    /// What has no known key is taken for a path.
+    /// A text without a known key is a path.
     pub fn parse(text: &str) -> Locator {
         let keyed = LOCATOR_KEYS.iter().filter(|key| !key.is_path);
         let mut keyed = keyed.filter_map(|key| {
@@ -160,7 +159,7 @@ impl Locator {
         keyed.next().unwrap_or_else(|| Locator::path(text))
     }
 
-    /// With those of its key's parts that are given.
+    /// With the given parts of its key.
     pub fn with_parts<'a>(
         key: &'static LocatorKey,
         name: &str,
@@ -188,7 +187,7 @@ impl Locator {
         self.value.get(from..ends.min().unwrap_or(self.value.len()))
     }
 
-    /// Where each part that is given begins.
+    /// The position of each given part.
     fn parts(&self) -> impl Iterator<Item = (usize, &'static LocatorPart)> + '_ {
         self.key.parts.iter().filter_map(|part| {
             let at = self.value.find(&format!(",{}=", part.name))?;
@@ -196,8 +195,8 @@ impl Locator {
         })
     }
 
-    /// Whether a configuration that names `self` allows `asked`: a path beneath it; otherwise the same name, with no
-    /// part that differs.
+    /// Whether a configuration that contains `self` allows `asked`: a path beneath it; otherwise the same name, with no
+    /// differing part.
     pub fn allows(&self, asked: &Locator) -> bool {
         if self.key != asked.key {
             return false;
@@ -212,7 +211,7 @@ impl Locator {
         self.name() == asked.name() && self.key.parts.iter().all(agrees)
     }
 
-    /// The kind that it is of, as far as the text tells. A path alone does not tell a directory from a device.
+    /// Its kind, as far as the text shows. A path alone does not distinguish a directory from a device.
     pub fn likely_kind(&self) -> &'static TargetKind {
         let path = Path::new(&self.value);
         let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
@@ -222,7 +221,7 @@ impl Locator {
         }
     }
 
-    /// The option that allows it, as a command line has it.
+    /// The option that allows it, as written on a command line.
     pub fn option(&self) -> String {
         format!("--{} {}", self.likely_kind().option, self.value)
     }

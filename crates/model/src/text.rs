@@ -1,7 +1,7 @@
-//! Which characters of others' texts a person would not see, or would be misled by.
+//! Detects characters in foreign text that are invisible or misleading.
 
-/// Control characters, and those that change the direction of what follows or take no room: a name with one reads as
-/// another.
+/// Control characters, and characters that change the direction of the following text or have no width: with one of
+/// them, a name looks like a different name.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

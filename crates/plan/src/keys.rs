@@ -409,7 +409,7 @@ nested_values! {
         "type": "array",
         "items": table_schema(ObjectiveKeys::all().iter().copied()),
     });
-    // The schema of the plan says what may stand in these, which differs from workload to workload.
+    // The plan's schema defines the content of these, which depends on the workload.
     Phases: "tables", json!({"type": "array", "minItems": 1});
     Groups: "tables", json!({"type": "array", "minItems": 1});
     Matrix: "a table of lists", json!({"type": "object"});

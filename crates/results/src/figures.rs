@@ -65,7 +65,7 @@ impl StepResults {
 /// or groups.
 #[derive(Clone, Debug)]
 pub struct OpResult {
-    /// Empty: the step has no groups.
+    /// Empty if the step has no groups.
     pub group: String,
     pub op: String,
     /// Tasks that have operations or errors of this kind.
@@ -82,7 +82,7 @@ pub struct OpResult {
     pub headline: Headline,
     pub ops_per_s: Option<f64>,
     pub bytes_per_s: Option<f64>,
-    /// From the (end of the ramp after the) start to the last worker's end.
+    /// From the start (or the end of the ramp after it) to the last worker's end.
     pub last_done_us: Option<i64>,
     pub last_done_ops_per_s: Option<f64>,
     pub last_done_bytes_per_s: Option<f64>,

@@ -43,7 +43,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The place in the table of the kind with a name; after all others if there is none.
+            /// The position of the kind with this name in the table; after all others if there is none.
             pub fn place(name: &str) -> usize {
                 let place = Self::ROWS.iter().position(|row| row.name == name);
                 place.unwrap_or(Self::ROWS.len())
@@ -169,7 +169,7 @@ kinds! {
     }
 }
 
-/// One anomaly, or a sentence on a judged kind without one.
+/// One anomaly, or a sentence about an examined kind without one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     pub kind: String,
@@ -192,7 +192,7 @@ pub struct Finding {
     pub unit: Option<String>,
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// Corrected for all that was judged together.
+    /// The p value, corrected for everything that was tested together.
     pub p: Option<f64>,
     pub sentence: String,
     /// A query that shows it.
@@ -217,7 +217,7 @@ impl Finding {
         }
     }
 
-    /// Whether it is an anomaly and not a sentence on a judged kind.
+    /// Whether it is an anomaly rather than a sentence about an examined kind.
     pub fn is_found(&self) -> bool {
         self.verdict == FindingVerdict::Found.as_str()
     }

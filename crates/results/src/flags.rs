@@ -1,11 +1,11 @@
 //! The table of flags, which qualify the figures of a step.
 //!
-//! Notes beneath tables, a report's validity, a comparison's caveats, the live page and docs/flags.md are made from it.
-//! [`super::sum`] raises them; only this table explains them.
+//! Notes below tables, a report's validity, a comparison's caveats, the live page and docs/flags.md are generated from
+//! it. [`super::sum`] raises the flags; only this table explains them.
 
 use serde::Serialize;
 
-/// How much a flag matters.
+/// The severity of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagSeverity {
@@ -13,7 +13,7 @@ pub enum FlagSeverity {
     Note,
     /// Figures may be wrong or missing.
     Warning,
-    /// There are no figures to go by.
+    /// There are no usable figures.
     Failed,
 }
 
@@ -31,7 +31,7 @@ impl FlagSeverity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerdictEffect {
     Nothing,
-    /// The verdict stays, with the flag behind it.
+    /// The verdict stays, with the flag appended.
     Caveat,
     /// Rates are compared per client, over the clients that stayed to the end.
     PerClient,

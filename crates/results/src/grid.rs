@@ -1,4 +1,4 @@
-//! A step's intervals: those of its tasks, summed on one grid of seconds from the planned start.
+//! A step's intervals: those of its tasks, summed on a grid of seconds from the planned start.
 //!
 //! An interval wider than a period is not divided: overlapping intervals become one wider interval, so that every count
 //! and every histogram stays whole. An interval covers all periods that it touches, even if it begins or ends within
@@ -11,7 +11,7 @@ use benchmesh_model::mesh::TaskId;
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Maximum difference of one instant by the rounding of two clocks.
+/// Maximum difference between two readings of the same instant, caused by the rounding of two clocks.
 const SLACK_US: i64 = 1000;
 
 /// Lines of the grid are `start_us + k * PERIOD_US`.
@@ -24,7 +24,7 @@ pub struct Grid {
 
 #[derive(Debug)]
 struct Cell {
-    /// The line after its last one.
+    /// The grid line after the cell's last one.
     until: i64,
     begin_us: i64,
     end_us: i64,
@@ -54,7 +54,7 @@ impl Grid {
         self.line_at(self.touched(at_us)).saturating_sub(SLACK_US)
     }
 
-    /// The line that the instant is at, as far as clocks round, or the last one before it.
+    /// The grid line at the instant, within the rounding of clocks, or the last one before it.
     pub fn line_before(&self, at_us: i64) -> i64 {
         self.line_at(self.touched(at_us.saturating_add(SLACK_US)))
     }

@@ -2,7 +2,7 @@
 //!
 //! A figure is taken from the log and converted to our units without rounding; figures missing in a log stay absent and
 //! are never guessed. A log that is truncated, of another tool or of an unknown version is refused as a whole, with the
-//! line at fault.
+//! invalid line.
 
 mod bonnie;
 mod dd;
@@ -163,7 +163,7 @@ pub struct ImportedSecond {
 /// Why a log is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
-    /// Line number from 1; `None`: the log as a whole.
+    /// Line number from 1; `None` for the log as a whole.
     pub line: Option<usize>,
     pub what: String,
 }

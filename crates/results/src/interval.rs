@@ -5,10 +5,10 @@ use benchmesh_workloads::histogram::Histogram;
 /// One operation over all tasks of a step, or of one of its groups, in one interval of the step's grid.
 #[derive(Clone, Debug)]
 pub struct StepInterval {
-    /// Empty: the step has no groups.
+    /// Empty if the step has no groups.
     pub group: String,
     pub at_us: i64,
-    /// More than a period if some task's interval was wider, less if all had ended before.
+    /// Longer than a period if a task's interval was wider, shorter if all tasks had ended before.
     pub span_us: i64,
     pub op: String,
     pub ramp: bool,

@@ -1,8 +1,8 @@
-//! Results of a step: pure functions from its tasks and intervals to the figures that people read.
+//! Results of a step: pure functions from its tasks and intervals to the figures that users read.
 //!
 //! No SQL and no clock. Percentiles come only from merged histograms; counts are conserved; tasks with windows that do
-//! not overlap are never summed into a rate. A step is summed up in one pass over its intervals in the order of time,
-//! in memory that does not grow with its length.
+//! not overlap are never summed into a rate. A step is summed in one pass over its intervals in order of time; the
+//! memory does not grow with the step's length.
 
 pub mod direction;
 pub mod facts;

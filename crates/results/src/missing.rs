@@ -1,4 +1,4 @@
-//! Clients that left a step before its end, and their work until then: one wording for all texts about a partial step.
+//! Clients that left a step before its end, and their work until then: the wording for every text about a partial step.
 
 use benchmesh_workloads::figures;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ pub struct Missing {
     pub state: String,
     /// From the step's start to its last known operation; `None` if it never started.
     pub ran_us: Option<i64>,
-    /// Of all kinds, without the ramp.
+    /// Operations of all kinds, without the ramp.
     pub ops: i64,
     pub bytes: i64,
-    /// How long it was away, where its client came back into the step.
+    /// Duration of its absence, if its client rejoined the step.
     #[serde(default)]
     pub away_us: Option<i64>,
 }

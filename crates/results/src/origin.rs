@@ -1,7 +1,7 @@
-//! The source of a target's bytes, by its mount, and the part of the read bytes that cannot have come from there.
+//! The source of a target's bytes, by its mount, and the part of the read bytes that a cache must have supplied.
 //!
-//! If a host read more bytes than it received, or than its disks delivered, a cache answered the rest, whatever the
-//! rate. If no counter covers the target's traffic, the result is a reason instead of a judgement. Pure.
+//! If a host read more bytes than it received, or than its disks delivered, the difference came from a cache, whatever
+//! the rate. If no counter covers the target's traffic, the result is a reason instead of a judgement. Pure.
 
 /// Network file systems, by the type of the mount or of its FUSE client.
 const NETWORKED: &[&str] = &[
@@ -28,12 +28,12 @@ const NETWORKED: &[&str] = &[
     "juicefs",
     "curvefs",
 ];
-/// File systems that commonly bypass the kernel's network: InfiniBand verbs, DPDK.
+/// File systems that commonly bypass the kernel's network stack: InfiniBand verbs, DPDK.
 const PAST_THE_KERNEL: &[&str] = &["lustre", "beegfs", "gpfs", "weka", "wekafs"];
 /// File systems on a block device that store data unchanged.
 const ON_DISK: &[&str] = &["ext2", "ext3", "ext4", "xfs", "fuseblk", "ocfs2", "gfs2"];
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
-/// One part in this many of the read bytes may come from a cache without a flag: inodes, the ends of files.
+/// Maximum cached share of the read bytes without a flag, as a divisor: inodes and the ends of files come from a cache.
 const CACHED_SHARE: i64 = 10;
 
 /// The devices that must have carried the bytes read from a target.
@@ -51,7 +51,7 @@ pub fn is_networked(file_system: &str) -> bool {
     NETWORKED.contains(&name) || (name != file_system && name.starts_with("ceph"))
 }
 
-/// By a mount's type, source and options, as the agent found them.
+/// Derived from a mount's type, source and options, as the agent found them.
 pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
     let name = file_system.strip_prefix("fuse.").unwrap_or(file_system);
     let has = |word: &str| options.contains(word);
@@ -92,12 +92,12 @@ pub fn origin(file_system: &str, source: &str, options: &str) -> Origin {
     }
 }
 
-/// Bytes that the tasks of a host read, and bytes that reached the host in the same time. `None`: no samples cover the
-/// time.
+/// The bytes that the tasks of a host read, and those that reached the host in the same time. `None` if no samples
+/// cover the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     pub read_bytes: i64,
-    /// Upper bound of the bytes from the network, the loopback included.
+    /// Upper bound of the bytes from the network, including loopback.
     pub received_bytes: Option<i64>,
     pub disk_read_bytes: Option<i64>,
 }

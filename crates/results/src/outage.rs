@@ -1,41 +1,41 @@
-//! Loss of a load from an instant on: its longest gap, its time of recovery, and the operations that were not done.
+//! Loss of a load after an instant: its longest gap, its time of recovery, and the operations that were not done.
 //!
-//! Pure. A percentile of the seconds around an outage hides it, because hardly any operation ends in one. So the
-//! figures are times and counts.
+//! Pure. The figures are times and counts: a percentile of the seconds around an outage hides it, because hardly any
+//! operation ends during one.
 
 use super::real;
 use serde::{Deserialize, Serialize};
 
-/// A second below this share of the rate before belongs to the outage.
+/// A second below this share of the previous rate belongs to the outage.
 const BELOW_SHARE: f64 = 0.5;
 
-/// Loss of a load from an instant on, against its mean rate before.
+/// Loss of a load after an instant, relative to its mean rate before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
     /// The longest time without progress: consecutive seconds without a completed operation, or the slowest operation
     /// if that took longer.
     pub longest_gap_ms: f64,
-    /// From the instant to the end of the last second below half of the rate before; 0 if there was none. `None` if the
-    /// rate was still below at the end.
+    /// From the instant to the end of the last second below half of the previous rate; 0 if there was none. `None` if
+    /// the rate was still below at the end.
     pub recovered_s: Option<f64>,
-    /// Fewer than at the rate before, until then.
+    /// Shortfall of operations against the previous rate, up to the recovery.
     pub ops_lost: f64,
-    /// The slowest response, from the instant at which it was due; `None` if the load is not paced.
+    /// The slowest response, measured from the instant when it was due; `None` if the load is not paced.
     pub response_max_ms: Option<f64>,
 }
 
-/// One interval of a load, from the instant on.
+/// One interval of a load, after the instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Second {
     pub at_us: i64,
     pub until_us: i64,
     pub ops: i64,
-    /// Of the operations that ended in the second.
+    /// Slowest of the operations that ended in the interval.
     pub slowest_ns: Option<i64>,
     pub response_ns: Option<i64>,
 }
 
-/// `rate`: operations per second before. `None` if there is no second after the mark.
+/// `rate`: operations per second before the instant. Returns `None` if there is no second after it.
 pub fn outage(from_us: i64, rate: f64, seconds: &[Second]) -> Option<Outage> {
     let last = seconds.last()?;
     let span_s = |second: &Second| real(second.until_us - second.at_us) / 1e6;

@@ -1,7 +1,7 @@
-//! Merges the repeats of one load: the figures of one measurement as long as all of them together.
+//! Merges the repeats of one load, as if they were a single measurement with their total duration.
 //!
-//! The one rule, for reports, comparisons and files alike. Percentiles are those of the merged histograms; rates are
-//! the work of all repeats over the time of all repeats; figures per operation are weighted by operations.
+//! Reports, comparisons and files use the same rule. Percentiles are those of the merged histograms; rates are the work
+//! of all repeats over the time of all repeats; figures per operation are weighted by operations.
 
 use benchmesh_workloads::histogram::Histogram;
 use std::borrow::Borrow;
@@ -30,7 +30,7 @@ pub fn percentile<H: Borrow<Histogram>>(
     (!merged.is_empty()).then(|| merged.quantile(quantile))
 }
 
-/// Values that have neither weights nor histograms: their geometric mean.
+/// The geometric mean of values that have neither weights nor histograms.
 pub fn geometric(values: &[f64]) -> f64 {
     let logs: f64 = values.iter().map(|value| value.ln()).sum();
     (logs / benchmesh_analysis::real(values.len())).exp()

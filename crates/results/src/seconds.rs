@@ -1,4 +1,4 @@
-//! How even a load was: the rates of its whole seconds in the all-active window, in constant memory.
+//! The evenness of a load: the rates of its whole seconds in the all-active window, in constant memory.
 //!
 //! Pure. Seconds are the lines of the step's grid. A second in which no operation completed and no byte moved counts
 //! with a rate of zero, whether it has an interval or not. An interval over several seconds counts as that many seconds
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// microseconds.
 const SLACK_US: i64 = PERIOD_US / 20;
 
-/// The rates of a step's seconds, of one operation.
+/// The rates of one operation in a step's seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seconds {
     /// Whole seconds in the window.
@@ -43,7 +43,7 @@ pub struct WholeSeconds {
 }
 
 impl WholeSeconds {
-    /// How an interval of time between two lines of the grid lies to it.
+    /// The position of an interval between two grid lines relative to the window.
     pub fn position(self, from_us: i64, until_us: i64) -> Position {
         match () {
             () if from_us >= self.from_us && until_us <= self.until_us => Position::Within,
@@ -81,7 +81,7 @@ impl WholeSeconds {
     }
 }
 
-/// Accumulates the seconds of one operation. Exact: sums are the same in whatever order and parts they are added.
+/// Accumulates the seconds of one operation. Exact: the order and partition of the additions make no difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondsSum {
     seen: i64,
@@ -139,8 +139,8 @@ impl SecondsSum {
     }
 }
 
-/// Parts of an operation, and of a byte, per second that rates are rounded to: the sum of the squares of a year's
-/// seconds fits into 127 bits up to 10^9 operations and 10^15 bytes per second.
+/// Resolution of rates: parts of an operation, or of a byte, per second. The sum of the squares of a year's seconds
+/// then fits into 127 bits, up to 10^9 operations and 10^15 bytes per second.
 const MICRO: i64 = 1_000_000;
 const WHOLE: i64 = 1;
 
@@ -154,7 +154,7 @@ struct Moments<const PARTS: i64> {
 }
 
 impl<const PARTS: i64> Moments<PARTS> {
-    /// A count over a span, which stands for `weight` seconds.
+    /// Adds a count over a span that represents `weight` seconds.
     fn add(&mut self, count: i64, span_us: i64, weight: i64) {
         if weight <= 0 {
             return;
@@ -198,7 +198,7 @@ impl<const PARTS: i64> Moments<PARTS> {
         Spread { stddev, min, max }
     }
 
-    /// Around the whole mean, which keeps every term within the range, less what the mean's fraction is off.
+    /// Computed around the rounded mean, which keeps every term within range, then corrected for the rounding.
     #[expect(
         clippy::cast_precision_loss,
         reason = "rounded once, from the exact sum"

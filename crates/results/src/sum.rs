@@ -1,11 +1,10 @@
 //! One pass over a step's intervals: its grid, its totals, its all-active window, its flags.
 //!
-//! `new` takes the tasks, `add` every interval in the order of time, `take_before` returns the grid's finished
-//! intervals on the way, `finish` returns the figures. Ramp intervals are on the grid but in no figure.
+//! `new` takes the tasks and `add` every interval in order of time. `take_before` returns the grid's finished intervals
+//! during the pass, and `finish` returns the figures. Ramp intervals are on the grid but in no figure.
 //!
-//! `add_slice` adds what was summed up before of a slice of time, in place of its intervals. The figures are the same
-//! to the bit: what is added is whole numbers, and only intervals across an edge of the window, which no slice is taken
-//! for, have fractions.
+//! `add_slice` adds a stored sum of a slice of time instead of its intervals. The figures are bit-identical: only whole
+//! numbers are added. Fractions arise only in intervals across an edge of the window, and no slice covers such an edge.
 
 mod counts;
 mod raised;
@@ -27,10 +26,10 @@ use benchmesh_workloads::op::Op;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// A shorter window does not give the headline rate. Half a period away from every runtime in whole seconds, so that a
-/// load that ends a little early makes no difference.
+/// Minimum length of a window for the headline rate. It is half a period away from every runtime in whole seconds, so
+/// that a load which ends slightly early makes no difference.
 const MIN_WINDOW_US: i64 = PERIOD_US * 5 / 2;
-/// Nor does a window with a larger part that may lie outside of it.
+/// Maximum part of the window's work that may lie outside of the window for the headline rate.
 const MAX_UNKNOWN_PART: f64 = 0.1;
 
 #[derive(Debug)]
@@ -38,29 +37,29 @@ pub struct StepSum {
     tasks: Vec<TaskFacts>,
     activities: HashMap<TaskId, Activity>,
     together: Option<TaskOverlap>,
-    /// Tasks that were lost or failed while others went on: the window is the others'.
+    /// Tasks that were lost or failed while others continued: the window is that of the others.
     left_early: HashSet<TaskId>,
     all_active: Option<(i64, i64)>,
-    /// By group: its tasks together.
+    /// By group: the overlap of its tasks.
     groups: HashMap<String, TaskOverlap>,
     workers: HashMap<TaskId, u32>,
     grid: Grid,
-    /// Only the tasks of the window, if these are not all.
+    /// Only the tasks of the window, if some tasks are excluded.
     window_grid: Option<Grid>,
     whole_seconds: Option<WholeSeconds>,
     totals: Totals,
-    /// By group and operation: the work in the window.
+    /// The work in the window, by group and operation.
     inside: BTreeMap<(String, String), InsideWindow>,
 }
 
-/// Sums of intervals and seconds. Whole numbers: the same in whatever order and parts they are added.
+/// Sums of intervals and seconds, in whole numbers: the order and partition of the additions make no difference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Totals {
     /// By task and operation.
     of_tasks: BTreeMap<TaskId, BTreeMap<String, TaskSum>>,
-    /// Operations with the ramp: the harness cost them all.
+    /// Operations including the ramp: all of them cost harness time.
     all_ops: BTreeMap<TaskId, i64>,
-    /// Of the intervals already taken from the grid.
+    /// Seconds of the intervals already taken from the grid.
     seconds: SecondsSums,
 }
 
@@ -76,7 +75,7 @@ struct TaskSum {
     response: Option<Histogram>,
 }
 
-/// Work of which all is in the window, and shares of the work at its edges.
+/// Work that is completely in the window, and shares of the work at its edges.
 #[derive(Debug, Default)]
 struct InsideWindow {
     whole_ops: i64,
@@ -226,7 +225,7 @@ impl StepSum {
         }
     }
 
-    /// The step's intervals that end by `before_us`, which must not exceed the begin of the next added interval.
+    /// The step's intervals that end by `before_us`, which must not be later than the begin of the next added interval.
     pub fn take_before(&mut self, before_us: i64) -> Vec<StepInterval> {
         let taken = self.grid.take_before(before_us);
         let of_window = match &mut self.window_grid {
@@ -242,7 +241,7 @@ impl StepSum {
         taken
     }
 
-    /// The last intervals and the figures.
+    /// Returns the last intervals and the figures.
     pub fn finish(mut self) -> (Vec<StepInterval>, StepResults) {
         let last = self.take_before(i64::MAX);
         let all_active = self.all_active;
@@ -281,7 +280,7 @@ impl StepSum {
         (last, results)
     }
 
-    /// Times of one group; the window is the whole step's, in which everything ran at once.
+    /// Times of one group. The window is that of the whole step, in which all groups ran at the same time.
     fn times_of(&self, group: &str, all_active: Option<(i64, i64)>) -> Times {
         let last_done_us = self.groups.get(group).map(TaskOverlap::measured_us);
         let overlap = self.together.is_some_and(|together| together.overlap());
@@ -292,7 +291,8 @@ impl StepSum {
         }
     }
 
-    /// By group and operation: all of its tasks, and how many clients have operations or errors of that kind.
+    /// By group and operation: the sum over all tasks, and the number of clients with operations or errors of that
+    /// kind.
     fn op_sums(&self) -> BTreeMap<(String, String), (TaskSum, u32)> {
         let known = self.tasks.iter().map(|task| (task.task, task));
         let known: HashMap<TaskId, &TaskFacts> = known.collect();
@@ -340,13 +340,13 @@ impl StepSum {
     }
 }
 
-/// Whether the other end of a link counted it: not work of the task itself.
+/// Whether the other end of a link counted the operation, so that it is not the task's own work.
 fn is_observed(op: &str) -> bool {
     Op::parse(op).is_some_and(Op::is_observed)
 }
 
-/// When each client was at work, with its first task. One that was away and came back was at work from its first start
-/// to its last end.
+/// The activity of each client, with its first task. A client that rejoined was active from its first start to its last
+/// end.
 fn clients<'t>(
     tasks: &'t [TaskFacts],
     activities: &HashMap<TaskId, Activity>,
@@ -364,7 +364,7 @@ fn clients<'t>(
     clients.into_values().collect()
 }
 
-/// The tasks of clients that left a step early while others went on; empty if no client went on.
+/// The tasks of clients that left a step early while others continued; empty if no client continued.
 fn left_early(tasks: &[TaskFacts]) -> HashSet<TaskId> {
     let mut last: HashMap<u32, &TaskFacts> = HashMap::new();
     for task in tasks {

@@ -156,7 +156,7 @@ fn tasks_that_never_met_are_never_summed() {
     assert_eq!(write.last_done_ops_per_s, None);
     assert_eq!(write.window_us, None);
     assert_eq!(results.flags, [Flag::NoOverlap]);
-    // Each on its own has its rate.
+    // Each group has its own rate.
     assert_eq!(results.tasks[0].ops_per_s, Some(100.0));
 }
 
@@ -212,7 +212,7 @@ fn groups_are_counted_apart_over_the_time_in_which_both_were_at_work() {
         (Some(7 * S), Some(7 * S))
     );
     assert_eq!((read.ops_per_s, write.ops_per_s), (Some(200.0), Some(10.0)));
-    // To the end of its own last worker.
+    // Up to the end of its own last worker.
     assert_eq!(read.last_done_ops_per_s, Some(200.0));
     assert_eq!(write.last_done_ops_per_s, Some(70.0 / 8.0));
     let in_second = |second: i64| {
@@ -241,7 +241,7 @@ fn one_after_the_other_the_window_begins_with_the_last_and_a_ramp_is_each_one_s_
             let mut one = interval(id, second, 100);
             one.ramp = second <= start + 1;
             if second == start + 1 {
-                // The ramp ends within this second: each part has its own half.
+                // The ramp ends within this second: each part gets its own half.
                 one.ops = 50;
                 intervals.push(IntervalFacts {
                     ramp: false,
@@ -287,7 +287,7 @@ fn a_lost_task_ends_where_it_was_last_heard_of() {
     assert_eq!((seconds.ops.min, seconds.ops.max), (100.0, 100.0));
     assert_eq!(results.tasks[1].busy_us, Some(6 * S));
     assert_eq!(results.flags, [Flag::Partial]);
-    // Where no client stayed, the window is as far as is known.
+    // If no client stayed, the window covers the known part.
     let mut failed = task(1, 0, 8 * S);
     failed.state = TaskState::Failed;
     let (_, results) = sum(vec![failed, lost], &intervals);

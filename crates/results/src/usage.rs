@@ -1,15 +1,15 @@
 //! Usage of a process between two instants, from readings of its cumulative counters.
 //!
-//! A reading at the instant gives the exact value. Between two readings the value is interpolated linearly, and the
-//! error is bounded by the counter's movement there, and by its maximum movement between the instant and the nearer
-//! reading. A process that was born within the time counts from zero at its birth. Pure: no SQL, no clock.
+//! A reading at the instant gives the exact value. Between two readings the value is interpolated linearly; the error
+//! is bounded by the counter's movement between them, and by its maximum movement between the instant and the nearer
+//! reading. A process that started within the time counts from zero at its start. Pure: no SQL, no clock.
 
 use super::real;
 
-/// Counters of CPU time and of a disk's busy time advance in steps of up to 10 ms: over a shorter time than this, a
+/// Counters of CPU time and of a disk's busy time advance in steps of up to 10 ms. For a shorter time than this, a
 /// share is NULL.
 pub const MIN_SPAN_US: i64 = 100_000;
-/// A counter rests if it hardly moved for this long: it contains two regular samples.
+/// A counter is at rest if it hardly moved for this long: the time contains two regular samples.
 const REST_US: i64 = 900_000;
 
 /// One reading: an instant and the counter's value there.
@@ -40,12 +40,12 @@ pub struct Used {
 pub struct After {
     pub until_us: i64,
     pub amount: i64,
-    /// It rested from `until_us` on.
+    /// The counter was at rest from `until_us` on.
     pub is_idle: bool,
 }
 
-/// The movement of the counter from `from_us` until it rested: moved by at most `rest` in a microsecond. Movement after
-/// `limit_us` has another cause. `None`: no reading is after the instant.
+/// The movement of the counter from `from_us` until it came to rest, that is, moved by at most `rest` per microsecond.
+/// Movement after `limit_us` has another cause. Returns `None` if no reading is after the instant.
 pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> Option<After> {
     let last_us = points.last().map(|(at, _)| *at)?.min(limit_us);
     let begin = value_at(points, from_us, None).filter(|begin| begin.at_us < last_us)?;
@@ -81,15 +81,15 @@ pub fn until_idle(points: &[Point], from_us: i64, limit_us: i64, rest: f64) -> O
     })
 }
 
-/// The movement of a time counter in `span_us` as percent of the time of `of` things: never above 100. `None` if the
-/// time is too short for the counter.
+/// The movement of a time counter in `span_us` as a percentage of the time of `of` units (CPUs, disks), at most 100.
+/// `None` if the time is too short for the counter.
 pub fn share_percent(moved_us: i64, span_us: i64, of: i64) -> Option<f64> {
     let whole = span_us.checked_mul(of).filter(|whole| *whole > 0)?;
     (span_us >= MIN_SPAN_US).then(|| (real(moved_us.max(0)) * 100.0 / real(whole)).min(100.0))
 }
 
-/// The value at `at_us`. `points` are in the order of time, and the counter moves by at most `per_us` in a microsecond
-/// (`None`: unbounded). `None` if there are no points.
+/// The value at `at_us`. `points` are in order of time, and the counter moves by at most `per_us` per microsecond
+/// (`None`: unbounded). Returns `None` without points.
 pub fn value_at(points: &[Point], at_us: i64, per_us: Option<i64>) -> Option<Estimate> {
     let next = points.partition_point(|(at, _)| *at < at_us);
     let exact = |&(at_us, value): &Point| Estimate {
@@ -111,12 +111,12 @@ fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>
     let span = i128::from(after.0) - i128::from(before.0);
     let part = i128::from(at_us) - i128::from(before.0);
     let moved = i128::from(after.1) - i128::from(before.1);
-    // Half a unit up: rounds to the nearest.
+    // Adding half a unit rounds to the nearest.
     let share = (moved * part * 2 + span) / (span * 2).max(1);
     let share = i64::try_from(share).unwrap_or(0);
     let moved = i64::try_from(moved.abs()).unwrap_or(i64::MAX);
     let share_after = moved.saturating_sub(share.abs());
-    // By how much the value can be too low or too high, as either reading bounds it.
+    // Maximum amount by which the value can be too low or too high, as each reading bounds it.
     let reach = |span: i64| per_us.map_or(i64::MAX, |per_us| span.saturating_mul(per_us));
     let [until, since] = [
         after.0.saturating_sub(at_us),
@@ -132,14 +132,14 @@ fn between_readings(before: Point, after: Point, at_us: i64, per_us: Option<i64>
     }
 }
 
-/// The movement of the counter between two instants, as far as readings cover them. `None`: fewer than two readings
-/// cover that time, or the counter went backwards.
+/// The movement of the counter between two instants, as far as readings cover them. Returns `None` if fewer than two
+/// readings cover the time, or if the counter went backwards.
 pub fn used(points: &[Point], from_us: i64, until_us: i64, per_us: Option<i64>) -> Option<Used> {
     let from = value_at(points, from_us, per_us)?;
     let until = value_at(points, until_us, per_us)?;
     let most = until.at_us.saturating_sub(from.at_us);
     let most = per_us.map_or(i64::MAX, |per_us| most.saturating_mul(per_us));
-    // Two readings of a clock and a counter are not taken at the same instant.
+    // A clock and a counter are not read at the same instant.
     let amount = until.value.checked_sub(from.value)?.min(most);
     let backwards = points
         .windows(2)
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_birth_is_a_reading_of_zero() {
-        // Found 3 s after its birth, with 900 ms of CPU.
+        // Found 3 s after its start, with 900 ms of CPU.
         let points = [(1_000_000, 0), (4_000_000, 900_000), (5_000_000, 1_000_000)];
         let all = used(&points, 0, 5_000_000, None);
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_error_holds_whatever_happened_between_readings() {
-        // All of it was used at once, at any instant between the two readings.
+        // The CPU time may have been used at any instant between the two readings.
         let points = [(0, 0), (1000, 700)];
         for jump in [1, 250, 500, 999] {
             for at in [1, 100, 250, 499, 750, 999] {
@@ -247,14 +247,14 @@ mod tests {
         assert_eq!(error(999_000, Some(4)), Some(3_400));
         assert_eq!(error(1_000, Some(1)), Some(600));
         assert_eq!(error(999_000, None), Some(599_400));
-        // In the middle, all may have come before or after: 100 to 500 ms; the estimate is 300.
+        // In the middle, all of it may have been used before or after: 100 to 500 ms; the estimate is 300.
         assert_eq!(error(500_000, Some(1)), Some(200_000));
         assert_eq!(error(500_000, Some(9)), Some(300_000));
         for at in [1, 1_000, 250_000, 500_000, 999_999] {
             let Some(estimate) = value_at(&points, at, Some(1)) else {
                 panic!("no estimate at {at}");
             };
-            // The earliest and the latest that it can have been used.
+            // The earliest and the latest possible use.
             for truth in [at.min(600_000), (at - 400_000).max(0)] {
                 assert!((estimate.value - truth).abs() <= estimate.error, "{at}");
             }
@@ -279,7 +279,7 @@ mod tests {
             })
         };
         assert_eq!(after(9_000_000, 0.03), expected(4_000_000, 1_000_000, true));
-        // It never rests by this rule, or the mesh goes on before it does.
+        // It never comes to rest by this rule, or the limit comes first.
         assert_eq!(
             after(9_000_000, 0.001),
             expected(9_000_000, 1_050_000, false)
@@ -289,7 +289,7 @@ mod tests {
             after(4_500_000, 0.03),
             expected(4_500_000, 1_005_000, false)
         );
-        // At rest at once.
+        // At rest immediately.
         assert_eq!(
             until_idle(&points, 6_000_000, 9_000_000, 0.03),
             expected(6_000_000, 0, true)
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(share_percent(110_000, 100_000, 1), Some(100.0));
         assert_eq!(share_percent(8_000, 8_000, 1), None);
         assert_eq!(share_percent(1, 100_000, 0), None);
-        // 12 ms of one CPU in 8 ms: the readings were not in one instant.
+        // 12 ms of one CPU in 8 ms: the readings were not simultaneous.
         let all = used(&[(0, 0), (8_000, 12_000)], 0, 8_000, Some(1));
         assert_eq!(all.map(|used| used.amount), Some(8_000));
     }

@@ -4,7 +4,7 @@ use super::facts::{IntervalFacts, TaskFacts};
 use super::{PERIOD_US, real};
 use serde::{Deserialize, Serialize};
 
-/// When a task was at work.
+/// The activity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// The planned start.
@@ -19,7 +19,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// `None` for a task that never started. A lost one ended at its last sign of life.
+    /// Returns `None` for a task that never started. A lost task ended at its last evidence of activity.
     pub fn of(task: &TaskFacts) -> Option<Self> {
         let start_us = task.start_us?;
         let ended_us = task.ended_us.or(task.last_interval_us)?.max(start_us);
@@ -35,7 +35,7 @@ impl Activity {
 }
 
 impl Activity {
-    /// Of a client with its next part: from the start of this one to the end of that one.
+    /// Joins a client's part with its next one: from the start of the first to the end of the second.
     #[must_use]
     pub fn until_end_of(self, next: &Self) -> Self {
         Self {
@@ -46,11 +46,11 @@ impl Activity {
     }
 }
 
-/// A step's tasks together.
+/// The combined activity of a step's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskOverlap {
     pub last_start_us: i64,
-    /// When the first and the last task began to be measured.
+    /// When the first and the last task's measurement began.
     pub first_measured_us: i64,
     pub last_measured_us: i64,
     pub first_done_us: i64,
@@ -60,7 +60,7 @@ pub struct TaskOverlap {
 }
 
 impl TaskOverlap {
-    /// `None` if no task started.
+    /// Returns `None` if no task started.
     pub fn of(activities: impl IntoIterator<Item = Activity>) -> Option<Self> {
         activities
             .into_iter()
@@ -82,7 +82,7 @@ impl TaskOverlap {
             })
     }
 
-    /// Whether all tasks were at work at some moment. Otherwise a sum would add loads that never ran at once.
+    /// Whether all tasks were active at some moment. Otherwise a sum would add loads that never ran at the same time.
     pub fn overlap(&self) -> bool {
         self.last_start_us < self.first_ended_us
     }
@@ -93,7 +93,7 @@ impl TaskOverlap {
         (self.overlap() && from < self.first_done_us).then_some((from, self.first_done_us))
     }
 
-    /// From the first that was measured to the last worker's end.
+    /// From the start of the first measurement to the last worker's end.
     pub fn measured_us(&self) -> i64 {
         self.last_done_us
             .saturating_sub(self.first_measured_us)
@@ -101,16 +101,17 @@ impl TaskOverlap {
     }
 }
 
-/// How a time lies to a window.
+/// The position of a time relative to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     Within,
     Outside,
-    /// An edge of the window is in it.
+    /// The time contains an edge of the window.
     Across,
 }
 
-/// The time that the work of intervals was done in, at most: operations begin before the interval that they end in.
+/// Upper bound of the time in which the work of intervals was done: operations begin before the interval that they end
+/// in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     pub begun_us: i64,
@@ -120,7 +121,7 @@ pub struct Extent {
 impl Extent {
     pub fn of(interval: &IntervalFacts) -> Self {
         let longest_us = interval.service.max_ns() / 1000;
-        // Shorter operations are shared over the interval. The scale rounds up by less than a hundredth.
+        // Shorter operations are spread over the interval. The scale rounds up by less than a hundredth.
         let before = match longest_us < PERIOD_US.unsigned_abs() {
             true => 0,
             false => longest_us.saturating_add(longest_us / 100 + 1),
@@ -140,7 +141,7 @@ impl Extent {
         }
     }
 
-    /// Within it all of the work counts, outside of it nothing does; only across an edge [`share`] has to be asked.
+    /// Inside the window all work counts, outside none does; [`share`] is only needed across an edge.
     pub fn position(self, (from, until): (i64, i64)) -> Position {
         match () {
             () if self.begun_us >= from && self.end_us <= until => Position::Within,
@@ -154,11 +155,12 @@ impl Extent {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WindowShare {
     pub ops: f64,
-    /// How far `ops` can be from the truth.
+    /// Maximum error of `ops`.
     pub ops_error: f64,
     pub bytes: f64,
     pub bytes_error: f64,
-    /// The part of the errors from operations of a second and more: it is unknown when they, or their bytes, were made.
+    /// The part of the errors that comes from operations of a second and more: the time of these operations, or of
+    /// their bytes, is unknown.
     pub long_ops_error: f64,
     pub undated_error: f64,
 }
@@ -173,7 +175,7 @@ impl WindowShare {
         self.undated_error += other.undated_error;
     }
 
-    /// The part of the window's work that may lie outside of it, for want of progress.
+    /// The part of the window's work that may lie outside of it because progress within operations is unknown.
     pub fn unknown_part(&self) -> f64 {
         let part = |error: f64, of: f64| {
             if error > 0.0 {
@@ -191,11 +193,12 @@ impl WindowShare {
 
 /// The part of an interval's work within the window, and its possible error.
 ///
-/// Bytes count where they were moved, and are shared linearly over the interval's span, as far as its task was measured
-/// in it. So are operations that took less than a second: in a slice of time no more can have completed than the
-/// workers could at the interval's least service time (plus the ones under way). A longer operation was made over all
-/// of its service time before its end: its share is the part of that time within the window, even if it ended after the
-/// window; the error comes from its end, which is somewhere in the interval. So are bytes without a date.
+/// Bytes count when they were moved. They are spread linearly over the interval's span, as far as its task was measured
+/// in it. The same holds for operations that took less than a second: in a slice of time no more can have completed
+/// than the workers could do at the interval's minimum service time (plus the operations under way). A longer operation
+/// took place during its service time before its end: its share is the part of that time within the window, even if it
+/// ended after the window; the error comes from its end, which is somewhere in the interval. Bytes without a date are
+/// treated like such operations.
 pub fn share(
     interval: &IntervalFacts,
     workers: u32,
@@ -238,7 +241,7 @@ pub fn share(
         (true, true) => short_error / short,
         (true, false) => part.max(1.0 - part),
     };
-    // Undated bytes that were counted at their operations' end are spread over the operations' time.
+    // Undated bytes that were counted at the end of their operations are spread over the operations' time.
     let undated = real(interval.undated_bytes);
     let counted_here = interval.undated_bytes <= interval.bytes && long.count > 0.0;
     let (spread, undated_error) = match counted_here {
@@ -294,8 +297,8 @@ impl LongOps {
         }
     }
 
-    /// The part of the bytes counted at an earlier time of an operation that may be on the wrong side of the window's
-    /// edge; 0 if all of the operation is on one side.
+    /// The part of the bytes which were counted at an earlier time of an operation and may be on the wrong side of the
+    /// window's edge; 0 if the whole operation is on one side.
     fn displaced(&self) -> f64 {
         let inside = self.part();
         match inside > 0.0 && inside < 1.0 {
@@ -336,7 +339,7 @@ fn capacity(interval: &IntervalFacts, workers: u32, span_us: i64, slice_us: i64)
     if service.is_empty() || service.min_ns() == 0 {
         return f64::INFINITY;
     }
-    // By Little's law the mean number under way is the sum of the service times over the span.
+    // By Little's law, the mean number under way is the sum of the service times divided by the span.
     let mean_under_way = service.sum_ns() / (real(span_us) * 1e3);
     let at_once = f64::from(workers)
         .max(real(interval.in_flight))

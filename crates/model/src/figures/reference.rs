@@ -1,8 +1,8 @@
-//! docs/database.md against the tables of figures.
+//! Compares docs/database.md with the tables of figures.
 //!
-//! The lines of figures in it are made from the tables. After a change of a figure,
-//! `BENCHMESH_BLESS=1 cargo test -p benchmesh-model --lib figures::reference` writes them anew; a new figure comes last
-//! among the columns of its table, as the database has it.
+//! The lines of figures in it are generated from the tables. After a change of a figure, `BENCHMESH_BLESS=1 cargo test
+//! -p benchmesh-model --lib figures::reference` rewrites them; a new figure is the last column of its table, as in the
+//! database.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use super::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Columns with their lines, in their order.
+/// Columns with their lines, in order.
 type Lines = Vec<(String, String)>;
 
 fn line(name: &str, unit: &str, meaning: &str) -> (String, String) {
@@ -50,7 +50,7 @@ fn in_view() -> (&'static str, Lines) {
     ("v_daemon_usage", lines.collect())
 }
 
-/// The document with the lines that the tables make.
+/// The document with the lines generated from the tables.
 fn expected(text: &str) -> String {
     let mut tables: BTreeMap<&str, Lines> = BTreeMap::from([
         of::<DaemonFigures>(),

@@ -1,36 +1,36 @@
-//! The table of daemons: the process's name, the daemon's name in the database, what its instances are called, and how
-//! its program is asked for its version.
+//! The table of daemons: the process's name, the daemon's name in the database, the naming of its instances, and the
+//! query of its version.
 
-/// Our own processes. They serve nothing.
+/// Our own processes. They serve no storage.
 pub const OWN: &str = "benchmesh";
 
 /// A process that serves storage or its clients.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The process's name as the kernel has it (`ps -o comm`); `*` stands for any run of characters.
+    /// The process's name in the kernel (`ps -o comm`); `*` matches any characters.
     pub comm: &'static str,
     /// Its name in the database.
     pub name: &'static str,
     pub naming: Naming,
     pub children: Children,
-    /// `None`: its program is not asked.
+    /// `None` if the version is not queried.
     pub version: Option<VersionQuery>,
 }
 
-/// How a program is asked for its version.
+/// How a program reports its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionQuery {
     pub arguments: &'static [&'static str],
-    /// The text right before the version in the output. Another program that runs under the daemon's name, such as an
-    /// interpreter, does not write it.
+    /// The text directly before the version in the output. Another program that runs under the daemon's name, such as
+    /// an interpreter, does not print it.
     pub before: &'static str,
 }
 
-/// Bytes of a version; the rest is cut.
+/// Maximum size of a version; the rest is cut off.
 const MAX_VERSION_BYTES: usize = 64;
 
 impl VersionQuery {
-    /// The version that an output names.
+    /// The version in an output.
     #[must_use]
     pub fn parse(self, output: &str) -> Option<&str> {
         let (_, rest) = output.split_once(self.before)?;
@@ -43,35 +43,35 @@ impl VersionQuery {
     }
 }
 
-/// How the instances of a daemon are named, by its command line.
+/// How the instances of a daemon are named, from its command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     /// Ceph's servers: the type and the id, `osd.3`.
     Ceph {
         kind: &'static str,
     },
-    /// Clients that end in a mount point.
+    /// Clients whose command line ends with a mount point.
     MountPoint,
     GlusterBrick,
-    /// `glusterfs` is a mount, the self-heal daemon and more, by its process name or volume file.
+    /// `glusterfs` is a mount, the self-heal daemon and more, depending on its process name or volume file.
     GlusterFs,
-    /// The value of an option; without it there is no name.
+    /// The value of an option; without the option there is no name.
     Option {
         names: &'static [&'static str],
     },
     MfsMount,
     /// The image of `rbd-nbd map IMAGE`.
     RbdNbd,
-    /// The port, behind the address where one is given.
+    /// The port, after the address if there is one.
     Sheep,
     Benchmesh,
-    /// What follows the first dash of the process's name: kernel threads of one file system.
+    /// The text after the first dash of the process's name: kernel threads of one file system.
     AfterDash,
     None,
 }
 
 impl Naming {
-    /// For people: an instance's name, or where it comes from.
+    /// For users: an instance's name, or its origin.
     #[must_use]
     pub fn example(self) -> Option<String> {
         Some(match self {
@@ -89,16 +89,16 @@ impl Naming {
     }
 }
 
-/// The role of processes that a daemon forks and that begin no other program.
+/// The role of processes that a daemon forks without executing another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
-    /// Daemons too: they do the work.
+    /// They do the daemon's work, and count as daemons.
     Daemons,
-    /// No daemons: they write its log.
+    /// They write the daemon's log, and do not count as daemons.
     Helpers,
 }
 
-/// All that are known.
+/// All known daemons.
 #[must_use]
 pub fn daemons() -> &'static [Daemon] {
     DAEMONS
@@ -141,7 +141,7 @@ const CONFIG: Naming = Naming::Option {
     names: &["-c", "--config"],
 };
 
-/// LizardFS calls its processes as MooseFS does.
+/// LizardFS uses MooseFS's process names.
 pub(super) const DAEMONS: &[Daemon] = &[
     known("ceph-osd", Naming::Ceph { kind: "osd" }).says(CEPH),
     known("crimson-osd", Naming::Ceph { kind: "osd" }).says(CEPH),
@@ -179,7 +179,7 @@ pub(super) const DAEMONS: &[Daemon] = &[
     known("mfsmetalogger", CONFIG).says(MFS),
     known("mfschunkserver", CONFIG).says(MFS),
     known("mfsmount", Naming::MfsMount).says(MFSMOUNT),
-    // The title it gives itself, cut by the kernel.
+    // The process title that it sets, truncated by the kernel.
     alias("mfsmount (mount", "mfsmount", Naming::MfsMount).says(MFSMOUNT),
     known("lizardfs-uraft", CONFIG),
     known("sfsmaster", CONFIG).says(MFS),
@@ -204,7 +204,7 @@ pub(super) const DAEMONS: &[Daemon] = &[
     alias("o2hb-*", "o2hb", Naming::AfterDash),
     alias("ocfs2dc-*", "ocfs2dc", Naming::AfterDash),
     alias("ocfs2cmt-*", "ocfs2cmt", Naming::AfterDash),
-    // OCFS2's own lock manager, which is not the one of dlm_controld.
+    // OCFS2's own lock manager, unlike that of dlm_controld.
     alias("dlm-*", "dlm", Naming::AfterDash),
     alias("dlm_reco-*", "dlm_reco", Naming::AfterDash),
     known("smbd", Naming::None).says(asked(&["--version"], "Version ")),

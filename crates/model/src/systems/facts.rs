@@ -1,7 +1,7 @@
-//! The state of a storage cluster as its own commands say it: read-only commands, and pure parsers of their output.
+//! The state of a storage cluster as its own tools report it: read-only commands, and pure parsers of their output.
 //!
-//! Each set belongs to a row of the table of systems. A parser takes what another program wrote: it neither panics nor
-//! hangs, and its facts are bounded in number and length. What a command does not say is left out.
+//! Each set belongs to a row of the table of systems. A parser handles untrusted output: it neither panics nor hangs,
+//! and its facts are bounded in number and length. Facts missing from the output stay absent.
 
 mod ceph;
 mod gluster;
@@ -13,14 +13,14 @@ use crate::text::is_hidden;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Facts of one reading; more are left out.
+/// Maximum number of facts per reading; the rest are dropped.
 const MAX_FACTS: usize = 512;
 const MAX_NAME_BYTES: usize = 128;
 const MAX_TEXT_BYTES: usize = 256;
 
-/// What a cluster says of its health. Whether it is whole follows from it where no fact says so.
+/// The health that a cluster reports. If no fact tells whether the cluster is degraded, the health decides.
 pub const HEALTH: &str = "health";
-/// `yes` or `no`: whether data lack copies, or are on the move.
+/// `yes` or `no`; `no` if data lack copies, or are being moved.
 const WHOLE: &str = "whole";
 const NONE: &str = "none";
 const HEALTHY: &[&str] = &["HEALTH_OK", "ok", "healthy", "green"];
@@ -28,29 +28,29 @@ const HEALTHY: &[&str] = &["HEALTH_OK", "ok", "healthy", "green"];
 /// The commands of one system.
 #[derive(Debug)]
 pub struct FactSet {
-    /// As the agent's configuration and the database name it.
+    /// Its name in the agent's configuration and in the database.
     pub system: &'static str,
-    /// Looked up in the agent's PATH. Further arguments of the configuration follow it.
+    /// The program, looked up in the agent's PATH. Additional arguments from the configuration follow it.
     pub program: &'static str,
     pub commands: &'static [FactCommand],
-    /// Adds facts that follow from those of several commands.
+    /// Derives facts from those of several commands.
     pub conclude: fn(&mut Facts),
 }
 
-/// One command. It changes nothing.
+/// One read-only command.
 #[derive(Debug)]
 pub struct FactCommand {
     pub arguments: &'static [&'static str],
-    /// With it the command runs once for each of these names, which replaces [`EACH`] in the arguments.
+    /// If set, the command runs once for each of these names, which replaces [`EACH`] in the arguments.
     pub each: Option<fn(&Facts) -> Vec<String>>,
-    /// Gets the output and the name.
+    /// Parses the output; also receives the name.
     pub parse: fn(&str, &str, &mut Facts) -> Result<(), NotReadable>,
 }
 
-/// Stands for a name in the arguments of a command.
+/// Placeholder for a name in the arguments of a command.
 pub const EACH: &str = "{}";
 
-/// The reason why an output has no facts.
+/// The reason why an output could not be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotReadable(pub String);
 
@@ -62,7 +62,7 @@ impl fmt::Display for NotReadable {
 
 impl std::error::Error for NotReadable {}
 
-/// What a fact says.
+/// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(f64),
@@ -81,19 +81,19 @@ impl fmt::Display for Value {
 /// One fact of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
-    /// `osds_up`; of a part of the cluster `pool.rbd.size`.
+    /// `osds_up`; for a part of the cluster, `pool.rbd.size`.
     pub name: String,
     pub value: Value,
-    /// Empty: a count, or a text.
+    /// Empty for a count or a text.
     pub unit: &'static str,
 }
 
-/// The facts of one reading, each name once.
+/// The facts of one reading, with distinct names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts(Vec<Fact>);
 
 impl Facts {
-    /// All, in the order in which they were found.
+    /// All facts, in the order in which they were found.
     #[must_use]
     pub fn as_slice(&self) -> &[Fact] {
         &self.0
@@ -121,7 +121,7 @@ impl Facts {
         }
     }
 
-    /// The facts as texts by their names.
+    /// The facts as text, by name.
     #[must_use]
     pub fn texts(&self) -> BTreeMap<String, String> {
         let texts = self
@@ -131,7 +131,7 @@ impl Facts {
         texts.collect()
     }
 
-    /// Whether the cluster says that it is not whole; `None`: it says nothing of it.
+    /// Whether the cluster reports itself as degraded; `None` if it reports neither.
     #[must_use]
     pub fn is_degraded(&self) -> Option<bool> {
         if let Some(whole) = self.text(WHOLE) {
@@ -144,7 +144,7 @@ impl Facts {
 
     fn add_number(&mut self, name: impl Into<String>, number: f64, unit: &'static str) {
         if number.is_finite() {
-            // A sum of nothing is -0.
+            // An empty sum is -0.
             self.add(name.into(), Value::Number(number + 0.0), unit);
         }
     }
@@ -164,7 +164,7 @@ impl Facts {
     }
 }
 
-/// A text of one line and bounded length.
+/// Returns a single line of bounded length.
 fn clean(text: &str, most: usize) -> String {
     let shown = |c| if is_hidden(c) { ' ' } else { c };
     let mut text: String = text.trim().chars().take(most).map(shown).collect();
@@ -187,10 +187,10 @@ pub(super) static GLUSTER: FactSet = FactSet {
     conclude: gluster::conclude,
 };
 
-/// Pools or volumes that a summary names; the others are counted.
+/// Maximum number of pools or volumes named in a summary; the others are counted.
 const PARTS_NAMED: usize = 3;
 
-/// The state in one line, for a person, of facts as texts by their names.
+/// The state in one line, for users, from facts as text by name.
 #[must_use]
 pub fn summary(facts: &BTreeMap<String, String>) -> String {
     let get = |name: &str| facts.get(name).map(String::as_str);
@@ -236,7 +236,8 @@ fn copies(name: &str, value: &str) -> Option<String> {
     Some(format!("{kind} {part} {fact} {value}"))
 }
 
-/// Whether runs are comparable only if they agree in this fact: how the cluster is made, and whether it is whole.
+/// Whether runs are comparable only if they agree in this fact: the structure of the cluster, and whether it is
+/// degraded.
 #[must_use]
 pub fn is_condition(name: &str) -> bool {
     const WHOLE: &[&str] = &[

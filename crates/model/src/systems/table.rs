@@ -1,4 +1,4 @@
-//! The table of systems. A word that is part of another one stands behind it.
+//! The table of systems. A word that is contained in another one comes after it.
 
 use super::System;
 use super::facts::{CEPH as CEPH_FACTS, GLUSTER as GLUSTER_FACTS};

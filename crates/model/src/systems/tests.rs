@@ -106,14 +106,14 @@ fn another_mount_than_the_plan_says_is_found() {
         ("cephfs", Some("ceph"), None),
         ("cephfs", Some("fuse.ceph-fuse"), None),
         ("cephfs", Some("fuse.glusterfs"), Some("fuse.glusterfs")),
-        // Ganesha in front of it, an unknown FUSE client, and nothing known.
+        // A Ganesha gateway, an unknown FUSE client, and an unknown mount.
         ("cephfs", Some("nfs4"), None),
         ("cephfs", Some("fuse.ours"), None),
         ("cephfs", None, None),
         ("glusterfs", Some("ext4"), Some("ext4")),
         ("moosefs", Some("fuse.moosefs"), None),
         ("ocfs2", Some("ocfs2"), None),
-        // Block devices and the user's own words.
+        // Block devices and user-defined system names.
         ("ceph-rbd", Some("ext4"), None),
         ("sheepdog", Some("xfs"), None),
         ("sr33", Some("tmpfs"), None),

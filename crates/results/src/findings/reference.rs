@@ -1,7 +1,7 @@
-//! docs/findings.md against the table of kinds.
+//! Compares docs/findings.md with the table of kinds.
 //!
 //! The text between the markers is generated from it. After a change of a kind, `BENCHMESH_BLESS=1 cargo test -p
-//! benchmesh-results --lib -- findings::reference` writes it anew.
+//! benchmesh-results --lib -- findings::reference` rewrites it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
-//! docs/flags.md and docs/database.md against the table of flags.
+//! Compares docs/flags.md and docs/database.md with the table of flags.
 //!
-//! The text between the markers of the one, and the lines of flags in the other, are generated from the table. After a
-//! change of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` writes them anew.
+//! The text between the markers of docs/flags.md, and the lines of flags in docs/database.md, are generated from the
+//! table. After a change of a flag, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- flags::reference` rewrites them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- begin flags -->\n";
 const END: &str = "<!-- end flags -->";
 
-/// A paragraph, wrapped at 120 columns. Each line but the first begins with `indent`.
+/// A paragraph, wrapped at 120 columns. Each line after the first begins with `indent`.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -41,7 +41,7 @@ pub(crate) fn between(text: &str, begin: &str, end: &str, sections: &[String]) -
     expected
 }
 
-/// Compares a file of docs with its expected content, or writes it anew.
+/// Compares a file of docs with its expected content, or rewrites it.
 pub(crate) fn held(name: &str, expected: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
@@ -76,7 +76,7 @@ fn with_sections(text: &str) -> String {
     between(text, BEGIN, END, &sections)
 }
 
-/// docs/database.md: a line for each column of `v_results`, and one with all words.
+/// docs/database.md: a line for each column of `v_results`, and one with the names of all flags.
 fn with_lines(text: &str) -> String {
     let columns = Flag::ROWS.iter().map(|row| {
         let (column, name) = (row.column(), row.name);

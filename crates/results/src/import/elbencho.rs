@@ -88,7 +88,8 @@ pub(super) fn parse(log: &str, hints: &Hints) -> Result<ImportedLog, ImportError
     })
 }
 
-/// `2026-05-22T16:09:38+0200`, with or without milliseconds. `None`: without a time zone it is not an instant.
+/// `2026-05-22T16:09:38+0200`, with or without milliseconds. Returns `None` without a time zone: then it is not an
+/// instant.
 fn instant_us(date: &str) -> Option<i64> {
     let zone = date.len().checked_sub(5)?;
     let (local, zone) = date.split_at_checked(zone)?;
@@ -109,7 +110,7 @@ fn instant_us(date: &str) -> Option<i64> {
 struct Row<'l>(HashMap<&'l str, &'l str>);
 
 impl Row<'_> {
-    /// `None`: the field is empty, which means not measured.
+    /// Returns `None` for an empty field, which means not measured.
     fn number(&self, column: &str) -> Result<Option<i64>, String> {
         let text = self
             .0

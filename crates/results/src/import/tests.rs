@@ -21,7 +21,7 @@ fn parsed(log: &str) -> Result<ImportedLog, ImportError> {
     parse(Tool::of(log).expect("a known tool"), log, &hints())
 }
 
-/// Combined output of a program; `None`: it is not installed.
+/// Combined output of a program; `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let done = match Command::new(program).args(arguments).output() {
         Ok(done) => done,
@@ -35,7 +35,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     Some(text(done.stdout) + &text(done.stderr))
 }
 
-/// Every prefix of a log that lacks more than its last line is refused, never read as a smaller result.
+/// Every prefix of a log that lacks more than its last line is refused, not read as a smaller result.
 fn cut_anywhere(log: &str, whole: &ImportedLog) {
     let last = log.trim_end().rfind('\n').unwrap_or(0);
     let cuts = (0..last).step_by((last / 60).max(1));
@@ -104,7 +104,7 @@ fn figures_of_a_real_fio_are_its_own_to_the_digit() {
     }
     assert_eq!(step.ops.iter().map(|op| op.bytes).sum::<i64>(), 8 << 20);
     cut_anywhere(&log, &read);
-    // Its end is on a line that has something.
+    // The log ends at its last non-empty line.
     let half = log[..log.len() / 2].trim_end();
     let error = parse(Tool::Fio, half, &hints()).unwrap_err();
     assert_eq!(error.line, Some(half.lines().count()), "{error}");

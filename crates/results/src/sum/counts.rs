@@ -1,5 +1,5 @@
-//! The counts of a slice's intervals, without their histograms: the sums of its seconds are made of them again where
-//! other tasks turn out to have left the step early than when the slice was summed up.
+//! The counts of a slice's intervals, without their histograms. The sums of the slice's seconds are recomputed from
+//! them if the set of tasks that left the step early changed after the slice was summed.
 
 use super::{SecondsSums, entry};
 use crate::facts::IntervalFacts;
@@ -9,7 +9,7 @@ use benchmesh_workloads::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The counts of the intervals of a slice, but for those of ramps.
+/// The counts of the intervals of a slice, without those of ramps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SliceCounts {
     tasks: BTreeMap<TaskId, TaskCounts>,
@@ -22,8 +22,8 @@ struct TaskCounts {
     ops: BTreeMap<String, Vec<Count>>,
 }
 
-/// After the end of the interval before it (of the first one: its begin), span, operations, bytes. Small numbers that
-/// are mostly the same are packed well.
+/// Distance from the end of the previous interval (for the first one: its begin), span, operations, bytes. Small and
+/// mostly equal numbers compress well.
 type Count = [i64; 4];
 
 impl SliceCounts {
@@ -44,7 +44,7 @@ impl SliceCounts {
         ]);
     }
 
-    /// As they are kept: each begin after the end before it.
+    /// The stored form: each begin relative to the previous end.
     pub(super) fn relative(mut self) -> Self {
         for counts in self
             .tasks
@@ -61,7 +61,7 @@ impl SliceCounts {
         self
     }
 
-    /// The sums of the seconds of a step that began at `start_us`, of the tasks that are not left out.
+    /// The sums of the seconds of a step that began at `start_us`, over the tasks that are not excluded.
     pub(super) fn seconds(
         &self,
         start_us: i64,

@@ -1,7 +1,7 @@
-//! Flags that a step's figures raise, and their limits. `store/finish/flags` raises the flags of a step's other rows.
+//! The flags that a step's figures raise, and their limits. `store/finish/flags` raises the flags of a step's other
+//! rows.
 //!
-//! Each is judged by the tasks in the sum and by the results computed from it; [`crate::flags`] explains the
-//! flags.
+//! Each flag depends on the tasks in the sum and on the results computed from it; [`crate::flags`] explains the flags.
 
 use super::{StepSum, headline, is_observed};
 use crate::direction::{Direction, direction_of, is_write};
@@ -14,15 +14,15 @@ use benchmesh_model::mesh::{AgentId, TaskState};
 use benchmesh_workloads::histogram::Histogram;
 use std::collections::{HashMap, HashSet};
 
-/// The harness's own cost above this share of the workers' time makes a result tool-bound.
+/// A harness cost above this share of the workers' time makes a result tool-bound.
 const HARNESS_SHARE: f64 = 0.20;
-/// A start with a larger error than this share of the measured time is unsure.
+/// A start with a larger error than this share of the measured time is uncertain.
 const START_ERROR_SHARE: f64 = 0.05;
-/// An agent that moved this share of its policy's limit was held back by it.
+/// An agent that moved this share of its policy's limit was limited by it.
 const POLICY_SHARE: f64 = 0.95;
 /// A step in which more than this share of the operations failed has failed.
 const FAILED_SHARE: f64 = 0.5;
-/// A schedule counts as kept when this share of the due operations was done.
+/// A schedule counts as kept if this share of the due operations was done.
 const KEPT_SHARE: f64 = 0.99;
 /// A schedule counts as kept if 99 % of the operations were issued at most this late.
 const LATE_NS: u64 = 100_000_000;
@@ -111,7 +111,7 @@ impl StepSum {
         })
     }
 
-    /// Whether direct writes of some task were acknowledged faster than a round trip to another host.
+    /// Whether direct writes of any task were acknowledged faster than a round trip to another host.
     fn is_ack_suspect(&self, results: &[TaskResult]) -> bool {
         self.tasks.iter().any(|task| {
             let Some(round_trip) = task.round_trip_ns.filter(|_| task.direct) else {
@@ -126,7 +126,7 @@ impl StepSum {
         })
     }
 
-    /// Whether the tasks of any agent together read, or wrote, more in a second than its network can carry.
+    /// Whether the tasks of any one agent together read, or wrote, more in a second than its network can carry.
     fn is_cache_suspect(&self, results: &[TaskResult]) -> bool {
         let directions = [Direction::FromStorage, Direction::ToStorage];
         directions.into_iter().any(|direction| {
@@ -142,8 +142,8 @@ impl StepSum {
         })
     }
 
-    /// By agent, the rate of its clients together and the least of their limits. The parts of one client follow each
-    /// other: its rate is that of the fastest.
+    /// By agent, the total rate of its clients and the lowest of their limits. The parts of one client are consecutive:
+    /// the client's rate is that of its fastest part.
     fn agents_rates(&self, of: impl Fn(&TaskFacts) -> Option<(f64, f64)>) -> Vec<(f64, f64)> {
         let mut clients: HashMap<(AgentId, u32), (f64, f64)> = HashMap::new();
         for task in &self.tasks {
@@ -176,7 +176,7 @@ impl StepSum {
         real(worst) > START_ERROR_SHARE * real(measured)
     }
 
-    /// Whether the tasks of any agent together reached the limit of its policy.
+    /// Whether the tasks of any one agent together reached the limit of its policy.
     fn is_policy_bound(&self, results: &[TaskResult]) -> bool {
         let rates = self.agents_rates(|task| {
             let limit = real(task.rate_limit_bytes_per_s?);
@@ -210,7 +210,7 @@ impl StepSum {
             wait_us += real(task.wait_cpu_us.unwrap_or(0));
         }
         (
-            // Relative to the time in which they had a CPU.
+            // Relative to the time in which the workers had a CPU.
             harness_us > HARNESS_SHARE * (workers_us - wait_us).max(0.0) && harness_us > 0.0,
             wait_us > WAIT_SHARE * workers_us && workers_us > 0.0,
         )
@@ -221,7 +221,7 @@ fn quantile(histogram: &Histogram, q: f64) -> Option<u64> {
     (!histogram.is_empty()).then(|| histogram.quantile(q))
 }
 
-/// Whether the failed operations of some group exceed [`FAILED_SHARE`].
+/// Whether the failed operations of any group exceed [`FAILED_SHARE`].
 fn is_mostly_failed(ops: &[OpResult]) -> bool {
     let mut groups: HashMap<&str, (i64, i64)> = HashMap::new();
     for op in ops.iter().filter(|op| !is_observed(&op.op)) {

@@ -1,8 +1,8 @@
-//! What a slice of a step's time adds to its sum: kept while the step runs, and taken by [`StepSum::add_slice`] when
-//! the slice is as the step's tasks turned out to be.
+//! The sum of a slice of a step's time. It is stored while the step runs, and [`StepSum::add_slice`] uses it if it
+//! still matches the step's final tasks.
 //!
-//! A slice begins and ends at lines of the grid that no interval crosses. Its seconds leave out the tasks that had left
-//! the step early when it was summed up; its counts are kept beside it, for when these turn out to be others.
+//! A slice begins and ends at grid lines that no interval crosses. Its seconds exclude the tasks that had left the step
+//! early when it was summed. Its counts are stored beside it, in case the set of these tasks changes.
 
 use super::{SliceCounts, StepSum, Totals};
 use crate::PERIOD_US;
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The sums of a slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceSum {
-    /// The lines that it begins and ends at.
+    /// The grid lines at which it begins and ends.
     from_us: i64,
     until_us: i64,
     totals: Totals,
-    /// `None`: nothing was done.
+    /// `None` if no work was done.
     extent: Option<Extent>,
     /// By task, the end of its last interval.
     ends: BTreeMap<TaskId, i64>,
@@ -29,18 +29,18 @@ pub struct SliceSum {
     without: BTreeSet<TaskId>,
 }
 
-/// Sums up a slice from its intervals, in the order of time.
+/// Sums a slice from its intervals, in order of time.
 #[derive(Debug)]
 pub struct SliceSummer {
     grid: Grid,
-    /// Only the tasks that are in the seconds.
+    /// Only the tasks whose work is in the seconds.
     window_grid: Grid,
     slice: SliceSum,
     counts: SliceCounts,
 }
 
-/// Where tasks of a step began, were measured from, and ended: an edge of its window is nowhere else, whichever of its
-/// clients are found to have left it early.
+/// The instants at which tasks of a step began, began to be measured, and ended. Every edge of the step's window is one
+/// of these, whichever of its clients left early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskEdges(Vec<i64>);
 
@@ -62,7 +62,7 @@ impl TaskEdges {
         Self(edges)
     }
 
-    /// Whether there is one between these instants.
+    /// Whether any edge is between these instants.
     pub fn has_any_in(&self, from_us: i64, until_us: i64) -> bool {
         let first = self.0.partition_point(|edge| *edge < from_us);
         self.0.get(first).is_some_and(|edge| *edge <= until_us)
@@ -70,7 +70,7 @@ impl TaskEdges {
 }
 
 impl SliceSummer {
-    /// `start_us`: of the step. The slice begins at the line at or before `from_us`.
+    /// `start_us` is the start of the step. The slice begins at the grid line at or before `from_us`.
     pub fn new(start_us: i64, from_us: i64, without: BTreeSet<TaskId>) -> Self {
         let grid = Grid::new(start_us);
         let from_us = grid.line_before(from_us);
@@ -116,7 +116,8 @@ impl SliceSummer {
         self.grid.take_before(before_us)
     }
 
-    /// The slice up to `until_us`, once all before it is taken; `None` while an interval crosses that line.
+    /// Returns the slice up to `until_us` once everything before it is taken; `None` while an interval crosses that
+    /// line.
     pub fn finish_at(&self, until_us: i64) -> Option<SliceSum> {
         let line = self.grid.line_before(until_us);
         (self.grid.settled_before(until_us) == line).then(|| SliceSum {
@@ -125,20 +126,20 @@ impl SliceSummer {
         })
     }
 
-    /// The counts of what was summed up.
+    /// The counts of the summed intervals.
     pub fn counts(&self) -> SliceCounts {
         self.counts.clone().relative()
     }
 }
 
 impl SliceSum {
-    /// The lines that it begins and ends at.
+    /// The grid lines at which it begins and ends.
     pub fn lines(&self) -> (i64, i64) {
         (self.from_us, self.until_us)
     }
 
-    /// Whether its intervals are never looked at again, whatever becomes of the tasks: no edge of any window is in it
-    /// or in the time of its operations.
+    /// Whether its intervals are never needed again, whatever happens to the tasks: it contains no edge of any window,
+    /// and neither does the time of its operations.
     pub fn is_clear_of(&self, edges: &TaskEdges) -> bool {
         let begun_us = self.extent.map_or(self.from_us, |extent| extent.begun_us);
         let end_us = self.extent.map_or(self.until_us, |extent| extent.end_us);
@@ -149,15 +150,14 @@ impl SliceSum {
 }
 
 impl StepSum {
-    /// Whether other tasks are in the seconds of a slice than are in those of the step, so that its counts are needed.
+    /// Whether the seconds of a slice cover other tasks than those of the step, so that its counts are needed.
     pub fn needs_counts(&self, slice: &SliceSum) -> bool {
         let is_left_out = |task| self.left_early.contains(task) == slice.without.contains(task);
         !slice.ends.keys().all(is_left_out)
     }
 
-    /// Adds a slice in place of its intervals. It is left alone, and the answer is `false`, where its intervals have to
-    /// be looked at: an edge of the window is in it, or a task ended in it, or its seconds are of other tasks and there
-    /// are no counts of them.
+    /// Adds a slice instead of its intervals. Returns `false` and adds nothing if its intervals are needed: it contains
+    /// an edge of the window, a task ended in it, or its seconds cover other tasks and there are no counts of them.
     pub fn add_slice(&mut self, slice: &SliceSum, counts: Option<&SliceCounts>) -> bool {
         let in_window = match (self.all_active, slice.extent) {
             (Some(window), Some(extent)) => extent.position(window),

@@ -1,4 +1,4 @@
-//! What results are flagged with, and when.
+//! The conditions that raise each flag.
 
 use super::*;
 
@@ -54,13 +54,13 @@ fn a_start_that_is_known_badly_is_flagged_where_clients_started_together() {
     for (agents, error_us, unsure) in [
         ([1, 2], S / 5, false),
         ([1, 2], S / 5 + 1, true),
-        // One agent has no other one to start together with.
+        // A single agent has no other to start together with.
         ([1, 1], S, false),
     ] {
         let tasks = [1, 2].map(|id| {
             let mut one = task(id, 0, 4 * S);
             one.agent = AgentId(agents[usize::try_from(id).unwrap() - 1]);
-            // The worst counts, whatever the skew.
+            // The worst error counts, whatever the skew.
             one.skew_us = Some(if id == 1 { 0 } else { 90 });
             one.skew_error_us = Some(if id == 1 { error_us } else { 1 });
             one
@@ -153,7 +153,7 @@ fn a_read_faster_than_the_wire_is_suspect() {
     let rate = 100 * 4096;
     assert!(!suspect(Some(rate), &[1], "read"));
     assert!(suspect(Some(rate - 1), &[1], "read"));
-    // Two tasks of one agent share its wire; no wire, no suspicion.
+    // Two tasks of one agent share its network link; without a link there is no suspicion.
     assert!(suspect(Some(rate), &[1, 2], "read"));
     assert!(!suspect(Some(rate), &[1], "write"));
     assert!(suspect(Some(rate - 1), &[1], "write"));
@@ -191,7 +191,7 @@ fn copies_cross_the_wire_in_the_direction_of_their_mode() {
 fn a_paced_load_is_held_against_its_schedule_and_not_against_the_tool() {
     for (per_second, arrivals, behind) in [
         (100.0, Arrivals::Even, false),
-        // 1000 were done of 1020 that were due.
+        // 1000 of 1020 due operations were done.
         (102.0, Arrivals::Even, true),
         (102.0, Arrivals::Poisson, false),
         (130.0, Arrivals::Poisson, true),

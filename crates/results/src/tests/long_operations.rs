@@ -1,10 +1,10 @@
-//! Operations that outlast seconds: their bytes count when they are moved, they themselves over all of their time.
+//! Operations that take seconds: their bytes count when they are moved, the operations over all of their time.
 
 use super::*;
 
 const MIB: i64 = 1 << 20;
 
-/// A client that copies one file of 400 MiB at a given rate. The copy ends within a whole second or not.
+/// A client that copies one file of 400 MiB at a given rate. The copy may or may not end at a whole second.
 struct Client {
     id: i64,
     mib_per_s: i64,
@@ -30,7 +30,7 @@ const CLIENTS: [Client; 3] = [
 enum Credit {
     /// As they are moved.
     Progress,
-    /// At the end, in one call.
+    /// At the end, in a single call.
     AtTheEnd,
     /// In the first second, into a cache that is flushed until the end.
     InTheCache,
@@ -108,7 +108,7 @@ fn clients_that_end_seconds_apart_are_counted_at_the_rate_at_which_they_moved_by
         (Headline::Window, Some(400 * S / 48))
     );
     assert!((mib(op.bytes_per_s) - 132.0).abs() < 0.1, "{op:?}");
-    // Until the first had done, the others had done 44/48 and 40/48 of theirs.
+    // When the first finished, the others had done 44/48 and 40/48 of their work.
     let ops = op.window_ops.unwrap();
     assert!(
         (ops - (1.0 + 44.0 / 48.0 + 40.0 / 48.0)).abs() < 0.02,
@@ -121,7 +121,7 @@ fn clients_that_end_seconds_apart_are_counted_at_the_rate_at_which_they_moved_by
     for rate in [seconds.bytes.min, seconds.bytes.max] {
         assert!((rate / MIB as f64 - 132.0).abs() < 0.1, "{seconds:?}");
     }
-    // The last interval is as long as somebody was at work in it.
+    // The last interval ends with the last active worker.
     let last = grid.last().unwrap();
     assert_eq!((last.at_us, last.span_us), (T0 + 9 * S, S));
     let rate = last.bytes as f64 * 1e6 / last.span_us as f64 / MIB as f64;
@@ -145,7 +145,7 @@ fn bytes_that_a_cache_took_at_once_make_the_headline_work_over_the_last_end() {
     assert_eq!(op.headline, Headline::LastDone);
     assert!((mib(op.bytes_per_s) - 120.0).abs() < 0.1, "{op:?}");
     assert_eq!(results.flags, [Flag::Undated]);
-    // Many such files in a row: what lies at the ends is little.
+    // Many such files in a row: the share at the edges is small.
     let mut all = Vec::new();
     for file in 0..10 {
         let mut first = interval(1, 2 * file, 0);
@@ -166,14 +166,14 @@ fn bytes_that_a_cache_took_at_once_make_the_headline_work_over_the_last_end() {
 
 #[test]
 fn an_interval_outside_the_window_is_not_nothing_with_certainty() {
-    // It ended between 9 and 10 s, and took 8: of that, 6 to 7 s lie before the window's end at 8 s.
+    // It ended between 9 and 10 s, and took 8: of that, 6 to 7 s are before the window's end at 8 s.
     let mut one = interval(1, 9, 0);
     one.ops = 1;
     one.service.record(8_000_000_000);
     let part = share(&one, 1, None, (T0, T0 + 8 * S));
     assert!((part.ops - 6.5 / 8.0).abs() < 0.01, "{part:?}");
     assert!((part.ops_error - 0.5 / 8.0).abs() < 0.01, "{part:?}");
-    // All of it after the window, or a moment of it.
+    // All of it is after the window, or nearly all.
     let after = share(&one, 1, None, (T0 - 5 * S, T0));
     assert_eq!(
         (after.ops, after.ops_error, after.bytes_error),

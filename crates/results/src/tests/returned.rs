@@ -1,8 +1,8 @@
-//! A client that was lost and came back into its step: its parts are one client, with a gap.
+//! A client that was lost and rejoined its step: its parts are one client, with a gap.
 
 use super::*;
 
-/// Client 2 works until 4 s, is away until 12 s, and goes on to the end at 20 s.
+/// Client 2 works until 4 s, is away until 12 s, and continues to the end at 20 s.
 fn tasks() -> Vec<TaskFacts> {
     let lost = TaskFacts {
         state: TaskState::Lost,
@@ -50,7 +50,7 @@ fn the_window_of_all_has_both_parts_and_the_gap() {
 #[test]
 fn a_client_that_did_not_come_back_is_not_in_the_window() {
     let mut tasks = tasks();
-    // The second part has begun and was lost as well.
+    // The second part began and was lost as well.
     tasks[2].state = TaskState::Lost;
     tasks[2].ended_us = None;
     tasks[2].last_interval_us = Some(T0 + 15 * S);
@@ -60,7 +60,7 @@ fn a_client_that_did_not_come_back_is_not_in_the_window() {
     assert_eq!(results.ops[0].ops, 3200, "all that was done stays");
 }
 
-/// One after the other they do not move twice as much per second.
+/// Consecutive parts do not move twice as much per second.
 #[test]
 fn rates_of_parts_are_not_added() {
     let tasks = tasks().into_iter().map(|task| TaskFacts {
@@ -71,7 +71,7 @@ fn rates_of_parts_are_not_added() {
     let per_client = results.tasks.iter().filter_map(|task| task.bytes_per_s);
     assert!(per_client.sum::<f64>() > 0.0);
     let together = results.flags.contains(&Flag::PolicyBound);
-    // Both clients of the one agent of these tests.
+    // Both clients belong to the one agent of these tests.
     assert!(together);
     let other_agents = self::tasks().into_iter().map(|task| TaskFacts {
         rate_limit_bytes_per_s: Some(120 * 4096),

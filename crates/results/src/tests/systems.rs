@@ -1,6 +1,7 @@
-//! docs/systems.md against the table of systems.
+//! Compares docs/systems.md with the table of systems.
 //!
-//! After a change of it, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- tests::systems` writes them anew.
+//! After a change of the table, `BENCHMESH_BLESS=1 cargo test --workspace --lib -- tests::systems` rewrites the
+//! document.
 
 use crate::flags::reference::{between, held};
 use benchmesh_model::systems::{System, daemons, systems};
@@ -16,7 +17,7 @@ fn code(words: &[&str]) -> String {
     }
 }
 
-/// The daemons of a system, each with how its instances are named.
+/// The daemons of a system, each with the naming of its instances.
 fn named(system: &System) -> String {
     let known = |name: &&str| daemons().iter().find(|known| known.name == *name);
     let cells: Vec<String> = (system.daemons.iter())
@@ -44,7 +45,7 @@ fn row(system: &System) -> String {
     )
 }
 
-/// The daemons that have a version, each with how its program is asked.
+/// The daemons that have a version, each with the query of its program.
 fn asked() -> String {
     let mut asked: Vec<String> = (daemons().iter())
         .filter_map(|daemon| {

@@ -1,4 +1,4 @@
-//! Ceph's state as JSON of its own command line.
+//! Ceph's state, from the JSON output of its command-line tool.
 
 use super::{FactCommand, Facts, HEALTH, NONE, NotReadable, WHOLE};
 use serde_json::Value as Json;
@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[FactCommand] = &[
     },
 ];
 
-/// Figures of `ceph -s`: the fact, where it is, its unit. Of an absent one the cluster has none.
+/// Figures of `ceph -s`: the fact, its path, its unit. An absent figure does not exist in the cluster.
 const FIGURES: &[(&str, &str, &str)] = &[
     ("mons", "/monmap/num_mons", ""),
     ("osds", "/osdmap/num_osds", ""),
@@ -40,7 +40,7 @@ const FIGURES: &[(&str, &str, &str)] = &[
     ("used_bytes", "/pgmap/bytes_used", "bytes"),
     ("total_bytes", "/pgmap/bytes_total", "bytes"),
 ];
-/// Those that `ceph -s` leaves out where they are 0.
+/// Figures that `ceph -s` omits if they are 0.
 const FIGURES_IF_ANY: &[(&str, &str)] = &[
     ("objects_degraded", "/pgmap/degraded_objects"),
     ("objects_misplaced", "/pgmap/misplaced_objects"),
@@ -95,7 +95,7 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     Ok(())
 }
 
-/// An empty list is said too: a fact holds until another one is said.
+/// Empty lists are recorded too: a fact stays valid until a new value replaces it.
 fn or_none(words: &[impl Borrow<str>]) -> String {
     match words.is_empty() {
         true => NONE.to_owned(),
@@ -144,7 +144,7 @@ fn pools(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     Ok(())
 }
 
-/// `ceph version 16.2.15 (618f...) pacific (stable)` of each kind of daemon that runs.
+/// `ceph version 16.2.15 (618f...) pacific (stable)` for each kind of running daemon.
 fn versions(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let kinds: BTreeMap<String, Json> = serde_json::from_str(output)
         .map_err(|error| NotReadable(format!("no JSON object: {error}")))?;
@@ -157,7 +157,7 @@ fn versions(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable>
     Ok(())
 }
 
-/// A warning of another kind, such as a pool without an application, leaves a cluster whole.
+/// Other warnings, such as a pool without an application, do not make a cluster degraded.
 pub(super) fn conclude(facts: &mut Facts) {
     let Some(health) = facts.text(HEALTH) else {
         return;

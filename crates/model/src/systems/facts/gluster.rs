@@ -1,6 +1,6 @@
-//! GlusterFS: volumes, their bricks and what is to be healed.
+//! GlusterFS: volumes, their bricks and pending heals.
 //!
-//! Its XML has flat elements with texts; they are read in their order, without a tree.
+//! Its XML consists of flat elements with text; they are read in order, without building a tree.
 
 use super::{EACH, FactCommand, Facts, HEALTH, NotReadable, Value};
 
@@ -50,7 +50,7 @@ fn elements(xml: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The elements of a successful answer.
+/// The elements of a successful response.
 fn answer(output: &str) -> Result<impl Iterator<Item = (&str, &str)>, NotReadable> {
     let value = |wanted: &str| elements(output).find(|(name, _)| *name == wanted);
     match value("opRet") {
@@ -109,7 +109,7 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
         match name {
             "node" => is_brick = false,
             "path" => {
-                // Daemons that serve no brick have a host there.
+                // Other daemons have a host there instead of a brick path.
                 is_brick = text.starts_with('/');
             }
             "status" if is_brick => bricks.online += u32::from(text == "1"),
@@ -119,7 +119,7 @@ fn status(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> {
         }
     }
     facts.add_number("bricks_online", f64::from(bricks.online), "");
-    // Of all bricks: each copy counts.
+    // Summed over all bricks: each copy counts.
     facts.add_number("total_bytes", bricks.total_bytes, "bytes");
     facts.add_number(
         "used_bytes",
@@ -137,14 +137,14 @@ fn started(facts: &Facts) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Volumes with copies; for others gluster has no count.
+/// Volumes with copies; gluster has no heal count for others.
 fn volumes_that_heal(facts: &Facts) -> Vec<String> {
     let copies = |name: &str| facts.number(&format!("volume.{name}.replica"));
     let heals = |name: &&str| copies(name).is_some_and(|copies| copies > 1.0);
     started(facts).filter(heals).map(str::to_owned).collect()
 }
 
-/// Each brick lists what it holds for others: the longest list is what is to be healed at least.
+/// Each brick lists the pending heals that it holds for others: the longest list is a lower bound of their number.
 fn heal_count(output: &str, volume: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     let counts = output
         .lines()
@@ -172,10 +172,10 @@ fn version(output: &str, _: &str, facts: &mut Facts) -> Result<(), NotReadable> 
     Ok(())
 }
 
-/// GlusterFS has no word for the health of a cluster. Where a count is missing, it may or may not be whole.
+/// GlusterFS does not report the health of a cluster. If a count is missing, the cluster may or may not be degraded.
 pub(super) fn conclude(facts: &mut Facts) {
     let count = |name: &str| facts.number(&format!("volume.{name}.bricks"));
-    // A host that is down is not in the status.
+    // A host that is down is missing from the status.
     let bricks: f64 = started(facts).filter_map(count).sum();
     let pending = |name: &String| facts.number(&format!("volume.{name}.heals_pending"));
     let healing = volumes_that_heal(facts);

@@ -1,12 +1,12 @@
-//! The output of a command that the agent's operator wrote: a JSON object of figures and texts, or lines `name=value`.
+//! The output of a command from the agent's configuration: a JSON object of figures and texts, or lines `name=value`.
 
 use super::{Facts, NotReadable, Value};
 use serde_json::Value as Json;
 
-/// The facts of the output of an own command.
+/// Parses the facts of such a command's output.
 ///
 /// # Errors
-/// If the output is neither.
+/// If the output has neither form.
 pub fn parse(output: &str, facts: &mut Facts) -> Result<(), NotReadable> {
     if output.trim_start().starts_with('{') {
         let object: serde_json::Map<String, Json> = serde_json::from_str(output)

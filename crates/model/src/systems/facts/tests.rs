@@ -14,7 +14,7 @@ const GLUSTER_INFO: &str = include_str!("recorded/gluster-info.xml");
 const GLUSTER_STATUS: &str = include_str!("recorded/gluster-status.xml");
 const GLUSTER_HEAL: &str = include_str!("recorded/gluster-heal-count.txt");
 
-/// The facts of a set whose commands have these outputs.
+/// Parses these outputs with the commands of a set.
 fn read(set: &FactSet, outputs: &[&str]) -> Facts {
     let mut facts = Facts::default();
     for (command, output) in set.commands.iter().zip(outputs) {
@@ -143,7 +143,7 @@ fn a_warning_that_is_not_about_copies_leaves_a_ceph_whole() {
     assert_eq!(facts.is_degraded(), Some(true));
 }
 
-/// Each glusterd lists its own bricks alone.
+/// Each glusterd lists only its own bricks.
 #[test]
 fn a_gluster_with_a_host_down_is_degraded_and_one_without_counts_says_nothing() {
     let node = |host: &str, path: &str, status: &str| {
@@ -224,7 +224,7 @@ fn facts_are_bounded() {
     }
 }
 
-/// Recorded output with a byte changed, cut or doubled: no parser panics, and facts stay bounded.
+/// Recorded output with a byte changed, cut or duplicated: no parser panics, and facts stay bounded.
 #[test]
 fn damaged_output_is_no_danger() {
     let recorded: [(&FactSet, &[&str]); 2] = [
