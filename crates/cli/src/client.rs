@@ -1,7 +1,7 @@
-//! The collector as the commands see it: one call each, answers in types of their own.
+//! The commands' client of the collector: one function per call, with answers in its own types.
 //!
-//! The edge of this crate: only `client` names generated types. Every error says which collector, what was asked, and
-//! what to do when it isn't there.
+//! The edge of this crate: only `client` uses generated types. Every error names the collector and the request, and
+//! suggests what to do if the collector is unreachable.
 
 mod convert;
 mod facts;
@@ -26,10 +26,10 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-/// How long a call may take that the collector answers from what it knows.
+/// Timeout of a call that the collector answers from memory.
 const SHORT_CALL: Duration = Duration::from_secs(30);
 
-/// As much of an imported run as goes into one message.
+/// Maximum size of the part of an imported run in one message.
 const IMPORT_PIECE_BYTES: usize = 1 << 20;
 
 /// A connection to a collector.
@@ -39,22 +39,22 @@ pub struct Client {
     control: ControlClient<Channel>,
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens there, or the connection broke: asking again may help.
+    /// The collector is not listening, or the connection broke: a retry may help.
     #[error(
         "cannot reach the collector at {address}: {reason}\n  start one with `benchmesh collector`, or name another with \
          --collector or BENCHMESH_COLLECTOR"
     )]
     Away { address: String, reason: String },
-    /// Somebody is there, and the two do not trust each other.
+    /// The server responded, but mutual authentication failed.
     #[error("{message}")]
     Distrust { message: String },
-    /// The collector does not do it, and says why.
+    /// The collector refused the request, with this reason.
     #[error("{message}")]
     Refused { code: Code, message: String },
-    /// The answer lacks something.
+    /// The answer is incomplete.
     #[error(
         "the collector at {address} answered without {missing}: it is another version; its log may say more"
     )]
@@ -65,7 +65,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// An error of a command: what is wrong with the request is wrong usage.
+    /// Converts to an error of a command: an invalid request is wrong usage.
     pub fn into_error(self) -> anyhow::Error {
         match &self {
             Self::Refused {
@@ -78,7 +78,7 @@ impl CallError {
 }
 
 impl Client {
-    /// Dials the collector as the holder of this user's credentials for it.
+    /// Connects to the collector with this user's credentials for it.
     pub async fn connect(address: &str) -> Result<Self, CallError> {
         let channel = trust::channel(address).await?;
         Ok(Self {
@@ -89,7 +89,7 @@ impl Client {
         })
     }
 
-    /// Queues a plan. The same run uid again answers for the run that it made.
+    /// Queues a plan. Idempotent: a repeated call with the same run uid returns the existing run.
     pub async fn start_run(&mut self, wanted: &RunRequest) -> Result<RunStarted, CallError> {
         let request = v1::StartRunRequest {
             wire_version: WIRE_VERSION,
@@ -110,7 +110,7 @@ impl Client {
             .map_err(|status| self.failed(&status))
     }
 
-    /// The state of a run now, then each change until it has ended. An empty name is the newest run.
+    /// The current state of a run, then each change until it has ended. An empty name means the newest run.
     pub async fn watch_run(&mut self, run: &str, detail: Detail) -> Result<Watch, CallError> {
         let request = v1::WatchRunRequest {
             run: run.to_owned(),
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Asks a run to end cleanly. It goes on until its agents have stopped.
+    /// Requests a clean end of a run. The run continues until its agents have stopped.
     pub async fn stop_run(&mut self, run: &str, reason: &str) -> Result<StopDone, CallError> {
         let request = v1::StopRunRequest {
             run: run.to_owned(),
@@ -138,7 +138,7 @@ impl Client {
             .map_err(|status| self.failed(&status))
     }
 
-    /// Queues a run that has ended again. The collector asks the run's agents before it answers.
+    /// Queues an ended run again. The collector contacts the run's agents before it answers.
     pub async fn resume_run(
         &mut self,
         run: &str,
@@ -173,7 +173,7 @@ impl Client {
             .map_err(|status| self.failed(&status))
     }
 
-    /// No longer lists an agent.
+    /// Removes an agent from the list.
     pub async fn forget_agent(&mut self, name: &str) -> Result<(), CallError> {
         let name = name.to_owned();
         self.control
@@ -183,7 +183,7 @@ impl Client {
             .map_err(|status| self.failed(&status))
     }
 
-    /// The newest runs that a search finds.
+    /// The newest runs that match a search.
     pub async fn runs(&mut self, search: &RunSearch) -> Result<Vec<RunRow>, CallError> {
         let request = v1::ListRunsRequest {
             limit: search.limit,
@@ -221,7 +221,7 @@ impl Client {
         self.document(reply).await
     }
 
-    /// Puts together a document that comes in pieces.
+    /// Assembles a document that arrives in pieces.
     async fn document<D: serde::de::DeserializeOwned>(
         &self,
         reply: Result<tonic::Response<Streaming<v1::ReportReply>>, Status>,
@@ -263,7 +263,7 @@ impl Client {
         self.file(reply).await
     }
 
-    /// Puts together a file that comes in pieces.
+    /// Assembles a file that arrives in pieces.
     async fn file(
         &self,
         reply: Result<tonic::Response<Streaming<v1::ReportFileReply>>, Status>,
@@ -282,7 +282,7 @@ impl Client {
         String::from_utf8(html).context("read the report as text")
     }
 
-    /// Says something of a run; an empty name is the one that runs, else the newest.
+    /// Annotates a run; an empty name means the running one, otherwise the newest.
     pub async fn annotate(
         &mut self,
         run: &str,
@@ -301,7 +301,7 @@ impl Client {
         })
     }
 
-    /// Has rows of seconds merged or deleted; ends when the answer is dropped.
+    /// Merges or deletes rows of seconds; ends early if the answer is dropped.
     pub async fn prune(&mut self, wanted: &retention::Request) -> Result<Pruning, CallError> {
         let tags = wanted.keep_tags.iter();
         let request = v1::PruneRequest {
@@ -320,7 +320,7 @@ impl Client {
         }
     }
 
-    /// Has data removed that were kept; ends when the answer is dropped.
+    /// Removes kept data; ends early if the answer is dropped.
     pub async fn remove_data(
         &mut self,
         name: &str,
@@ -341,7 +341,7 @@ impl Client {
         }
     }
 
-    /// Stores an imported run; its id.
+    /// Stores an imported run; returns its id.
     pub async fn import_run(&mut self, run: &ImportedRun) -> Result<i64, CallError> {
         let run_json = serde_json::to_vec(run).map_err(|error| CallError::Refused {
             code: Code::InvalidArgument,
@@ -386,7 +386,7 @@ impl Client {
     }
 
     fn failed(&self, status: &Status) -> CallError {
-        // A transport error's cause says what the status' own text only hints at.
+        // The cause of a transport error is more precise than the status text.
         let text = std::error::Error::source(status)
             .map_or_else(|| status.message().to_owned(), failure::causes);
         match status.code() {
@@ -413,12 +413,12 @@ impl Client {
     }
 }
 
-/// How much is told of a run.
+/// The level of detail of a run's updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// The run and its step.
+    /// The run and its current step.
     Step,
-    /// The slowest client and the busiest daemon too.
+    /// Also the slowest client and the busiest daemon.
     All,
 }
 
@@ -447,7 +447,7 @@ impl Watch {
     }
 }
 
-/// How far a pruning is.
+/// The progress of a pruning.
 #[derive(Debug)]
 pub struct Pruning {
     client: Client,
@@ -455,7 +455,7 @@ pub struct Pruning {
 }
 
 impl Pruning {
-    /// The next progress, and whether it is the last; `None`: the collector gave up.
+    /// The next progress, and whether it is the last; `None` if the collector ended early.
     pub async fn next(&mut self) -> Result<Option<(retention::Progress, bool)>, CallError> {
         let reply = self
             .replies
@@ -477,14 +477,14 @@ impl Pruning {
     }
 }
 
-/// How far the removal of one agent's part of kept data is.
+/// The progress of removing one agent's part of kept data.
 #[derive(Clone, Debug)]
 pub struct PartRemoval {
     pub agent: String,
     pub path: String,
     pub files: u64,
     pub is_over: bool,
-    /// Why it stays; empty: it is gone, or is being removed.
+    /// Why the part was not removed; empty if it was, or is being removed.
     pub problem: String,
 }
 
@@ -496,7 +496,7 @@ pub struct DataRemoval {
 }
 
 impl DataRemoval {
-    /// The next news; `None` at the end.
+    /// The next part; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<PartRemoval>, CallError> {
         let reply = self
             .replies

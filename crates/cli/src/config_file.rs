@@ -37,7 +37,7 @@ pub enum ParseError {
 /// Parses a command line, and the configuration file that it names.
 ///
 /// # Errors
-/// When either has a mistake.
+/// If either has a mistake.
 pub fn parse(line: Vec<OsString>) -> Result<Arguments, ParseError> {
     let matches = Arguments::command()
         .try_get_matches_from(&line)

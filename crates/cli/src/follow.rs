@@ -1,6 +1,7 @@
-//! Follows a run to its end: shows its progress, dials again when the collector is away, and stops it when asked.
+//! Follows a run to its end: shows its progress, reconnects when the collector is unreachable, and stops the run on
+//! request.
 //!
-//! The run belongs to the collector: losing sight of it, or leaving, doesn't end it.
+//! The run belongs to the collector: losing the connection or leaving does not end it.
 
 use crate::client::{CallError, Client, Detail, Update, Watch};
 use crate::failure::Outcome;
@@ -10,10 +11,10 @@ use benchmesh_model::mesh::RunState;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How soon a collector that is away is dialled again: the first and the longest pause.
+/// Pause before reconnecting to an unreachable collector: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long a collector that is away is waited for once the run is to be stopped: it may be on its way up.
+/// How long to wait for an unreachable collector once the run is to be stopped: it may be restarting.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The effect of Ctrl-C on the run.
@@ -25,7 +26,7 @@ pub enum OnInterrupt {
     Leave,
 }
 
-/// Follows the run until it has ended; returns its last update. `None` if Ctrl-C ended the following.
+/// Follows the run until it ends; returns its last update. `None` if Ctrl-C ended the following.
 pub async fn follow(
     address: &str,
     run: &str,
@@ -33,8 +34,8 @@ pub async fn follow(
     interrupts: &mut Interrupts,
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Option<Update>> {
-    // A command that may leave only watches; one that waits for the run's end measures, and requests no more than it
-    // needs.
+    // A command that may leave only watches. One that waits for the run's end is part of the measurement, and requests
+    // no more than it needs.
     let detail = match on_interrupt {
         OnInterrupt::Leave => Detail::All,
         OnInterrupt::StopRun => Detail::Step,
@@ -86,7 +87,7 @@ pub async fn follow(
     }
 }
 
-/// Until a collector that is to stop a run, and is away since then, is not waited for any longer.
+/// Returns when the command stops waiting for a collector that is to stop a run and has been unreachable since then.
 async fn patience(since: Option<Instant>) {
     match since {
         Some(since) => tokio::time::sleep_until(since + STOP_PATIENCE).await,
@@ -102,7 +103,7 @@ struct Shown {
     /// The newest event and mark.
     event: i64,
     mark_us: i64,
-    /// Messages of the new connection that were shown on an earlier one.
+    /// Number of messages of the new connection that an earlier one already showed.
     old: usize,
 }
 
@@ -216,7 +217,7 @@ impl<'a> RunWatcher<'a> {
     }
 }
 
-/// How the command ends, by the state that the run ended in.
+/// The outcome of the command, derived from the final state of the run.
 pub fn outcome(last: &Update) -> Outcome {
     match last.run.state {
         RunState::Failed => Outcome::RunFailed,
@@ -312,7 +313,7 @@ mod tests {
             [(3, 30), (4, 20), (0, 10)]
         );
         shown.reconnected();
-        // Late from an agent, and therefore dated earlier.
+        // Arrived late from an agent, and therefore has an earlier date.
         let again = [(4, 20), (5, 5), (0, 10), (0, 11)];
         assert_eq!(unseen(&mut shown, &again), [(5, 5), (0, 11)]);
     }

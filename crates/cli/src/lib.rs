@@ -1,8 +1,8 @@
 //! The command line of benchmesh: arguments, terminal tables, progress. A thin layer over the library crates, which
 //! plan, measure, store and report.
 //!
-//! Results go to standard output, everything else to standard error. `--format json` is one valid document whatever
-//! goes wrong. Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
+//! Results go to standard output, everything else to standard error. `--format json` always prints one valid document,
+//! also on failure. Exit codes: 0 done, 1 failed, 2 wrong usage or plan, 3 done but partial.
 
 mod args;
 mod client;
@@ -25,7 +25,7 @@ use config_file::ParseError;
 use failure::Outcome;
 use std::process::ExitCode;
 
-/// The definition of the command line, from which man pages are made.
+/// The definition of the command line, from which man pages are generated.
 #[must_use]
 pub fn definition() -> clap::Command {
     Arguments::command()

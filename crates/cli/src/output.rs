@@ -1,6 +1,6 @@
-//! Standard output and standard error: results to the one, everything else to the other.
+//! Standard output for results, standard error for everything else.
 //!
-//! Nothing here panics when a reader goes away, and a JSON document is always completed.
+//! Nothing here panics when a reader closes the pipe, and a JSON document is always completed.
 
 use crate::terminal;
 use anyhow::Context;
@@ -46,7 +46,7 @@ const PIECES_AHEAD: usize = 4;
 #[derive(Debug)]
 pub struct Results {
     pieces: mpsc::Sender<String>,
-    /// `None` once its result has been taken.
+    /// `None` once the result has been received.
     written: Option<oneshot::Receiver<io::Result<()>>>,
 }
 

@@ -1,6 +1,6 @@
-//! Shows how far a run is, on standard error: lines that are drawn anew on a terminal, plain lines otherwise.
+//! Shows the progress of a run on standard error: lines that are redrawn on a terminal, plain lines otherwise.
 //!
-//! It shows updates and decides nothing; `format` makes the text.
+//! This module only shows updates; `format` makes the text.
 
 mod bars;
 mod echo;
@@ -15,7 +15,7 @@ pub use names::Names;
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// Where progress goes.
+/// The destination of progress.
 #[derive(Debug)]
 pub enum Progress {
     /// A terminal.
@@ -25,7 +25,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// What standard error is made for.
+    /// Chooses the form suitable for standard error.
     pub fn for_stderr(names: Names) -> Self {
         if std::io::stderr().is_terminal() {
             Self::Bars(Bars::new(names))
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// Says something beside the progress.
+    /// Prints a message beside the progress.
     pub fn say(&mut self, text: &str) {
         match self {
             Self::Bars(bars) => bars.say(text),
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// Ends it and leaves the screen clean.
+    /// Ends the progress and clears its lines.
     pub fn finish(&mut self) {
         match self {
             Self::Bars(bars) => bars.finish(),

@@ -1,4 +1,4 @@
-//! Tables on a terminal: plain columns under one rule, figures to the right, no colours, nothing cut off.
+//! Tables on a terminal: plain columns under one rule, figures aligned right, no colours, no truncation.
 
 use benchmesh_answers::report::{Align, Table};
 use benchmesh_model::text::is_hidden;
@@ -9,7 +9,7 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('-').junction(' '))
     .content_lines(ContentLineStyle::none());
 
-/// A table as text: its title, the rows, and the wrapped notes beneath.
+/// A table as text: its title, the rows, and the wrapped notes below.
 pub fn with_notes(table: &Table) -> String {
     let mut out = String::new();
     if !table.title.is_empty() {
@@ -36,7 +36,7 @@ pub fn with_notes(table: &Table) -> String {
     out
 }
 
-/// The table without as many optional columns as necessary to fit into `width`.
+/// The table, with as many optional columns removed as necessary to fit into `width`.
 fn fitted(table: &Table, width: usize) -> (Table, Vec<String>) {
     let mut shown = table.clone();
     let mut left_out = Vec::new();

@@ -1,4 +1,4 @@
-//! Options of the long-lived processes: quickstart, collector and agent, and of joining a mesh.
+//! Options of the long-running processes (quickstart, collector and agent), and of joining a mesh.
 
 use super::targets::TargetArguments;
 use super::values::{

@@ -1,4 +1,4 @@
-//! `import`: the logs, and facts that they lack.
+//! `import`: the logs, and facts that the logs do not contain.
 
 use super::{ListFormat, Source};
 use benchmesh_results::import::Tool;

@@ -1,4 +1,4 @@
-//! The options that allow targets: one for each kind of the table of kinds.
+//! The options that allow targets: one for each kind of target.
 
 use benchmesh_agent::targets::TargetNames;
 use benchmesh_model::targets::{KINDS, TargetKind};

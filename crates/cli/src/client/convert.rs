@@ -1,4 +1,4 @@
-//! From generated types to the commands' own.
+//! Conversion of generated types to the commands' own types.
 
 use super::facts::{AgentRow, PlannedStep, RunResumed, RunRow, RunStarted, StopDone, Update};
 use benchmesh_answers::query::Row;
@@ -69,7 +69,7 @@ impl From<v1::PlannedStep> for PlannedStep {
     }
 }
 
-/// The wire has 0 or -1 for what is not known.
+/// The wire uses 0 or -1 for unknown values.
 impl TryFrom<v1::RunUpdate> for Update {
     type Error = &'static str;
 
@@ -276,7 +276,7 @@ fn policy(policy: v1::AgentPolicy) -> AgentPolicy {
 
 impl From<v1::RunFacts> for RunRow {
     fn from(run: v1::RunFacts) -> Self {
-        // The wire has no absent instant: zero stands for it.
+        // The wire uses zero for an absent instant.
         let known = |at: i64| Some(at).filter(|at| *at > 0);
         Self {
             id: run.run_id,
@@ -297,7 +297,7 @@ impl From<v1::RunFacts> for RunRow {
     }
 }
 
-/// An annotation as the wire has it.
+/// An annotation in wire format.
 pub(super) fn annotation(annotation: Annotation) -> v1::annotate_request::Annotation {
     use v1::annotate_request::Annotation as Wire;
     match annotation {
@@ -318,7 +318,7 @@ fn micros(us: i64) -> Option<Duration> {
     u64::try_from(us).ok().map(Duration::from_micros)
 }
 
-/// Parameters that are no object are shown as none: they are for display alone.
+/// Parameters that are not an object are dropped: they are only displayed.
 fn params(json: &str) -> Map<String, Value> {
     serde_json::from_str(json).unwrap_or_default()
 }

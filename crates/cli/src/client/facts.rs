@@ -1,4 +1,4 @@
-//! What the collector tells, in the commands' own types. Instants are mesh time in microseconds.
+//! The collector's answers in the commands' own types. Instants are mesh time in microseconds.
 
 use benchmesh_plan::AgentPolicy;
 use benchmesh_scheduler::snapshot::{DaemonNow, EventNow, RunNow};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A plan on its way to the collector.
+/// A plan to send to the collector.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
     pub run_uid: String,
@@ -15,17 +15,17 @@ pub struct RunRequest {
     pub plan_name: String,
     /// The text, with overrides applied.
     pub plan: String,
-    /// Wait until so many agents have attached; 0 takes those that are there.
+    /// Wait until this many agents have attached; 0 takes those already attached.
     pub agents: u32,
     pub agents_wait: Duration,
     pub dry_run: bool,
-    /// Take agents that have been in no run yet too.
+    /// Also use agents that have been in no run yet.
     pub new_agents: bool,
-    /// In microseconds of the wall clock; 0: at once.
+    /// In microseconds of the wall clock; 0 for immediately.
     pub due_us: i64,
 }
 
-/// A plan that was accepted.
+/// An accepted plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunStarted {
     pub run_id: i64,
@@ -34,7 +34,7 @@ pub struct RunStarted {
     pub warnings: Vec<String>,
 }
 
-/// One step to come.
+/// A planned step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PlannedStep {
     pub ordinal: u32,
@@ -47,20 +47,20 @@ pub struct PlannedStep {
     pub agents: Vec<String>,
     /// The receiving agents of its links, by name.
     pub peer: Option<String>,
-    /// Which links it measures, in a few words; empty where there is a target.
+    /// The links that it measures, in a few words; empty for a step with a target.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub link: String,
-    /// How caches are treated before it; empty: a collector that does not say.
+    /// The treatment of caches before it; empty if the collector does not report it.
     pub cache: String,
-    /// To be moved by all tasks; `None`: bounded by time alone.
+    /// Bytes to move by all tasks; `None` if only time bounds the step.
     pub bytes: Option<i64>,
     pub files: i64,
-    /// `None`: not bounded by time.
+    /// `None` if time does not bound the step.
     pub expected_s: Option<f64>,
 }
 
 impl PlannedStep {
-    /// Where it works, in a few words: its target, or its links.
+    /// Its place in a few words: its target, or its links.
     pub fn place(&self) -> String {
         match self.link.as_str() {
             "" => self.target.clone(),
@@ -69,19 +69,19 @@ impl PlannedStep {
     }
 }
 
-/// How far a run is: what is new since the last update.
+/// The progress of a run: the changes since the last update.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Of its clients the slowest alone.
+    /// Contains only the slowest of its clients.
     pub run: RunNow,
-    /// How many clients there are.
+    /// Number of clients.
     pub clients: u32,
     pub busiest_daemon: Option<DaemonNow>,
-    /// What agents recorded and people said; a mark has the id 0.
+    /// Events of agents and annotations of users; a mark has the id 0.
     pub events: Vec<EventNow>,
 }
 
-/// A run that is in the queue again.
+/// A run that was queued again.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunResumed {
     pub run_id: i64,
@@ -89,11 +89,11 @@ pub struct RunResumed {
     pub run: String,
     pub steps_done: u32,
     pub steps_total: u32,
-    /// Changes of its targets that were accepted.
+    /// Accepted changes of its targets.
     pub changes: Vec<String>,
 }
 
-/// A run that was asked to stop.
+/// A run with a stop request.
 #[derive(Clone, Debug, Serialize)]
 pub struct StopDone {
     pub run_id: i64,
@@ -118,7 +118,7 @@ pub struct AgentRow {
     pub clock_error_us: i64,
     pub round_trip_us: i64,
     pub samples_host: bool,
-    /// What it takes of load; none: it does not tell it, or is away.
+    /// The agent's policy for load; `None` if it is not reported or the agent is not attached.
     pub policy: Option<AgentPolicy>,
 }
 
@@ -135,15 +135,15 @@ pub struct RunRow {
     pub ended_us: Option<i64>,
     pub steps_done: u32,
     pub steps_total: u32,
-    /// Someone wishes that it stops.
+    /// A stop was requested.
     pub stopping: bool,
     pub tags: BTreeMap<String, String>,
     pub notes: Vec<String>,
-    /// The tool whose output it was made from; empty: it was measured.
+    /// The tool whose output was imported; empty for a measured run.
     pub imported_from: String,
 }
 
-/// Which runs to list; what is empty leaves none out.
+/// Which runs to list; empty fields match all.
 #[derive(Clone, Debug, Default)]
 pub struct RunSearch {
     pub limit: u32,
@@ -154,7 +154,7 @@ pub struct RunSearch {
     pub until_us: Option<i64>,
 }
 
-/// What is said of a run, and which one it was.
+/// An annotation, and the run that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Annotated {
     pub run_id: i64,

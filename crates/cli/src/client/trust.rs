@@ -1,4 +1,4 @@
-//! Who this user is to a collector: credentials, tokens, revocation.
+//! The user's identity towards a collector: credentials, tokens, revocation.
 
 use super::{CallError, short};
 use crate::{failure, output};
@@ -16,24 +16,24 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// Whether the command line says `--insecure`. Known before anything is dialled, and the same for every connection.
+/// Whether the command line has `--insecure`. Set before any connection, and the same for all of them.
 static INSECURE: OnceLock<bool> = OnceLock::new();
 
-/// How long a command waits for its certificate to be renewed.
+/// Timeout for the renewal of a command's certificate.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sets it, once.
+/// Sets the flag; call it once.
 pub fn set_insecure(insecure: bool) {
     let _ = INSECURE.set(insecure);
 }
 
-/// What to say of a collector that is reached without TLS.
+/// The warning about a collector that is reached without TLS.
 pub fn insecure_warning() -> Option<&'static str> {
     let is_insecure = INSECURE.get() == Some(&true);
     is_insecure.then_some(benchmesh_collector::INSECURE)
 }
 
-/// A connection as the holder of this user's credentials.
+/// A connection with this user's credentials.
 pub async fn channel(address: &str) -> Result<Channel, CallError> {
     let connection = connect(address).await?;
     let mut shown = None;
@@ -59,10 +59,10 @@ pub async fn channel(address: &str) -> Result<Channel, CallError> {
     Ok(channel)
 }
 
-/// Renews an operator's certificate in passing once two thirds of its time are over. The owner's is the collector's
-/// affair. The command goes on whatever becomes of it: the certificate is still good.
+/// Renews an operator's certificate during a command once two thirds of its lifetime are over. The collector renews the
+/// owner's itself. Failures are ignored: the certificate is still valid.
 async fn keep_renewed(address: &str, channel: Channel, own: &Credentials) {
-    /// A command that dials again and again tries once.
+    /// A command that reconnects repeatedly tries only once.
     static TRIED: AtomicBool = AtomicBool::new(false);
     if own.role != Role::Operator || !own.is_due() || TRIED.swap(true, Ordering::Relaxed) {
         return;
@@ -142,7 +142,7 @@ fn file(address: &str) -> Result<PathBuf, CallError> {
     Ok(credentials::file_for(&directory, address))
 }
 
-/// Gets an operator's credentials and keeps them; where they are.
+/// Obtains and stores an operator's credentials; returns where they are stored.
 pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBuf, CallError> {
     let file = file(address)?;
     let connection = connect(address).await?;
@@ -164,7 +164,7 @@ pub async fn join(address: &str, name: &str, token: &JoinToken) -> Result<PathBu
     Ok(file)
 }
 
-/// A token to make.
+/// The parameters of a new token.
 #[derive(Clone, Debug)]
 pub struct TokenRequest {
     pub role: Role,
@@ -173,7 +173,7 @@ pub struct TokenRequest {
     pub replacement: Replacement,
 }
 
-/// Has the collector make a token.
+/// Requests a token from the collector.
 pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String, CallError> {
     let request = v1::CreateTokenRequest {
         role: wanted.role.word().to_owned(),
@@ -189,7 +189,7 @@ pub async fn create_token(address: &str, wanted: TokenRequest) -> Result<String,
         .map_err(|status| refused(&status))
 }
 
-/// Tokens that somebody can still join with.
+/// Tokens that can still be used to join.
 pub async fn list_tokens(address: &str) -> Result<Vec<v1::JoinToken>, CallError> {
     let mut client = TrustClient::new(channel(address).await?);
     let reply = client.list_tokens(short(v1::ListTokensRequest {})).await;
@@ -198,7 +198,7 @@ pub async fn list_tokens(address: &str) -> Result<Vec<v1::JoinToken>, CallError>
         .map_err(|status| refused(&status))
 }
 
-/// Takes all uses off a token.
+/// Removes all remaining uses of a token.
 pub async fn cancel_token(address: &str, id: &str) -> Result<v1::JoinToken, CallError> {
     let request = v1::CancelTokenRequest { id: id.to_owned() };
     let mut client = TrustClient::new(channel(address).await?);
@@ -208,7 +208,7 @@ pub async fn cancel_token(address: &str, id: &str) -> Result<v1::JoinToken, Call
         .map_err(|status| refused(&status))
 }
 
-/// Has the collector refuse every certificate of a name, and the tokens that they were given for.
+/// Makes the collector refuse every certificate of a name, and the tokens that they were issued for.
 pub async fn revoke(address: &str, name: &str) -> Result<v1::RevokeReply, CallError> {
     let request = v1::RevokeRequest {
         name: name.to_owned(),

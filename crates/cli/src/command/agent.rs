@@ -75,7 +75,7 @@ pub async fn agent(arguments: AgentArguments, insecure: bool) -> anyhow::Result<
     .await
 }
 
-/// Whether another configuration would have let the agent start.
+/// Whether the agent would start with a different configuration.
 fn is_of_configuration(error: &AgentError) -> bool {
     matches!(
         error,
@@ -86,7 +86,7 @@ fn is_of_configuration(error: &AgentError) -> bool {
     )
 }
 
-/// The configuration of an agent, checked.
+/// Checks and returns the configuration of an agent.
 pub fn checked(arguments: AgentArguments, insecure: bool) -> anyhow::Result<AgentConfig> {
     let config = AgentConfig {
         insecure,

@@ -89,11 +89,11 @@ pub fn clean(arguments: CleanArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What a run has left.
+/// The leftovers of a run.
 #[derive(Clone, Debug)]
 enum Found {
     Directory(Leftover),
-    /// In a pool: nothing there tells whether an agent works in it.
+    /// In a pool, where nothing shows whether an agent is using it.
     Namespace {
         spec: PoolSpec,
         left: LeftRun,
@@ -154,7 +154,7 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     LeftOver(Proof),
-    /// Data that a plan keeps.
+    /// Data kept by a plan.
     Kept,
     InUse,
     ChangedLately,

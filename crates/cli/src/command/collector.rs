@@ -1,4 +1,4 @@
-//! `benchmesh collector`, and control of who may join it.
+//! `benchmesh collector`, and the commands that control who may join it.
 
 use crate::args::ListFormat;
 use crate::args::daemons::{

@@ -1,11 +1,11 @@
-//! A question before something is removed.
+//! Asks for confirmation before data are removed.
 
 use crate::failure::wrong_usage;
 use crate::output;
 use anyhow::Context;
 use std::io::{self, BufRead, IsTerminal};
 
-/// Asks whether `what` shall be removed; fails without a terminal.
+/// Asks whether to remove `what`; fails without a terminal.
 pub(super) fn agrees_to_remove(what: &str) -> anyhow::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

@@ -29,7 +29,7 @@ struct Kept {
     layout: String,
     is_whole: bool,
     agents: Vec<String>,
-    /// 0: the run is not in the database any more.
+    /// 0 if the run is no longer in the database.
     made_run_id: i64,
     made_us: i64,
     used_us: i64,
@@ -37,7 +37,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// `None`: the collector's answer has other columns.
+    /// Returns `None` if the collector's answer has other columns.
     fn of(row: Vec<Value>) -> Option<Self> {
         let [
             name,
@@ -169,7 +169,7 @@ async fn remove(arguments: RemoveDataArguments) -> anyhow::Result<Outcome> {
             })
             .collect();
         let what = format!("the data `{}` ({})", arguments.name, meant.join(", "));
-        // The collector says what there is where nothing is meant.
+        // If nothing matches, the collector reports what exists.
         if !meant.is_empty() && !agrees_to_remove(&what)? {
             output::print_notice("nothing was removed");
             return Ok(Outcome::Done);

@@ -65,7 +65,7 @@ pub async fn db(command: DbCommand) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What retention is set to, and the size.
+/// The retention settings and the size.
 fn kept_in_words(kept: &Kept) -> String {
     let bytes = |bytes: i64| figures::bytes(u64::try_from(bytes).unwrap_or(0));
     let span = |us: Option<i64>| {

@@ -25,7 +25,7 @@ pub async fn findings(arguments: FindingsArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The anomalies first, then the judged kinds without one.
+/// The anomalies first, then the examined kinds without one.
 fn text(report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {

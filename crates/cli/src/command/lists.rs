@@ -92,7 +92,7 @@ fn agents_table(agents: &[AgentRow]) -> Table {
         .figures(
             "CPUs",
             cells(|agent| match agent.cpus {
-                // Unknown: the agent has been away since before the collector recorded it.
+                // Unknown: the agent disconnected before the collector began to record this.
                 0 => figures::NONE.to_owned(),
                 cpus => cpus.to_string(),
             }),

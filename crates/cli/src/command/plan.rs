@@ -89,7 +89,7 @@ pub fn schema() -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// `plan preset`: one, or the names of all with what each does.
+/// `plan preset`: prints one preset, or the names of all with their summaries.
 pub fn preset(name: Option<&str>) -> anyhow::Result<Outcome> {
     let Some(name) = name else {
         let presets = plan::PRESETS.iter();
@@ -177,7 +177,7 @@ pub fn check(arguments: &PlanCheckArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A line for each size that is not known without the clients.
+/// A line for each size that depends on the clients.
 fn sizes_of_memory(sizes: &[String]) -> String {
     let lines = sizes.iter().map(|size| {
         let size = terminal::clean(size);
@@ -358,7 +358,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// An agent that runs another load meanwhile sends nothing.
+    /// An agent that runs another load sends nothing meanwhile.
     #[test]
     fn the_place_of_links_beside_another_load_is_theirs_alone() {
         let text = "[[phase]]\n[[phase.group]]\nname = \"idle\"\nworkload = \"null\"\nruntime = \"1s\"\nagents = [\"a\"]\n\

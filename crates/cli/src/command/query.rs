@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::time::Duration;
 
-/// Maximum number of rows of a table, which needs all widths before its first line.
+/// Maximum number of rows of a table: all widths must be known before its first line.
 const TABLE_ROWS: usize = 10_000;
 
 /// Maximum length of a table cell; blobs and plans would push everything else off the screen.

@@ -98,7 +98,7 @@ fn leave() {
     std::process::exit(i32::from(failure::FAILED));
 }
 
-/// Starts the mesh, runs the plan on it, and ends the mesh. Returns the last state of the run.
+/// Starts the mesh, runs the plan on it, and ends the mesh. Returns the final state of the run.
 async fn measure(database: &NewDatabase, interrupts: &mut Interrupts) -> anyhow::Result<Update> {
     let directory = WorkDirectory::make()?;
     // Dropped before the directory: no process uses it when it is removed.

@@ -30,7 +30,7 @@ impl ConfigFile {
     /// The file that this process's command line names, if any.
     ///
     /// # Errors
-    /// When it cannot be read any more.
+    /// If the file can no longer be read.
     pub fn of_process() -> anyhow::Result<Option<Self>> {
         Self::of(std::env::args_os().collect())
     }
@@ -52,11 +52,11 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Reads the file again. `None`: nothing has changed. On a mistake, the previous configuration is kept.
+    /// Reads the file again. Returns `None` if nothing has changed. On a mistake, the previous configuration is kept.
     ///
     /// # Errors
     ///
-    /// When it cannot be read or has a mistake.
+    /// If the file cannot be read or has a mistake.
     pub fn again(&mut self) -> anyhow::Result<Option<Change>> {
         let read = table(&self.path)?;
         let keys = changed(&self.read, &read);
@@ -81,7 +81,7 @@ impl Reloads {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read any more, or the signal handler cannot be installed.
+    /// If the file can no longer be read, or the signal handler cannot be installed.
     pub fn listen() -> anyhow::Result<Self> {
         let Some(file) = ConfigFile::of_process()? else {
             return Ok(Self(None));

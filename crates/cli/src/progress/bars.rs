@@ -1,5 +1,5 @@
-//! Progress on a terminal: the step, its rate with what it was over the last seconds, who is slow and who is busy where
-//! that was asked for, and the run; redrawn in place. Results scroll by above them.
+//! Progress on a terminal, redrawn in place: the step, its rate with the rates of the last seconds, the slowest client
+//! and the busiest daemon if requested, and the run. Results scroll by above these lines.
 
 use super::echo::EchoOff;
 use super::format;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 const SHARES: u64 = 1000;
 
-/// Columns of the bar on its line.
+/// Width of the bar in columns.
 const BAR_WIDTH: usize = 35;
 
-/// Rates in the sparkline.
+/// Number of rates in the sparkline.
 const SPARKS: usize = 30;
-/// Between two rates of the sparkline.
+/// Interval between two rates of the sparkline.
 const SPARK_PERIOD: Duration = Duration::from_secs(1);
 const LINES: usize = 4;
 
@@ -35,7 +35,7 @@ pub struct Bars {
     /// The rates of this step, one per second.
     rates: VecDeque<f64>,
     rated: Option<(u32, Instant)>,
-    /// The columns of the terminal, and of each line, when they were drawn last.
+    /// The width of the terminal, and of each line, when they were last drawn.
     drawn: Option<(usize, [usize; LINES])>,
     _echo_off: EchoOff,
 }
@@ -119,7 +119,7 @@ impl Bars {
         self.run.set_message(time);
     }
 
-    /// Remembers the rate of a running step once per second.
+    /// Records the rate of a running step once per second.
     fn keep_rate(&mut self, update: &Update) {
         let Some(step) = update
             .run
@@ -133,7 +133,7 @@ impl Bars {
         if last.is_none() {
             self.rates.clear();
         }
-        // Before the first figures there is nothing; later, nothing is a stall, and shows as one.
+        // Before the first figures a zero is not shown; later a zero is a stall, and is shown.
         let is_known = step.load.ops_per_s > 0.0 || !self.rates.is_empty();
         if last.is_some_and(|(_, at)| at.elapsed() < SPARK_PERIOD) || !is_known {
             return;
@@ -145,7 +145,7 @@ impl Bars {
         }
     }
 
-    /// A terminal that became narrower has wrapped the lines onto more rows than are cleared before the next drawing.
+    /// After the terminal becomes narrower, the wrapped lines take more rows than the next drawing would clear.
     fn clear_after_resize(&mut self) {
         let Some((before, columns)) = self.drawn else {
             return;
@@ -154,7 +154,7 @@ impl Bars {
         if now == before {
             return;
         }
-        // What cannot be cleared is overwritten by the next drawing, as well as it goes.
+        // If clearing fails, the next drawing overwrites the lines as well as possible.
         let _ = self.all.clear();
         let stale = stale_rows(columns, now.saturating_add(1));
         if stale > 0 {
@@ -163,7 +163,7 @@ impl Bars {
     }
 
     pub fn say(&self, text: &str) {
-        // The lines stay beneath; a closed terminal leaves nobody to tell.
+        // The lines stay below; with a closed terminal there is nowhere to report an error.
         let _ = self.all.println(text);
     }
 
@@ -175,13 +175,13 @@ impl Bars {
     }
 }
 
-/// Rows that lines of these columns take on a terminal of `width` columns, beyond one each.
+/// Rows that lines of these widths take on a terminal of `width` columns, in addition to one each.
 fn stale_rows(columns: [usize; LINES], width: usize) -> usize {
     let rows = |columns: usize| columns.div_ceil(width.max(1)).max(1) - 1;
     columns.into_iter().map(rows).sum()
 }
 
-/// Columns that a line may take.
+/// Maximum width of a line.
 fn width() -> usize {
     let columns =
         rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
@@ -195,7 +195,7 @@ fn fitted(text: &str, width: usize) -> String {
     }
 }
 
-/// How much of the run is done, in [`SHARES`]: by time where it is known, by steps otherwise.
+/// The completed part of the run, in [`SHARES`]: by time if known, otherwise by steps.
 fn shares_done(update: &Update) -> u64 {
     let run = &update.run;
     let by_time = run

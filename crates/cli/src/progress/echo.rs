@@ -1,9 +1,9 @@
-//! Keeps the terminal from echoing `^C` into lines that are redrawn in place, which would move them.
+//! Prevents the terminal from echoing `^C` into lines that are redrawn in place, which would shift them.
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io::stderr;
 
-/// While it lives, control characters are not shown.
+/// Control characters are hidden until this is dropped.
 #[derive(Debug)]
 pub struct EchoOff {
     shown_before: bool,
@@ -31,7 +31,7 @@ enum Shown {
     No,
 }
 
-/// Returns whether they were shown. What is no terminal has no such mode.
+/// Returns whether they were shown before. Has no effect on anything but a terminal.
 fn show(wanted: Shown) -> bool {
     let Ok(mut modes) = tcgetattr(stderr()) else {
         return false;
@@ -40,7 +40,7 @@ fn show(wanted: Shown) -> bool {
     modes
         .local_modes
         .set(LocalModes::ECHOCTL, wanted == Shown::Yes);
-    // It is for looks alone.
+    // Only the appearance depends on it.
     let _ = tcsetattr(stderr(), OptionalActions::Now, &modes);
     before
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Figures come every second; older ones are not shown as if they were of now.
+/// Maximum age of figures that are shown as current; they arrive every second.
 const FRESH_US: i64 = 5_000_000;
 
 /// `small files: create, cephfs (size=4k), 3 agents`.
@@ -24,7 +24,7 @@ pub fn step_now(step: &StepNow, names: &Names) -> String {
     clean(&format!("{name}, {}", agents(step.clients)))
 }
 
-/// `12,345 ops/s, 48.2 MiB/s, p50 0.0410 ms, p99 1.20 ms`, or the state while it is not running.
+/// `12,345 ops/s, 48.2 MiB/s, p50 0.0410 ms, p99 1.20 ms`, or the state of a step that is not running.
 pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
     if let Some(files) = removed_files {
         return cleaning(files);
@@ -53,7 +53,7 @@ pub fn step_rate(step: &StepNow, removed_files: Option<u64>) -> String {
 }
 
 /// `slowest of 3 clients: n2 at 3,021 ops/s; busiest daemon: ceph-osd osd.3 on s1 at 187 % of a CPU, 1.20 GiB`. Empty
-/// where neither is known.
+/// if neither is known.
 pub fn detail(update: &Update) -> String {
     let mut parts = Vec::new();
     if let Some(client) = update.run.clients.first().filter(|_| update.clients > 1) {
@@ -84,8 +84,8 @@ pub fn detail(update: &Update) -> String {
     clean(&parts.join("; "))
 }
 
-/// `2026-11-21 09:41:32 UTC  n2: ceph-osd osd.7 (pid 812) has ended`; what is no news for its kind says how severe it
-/// is.
+/// `2026-11-21 09:41:32 UTC n2: ceph-osd osd.7 (pid 812) has ended`; the severity is added if it is unusual for the
+/// kind of event.
 pub fn event(event: &EventNow) -> String {
     let severity = match event.severity.as_str() {
         "info" => String::new(),
@@ -102,7 +102,7 @@ pub fn event(event: &EventNow) -> String {
     ))
 }
 
-/// The last rates as bars of eight heights, the newest at the right: `▁▃▅█`.
+/// The last rates as bars of eight heights, the newest on the right: `▁▃▅█`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -137,7 +137,7 @@ pub fn cleaning(files: u64) -> String {
     }
 }
 
-/// `4.2 s`, and how much of the step is done when that is known.
+/// `4.2 s`, with the completed part of the step if known.
 pub fn step_time(step: &StepNow) -> String {
     let mut text = span(step.elapsed_us);
     if let Some(share) = step.share_done {
@@ -167,7 +167,7 @@ pub fn run_time(update: &Update) -> String {
     text
 }
 
-/// The lines that a step leaves when it ends: one per kind of operation.
+/// The lines for a completed step: one per kind of operation.
 pub fn step_done(step: &StepDone, total: usize, names: &Names) -> Vec<String> {
     let place = if step.link.is_empty() {
         &step.target
@@ -246,7 +246,7 @@ fn op_done(op: &OpDone) -> String {
         Some(rate) => text.push_str(&format!("{:>9} MiB/s", figures::rate(rate / MIB))),
         None => text.push_str(&" ".repeat(15)),
     }
-    // What only failed has no latency.
+    // Operations of which all failed have no latency.
     let has_ended = op.p99_ms > 0.0;
     let millis = |ms: f64| match has_ended {
         true => figures::millis(ms),

@@ -1,14 +1,14 @@
-//! Progress where nothing can be drawn anew: a line when a step begins, one every ten seconds, one when it ends.
+//! Progress without redrawing: a line when a step begins, one every ten seconds, one when it ends.
 
 use super::format;
 use super::names::Names;
 use crate::client::Update;
 use std::time::{Duration, Instant};
 
-/// Between two lines of one step: enough to see life, few enough for a log of days.
+/// Interval between two lines of one step: frequent enough to show activity, rare enough for a log of days.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What has been said already.
+/// The lines already printed.
 #[derive(Debug)]
 pub struct Lines {
     step: Option<u32>,
@@ -41,7 +41,7 @@ impl Lines {
             .last_line_at
             .is_none_or(|last_line_at| now.duration_since(last_line_at) >= REPORT_INTERVAL);
         let Some(step) = &update.run.step else {
-            // Between steps there is only the removal of data to tell of, when it takes long.
+            // Between steps only a long removal of data is reported.
             if let Some(files) = update.run.removed_files.filter(|_| due) {
                 self.last_line_at = Some(now);
                 lines.push(format::cleaning(files));

@@ -1,13 +1,14 @@
-//! What a step is called in progress: its phase, mode and place, and the parameters that tell it from its neighbours.
+//! The names of steps in progress: phase, mode and place, and the parameters that distinguish a step from its
+//! neighbours.
 //!
-//! Pure. Which parameters those are is known when the plan is; otherwise the usual ones are shown.
+//! Pure. These parameters are known if the plan is known; otherwise the usual ones are shown.
 
 use crate::client::PlannedStep;
 use benchmesh_answers::report::figures;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parameters that tell the steps of a phase apart oftenest.
+/// The parameters that most often distinguish the steps of a phase.
 const USUAL: &[&str] = &[
     "bs",
     "size",
@@ -19,22 +20,22 @@ const USUAL: &[&str] = &[
     "rate_iops",
 ];
 
-/// The narrowest and the widest column of names.
+/// Minimum and maximum width of the column of names.
 const NARROWEST: usize = 24;
 const WIDEST: usize = 56;
 
-/// How steps are named.
+/// The naming of steps.
 #[derive(Clone, Debug)]
 pub struct Names {
-    /// By phase and mode, the parameters that differ between its steps; `None`: the plan is not known. By mode, as what
-    /// only one mode has tells no step from another.
+    /// By phase and mode, the parameters that differ between its steps; `None` if the plan is unknown. A parameter of
+    /// only one mode distinguishes no steps, so each mode is treated separately.
     varying: Option<BTreeMap<(String, String), BTreeSet<String>>>,
-    /// The width of their column.
+    /// Width of the column of names.
     pub width: usize,
 }
 
 impl Names {
-    /// For steps that are known.
+    /// For known steps.
     pub fn of(steps: &[PlannedStep]) -> Self {
         let mut firsts: BTreeMap<(&str, &str), &PlannedStep> = BTreeMap::new();
         let mut varying: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
@@ -62,7 +63,7 @@ impl Names {
         names
     }
 
-    /// For a run whose plan is not at hand.
+    /// For a run whose plan is not available.
     pub fn unknown() -> Self {
         Self {
             varying: None,
@@ -108,8 +109,8 @@ impl Names {
     }
 }
 
-/// With the parameters of groups as `readers.bs`. A step of groups has nothing but tables, one of each; a table among
-/// other values (`data = { compress = 50 }`) is a parameter.
+/// Names the parameters of groups like `readers.bs`. The parameters of a step with groups consist only of tables, one
+/// per group; a table among other values (`data = { compress = 50 }`) is a single parameter.
 fn flat(params: &Map<String, Value>) -> BTreeMap<String, &Value> {
     let of_groups = params.values().all(Value::is_object);
     let each = params.iter().flat_map(|(key, value)| match value {
