@@ -1,9 +1,9 @@
-//! What an agent costs its host: 50 daemons sampled at 1 Hz, with pidstat on the same processes beside it, and what it
-//! takes from a load that needs every core. The bars: below 1 % of one core, 25 MiB resident, and 1 % of the load.
+//! The cost of an agent for its host: 50 daemons sampled at 1 Hz, measured by pidstat on the same processes, and the
+//! agent's effect on a load that needs every core. Limits: 1 % of one core, 25 MiB resident, and 1 % of the load.
 //!
-//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after 10 s of settling in; the load runs for four times
+//! `cargo bench --bench agent_at_rest [-- SECONDS]`, default 60 s after a warm-up of 10 s; the load runs for four times
 //! as long. CPU is the kernel's own count of the process's threads. For the load, the agent runs in every other window
-//! and is stopped (SIGSTOP) in the others; what its collector needs on this host counts too.
+//! and is stopped (SIGSTOP) in the others; the cost of its collector on this host is included.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 
 const DAEMONS: usize = 50;
 const SETTLE: Duration = Duration::from_secs(10);
-/// What the load reads.
+/// Size of the file that the load reads.
 const FILE_BYTES: usize = 64 << 20;
 const BLOCK: usize = 4096;
-/// How long the load runs with the agent, and without it. The agent's lease is longer.
+/// Duration of each window with and without the agent. The agent's lease is longer.
 const WINDOW: Duration = Duration::from_secs(4);
 
 fn main() {
@@ -54,7 +54,7 @@ fn main() {
         .collect();
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("rest").label("role=storage"));
-    // Sampled from the start of a run on: one that waits for its turn behind a long one keeps the sampler on.
+    // Sampling begins with the start of a run: a run that waits for its turn behind a long one keeps the sampler on.
     let run = mesh.begin("[[phase]]\nworkload = \"null\"\nops = 1\nsettle = \"1h\"\n");
     mesh.until_stored(
         "all daemons are sampled",
@@ -109,7 +109,7 @@ fn main() {
     drop(run);
 }
 
-/// What a load of one thread per core does in windows with the agent and without it.
+/// The work of a load of one thread per core, in windows with and without the agent.
 fn effect(agent: u32, span: Duration) {
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     std::fs::write(&file, vec![1; FILE_BYTES]).unwrap();
@@ -132,7 +132,7 @@ fn effect(agent: u32, span: Duration) {
         let pairs = usize::try_from(span.as_millis().div_ceil(pair_ms)).unwrap();
         let mut ratios: Vec<f64> = (0..pairs)
             .map(|pair| {
-                // Who comes first changes, so that a drift of the machine disturbs both.
+                // The order alternates, so that a drift of the machine affects both.
                 let with_first = pair % 2 == 0;
                 let first = rate(if with_first {
                     Signal::CONT
@@ -154,7 +154,8 @@ fn effect(agent: u32, span: Duration) {
         over.store(true, Ordering::Relaxed);
         rustix::process::kill_process(pid(agent), Signal::CONT).unwrap();
         ratios.sort_by(f64::total_cmp);
-        // Order statistics around the median that hold it with 95 %: 0.98 roots of the number away from it.
+        // Order statistics around the median that contain it with 95 % probability: 0.98 times the square root of the
+        // count away.
         let (middle, reach) = (pairs / 2, pairs.isqrt());
         let at = |place: usize| ratios[place.min(pairs - 1)];
         let lost = |ratio: f64| (1.0 - ratio) * 100.0;
@@ -180,7 +181,7 @@ fn pid(of: u32) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(i32::try_from(of).unwrap()).unwrap()
 }
 
-/// Blocks of 4 KiB from memory, one after the other, until it is over.
+/// Reads blocks of 4 KiB from memory, one after the other, until the load is over.
 fn read_at_random(file: &File, seed: u64, ops: &AtomicU64, over: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut block = [0; BLOCK];
@@ -198,7 +199,7 @@ fn wait(span: Duration) {
     shared::support::wait::try_until::<()>(span, || None);
 }
 
-/// CPU time of all threads of a process, in nanoseconds by the scheduler.
+/// CPU time of all threads of a process, in nanoseconds from the scheduler.
 fn cpu(pid: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let spent = tasks.flatten().filter_map(|task| {
@@ -217,9 +218,9 @@ fn resident_kib(pid: u32) -> u32 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// CPU time of the children that have been waited for.
+/// CPU time of all reaped children.
 fn children_cpu() -> Duration {
-    // SAFETY: getrusage fills the structure that it is given.
+    // SAFETY: getrusage fills the given structure.
     let usage = unsafe {
         let mut usage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);

@@ -1,4 +1,4 @@
-//! What stands behind an argument of a bench: cargo hands its own ones over too, so nothing else is refused.
+//! Parses the values of a bench's arguments. cargo passes its own arguments too, so unknown ones are not refused.
 
 use std::str::FromStr;
 

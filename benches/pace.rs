@@ -1,10 +1,10 @@
-//! How well a rate of a whole step is kept by many clients, and how soon after one of them is lost.
+//! How accurately many clients keep a rate of a whole step, and how quickly it recovers after one of them is lost.
 //!
-//! `cargo bench --bench pace [-- --seconds N] [--rounds N]`. 16 agents as processes on this machine read at 3000
-//! operations a second in all, evenly; after so many seconds (60) one of them is killed. Counted by the kernel, client
-//! by client, and beside it what is reported. Back: for how long the lost one's part was missing, less the lease. Bars:
-//! the total within 1 %, the client that is furthest off its share within 2 %, the total back within 3 s of the end of
-//! the lease.
+//! `cargo bench --bench pace [-- --seconds N] [--rounds N]`. 16 agents, as processes on this machine, read at a total
+//! of 3000 operations per second, evenly spaced; after N seconds (default 60) one of them is killed. The kernel's count
+//! of each client is printed beside the reported figures. "Back" is the time for which the lost client's part was
+//! missing, minus the lease. Limits: the total within 1 %, the client with the largest deviation from its share within
+//! 2 %, the total back within 3 s after the lease ends.
 
 #![allow(
     clippy::unwrap_used,

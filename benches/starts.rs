@@ -1,12 +1,17 @@
-//! How closely the workers of a step start together, against their true starts.
+//! How closely the workers of a step start together, compared with their true starts.
 //!
-//! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows: `cores`, as many agents as CPUs; `clocks`,
-//! the same with clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast; `many`, 64 agents or as
-//! many as said, against as many plain processes that wait for an absolute timer, in turn; `tls`, as many agents as
-//! CPUs with TLS and without, in turn, five meshes of each; `short`, 1000 steps of next to no load on three agents: the
-//! wall time of a step beyond its load, and how many of them started late. All on one machine, so that the true starts
-//! are known: every agent writes the raw readings of its clock to a file. Spread: from the first worker's start to the
-//! last one's. Off: how far the reported skew is from the true one; the bound is its own `skew_error_us`.
+//! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows:
+//!
+//! `cores`: as many agents as CPUs.
+//! `clocks`: the same with clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast.
+//! `many`: 64 agents (or `--agents`), alternating with as many plain processes that wait for an absolute timer.
+//! `tls`: as many agents as CPUs, alternating with and without TLS, five meshes of each.
+//! `short`: 1000 steps with almost no load on three agents: the wall time of a step beyond its load, and how many steps
+//!   started late.
+//!
+//! Everything runs on one machine, so that the true starts are known: every agent writes the raw readings of its clock
+//! to a file. "Spread" is the time from the first worker's start to the last one's. "Off" is the difference between the
+//! reported and the true skew; its bound is the reported `skew_error_us`.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,10 +41,10 @@ const STARTS: usize = 100;
 const MANY: usize = 64;
 const ROUNDS: usize = 5;
 const SHORT_STEPS: usize = 1000;
-/// What a short step may take beyond its load.
+/// Maximum time of a short step beyond its load.
 const SHORT_BAR_MS: f64 = 50.0;
 const HOUR: u64 = 3600;
-/// How long a started worker keeps its CPU at least: an operation or two.
+/// Minimum time for which a started worker keeps its CPU: an operation or two.
 const LOAD: Duration = Duration::from_micros(50);
 
 fn main() {
@@ -84,14 +89,14 @@ fn main() {
     }
 }
 
-/// What the mesh speaks.
+/// The transport of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
     Tls,
     Plain,
 }
 
-/// In turn, so that what else the machine does meets both; then the ratio of the medians.
+/// Alternates the two, so that other work on the machine affects both; then prints the ratio of the medians.
 fn with_and_without_tls(agents: usize, starts: usize) {
     let (mut tls, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -108,7 +113,8 @@ fn with_and_without_tls(agents: usize, starts: usize) {
     );
 }
 
-/// From the end of one step's load to the start of the next one's, and the steps that could not be armed in time.
+/// The time from the end of one step's load to the start of the next one's, and the number of steps that could not be
+/// armed in time.
 fn short_steps(steps: usize) {
     let mut mesh = Mesh::start();
     let names = ["a", "b", "c"];
@@ -118,7 +124,7 @@ fn short_steps(steps: usize) {
     mesh.until_attached(&names);
     let mut done = 0;
     while done < steps {
-        // Repeats are bounded, so that a whole run fits its limit.
+        // The number of repeats is bounded, so that a run stays within its limit.
         let repeat = (steps - done).min(100);
         mesh.run(&format!(
             "repeat = {repeat}\n[[phase]]\nworkload = \"null\"\nops = 1000\n"
@@ -145,7 +151,7 @@ fn short_steps(steps: usize) {
     );
 }
 
-/// One agent for each entry, so many seconds ahead; the tasks of each step.
+/// One agent for each entry, with its clocks ahead by this many seconds; returns the tasks of each step.
 fn mesh_starts(ahead: &[u64], fast_ppm: i32, wire: Wire, starts: usize) -> Vec<Vec<TaskStart>> {
     let fast = fast_ppm.to_string();
     let mut arguments = vec!["--clock-ppm", &fast];
@@ -162,7 +168,7 @@ fn mesh_starts(ahead: &[u64], fast_ppm: i32, wire: Wire, starts: usize) -> Vec<V
         .map(|agent| format!("a{agent:02}"))
         .collect();
     mesh.until_attached(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    // Repeats are bounded, so that a whole run fits its limit.
+    // The number of repeats is bounded, so that a run stays within its limit.
     let mut steps = Vec::new();
     while steps.len() < starts {
         let repeat = (starts - steps.len()).min(50);
@@ -206,7 +212,8 @@ fn figures(values: &mut [f64]) -> (f64, f64, f64) {
     (at(0.5), at(0.99), at(1.0))
 }
 
-/// So many processes of this program that wait for one instant; from the first start to the last.
+/// Starts this number of processes of this program, which wait for one instant; returns the time from the first start
+/// to the last.
 fn bare_spread_us(count: usize) -> f64 {
     let lead = Duration::from_millis(500 + 5 * count as u64);
     let at = MonoNanos::now().saturating_add(lead);
@@ -237,7 +244,7 @@ fn bare_spread_us(count: usize) -> f64 {
     (starts.iter().max().unwrap() - starts.iter().min().unwrap()) as f64 / 1000.0
 }
 
-/// A plain process: an absolute timer, the clock, as much load as a worker of ours has.
+/// A plain process: an absolute timer, the clock, and as much load as one of our workers has.
 fn wait_for(at: u64) {
     sleep_until(MonoNanos(at));
     let started = MonoNanos::now();

@@ -1,10 +1,10 @@
-//! How long a load goes on after `benchmesh stop`.
+//! How long a load continues after `benchmesh stop`.
 //!
-//! `cargo bench --bench stops [-- --agents N] [--rounds N]`. 64 agents as processes on this machine, each issuing 20
-//! operations a second, are stopped at once, several times. Command: from before the command was typed to the last read
-//! call of any worker, by the kernel's count, looked at all along and rounded up to the next look. Wish: from the
-//! collector's hearing of it to the begin of the last operation, as the agents say. Bar: no operation begins 500 ms
-//! after.
+//! `cargo bench --bench stops [-- --agents N] [--rounds N]`. 64 agents, as processes on this machine, each with 20
+//! operations per second, are stopped at the same time, repeatedly. "Command" is the time from before the command was
+//! typed to the last read call of any worker, from continuous checks of the kernel's count, rounded up to the next
+//! check. "Wish" is the time from the collector's receipt of the request to the begin of the last operation, as
+//! reported by the agents. Limit: no operation begins 500 ms after the request.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
-//! What a user gets, against what they used before: each figure is taken through collector, agents and database, and
-//! interleaved with its peer on the same machine in the same run.
+//! The figures that a user gets, compared with other tools: each figure is measured through collector, agents and
+//! database, interleaved with its counterpart on the same machine in the same run.
 //!
 //! `cargo bench --bench through_the_binary [-- ROUNDS] [-- network|io|null]`. Prints the medians, the spread and the
-//! ratio. On one disk and two cores the spread is what says whether a ratio means anything.
+//! ratio. With one disk and two cores, the spread decides whether a ratio is meaningful.
 
 #![allow(
     clippy::unwrap_used,
@@ -57,7 +57,7 @@ fn main() {
     }
 }
 
-/// One operation that does nothing, with full histograms, against fio's null engine.
+/// An operation that does nothing, with full histograms, compared with fio's null engine.
 fn null(rounds: usize) {
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a"));
@@ -193,7 +193,7 @@ fn fio_file(file: &Path, mode: &str, direct: bool) -> f64 {
     fio(&arguments, "bw_bytes") / 1_048_576.0
 }
 
-/// One figure of fio's only direction that did something.
+/// One figure of the only direction in which fio did something.
 fn fio(arguments: &[&str], figure: &str) -> f64 {
     let runtime = format!("--runtime={SECONDS}");
     let common = ["--name=x", "--output-format=json", &runtime];

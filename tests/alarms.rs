@@ -1,4 +1,5 @@
-//! Alarms of a plan: raised while the run goes on, marked on its time line, given to a command, and those that end it.
+//! Alarms of a plan: raised during the run, marked on its timeline, passed to a command, and ending the run if
+//! configured.
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan::{self, READS};
@@ -6,7 +7,7 @@ use crate::support::wait;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-/// Far above the rate that the load keeps.
+/// Far above the rate of the load.
 const ALARMS: &str = "
 [[alarm]]
 when = \"rate < 5000 for 2s\"
@@ -46,7 +47,7 @@ fn an_alarm_is_an_event_and_a_mark_and_stops_the_run() {
     let reason: String = db.one("SELECT stop_reason FROM runs");
     assert_eq!(reason, raised[1]);
     assert!(run.log().contains(&raised[0]), "{}", run.log());
-    // It was stopped within some seconds of what raised it: the load ran for 60 s otherwise.
+    // It was stopped within seconds of the cause: otherwise the load would have run for 60 s.
     let ran: f64 = db.one("SELECT (ended_us - start_us) / 1e6 FROM steps");
     assert!((5.0..30.0).contains(&ran), "{ran}");
 }

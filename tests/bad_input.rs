@@ -1,4 +1,4 @@
-//! User mistakes: each is refused before anything runs, with its place and its remedy.
+//! User mistakes: each is refused before anything runs, with its location and its remedy.
 
 mod databases;
 mod plans;
@@ -20,7 +20,7 @@ fn directory() -> TempDir {
         .unwrap()
 }
 
-/// Runs a command that must fail by itself, soon, without a panic.
+/// Runs a command that must fail by itself, soon, and without a panic.
 fn refused(mut command: Command) -> CommandOutput {
     let directory = directory();
     let (out, err) = (directory.path().join("out"), directory.path().join("err"));

@@ -1,4 +1,4 @@
-//! A mesh while no run is under way: its samples, and the collector's memory after a request.
+//! A mesh without a run: its samples, and the collector's memory after a request.
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
@@ -19,7 +19,7 @@ fn samples(mesh: &Mesh) -> i64 {
     mesh.db().one("SELECT count(*) FROM host_samples")
 }
 
-/// Two meshes beside each other, so that one shows how long is long enough. Some 5 s, mostly waiting.
+/// Two meshes in parallel, so that one shows how long is long enough. Takes about 5 s, mostly waiting.
 #[test]
 fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
     let without = with_agent(Mesh::start(), &[]);
@@ -35,7 +35,7 @@ fn a_host_is_sampled_between_runs_only_where_its_agent_wants_it() {
     without.assert_no_complaints();
 }
 
-/// 50,000 steps. The collector once kept their memory. Some 4 s of CPU.
+/// 50,000 steps. The collector once kept their memory. Takes about 4 s of CPU.
 #[test]
 #[cfg(target_env = "gnu")]
 fn a_dry_run_of_many_steps_keeps_no_memory() {

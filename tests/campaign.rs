@@ -1,8 +1,9 @@
-//! A fault campaign: one collector and six agents, each on a network node of its own, under load, and a seeded sequence
-//! of faults of all kinds. The tests' own file system counts what the workers did, and the database is held against it.
+//! A fault campaign: one collector and six agents, each on its own network node, under load, and a seeded sequence of
+//! faults of all kinds. The tests' own file system counts what the workers did, and the database is compared with these
+//! counts.
 //!
-//! Each round is a mesh of its own that meets every kind of fault once, in the order of its seed. CI runs one round.
-//! `BENCHMESH_CAMPAIGN_FAULTS=300` makes as many rounds as it takes, with one seed after the other;
+//! Each round is a new mesh that meets every kind of fault once, in an order drawn from its seed. CI runs one round.
+//! `BENCHMESH_CAMPAIGN_FAULTS=300` runs as many rounds as this number of faults needs, with consecutive seeds;
 //! `BENCHMESH_CAMPAIGN_SEED=N` begins with this seed, which replays a failed round.
 
 mod checks;
@@ -24,16 +25,16 @@ use std::process::Command;
 use std::time::Duration;
 
 const AGENTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// Within which a mesh without faults does what it owes.
+/// Time limit for a mesh without faults to complete its work.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Of the agents' spools, and of the database.
+/// Size of the disks of the agents' spools, and of the database's.
 const AGENT_DISK_BYTES: u64 = 8 << 20;
 const COLLECTOR_DISK_BYTES: u64 = 96 << 20;
-/// Of a run; what a fault has to outlast in order to cost an agent its task.
+/// `loss-after` of a run: a fault must take longer to cost an agent its task.
 const LOSS_AFTER_S: u64 = 3;
 const LEASE_S: u64 = 6;
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Debug)]
 struct Random(u64);
 
@@ -55,23 +56,23 @@ impl Random {
     }
 }
 
-/// One mesh, and what has happened to it.
+/// One mesh and its history of faults.
 struct Campaign {
     mesh: Mesh,
     daemons: Vec<Process>,
     network: Network,
-    /// Of the spools, in the order of [`AGENTS`].
+    /// Disks of the spools, in the order of [`AGENTS`].
     disks: Vec<Mounted>,
     collector_disk: Mounted,
     fs: FuseFs,
     random: Random,
-    /// Processes of agents that were killed: the agent and the wall clock.
+    /// Killed agent processes: the agent and the wall clock.
     kills: Vec<(&'static str, i64)>,
-    /// When an older copy of the database was put back.
+    /// The times at which an older copy of the database was restored.
     restores: Vec<i64>,
     /// The databases that were replaced then.
     replaced: Vec<PathBuf>,
-    /// Agents with a spool that was damaged.
+    /// Agents with a damaged spool.
     damaged: Vec<&'static str>,
 }
 
@@ -83,7 +84,7 @@ fn pass(time: Duration) {
 impl Campaign {
     fn begin(seed: u64) -> Self {
         let fs = FuseFs::mount();
-        // Files are made at a pace that leaves the machine to the other tests.
+        // Files are created at a pace that leaves CPU time to other tests.
         fs.add_rule(Rule {
             path: "benchmesh-".to_owned(),
             ..Rule::every(Op::Create, Slow::Delay(Duration::from_millis(20)))
@@ -125,7 +126,7 @@ impl Campaign {
         campaign
     }
 
-    /// A process that the sampler takes for a storage daemon.
+    /// A process that the sampler identifies as a storage daemon.
     fn daemon(&self, number: usize) -> Process {
         let program = self.mesh.directory().join("ceph-osd");
         if !program.exists() {
@@ -137,7 +138,7 @@ impl Campaign {
         Process::start("ceph-osd", command, &log)
     }
 
-    /// A load that goes on for so long.
+    /// A load of this duration.
     fn plan(&self, time: Duration) -> String {
         format!(
             "loop-for = \"{}s\"\nloss-after = \"{LOSS_AFTER_S}s\"\nlease = \"{LEASE_S}s\"\n\
@@ -189,7 +190,7 @@ fn round(seed: u64) {
     let time: Duration = faults.iter().map(Fault::time).sum();
     let mut run = campaign.mesh.begin(&campaign.plan(time));
     campaign.mesh.until_step_is("write", "running", LIMIT);
-    // Its end is that of the command, and not of the run.
+    // This ends the command, not the run.
     run.kill();
     for fault in faults {
         benchmesh_testing::say(&format!("campaign {seed}: {fault:?}"));

@@ -1,4 +1,4 @@
-//! A real Ceph, three copies over three nodes: objects and RBD images from two clients, and its cost for each OSD.
+//! A real Ceph with three copies on three nodes: objects and RBD images from two clients, and its cost for each OSD.
 
 use crate::needs;
 use crate::support::command::must;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The lab, with what its own tools say of it.
+/// The lab, with the output of its own tools.
 struct Cluster(Lab);
 
 impl Cluster {
@@ -24,12 +24,12 @@ impl Cluster {
         self.0.fact(key)
     }
 
-    /// What `--allow-pool` is given for the pool and user.
+    /// The value of `--allow-pool` for the pool and user.
     fn pool(&self, pool: &str, user: &str) -> String {
         format!("{pool},conf={},user={user}", self.fact("conf"))
     }
 
-    /// The names of all objects in the pool, of all namespaces.
+    /// The names of all objects in the pool, in all namespaces.
     fn objects(&self) -> String {
         let conf = self.fact("conf");
         let listed = Command::new("rados")
@@ -40,7 +40,7 @@ impl Cluster {
         String::from_utf8(listed.stdout).unwrap()
     }
 
-    /// What `rbd` says.
+    /// The output of `rbd`.
     fn rbd(&self, arguments: &[&str]) -> String {
         let mut rbd = Command::new("rbd");
         let rbd = rbd.args(["-c", self.fact("conf")]).args(arguments);
@@ -124,10 +124,10 @@ fn two_clients_on_a_real_ceph() {
     mesh.assert_no_complaints();
 }
 
-/// What the agents' processes do beside their tasks in a step of 2 s.
+/// CPU time that the agents' processes use outside their tasks in a step of 2 s.
 const BESIDE_S: f64 = 0.05;
 
-/// The CPU time of tasks is that of their agents' processes, most of it in the libraries' threads.
+/// The CPU time of tasks equals that of their agents' processes, most of it in the libraries' threads.
 fn check_client_cpu(db: &Database, run: i64) {
     let measured = db.rows(&format!(
         "SELECT s.mode, (SELECT sum(t.cpu_user_us + t.cpu_system_us) / 1e6 FROM tasks t WHERE t.step_id = s.id) AS tasks_s,
@@ -145,8 +145,8 @@ fn check_client_cpu(db: &Database, run: i64) {
     }
 }
 
-/// Two tasks of one step read each other's objects: a damaged object is found by the task that does not own it.
-/// Objects and images that one run leaves in the pool, and another finds.
+/// Two tasks of one step read each other's objects, and the task that does not own a damaged object detects it. Also
+/// covers objects and images that one run leaves in the pool, and another finds.
 fn check_kept_data(cluster: &Cluster, mesh: &Mesh) {
     let plan = |objects: &str, images: &str, owner: &str| {
         format!(
@@ -180,7 +180,7 @@ fn check_kept_data(cluster: &Cluster, mesh: &Mesh) {
             .filter(|it| it.contains(&format!("data-{set}")))
             .count()
     };
-    // Two clients: a state beside the objects of each; and the set's marker.
+    // Two clients: a state beside the objects of each, and the set's marker.
     assert_eq!(of("some-objects"), 43, "{kept}");
     assert!(of("some-images") > 2, "{kept}");
     let uses = mesh.run(&plan("\"seq\"", "\"read\"", "use"));
@@ -212,7 +212,7 @@ fn check_reading_of_others(cluster: &Cluster) {
             &[&to_namespace[..], &namespace, arguments].concat(),
         );
     };
-    // Neither task has written anything: each lays out its own objects, then waits for the other's.
+    // Neither task has written: each lays out its own objects, then waits for the other's.
     assert_eq!(errors_of_two(&run, "seq", 1), [0, 0]);
     let garbage = cluster.0.path().join("garbage");
     std::fs::write(&garbage, vec![b'x'; 8192]).unwrap();
@@ -242,7 +242,7 @@ fn errors_of_two(run: &PoolRun, mode: &str, reorder: u32) -> [u64; 2] {
             ..TaskSpec::new("objects", mode, params.as_object().unwrap().clone())
         };
         let mut task = registry::prepare(&spec, &PrepareControl::silent()).unwrap();
-        // A start that was past when this thread went on is refused, and another one taken.
+        // A start that is in the past when this thread continues is refused, and another one is chosen.
         let soon = || MonoNanos::now().saturating_add(Duration::from_millis(20));
         while task.arm(soon()).is_err() {}
         let (mut ops, mut errors) = (0, 0);
@@ -259,8 +259,8 @@ fn errors_of_two(run: &PoolRun, mode: &str, reorder: u32) -> [u64; 2] {
     })
 }
 
-/// Images are those of their run, as `rbd` sees them; what another client writes to one is found; what a client has
-/// open is removed all the same, as that of one that was killed has to be.
+/// Images belong to their run, as `rbd` shows; another client's write to one is detected; an image that a client has
+/// open is removed all the same, because those of a killed client must be.
 fn check_images(cluster: &Cluster) {
     let run = PoolRun {
         spec: PoolSpec::parse(&cluster.pool("bench", "admin")).unwrap(),
@@ -279,7 +279,7 @@ fn check_images(cluster: &Cluster) {
     checked["verify"] = true.into();
     run.remove_cell("c1", 0, &mut |_| ()).unwrap();
     assert_eq!(images(), "");
-    // Nothing is there any more, so that it is laid out.
+    // The images are gone, so they are laid out again.
     assert_eq!(ran(image_task(&run, "randwrite", &checked)), (320, 0));
     assert_eq!(ran(image_task(&run, "read", &checked)), (320, 0));
     let damage = [
@@ -308,7 +308,7 @@ fn check_images(cluster: &Cluster) {
     drop(open);
 }
 
-/// A prepared task of `io` on images of the run.
+/// A prepared task of `io` on the run's images.
 fn image_task(run: &PoolRun, mode: &str, params: &serde_json::Value) -> Task {
     let place = run.task("c1", 0).unwrap().unwrap();
     let spec = TaskSpec {
@@ -331,7 +331,7 @@ fn ran(mut task: Task) -> (u64, u64) {
     (ops, errors)
 }
 
-/// What the cluster said of itself when the run began.
+/// The state that the cluster reported when the run began.
 fn check_facts(db: &Database, run: i64) {
     for (name, value) in [
         ("osds", 3),

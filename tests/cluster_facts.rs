@@ -1,4 +1,4 @@
-//! Facts of a cluster by an agent's own commands: one that tells a state, one that hangs, one that floods.
+//! Cluster facts from an agent's own commands: one that reports a state, one that hangs, one that floods.
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::wait::until_true;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// An executable script; its whole path.
+/// Creates an executable script; returns its absolute path.
 fn script(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -15,7 +15,7 @@ fn script(directory: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Some 10 s: the hanging command is killed after 2 s, while the load runs.
+/// Takes about 10 s: the hanging command is killed after 2 s, while the load runs.
 #[test]
 fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn a_clusters_state_is_stored_and_a_command_that_hangs_costs_nothing_else() {
     }
     let ops: i64 = db.one("SELECT sum(ops) FROM step_results");
     assert!(ops >= 650, "the load ran beside them: {ops}");
-    // The reading after the step may have begun another one.
+    // The reading after the step may have started another one.
     until_true("what hangs is killed", limit, || {
         let left = Command::new("pgrep").args(["-f", "^sleep 600.25"]).output();
         left.unwrap().stdout.is_empty()

@@ -1,4 +1,4 @@
-//! `compare`, `tag`, `note`, `mark` and what `report` makes of them, as a user types them, on a generated database.
+//! `compare`, `tag`, `note`, `mark` and their effect on `report`, as a user types them, on a generated database.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use benchmesh_synthetic::{Shape, generate};
@@ -47,7 +47,7 @@ impl History {
     }
 }
 
-/// Some 5 s, mostly to generate.
+/// Takes about 5 s, mostly to generate the database.
 #[test]
 fn runs_and_targets_are_compared_in_every_format() {
     let history = History::new();
@@ -72,7 +72,7 @@ fn runs_and_targets_are_compared_in_every_format() {
     let html = history.done(&["compare", "1", "2", "--format", "html"]);
     assert!(html.starts_with("<!doctype html>") && html.contains("default-src 'none'"));
     assert!(html.len() < 2 << 20, "{}", html.len());
-    // The second target answers some 7 % later, every time.
+    // The second target is consistently some 7 % slower.
     let failing = ["compare", "--by", "target", "2", "--fail-if"];
     for (condition, code) in [("p99 > +3%", 10), ("p99 > +50%", 0), ("ops > +50%", 0)] {
         let output = history.says(&[&failing[..], &[condition]].concat());
@@ -124,7 +124,7 @@ fn what_cannot_be_compared_says_why_and_json_stays_one_document() {
         "not within the run",
     );
     let file = history.file();
-    // Different keys on the two sides: reported, and not compared.
+    // Keys that differ between the sides are reported, and not compared.
     file.execute_batch(
         "UPDATE steps SET params = json_set(params, '$.iodepth', 32) WHERE run_id = 2 AND mode = 'write'",
     )

@@ -1,4 +1,4 @@
-//! `import` over the wire, and `db` with wrong input and killed in the middle: a database is whole whatever happens,
+//! `import` over the wire, and `db` with wrong input and killed in the middle: a database stays whole in every case,
 //! and an answer in JSON is one document.
 
 use crate::support::command::{CommandOutput, benchmesh};
@@ -188,7 +188,7 @@ fn a_collector_that_is_up_keeps_its_database() {
     mesh.assert_no_complaints();
 }
 
-/// Two databases of some 30 MiB that have no run and no host in common.
+/// Two databases of some 30 MiB without common runs or hosts.
 fn two_databases(directory: &Path) -> (PathBuf, PathBuf) {
     let (a, b) = (directory.join("a.db"), directory.join("b.db"));
     let shape = Shape {
@@ -207,7 +207,7 @@ fn two_databases(directory: &Path) -> (PathBuf, PathBuf) {
     (a, b)
 }
 
-/// Rows of each table: of a database that is as it was, or as it was to become.
+/// Row counts of each table, for a database that is either unchanged or completely changed.
 fn rows(path: &Path) -> Vec<i64> {
     let tables = [
         "runs",
@@ -225,15 +225,15 @@ fn rows(path: &Path) -> Vec<i64> {
     tables.to_vec()
 }
 
-/// Runs a command and kills it after a while, unless it ends before; whether it ended well.
+/// Runs a command and kills it after a while, unless it ends before; returns whether it succeeded.
 fn killed(command: &mut Command, signal: i32, after: Duration) -> bool {
-    // A shell that starts the tests in the background has them ignore SIGINT.
+    // A shell that starts the tests in the background makes them ignore SIGINT.
     let restore = || {
         // SAFETY: signal() is safe to call between fork and exec.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         Ok(())
     };
-    // SAFETY: `restore` allocates nothing and takes no lock.
+    // SAFETY: `restore` does not allocate and takes no lock.
     unsafe { command.pre_exec(restore) };
     let mut child = command
         .stdout(Stdio::null())
@@ -243,12 +243,12 @@ fn killed(command: &mut Command, signal: i32, after: Duration) -> bool {
     if let Some(status) = crate::support::wait::try_until(after, || child.try_wait().unwrap()) {
         return status.success();
     }
-    // SAFETY: the child has not been waited for, so the id is its own.
+    // SAFETY: the child has not been waited for, so its id is still valid.
     unsafe { libc::kill(i32::try_from(child.id()).unwrap(), signal) };
     child.wait().unwrap().success()
 }
 
-/// Kills `command` ever later until it ends well. Each time the database is sound and keeps its rows.
+/// Kills `command` later and later until it succeeds. Each time the database is sound and keeps its rows.
 fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
     let before = rows(path);
     let mut after = Duration::from_millis(4);
@@ -259,7 +259,7 @@ fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
             break;
         }
         kills += 1;
-        // A reader that may not write finds it whole, too.
+        // A read-only reader finds it whole, too.
         let asked = output_of(
             benchmesh()
                 .args([
@@ -289,7 +289,7 @@ fn kill_until_done(path: &Path, mut command: impl FnMut() -> Command) {
     assert!(kills >= 3, "killed {kills} times only");
 }
 
-/// Some 15 s.
+/// Takes about 15 s.
 #[test]
 fn a_merge_or_deletion_that_is_killed_changes_nothing() {
     let directory = directory();
@@ -363,7 +363,7 @@ fn rados_log(seconds: u32) -> String {
     log
 }
 
-/// Some 10 s.
+/// Takes about 10 s.
 #[test]
 fn an_import_that_is_killed_stores_nothing() {
     const SECONDS: u32 = 20_000;

@@ -1,6 +1,6 @@
 //! Checks the dependencies against deny.toml with cargo alone: licences, banned crates, registries.
 //!
-//! cargo-deny reads the same file. Building it takes longer than all of benchmesh's tests, so CI does without.
+//! cargo-deny reads the same file. Building it takes longer than all of benchmesh's tests, so CI does not use it.
 
 use crate::support::command::must;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn texts(value: &toml::Value) -> Vec<&str> {
     list.iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// The packages of the platform that builds: cargo has downloaded no others on a fresh machine.
+/// The packages for the build platform: on a fresh machine, cargo has downloaded no others.
 fn packages() -> Vec<Value> {
     let rustc = must("rustc", &["--version", "--verbose"]);
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));

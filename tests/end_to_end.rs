@@ -1,4 +1,4 @@
-//! A whole mesh of real processes, and the commands that a user types, from plan to report.
+//! A complete mesh of real processes, and the commands that a user types, from plan to report.
 
 use crate::needs;
 use crate::support::command::{CommandOutput, benchmesh};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A mesh of three agents with a target and a scratch directory each may use.
+/// A mesh of three agents, each with a target and a scratch directory.
 struct Place {
     mesh: Mesh,
     target: TempDir,
@@ -91,7 +91,7 @@ fn every_workload_from_plan_to_report() {
 }
 
 fn check_steps(db: &Database, run: i64) {
-    // On a busy machine a cell may miss its start and be tried again; the last attempt counts.
+    // On a busy machine a cell may miss its start and be retried; the last attempt counts.
     let steps = db.rows(&format!(
         "SELECT *, (SELECT count(*) FROM tasks t WHERE t.step_id = s.id) AS tasks FROM steps s WHERE run_id = {run}
          AND attempt = (SELECT max(again.attempt) FROM steps again WHERE again.run_id = s.run_id AND again.ordinal = s.ordinal)
@@ -288,7 +288,7 @@ fn a_run_is_stopped_and_its_data_stay() {
             .one::<i64>("SELECT count(*) FROM op_intervals")
             >= 3
     });
-    // Another one waits for its turn, and is stopped while it waits.
+    // Another run waits for its turn, and is stopped while it waits.
     let waiting = place
         .mesh
         .plan("name = \"next\"\n[[phase]]\nworkload = \"null\"\n");

@@ -1,4 +1,4 @@
-//! The example plans, made small, run through a mesh: what users copy works.
+//! The example plans, scaled down, run on a mesh: what users copy works.
 
 use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ struct Example {
     steps: i64,
 }
 
-/// Every further agent makes many more links.
+/// Each additional agent makes many more links.
 const TWO_AGENTS: &str = "workload = \"network\"\nclients = 2";
 
 const EXAMPLES: &[Example] = &[
@@ -78,7 +78,7 @@ const EXAMPLES: &[Example] = &[
             ("workload = \"network\"", TWO_AGENTS),
             ("workload      = \"network\"", TWO_AGENTS),
         ],
-        // Of two agents: both receivers, the pair, the mesh, two links in two ways, three loads at both receivers.
+        // With two agents: both receivers, the pair, the mesh, two links in two modes, three loads at both receivers.
         steps: 2 + 1 + 1 + 4 + 6,
     },
     Example {
@@ -110,7 +110,7 @@ const EXAMPLES: &[Example] = &[
             ("runtime  = \"10s\"", "runtime  = \"500ms\""),
             ("size     = \"16m\"", "size     = \"1m\""),
             ("settle   = \"2s\"", ""),
-            // The first probe keeps it.
+            // The first probe meets it.
             ("p99 < 10ms", "p99 < 30s"),
         ],
         steps: 1,
@@ -270,7 +270,7 @@ fn run_examples(is_wanted: impl Fn(&str) -> bool) {
         if !is_wanted(&plan) {
             continue;
         }
-        // On a busy machine a cell may miss its start and be tried again; the last attempt counts.
+        // On a busy machine a cell may miss its start and be retried; the last attempt counts.
         let run = mesh.run(&plan);
         let db = mesh.db();
         let steps = db.rows(&format!(

@@ -1,6 +1,5 @@
-//! Failures while a run goes on: processes killed, links cut, disks full. Afterwards the database must be complete: no
-//! stored row is gone or changed, nothing is stored twice, and a load of a fixed number of operations has exactly that
-//! number.
+//! Failures during a run: processes killed, links cut, disks full. Afterwards the database must be complete: no stored
+//! row is gone or changed, nothing is stored twice, and a load of a fixed number of operations has exactly that number.
 
 mod agent_disk;
 mod frozen;
@@ -27,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Operations of each agent in [`paced_plan`].
 const FILES: i64 = 1500;
 
-/// Each agent deletes `FILES` files, and each call takes 5 ms: some 8 s of load with a known count.
+/// Each agent deletes `FILES` files, and each call takes 5 ms: about 8 s of load with a known count.
 fn paced_plan(fs: &FuseFs, extra: &str) -> String {
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),
@@ -56,7 +55,7 @@ fn until_stored(mesh: &Mesh, intervals: usize) -> Stored {
     Stored::of(&mesh.db())
 }
 
-/// The rows of the database at one moment: all of them have to be there later.
+/// The rows of the database at one moment; all of them must still exist later.
 struct Stored {
     intervals: BTreeMap<(i64, i64, String), Row>,
     samples: i64,
@@ -79,7 +78,7 @@ impl Stored {
         }
     }
 
-    /// No row is gone, and no row of operations changed.
+    /// No row is missing, and no row of operations has changed.
     fn assert_still_in(&self, db: &Database) {
         let now = Self::of(db);
         for (key, row) in &self.intervals {
@@ -105,7 +104,7 @@ impl Stored {
     }
 }
 
-/// Every operation of both agents is in each of the three places, once.
+/// Every operation of both agents appears once in each of the three places.
 fn assert_exact(db: &Database, fs: &FuseFs) {
     db.assert_sound();
     let log = fs.log();
@@ -128,7 +127,7 @@ fn assert_exact(db: &Database, fs: &FuseFs) {
     assert_no_holes(db);
 }
 
-/// Whether a path is a file of the load, and not one of benchmesh's own: a marker, a note on the layout.
+/// Whether a path is a file of the load rather than one of benchmesh's own (a marker, a state of the layout).
 fn is_data(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     !name.starts_with('.') && !name.starts_with("state")
@@ -252,7 +251,7 @@ fn a_hung_call_is_found_and_the_others_go_on() {
         ..Rule::every(Op::Unlink, Fault::Hang)
     });
     until_true("a call hangs", LIMIT, || fs.hanging() == 1);
-    // The agent with the free worker ends its files; in the database one operation is still in flight.
+    // The agent with the free worker finishes its files; in the database one operation is still in flight.
     until_true("the other agent's task is through", LIMIT, || {
         mesh.db()
             .rows("SELECT task_id FROM op_intervals GROUP BY task_id HAVING sum(ops) = 1500")

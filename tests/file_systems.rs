@@ -100,8 +100,8 @@ fn check(kind: &str, fs: &Mounted) {
     mesh.assert_no_complaints();
 }
 
-/// Somebody else fills a target that two agents share, beside their load. Takes 12 s, because a target is sampled every
-/// 10 s.
+/// Another process fills a target that two agents share, beside their load. Takes 12 s, because a target is sampled
+/// every 10 s.
 #[test]
 fn a_target_that_is_filled_is_found_once() {
     needs!("root", "tmpfs");

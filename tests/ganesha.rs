@@ -1,4 +1,5 @@
-//! A real server of NFS-Ganesha, read by libnfs: it is found, named, and its CPU time charged as the kernel counts it.
+//! A real NFS-Ganesha server, read through libnfs: it is found and named, and its CPU time is charged as the kernel
+//! counts it.
 
 use crate::needs;
 use crate::support::command::must;
@@ -6,23 +7,23 @@ use crate::support::lab::{Lab, check_versions};
 use crate::support::mesh::Agent;
 use std::time::{Duration, Instant};
 
-/// How long the export is read.
+/// Duration of the reads from the export.
 const READS: Duration = Duration::from_secs(6);
-/// The kernel counts in ticks of 10 ms, user and system time each, at either end.
+/// The kernel counts user and system time in ticks of 10 ms, with an error at both ends.
 const TICKS_S: f64 = 0.04;
 const TOLERANCE: f64 = 0.03;
 
-/// CPU time of a process by `/proc/PID/stat`.
+/// CPU time of a process from `/proc/PID/stat`.
 fn cpu_s(pid: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, after_name) = stat.rsplit_once(')').unwrap();
     let fields: Vec<&str> = after_name.split_whitespace().collect();
-    // utime and stime, the 14th and 15th of all.
+    // utime and stime, fields 14 and 15.
     let ticks = [fields[11], fields[12]].map(|field| field.parse::<f64>().unwrap());
     ticks.iter().sum::<f64>() / 100.0
 }
 
-/// Some 20 s.
+/// Takes about 20 s.
 #[test]
 fn a_server_of_ganesha_is_charged_as_the_kernel_counts() {
     needs!("root", "ganesha", "netns");
@@ -36,7 +37,7 @@ fn a_server_of_ganesha_is_charged_as_the_kernel_counts() {
     );
     let server = Agent::named("server").label("role=storage");
     mesh.add(server.inside(lab.fact("namespace1")));
-    // Nothing but the clock: the reads of the export are the load.
+    // The run only waits: the reads of the export are the load.
     let mut run = mesh.begin(&format!(
         r#"
         [targets.local]

@@ -1,4 +1,4 @@
-//! A real GlusterFS, three copies over three nodes: load from two clients, and its cost for each brick.
+//! A real GlusterFS with three copies on three nodes: load from two clients, and its cost for each brick.
 
 use crate::needs;
 use crate::support::database::Database;
@@ -116,7 +116,7 @@ fn check_brick(db: &Database, run: i64, brick: &str) {
             "SELECT u.cpu_percent FROM v_daemon_usage u JOIN steps s ON s.id = u.step_id
              WHERE s.run_id = {run} AND s.mode = '{mode}' AND u.name = 'glusterfsd' AND u.instance = '{brick}'"
         ));
-        // At rest: the seconds of `settle` before the step's start.
+        // Idle: the seconds of `settle` before the step's start.
         let before: f64 = db.one(&format!(
             "SELECT 100.0 * (max(d.cpu_user_us + d.cpu_system_us) - min(d.cpu_user_us + d.cpu_system_us))
                     / (max(d.at_us) - min(d.at_us))

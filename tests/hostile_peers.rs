@@ -1,5 +1,5 @@
-//! Hostile peers at the collector's port: noise, other protocols, false messages. Each gets an answer or is cut off;
-//! the collector survives, no other session is disturbed, and none of their data are in the database.
+//! Hostile peers at the collector's port: noise, other protocols, false messages. Each gets an answer or is
+//! disconnected; the collector survives, no other session is disturbed, and none of their data are stored.
 
 mod batches;
 mod borrowed_uid;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A mesh under load while `attack` goes on: its run must end well and its processes stay alive and sane.
+/// Runs `attack` on a mesh under load: the run must succeed, and the mesh's processes must stay alive and sane.
 fn while_a_run_goes_on(attack: impl FnOnce(&Mesh)) -> Mesh {
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("honest"));
@@ -51,7 +51,7 @@ fn while_a_run_goes_on(attack: impl FnOnce(&Mesh)) -> Mesh {
     mesh
 }
 
-/// The most memory that a process has had, in KiB.
+/// Peak resident memory of a process, in KiB.
 fn peak_rss_kib(pid: u32) -> u64 {
     status_kib(pid, "VmHWM:")
 }

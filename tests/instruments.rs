@@ -1,4 +1,4 @@
-//! The tests' own instruments against plain system calls: the truth tests depend on them.
+//! Checks the tests' own instruments with plain system calls: the truth tests depend on them.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;
@@ -84,8 +84,8 @@ fn fuse_rules_delay_fail_and_hang() {
     let refused = full.write_at(&[0; 10], 10).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
     full.write_at(&[0; 10], 10).unwrap();
-    // In a process of its own, because a thread that waits for its own process's file system cannot even be killed; in
-    // a directory of its own, because the kernel holds the directory's lock meanwhile.
+    // In a separate process, because a thread that waits for its own process's file system cannot even be killed; in a
+    // separate directory, because the kernel holds the directory's lock meanwhile.
     fs::create_dir(fs.path().join("apart")).unwrap();
     let mut stuck = Command::new("sh")
         .args(["-c", ": > \"$0\""])

@@ -1,4 +1,4 @@
-//! Data that stay on a target: laid out by one run, used by the next, refused where they are others, removed by hand.
+//! Data kept on a target: laid out by one run, used by the next, refused if they differ, removed by hand.
 
 use crate::support::mesh::Mesh;
 use crate::support::plan;
@@ -28,7 +28,7 @@ modes = ["stat", "read"]
 use = "small"
 "#;
 
-/// What stands directly in the target.
+/// The direct entries of the target.
 fn entries(target: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(target).unwrap();
     let mut names: Vec<String> = entries
@@ -38,7 +38,7 @@ fn entries(target: &Path) -> Vec<String> {
     names
 }
 
-/// Each file below, with its inode and the time of its last change.
+/// Each file below, with its inode and its change time.
 fn files(directory: &Path) -> Vec<(PathBuf, u64, i64)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -58,7 +58,7 @@ fn run(mesh: &Mesh, target: &Path, phases: &str) -> crate::support::command::Com
     mesh.command(&["run", plan.to_str().unwrap()])
 }
 
-/// Some 6 s.
+/// Takes about 6 s.
 #[test]
 fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
     let target = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ fn data_that_a_run_keeps_are_used_by_another_and_removed_by_hand() {
     mesh.assert_no_complaints();
 }
 
-/// Blocks whose end somebody has cut off, and a set that a stop has left half made. Some 8 s.
+/// Truncated blocks, and a set that a stop left incomplete. Takes about 8 s.
 #[test]
 fn data_that_are_not_whole_are_laid_out_by_keep_alone() {
     let target = tempfile::tempdir().unwrap();

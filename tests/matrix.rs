@@ -1,10 +1,10 @@
-//! The cells of a phase: keys that advance together, sizes of the memory, and caches in a matrix.
+//! The cells of a phase: keys that advance together, sizes relative to memory, and caches in a matrix.
 
 use crate::support::mesh::Mesh;
 use crate::support::plan;
 use std::fs;
 
-/// As the plan's `0.0001 x ram` of this host, in whole MiB.
+/// The plan's `0.0001 x ram` on this host, in whole MiB.
 fn size_of_memory() -> String {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text

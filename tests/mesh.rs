@@ -1,7 +1,7 @@
 //! The mesh from outside: commands, counts, faults, hostile peers and real file systems.
 //!
-//! These tests mostly wait (for a stall, a lost agent, a killed process), so many run beside each other. A test that
-//! measures time, a rate or CPU belongs in `truth.rs`, whose tests run alone.
+//! These tests mostly wait (for a stall, a lost agent, a killed process), so many run in parallel. A test that measures
+//! time, a rate or CPU belongs in `truth.rs`, whose tests run alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@
 
 mod support;
 
-// libtest runs as many tests at once as the machine has processors, which is few for tests that wait.
+// libtest runs as many tests in parallel as the machine has processors, which is too few for tests that wait.
 share_the_machine!(10);
 
 mod alarms;

@@ -1,11 +1,11 @@
-//! A real MooseFS, three copies over three nodes: load from two clients, and its cost for master and chunkservers.
+//! A real MooseFS with three copies on three nodes: load from two clients, and its cost for master and chunkservers.
 
 use crate::needs;
 use crate::support::database::Database;
 use crate::support::lab::{Lab, check_versions};
 use std::path::PathBuf;
 
-/// Some 25 s.
+/// Takes about 25 s.
 #[test]
 fn two_clients_on_a_real_moosefs() {
     needs!("root", "moosefs", "netns", "fuse");
@@ -66,8 +66,8 @@ fn two_clients_on_a_real_moosefs() {
     mesh.assert_no_complaints();
 }
 
-/// The master with its process that writes changes down, three chunkservers and the clients' mount: each found once,
-/// and charged.
+/// The master with its process that writes the changelog, three chunkservers and the clients' mount: each is found
+/// once, and its usage is charged.
 fn check_daemons(db: &Database, run: i64) {
     for (name, count, working) in [
         ("mfsmaster", 2, 1),

@@ -1,4 +1,4 @@
-//! The files under packaging, as far as they can be checked without building a package: `packaging/test` does the rest.
+//! Checks the files under packaging as far as possible without building a package; `packaging/test` does the rest.
 
 use crate::support::command::{CommandOutput, benchmesh};
 use std::os::unix::fs::PermissionsExt;
@@ -69,7 +69,7 @@ fn unpacked() -> TempDir {
     place
 }
 
-/// Every path beneath, with its permissions.
+/// Every path below the directory, with its permissions.
 fn modes(directory: &Path, found: &mut Vec<(PathBuf, u32)>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
@@ -81,7 +81,7 @@ fn modes(directory: &Path, found: &mut Vec<(PathBuf, u32)>) {
     }
 }
 
-/// `deploy-agents` runs it with a umask that keeps the join token private.
+/// `deploy-agents` sets a umask that keeps the join token private.
 #[test]
 fn the_tar_installs_for_all_users_whatever_the_umask() {
     let (place, root) = (unpacked(), tempfile::tempdir().unwrap());
@@ -113,7 +113,7 @@ fn the_tar_installs_for_all_users_whatever_the_umask() {
     assert_eq!(files.len(), 2, "{files:?}");
 }
 
-/// The command lines of the units are understood, and nothing beside them.
+/// The command lines of the units are valid, and the units contain no other options.
 #[test]
 fn units_start_what_there_is() {
     for name in ["agent", "collector"] {
@@ -132,7 +132,7 @@ fn units_start_what_there_is() {
     }
 }
 
-/// One host's token is useless on the next host, and a host that has joined gets none.
+/// The token of one host is useless on the next, and a host that has joined gets none.
 #[test]
 fn each_host_gets_a_join_token_of_its_own() {
     let place = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn each_host_gets_a_join_token_of_its_own() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
         path
     };
-    // Each call makes another token; hosts only record their commands.
+    // Each call returns a new token; hosts only record their commands.
     write(
         "benchmesh",
         "#!/bin/sh\necho \"$*\" >> \"$0.calls\"\necho \"token-$$\"\n",
@@ -181,7 +181,7 @@ fn each_host_gets_a_join_token_of_its_own() {
     assert_eq!(calls, "collector token\ncollector token\n");
 }
 
-/// By the schemas of Kubernetes' own API; the configuration in it by doctor.
+/// Validated by the schemas of Kubernetes' API; the configuration in it by doctor.
 #[test]
 fn the_daemon_set_is_valid() {
     let manifest = packaging().join("kubernetes/agent.yaml");
@@ -192,7 +192,7 @@ fn the_daemon_set_is_valid() {
     assert!(config.contains("allow = "), "{config}");
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("agent.toml");
-    // Names of a cluster mean nothing here.
+    // Names of a cluster do not resolve here.
     std::fs::write(&file, config.replace("central:4750", "127.0.0.1:1")).unwrap();
     let mut doctor = benchmesh();
     doctor.arg("doctor").arg("--config").arg(&file);

@@ -1,5 +1,5 @@
-//! The live page and the report file in a real browser: their figures against the database, at the widths of a desktop
-//! and a phone, and axe finds no serious problem.
+//! The live page and the report file in a real browser: compares their figures with the database, at the widths of a
+//! desktop and a phone, and requires that axe finds no serious problem.
 
 mod comparison;
 mod metrics;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const START: Duration = Duration::from_secs(60);
 const RUN: Duration = Duration::from_secs(120);
 
-/// A phase with a matrix, one that lasts for some seconds, and links.
+/// A phase with a matrix, one that runs for some seconds, and links.
 fn plan(path: &Path) -> String {
     format!(
         "name = \"<img src=x onerror=alert(1)>\"\n[targets.disk]\nsystem = \"ext4\"\npath = \"{}\"\n\
@@ -38,7 +38,7 @@ fn shown() -> Shown {
     shown_by(&[])
 }
 
-/// `arguments` are the collector's, beside those that the page needs.
+/// `arguments` are passed to the collector in addition to those that the page needs.
 fn shown_by(arguments: &[&str]) -> Shown {
     let directory = TempDir::new().unwrap();
     let target = TempDir::new().unwrap();
@@ -60,9 +60,9 @@ fn shown_by(arguments: &[&str]) -> Shown {
     }
 }
 
-/// The file of axe-core from the registry; `None`, and a skip that is seen, where it cannot be had.
+/// The file of axe-core from the registry; `None`, with a reported skip, if it is not available.
 fn axe() -> Option<String> {
-    // One test at a time fetches it.
+    // Only one test fetches it at a time.
     static FETCHING: Mutex<()> = Mutex::new(());
     let _fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("axe-core");
@@ -92,7 +92,7 @@ fn axe() -> Option<String> {
     Some(std::fs::read_to_string(script).unwrap())
 }
 
-/// Fails on what axe calls serious or critical.
+/// Fails on problems that axe rates as serious or critical.
 fn assert_accessible(browser: &mut Browser, axe: Option<&str>, what: &str) {
     let Some(axe) = axe else { return };
     browser.evaluate(&format!("{axe}; true"));
@@ -104,23 +104,23 @@ fn assert_accessible(browser: &mut Browser, axe: Option<&str>, what: &str) {
     assert_eq!(found, "[]", "{what}");
 }
 
-/// Neither errors on the console nor uncaught exceptions.
+/// Fails on console errors and uncaught exceptions.
 fn assert_no_complaints(browser: &mut Browser) {
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
-/// A picture for people to look at, under the target directory.
+/// Saves a screenshot under the target directory.
 fn picture(browser: &mut Browser, name: &str) {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     std::fs::create_dir_all(&directory).unwrap();
     browser.picture(&directory.join(format!("{name}.png")));
 }
 
-/// At this width nothing sticks out, and axe finds nothing serious; with a picture.
+/// At this width nothing overflows, and axe finds nothing serious; saves a screenshot.
 fn assert_presentable(browser: &mut Browser, axe: Option<&str>, name: &str, width: u32) {
     browser.size(width, 900);
-    // Charts draw themselves anew a moment later.
+    // Charts are redrawn a moment later.
     browser.until(
         &format!("{name} fits into {width}"),
         &format!("document.documentElement.scrollWidth <= {width}"),
@@ -137,7 +137,7 @@ fn cells(browser: &mut Browser, label: &str) -> Vec<Vec<String>> {
     serde_json::from_value(rows).unwrap()
 }
 
-/// As the page writes a figure: three digits, or whole units.
+/// A figure as the page formats it: three digits, or whole units.
 fn figure(value: f64) -> f64 {
     if value == 0.0 {
         return 0.0;
@@ -156,7 +156,7 @@ fn number(text: &str) -> f64 {
         .unwrap_or_else(|_| panic!("{text:?} is no figure"))
 }
 
-/// Some 45 s: a mesh, a run of nine steps, a browser.
+/// Takes about 45 s: a mesh, a run of nine steps, a browser.
 #[test]
 fn the_page_shows_what_the_database_holds() {
     let Some(mut browser) = Browser::open() else {
@@ -244,8 +244,8 @@ fn the_page_shows_what_the_database_holds() {
     the_file_agrees(&mut browser, &shown, axe.as_deref());
 }
 
-/// A page that is opened in mid-step: its line starts with the run and has no hole, because rows stored after the
-/// opening are read too.
+/// A page that is opened in the middle of a step: its line starts with the run and has no gap, because rows stored
+/// after the opening are read too.
 #[test]
 fn a_page_that_is_opened_late_shows_no_hole() {
     let Some(mut browser) = Browser::open() else {
@@ -346,7 +346,8 @@ fn finished_steps_agree(browser: &mut Browser, shown: &Shown) {
         };
         match of("ops_per_s") {
             Some(rate) => assert_eq!(number(&row[3]), figure(rate), "{row:?}"),
-            // Its tasks did not overlap: they last for less than a millisecond, and start later than that without root.
+            // Its tasks did not overlap: they take less than a millisecond, and without root their starts differ by
+            // more.
             None => assert_eq!(row[3], "-", "{row:?}"),
         }
         for (column, cell) in [("p50_ms", 5), ("p99_ms", 6), ("max_ms", 7)] {
@@ -374,7 +375,7 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
             );
         }
     }
-    // Each point of the pictures equals the database's value for its second.
+    // Each point of the charts equals the database's value for its second.
     let pictures = browser.evaluate(
         "fetch('/api/v1/runs/1/pictures').then((answer) => answer.json()).then((answer) => answer.pictures)",
     );
@@ -394,7 +395,7 @@ fn the_report_agrees(browser: &mut Browser, shown: &Shown) {
     for (drawn, stored) in drawn.iter().zip(&stored) {
         assert!((drawn - stored).abs() <= stored * 0.001, "{drawn} {stored}");
     }
-    // Hover, zoom and legend, by mouse and by keyboard.
+    // Hover, zoom and legend, with mouse and keyboard.
     browser.evaluate(
         "{ const plot = document.querySelector('#load .plot'); const box = plot.getBoundingClientRect();
            plot.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width * 0.6, clientY: box.top + 50 })); }",
@@ -441,7 +442,7 @@ fn a_query_agrees(browser: &mut Browser, shown: &Shown) {
         "the refusal is told",
         "/only reading/.test(document.querySelector('[role=alert]')?.textContent)",
     );
-    // The browser itself reports the status.
+    // The browser itself logs the failed status.
     let complaints = browser.complaints();
     assert!(
         complaints.iter().all(|one| one.contains("400")),
@@ -510,7 +511,7 @@ fn second_at(axis: &[(f64, f64)], x: f64) -> f64 {
     first.1 + (x - first.0) * (last.1 - first.1) / (last.0 - first.0)
 }
 
-/// Dragged over, a part of the time fills the axis of all charts; a double click gives the whole back.
+/// Dragging over a part of the time zooms all charts to it; a double click shows everything again.
 fn a_chart_zooms_by_mouse(browser: &mut Browser) {
     let place = browser.evaluate(
         "{ document.querySelector('#load .plot').scrollIntoView({ block: 'center', behavior: 'instant' });
@@ -534,7 +535,7 @@ fn a_chart_zooms_by_mouse(browser: &mut Browser) {
     );
     let zoomed = time_axis(browser);
     let shown = [from, until].map(|x| second_at(&zoomed, x));
-    // A pixel either way.
+    // One pixel of tolerance at each side.
     let tolerance = 2.0 * (dragged[1] - dragged[0]) / (until - from);
     for (dragged, shown) in dragged.iter().zip(shown) {
         assert!(

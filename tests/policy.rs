@@ -1,5 +1,5 @@
-//! Refusals by an agent's policy, as the user who starts a run sees them: with the agent, the key and the line, before
-//! anything runs, and without loss to a step that runs meanwhile.
+//! Refusals by an agent's policy, as shown to the user who starts a run: with the agent, the key and the line, before
+//! anything runs, and without loss to a concurrent step.
 
 use crate::needs;
 use crate::support::loop_device::Mounted;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A plan with one phase, in line 4; its keys follow.
+/// A plan with one phase, on line 4; its keys follow.
 fn plan(path: &str, phase: &str) -> String {
     format!("[targets.t]\nsystem = \"local\"\npath = \"{path}\"\n[[phase]]\n{phase}\n")
 }
@@ -49,7 +49,7 @@ fn a_load_that_a_policy_holds_back_says_so() {
     );
 }
 
-/// Takes about 10 s, mostly for the step beside it.
+/// Takes about 10 s, mostly for the concurrent step.
 #[test]
 fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing() {
     let target = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn a_plan_that_asks_for_more_than_a_policy_is_refused_and_a_step_loses_nothing()
     mesh.assert_no_complaints();
 }
 
-/// An agent that has dropped unused privileges measures as before.
+/// An agent that dropped unused privileges measures as before.
 #[test]
 fn an_agent_without_unused_privileges_takes_load() {
     needs!("root");
@@ -164,7 +164,7 @@ fn an_agent_without_unused_privileges_takes_load() {
     mesh.assert_no_complaints();
 }
 
-/// Leftovers of a killed agent from a run without its collector.
+/// Leftovers of a killed agent, from a run without its collector.
 #[test]
 fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
     let target = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
         .args([path, "-exec", "touch", "-d", "2 hours ago", "{}", "+"])
         .status();
     assert!(aged.unwrap().success());
-    // There is no terminal to ask on.
+    // There is no terminal for the question.
     let asked = clean(&[]);
     assert_eq!(asked.code, 2, "{}", asked.all());
     assert!(asked.err.contains("--yes"), "{}", asked.all());
@@ -216,15 +216,15 @@ fn what_crashed_runs_leave_is_listed_and_removed_on_demand() {
 /// Writes for ten minutes unless it is stopped.
 const LONG_WRITE: &str = "workload = \"io\"\nsize = \"1m\"\nbs = \"64k\"\nmodes = [\"write\"]\nruntime = \"10m\"\nrate_iops = 20";
 
-/// The reason of the newest task's end, once its run is over.
+/// The reason for the newest task's end, once its run is over.
 fn how_it_ended(mesh: &Mesh, run: &mut Process) -> String {
     assert!(run.exit_within(LIMIT).is_some(), "{}", run.log());
     mesh.db()
         .one("SELECT error FROM tasks ORDER BY id DESC LIMIT 1")
 }
 
-/// A plan that needs more space than its agents' floors leave is refused before it runs. A task is stopped with the key
-/// when its target falls below a floor, for whatever reason; the space is given back.
+/// A plan that needs more space than its agents' minimum of free space leaves is refused before it runs. A task is
+/// stopped, with the key, if its target falls below the minimum, for whatever reason; its space is freed.
 #[test]
 fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
     needs!("root");
@@ -272,7 +272,7 @@ fn a_floor_of_free_space_refuses_plans_and_ends_tasks() {
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{}", run.log());
 }
 
-/// The same of inodes, on a file system that has a thousand.
+/// The same for inodes, on a file system that has a thousand.
 #[test]
 fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
     needs!("root");
@@ -307,11 +307,11 @@ fn a_floor_of_free_inodes_refuses_plans_and_ends_tasks() {
     assert!(fs.names().is_empty(), "{:?}: {}", fs.names(), run.log());
 }
 
-/// A time zone in which it is half past noon and half a minute, so that the hours end in 30 s.
+/// A time zone in which it is now half past noon and half a minute, so that the hours end in 30 s.
 fn half_a_minute_before_the_end() -> (String, &'static str) {
     const LOCAL_S: i64 = 12 * 3600 + 30 * 60 + 30;
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    // What TZ holds is subtracted from UTC.
+    // The offset in TZ is subtracted from UTC.
     let behind = (now % 86_400) as i64 - LOCAL_S;
     let sign = if behind < 0 { '-' } else { '+' };
     let behind = behind.abs();

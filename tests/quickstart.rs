@@ -1,4 +1,4 @@
-//! `benchmesh quickstart` under difficulties: another instance, an interruption, a missing directory.
+//! `benchmesh quickstart` with problems: another instance, an interruption, a missing directory.
 
 use crate::support::command::CommandOutput;
 use crate::support::database::Database;

@@ -1,8 +1,8 @@
 //! Truth tests of rates that a device of known speed or the plan sets: a slow file system, a throttled disk, a shaped
 //! link, a paced load.
 //!
-//! They keep a processor busy for a tenth of their time, so a few run beside each other. Tests of the load's own speed
-//! belong in `truth.rs`, where tests run alone.
+//! They keep a processor busy for a tenth of their time, so a few run in parallel. Tests of the load's own speed belong
+//! in `truth.rs`, where tests run alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@
 
 mod support;
 
-// More would contend for the processors, which shows within tolerances of 2 to 5 %.
+// More would contend for the processors, which is visible at tolerances of 2 to 5 %.
 share_the_machine!(4);
 
 mod instruments;

@@ -1,4 +1,4 @@
-//! A run that has ended is taken up again: what is done stays, the rest is measured, and what does not fit is refused.
+//! Resuming an ended run: completed work stays, the rest is measured, and incompatible changes are refused.
 
 use crate::support::mesh::Mesh;
 use crate::support::plan;
@@ -28,7 +28,7 @@ workload = "null"
 ops = 100
 "#;
 
-/// The refusal of a command.
+/// The error of a refused command.
 fn refused(mesh: &Mesh, arguments: &[&str]) -> String {
     let output = mesh.command(arguments);
     assert_eq!(output.code, 1, "{arguments:?}: {}", output.all());
@@ -40,7 +40,7 @@ fn assert_refused(mesh: &Mesh, arguments: &[&str], expected: &str) {
     assert!(message.contains(expected), "{arguments:?}: {message}");
 }
 
-/// The policy ends the run because an agent is killed; the collector is killed and started in between.
+/// The policy ends the run because an agent is killed; the collector is killed and restarted in between.
 #[test]
 fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     let target = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn an_aborted_run_goes_on_with_its_first_cell_that_is_not_done() {
     assert!(report.out.contains("paused for"), "{}", report.all());
 }
 
-/// A loop goes on where it ended, and `resume` follows the run to its report as `run` does.
+/// A loop continues where it ended, and `resume` follows the run to its report like `run`.
 #[test]
 fn a_stopped_loop_goes_on_where_it_ended() {
     let target = tempfile::tempdir().unwrap();

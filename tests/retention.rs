@@ -1,4 +1,4 @@
-//! Retention with real processes: a collector that is killed while rows are merged, and a disk that is full meanwhile.
+//! Retention with real processes: a collector that is killed while it merges rows, and a disk that fills up meanwhile.
 
 use crate::needs;
 use crate::support::command::{CommandOutput, benchmesh, must};
@@ -22,7 +22,7 @@ const SHAPE: Shape = Shape {
     soak_seconds: 1200,
 };
 
-/// What merging must not change.
+/// Sums that merging must not change.
 const SUMS: &str = "SELECT format('%d %d %d %d %d',
     (SELECT sum(ops) FROM op_intervals), (SELECT sum(bytes) FROM op_intervals), (SELECT sum(service_count) FROM op_intervals),
     (SELECT sum(ops) FROM step_intervals), (SELECT sum(ops) FROM step_results))";
@@ -50,7 +50,7 @@ fn a_collector_that_is_killed_while_rows_are_merged_goes_on_and_loses_nothing() 
     let sums: String = Database::open(&path).one(SUMS);
     let mut mesh = Mesh::on_database_in(directory.path(), &[]);
     let mut killed_within = 0;
-    // A fast disk may be done with a step before it is killed.
+    // A fast disk may complete a step before the kill.
     for round in 0..16 {
         if round >= 4 && killed_within > 0 {
             break;
@@ -88,7 +88,7 @@ fn a_disk_that_is_full_while_rows_are_merged_loses_nothing() {
     generate(&made, &SHAPE).unwrap();
     let sums: String = Database::open(&made).one(SUMS);
     let bytes = std::fs::metadata(&made).unwrap().len();
-    // Room for a megabyte of the write-ahead file, which needs more.
+    // Space for a megabyte of the write-ahead log, which needs more.
     let disk = Mounted::tmpfs(bytes + (1 << 20));
     let path = disk.path().join("benchmesh.db");
     std::fs::copy(&made, &path).unwrap();
@@ -108,7 +108,7 @@ fn a_disk_that_is_full_while_rows_are_merged_loses_nothing() {
         "{}",
         pruning.log()
     );
-    // It goes on when there is room: by itself where it waits for that, else when it is asked again.
+    // It continues when there is space: by itself if it waits for space, otherwise at the next request.
     let size = format!("remount,size={}", bytes + (64 << 20));
     must("mount", &["-o", &size, disk.path().to_str().unwrap()]);
     let ended = pruning.exit_within(Duration::from_secs(300));

@@ -1,4 +1,4 @@
-//! `search`: a collector that is killed between and within probes goes on with the same search.
+//! `search`: a collector that is killed between and within probes continues the same search.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One server: reads that it takes at once are answered after each other.
+/// One server: simultaneous reads are answered one after the other.
 const PER_SECOND: u32 = 200;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_search_goes_on_after_the_collector_was_killed() {
         },
     ));
     let mut mesh = Mesh::of(&["a", "b"], fs.path());
-    // Four clients' workers wait for each other, for 20 ms; with a third of the rate one of them is alone.
+    // The workers of four clients wait for each other, for 20 ms; at a third of the rate one of them is usually alone.
     let search = "workload = \"io\"\nmodes = [\"randread\"]\nsize = \"256k\"\nbs = \"4k\"\nnumjobs = 2\n\
                   runtime = \"2s\"\n\
                   search = { rate = \"max\", while = \"p50 < 14ms\", steps = 4 }";
@@ -44,13 +44,13 @@ fn a_search_goes_on_after_the_collector_was_killed() {
     assert_eq!(mesh.until_run_is(&["done", "failed"], LIMIT), "done");
 
     let db = mesh.db();
-    // A cell that was under way may have been repeated.
+    // A cell that was in progress may have been repeated.
     let newest = "state = 'done' AND attempt = (SELECT max(n.attempt) FROM steps AS n WHERE n.ordinal = steps.ordinal)";
     let ordinals: Vec<i64> = db.column(&format!(
         "SELECT ordinal FROM steps WHERE {newest} ORDER BY ordinal"
     ));
     assert_eq!(ordinals, [1, 2, 3, 4]);
-    // The first has none; each of the others is where the ones before it leave off.
+    // The first probe has no rate; each later rate follows from the probes before it.
     let mut rates: Vec<i64> = db.column(&format!(
         "SELECT params ->> 'rate_iops' FROM steps WHERE {newest} AND ordinal > 1 ORDER BY ordinal"
     ));
@@ -66,7 +66,7 @@ fn a_search_goes_on_after_the_collector_was_killed() {
     assert_eq!(events.len(), 1, "{events:?}");
     let last: i64 = db.one("SELECT max(id) FROM steps WHERE ordinal = 4");
     assert_eq!(events[0].integer("step_id"), last);
-    // On a busy machine no rate may pass.
+    // On a busy machine no rate may meet the bound.
     if events[0].text("kind") == "search-found" {
         let highest = events[0].number("highest");
         assert!(

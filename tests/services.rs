@@ -55,7 +55,7 @@ impl Manager {
     }
 }
 
-/// A process under a service manager and with the journal as its standard error.
+/// A process under a service manager, with the journal as its standard error.
 fn service(name: &str, directory: &Path, manager: &Manager, mut command: Command) -> Process {
     let log = directory.join(format!("{name}.log"));
     let journal = std::fs::File::create(&log).unwrap().metadata().unwrap();
@@ -70,7 +70,7 @@ fn service(name: &str, directory: &Path, manager: &Manager, mut command: Command
 }
 
 fn ended_cleanly(mut process: Process, manager: &mut Manager) {
-    // The kernel keeps a few messages for a manager that does not read, and drops others.
+    // The kernel buffers a few messages for a manager that does not read, and drops the rest.
     manager.has_been_told("");
     process.signal(libc::SIGTERM);
     manager.until_told("STOPPING=1");
@@ -78,11 +78,11 @@ fn ended_cleanly(mut process: Process, manager: &mut Manager) {
     assert!(status.success(), "{status}: {}", process.log());
 }
 
-/// The priorities of `sd-daemon(3)`, and neither time stamps nor colours.
+/// The priorities of `sd-daemon(3)`, without time stamps and colours.
 fn assert_is_for_the_journal(log: &str) {
     assert!(!log.is_empty());
     for line in log.lines() {
-        // Messages at the start go to a terminal too.
+        // Startup messages go to a terminal too.
         let is_logged = !line.starts_with("live page:");
         assert!(!is_logged || line.starts_with("<6>benchmesh_"), "{line:?}");
     }
@@ -120,7 +120,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     until_true("the file's path is allowed", LIMIT, || allows(&first));
     assert_is_for_the_journal(&agent.log());
 
-    // A file that is wrong changes nothing.
+    // An invalid file changes nothing.
     write("allow = \"/nowhere/at/all\"");
     agent.signal(libc::SIGHUP);
     until_true("the mistake is logged", LIMIT, || {
@@ -129,7 +129,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     });
     assert!(allows(&first));
 
-    // Its own state lies there: known only when it begins anew.
+    // The agent's own state is there: this is only detected when it restarts.
     write(&format!("allow = [\"{}\"]", place.path().display()));
     agent.signal(libc::SIGHUP);
     until_true("it goes back to what it had", LIMIT, || {
@@ -146,7 +146,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     });
     let log = agent.log();
     assert!(log.contains("keys=\"allow\""), "{log}");
-    // The same process, and it works.
+    // The same process still works.
     mesh.run(&format!(
         "[targets.t]\nsystem = \"local\"\npath = \"{}\"\n[[phase]]\nworkload = \"files\"\nfiles = 10\nsize = \"1k\"\nmodes = [\"create\"]\n",
         second.display()
@@ -154,7 +154,7 @@ fn an_agent_as_a_service_takes_its_file_over_on_sighup() {
     ended_cleanly(agent, &mut manager);
 }
 
-/// A configuration read while a task runs takes effect when the task has ended.
+/// A configuration that is read while a task runs takes effect when the task has ended.
 #[test]
 fn a_reload_waits_for_the_task_that_runs() {
     let mesh = Mesh::start();
@@ -219,7 +219,7 @@ fn a_collector_as_a_service_says_which_keys_need_a_restart() {
     manager.until_told("READY=1\nSTATUS=serving on 127.0.0.1:");
     manager.until_told("WATCHDOG=1");
     assert_is_for_the_journal(&collector.log());
-    // The journal has other readers than the page.
+    // Users other than the page's can read the journal.
     let url = std::fs::read_to_string(place.path().join("page")).unwrap();
     let token = url.trim().split("token=").nth(1).unwrap();
     assert!(

@@ -4,7 +4,7 @@ use crate::support::mesh::Mesh;
 use crate::support::plan::{self, READS};
 use std::time::Duration;
 
-/// Of `mean 201 operations/s`.
+/// Parses `mean 201 operations/s`.
 fn mean(message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("mean ")?;
     rest.split_once(" operations/s")?.0.parse().ok()
@@ -64,7 +64,7 @@ fn a_step_ends_when_its_load_is_steady_and_one_that_never_is_ends_by_its_runtime
     let ended_well: i64 =
         db.one("SELECT count(*) FROM tasks WHERE state = 'done' AND error IS NULL");
     assert_eq!(ended_well, 4);
-    // It would have run for 90 s.
+    // Otherwise it would have run for 90 s.
     let ran: f64 =
         db.one("SELECT max(last_done_us - start_us) / 1e6 FROM steps WHERE phase = 'paced'");
     assert!((3.0..60.0).contains(&ran), "{ran}");

@@ -1,6 +1,6 @@
-//! The end of a load: nothing begins after a stop, operations stuck in the kernel are named, and nothing is left
-//! behind. Also caches that are really dropped before a load, and distinguishing a limit of the tool from one of the
-//! storage.
+//! The end of a load: no operation begins after a stop, operations stuck in the kernel are named, and nothing is left
+//! behind. Also checks that caches are really dropped before a load, and that a limit of the tool is distinguished from
+//! one of the storage.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What stays beneath a target.
+/// The paths left below a target.
 fn left(top: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(top)
         .unwrap()
@@ -36,7 +36,7 @@ fn check_quiet(stopped: &Stopped, agents: i64, untold: i64) -> Result<(), Timing
     Ok(())
 }
 
-/// By the kernel's count of each worker's calls, from before the command is typed.
+/// Uses the kernel's count of each worker's calls, starting before the command is typed.
 #[test]
 fn no_agent_begins_an_operation_half_a_second_after_a_stop() {
     measured(|| {
@@ -53,7 +53,7 @@ fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
     measured(|| {
         let mut stops = Stops::with(6);
         let stopped = stops.by_policy();
-        // The lost one has not said when its last began.
+        // The lost agent did not report when its last operation began.
         check_quiet(&stopped, 6, 1)?;
         let db = stops.mesh().db();
         let reason: String = db.one("SELECT reason FROM runs");
@@ -63,7 +63,7 @@ fn a_policy_that_ends_the_run_ends_the_load_as_soon() {
     });
 }
 
-/// A client that waits for a run to stop ends even when the collector is gone.
+/// A client that waits for a run to stop ends even if the collector is gone.
 #[test]
 fn a_stop_that_nobody_hears_ends_the_command() {
     let mut mesh = Mesh::start();
@@ -106,11 +106,11 @@ fn working_threads(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// TCP ports that a process holds, with their states: those on which it listens, and those of its connections.
+/// TCP ports of a process with their states: those on which it listens, and those of its connections.
 fn ports(process: &Process) -> BTreeSet<(String, String)> {
     let (pid, sockets) = (process.pid(), process.sockets());
     let tables = ["tcp", "tcp6"].map(|table| {
-        // A machine without IPv6 has one of them.
+        // A machine without IPv6 has only one of these tables.
         std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default()
     });
     let lines = tables.iter().flat_map(|table| table.lines().skip(1));
@@ -139,7 +139,7 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
         })
     };
     let idle = held();
-    // At rest there is the way to the collector.
+    // An idle agent has only its connection to the collector.
     for (threads, ports, files) in &idle {
         assert_eq!((*threads, ports.len(), *files), (0, 1, 0), "{idle:?}");
     }
@@ -157,7 +157,7 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
             "[targets.t]\nsystem = \"s\"\npath = \"{below}\"\n[[phase]]\n{phase}"
         ));
         mesh.until_step_is(mode, "running", LIMIT);
-        // Check that the test can see them while they are there.
+        // Check that the test can see them while they exist.
         until_true("threads work", LIMIT, || {
             held().iter().any(|held| held.0 > 0)
         });
@@ -171,14 +171,14 @@ fn a_stop_leaves_no_file_no_port_and_no_thread() {
         }
         mesh.command(&["stop", "last"]);
         mesh.until_run_is(&["stopped"], LIMIT);
-        // Nothing is left, at once.
+        // Nothing is left immediately afterwards.
         assert_eq!(left(target.path()), [] as [PathBuf; 0], "{mode}");
         assert_eq!(held(), idle, "{mode}");
         run.exit_within(LIMIT).unwrap();
     }
 }
 
-/// Threads that lay out data when the stop comes have ended before the data are removed.
+/// Threads that lay out data at the time of the stop have ended before the data are removed.
 #[test]
 fn a_stop_in_mid_preparation_leaves_nothing() {
     let target = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ fn an_operation_that_the_kernel_holds_is_named() {
     drop(run);
 }
 
-/// How many pages of a file are in the page cache.
+/// Number of pages of a file in the page cache.
 fn resident(path: &Path) -> usize {
     let file = File::open(path).unwrap();
     let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
@@ -268,7 +268,7 @@ fn a_cold_step_really_drops_the_page_cache() {
     dropped_before("cold");
 }
 
-/// What an earlier repeat read of the other client's data is not in this one's caches.
+/// Data of the other client that an earlier repeat read are not in this repeat's caches.
 #[test]
 fn clients_that_read_each_others_data_drop_what_they_may() {
     needs!("root");
@@ -276,10 +276,10 @@ fn clients_that_read_each_others_data_drop_what_they_may() {
 }
 
 fn dropped_before(cache: &str) {
-    // Each drops the caches of the other.
+    // Each test drops the other's caches.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // On a disk's file system: pages of a tmpfs cannot be dropped.
+    // On a disk file system: pages of a tmpfs cannot be dropped.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let bystander = directory.path().join("bystander");
     std::fs::write(&bystander, vec![7; 4 << 20]).unwrap();
@@ -292,7 +292,7 @@ fn dropped_before(cache: &str) {
         directory.path().display()
     ));
     assert_eq!(resident(&bystander), 0);
-    // Two agents, one kernel: dropped once, and said so.
+    // Two agents on one kernel: the caches are dropped once, and this is recorded.
     let drops = mesh
         .db()
         .column::<String>("SELECT what || dropped FROM cache_drops WHERE what IN ('page-cache', 'dentries-inodes') ORDER BY what");

@@ -1,9 +1,9 @@
-//! Shared support of the tests from outside: a mesh of real processes, the machine's features that they need, and the
-//! gate that skips a test.
+//! Shared support of the tests from outside: a mesh of real processes, the features of the machine that they need, and
+//! the gate that skips a test.
 //!
-//! It uses the commands, the plan file, the database and the wire, and not the crates behind them. Everything that it
-//! starts, mounts or creates ends and is removed when the value for it is dropped. Nothing here sleeps for a guessed
-//! time: [`wait`] waits on conditions.
+//! It uses the commands, the plan file, the database and the wire format, and not the crates behind them. Dropping a
+//! value ends, unmounts or removes everything that was started, mounted or created for it. Nothing here sleeps for a
+//! guessed time: [`wait`] waits for conditions.
 
 #![allow(
     dead_code,

@@ -1,5 +1,5 @@
-//! Admission: certificates, tokens, roles, revocation. A refused client gets a reason, once in the log, and a step
-//! beside it loses nothing.
+//! Admission: certificates, tokens, roles, revocation. A refused client gets a reason, which is logged once, and a
+//! concurrent step loses nothing.
 
 mod audit;
 mod renewal;
@@ -75,7 +75,7 @@ fn is_attached(mesh: &Mesh, name: &str) -> bool {
         .any(|agent| agent["name"] == name && agent["attached"] == true)
 }
 
-/// Takes about 12 s, mostly for the step beside it.
+/// Takes about 12 s, mostly for the concurrent step.
 #[test]
 fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     let mut mesh = Mesh::start();
@@ -93,7 +93,7 @@ fn whoever_is_not_let_in_is_told_so_and_a_step_loses_nothing() {
     assert_eq!(db.column::<i64>("SELECT partial FROM runs"), [0]);
     assert_eq!(db.column::<i64>("SELECT errors FROM step_results"), [0]);
     drop(db);
-    // Every refusal is in the log once, however often it came.
+    // Every refusal is logged once, however often it occurred.
     let log = mesh.collector().log();
     for part in [
         "it speaks without TLS",
@@ -163,7 +163,7 @@ fn strangers(mesh: &Mesh) {
         assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
         let attach = MeshClient::new(nobody).attach(tokio_stream::empty()).await;
         assert_eq!(attach.unwrap_err().code(), Code::Unauthenticated);
-        // Each side refuses the other's CA by itself.
+        // Each side by itself refuses the other's CA.
         let foreign = owner(other.address());
         let error = dial_as(address, &foreign).await.unwrap_err();
         assert!(matches!(error, DialError::Untrusted { .. }), "{error:?}");
@@ -199,7 +199,7 @@ fn roles_and_names(mesh: &Mesh) {
     });
 }
 
-/// Used up, expired, for a name that is held; and one that is good.
+/// Used-up and expired tokens, tokens for a taken name, and a valid one.
 fn tokens(mesh: &Mesh) {
     let users = directory();
     let agent = |name: &str, token: &str, user: &str| {
@@ -224,7 +224,7 @@ fn tokens(mesh: &Mesh) {
     });
     let log = refusal(agent("late", &short, "4"));
     assert!(log.contains("or it has expired"), "{log}");
-    // An operator of another user, who may not make tokens.
+    // An operator of another user, who is not allowed to create tokens.
     let token = token(mesh, &["--role", "operator"]);
     let as_operator = |arguments: &[&str]| {
         let mut command = mesh.benchmesh();
@@ -251,7 +251,7 @@ fn tokens(mesh: &Mesh) {
         "{}",
         output.all()
     );
-    // Revoked, it is cut off at once and stays out.
+    // Once revoked, it is disconnected immediately and cannot return.
     assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 0);
     until_true("the revoked agent is gone", LIMIT, || {
         !is_attached(mesh, "joined")
@@ -264,8 +264,8 @@ fn tokens(mesh: &Mesh) {
     assert_eq!(mesh.command(&["collector", "revoke", "joined"]).code, 2);
 }
 
-/// The agent of a state directory gets another name: by its user's credentials, or by a token that names the agent to
-/// replace.
+/// The agent of a state directory gets another name, either with its user's credentials or with a token that names the
+/// agent to replace.
 #[test]
 fn an_agent_is_renamed_with_all_that_it_measured() {
     let mesh = Mesh::start();
@@ -292,7 +292,7 @@ fn an_agent_is_renamed_with_all_that_it_measured() {
     );
 }
 
-/// A collector on the port of another, with files of its own.
+/// A collector with its own files on the port of another one.
 fn stranger(address: SocketAddr, arguments: &[&str], directory: &Path) -> Process {
     let mut command = benchmesh();
     command
@@ -314,7 +314,7 @@ fn stranger(address: SocketAddr, arguments: &[&str], directory: &Path) -> Proces
     process
 }
 
-/// While the collector is down any user may bind its port.
+/// While the collector is down, any user may bind its port.
 #[test]
 fn a_stranger_on_the_port_commands_nobody() {
     let mut mesh = Mesh::start();
@@ -402,7 +402,7 @@ fn without_tls_both_sides_say_so() {
     });
 }
 
-/// A stolen token, and a registry that is put back from an older copy: who was revoked stays out.
+/// A stolen token, and a registry that is restored from an older copy: revoked members stay revoked.
 #[test]
 fn what_was_taken_away_stays_away_when_the_registry_is_restored() {
     let user = directory();

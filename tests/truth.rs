@@ -1,6 +1,7 @@
-//! Truth tests that measure time, rates or CPU of a load that keeps the machine busy: benchmesh's report against
-//! something independent, each with its tolerance. One mesh at a time. Truth tests of counts are in `mesh.rs`, those of
-//! rates that a slow device sets in `rates.rs`.
+//! Truth tests that measure time, rates or CPU of a load that keeps the machine busy: they compare benchmesh's report
+//! with an independent source, each with its tolerance. One mesh at a time.
+//!
+//! Truth tests of counts are in `mesh.rs`, those of rates that a slow device sets in `rates.rs`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Database files that a collector cannot use: each is named, and left as it was.
+//! Database files that a collector cannot use: each is named in an error, and left unchanged.
 
 use super::{LIMIT, collector, directory, refused};
 use crate::needs;

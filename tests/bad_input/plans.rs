@@ -1,4 +1,4 @@
-//! Plans that cannot be run: the line, the mistake, the remedy, and nothing is begun.
+//! Plans that cannot run: the error has the line, the mistake and the remedy, and nothing is started.
 
 use super::{directory, refused};
 use crate::support::command::benchmesh;

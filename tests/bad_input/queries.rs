@@ -1,4 +1,4 @@
-//! Questions that have no answer, and queries that would change something.
+//! Questions without an answer, and queries that would change something.
 
 use super::{LIMIT, collector, directory, refused};
 use crate::support::command::benchmesh;
@@ -35,7 +35,7 @@ fn runs_that_are_not_there() {
     assert!(document.to_string().contains("4711"), "{document}");
 }
 
-/// An empty name comes from an unset variable. It does not mean the newest run, although there is one.
+/// An empty name comes from an unset variable. It does not mean the newest run, although one exists.
 #[test]
 fn a_run_without_a_name_is_not_the_newest() {
     let mut mesh = Mesh::start();
@@ -117,7 +117,7 @@ fn queries_only_read() {
     assert_eq!(fingerprint(&db), before);
 }
 
-/// The schema and the rows of the tables that a query could have changed.
+/// The schema, and the rows of the tables that a query could have changed.
 fn fingerprint(db: &Database) -> String {
     let schema: Vec<String> =
         db.column("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name");

@@ -1,4 +1,4 @@
-//! What must hold after a round: each operation is in the database once, or its loss is said, and nothing is left
+//! What must hold after a round: each operation is in the database once, or its loss is reported, and nothing is left
 //! behind.
 
 use super::fault::spool_files;
@@ -9,16 +9,17 @@ use crate::support::intervals;
 use crate::support::wait::until_true;
 use std::collections::BTreeMap;
 
-/// How far apart a worker and the file system may see the end of an operation.
+/// Maximum difference between the end of an operation as seen by the worker and by the file system.
 const APART_US: i64 = 500_000;
 
-/// How long before its task's start an operation may seem to begin. Less than lies between two steps.
+/// Maximum time before its task's start at which an operation may seem to begin. Shorter than the time between two
+/// steps.
 const EARLY_US: i64 = 50_000;
 
-/// Operations of one task that may be under way at once.
+/// Maximum number of operations of one task in flight.
 const IN_FLIGHT: i64 = 2;
 
-/// A task as the database has it.
+/// A task from the database.
 #[derive(Debug)]
 struct Task {
     id: i64,
@@ -32,7 +33,7 @@ struct Task {
 }
 
 impl Campaign {
-    /// Waits until the mesh has done what it owes, ends it, and holds the database against what the workers did.
+    /// Waits until the mesh has delivered everything, ends it, and compares the database with what the workers did.
     pub(super) fn check(mut self) {
         self.mesh
             .until_run_is(&["done", "failed", "stopped"], LIMIT);
@@ -79,8 +80,8 @@ impl Campaign {
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// Spools that hold something although all was delivered. Those that were damaged are kept, and so are those of a
-    /// database that was replaced.
+    /// Spools that still hold data although everything was delivered. Damaged spools, and those of a replaced database,
+    /// are kept and ignored.
     fn spools_left(&self) -> Vec<String> {
         let mut left = Vec::new();
         for (name, disk) in AGENTS.iter().zip(&self.disks) {
@@ -101,8 +102,7 @@ impl Campaign {
             .collect()
     }
 
-    /// All tasks that began, with what all databases have of them: one that was put back lacks what came after its
-    /// copy.
+    /// All started tasks, with their rows from all databases: a restored database lacks the rows after its copy.
     fn tasks(&self, db: &Database) -> Vec<Task> {
         let mut tasks: BTreeMap<i64, Task> = BTreeMap::new();
         let mut rows: BTreeMap<(i64, i64, String), Row> = BTreeMap::new();
@@ -140,7 +140,7 @@ impl Campaign {
         tasks
     }
 
-    /// Whatever a task's rows have more or less than its workers did.
+    /// Every difference between a task's rows and what its workers did.
     fn differences(&self, db: &Database, tasks: &[Task], tally: &Tally) -> Vec<String> {
         let mut wrong = Vec::new();
         for ((agent, op), calls) in tally {
@@ -156,7 +156,8 @@ impl Campaign {
                 }
                 let stored = task.ops.get(*op).copied().unwrap_or(0);
                 let mut end = left.partition_point(|(began, _)| *began < until);
-                // An agent that was suspended ends its step late: its last operations fall into the next one's time.
+                // An agent that was suspended ends its step late: its last operations fall into the time of the next
+                // step.
                 let late = stored - (end - before.min(end)) as i64;
                 if (1..=IN_FLIGHT).contains(&late) {
                     end = left.len().min(end + late as usize);
@@ -192,7 +193,8 @@ impl Campaign {
             .iter()
             .any(|(name, at)| *name == task.agent && within(*at));
         let is_restored = self.restores.iter().any(|at| within(*at));
-        // What a killed agent had not written down yet: operations after its last row, whose second is not there.
+        // A killed agent may lose what it had not yet written: operations after its last row, in a second that has no
+        // row.
         let is_cut = |ended: i64| (is_killed || is_restored) && ended > task.until_us - APART_US;
         let losses = self.losses(db, task);
         let is_told = |ended: i64| {
@@ -212,7 +214,7 @@ impl Campaign {
         ))
     }
 
-    /// The times of losses of an agent whose spool was damaged, with the second of the rows in them.
+    /// The times of losses of an agent with a damaged spool, including the second of the rows in them.
     fn losses(&self, db: &Database, task: &Task) -> Vec<(i64, i64)> {
         if !self.damaged.iter().any(|name| *name == task.agent) {
             return Vec::new();
@@ -229,7 +231,7 @@ impl Campaign {
     }
 }
 
-/// Seconds that are missing without a loss that covers them, and those that are there twice.
+/// Seconds that are missing without a loss that covers them, and duplicate seconds.
 fn holes_without_loss(db: &Database) -> Vec<String> {
     let is_told = |hole: &intervals::Break| {
         let task = hole.task;

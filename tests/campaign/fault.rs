@@ -1,4 +1,4 @@
-//! The kinds of faults, and how each is made and mended.
+//! The kinds of faults, and how each is injected and repaired.
 
 use super::{AGENTS, Ballast, Campaign, LEASE_S, LIMIT, Random, pass};
 use crate::support::meter::wall_us;
@@ -6,10 +6,10 @@ use crate::support::wait::until_true;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Number of kinds, which is that of the faults of a round.
+/// Number of kinds, and of the faults of a round.
 pub(super) const KINDS: usize = 18;
 
-/// One fault. Times are how long it lasts; before it the mesh is left alone for `before`.
+/// One fault and its duration. The mesh is left alone for `before` first.
 #[derive(Debug)]
 pub(super) struct Fault {
     before: Duration,
@@ -37,15 +37,14 @@ enum Kind {
     DatabaseRestored,
     SpoolTruncated,
     SpoolDamaged,
-    /// The agent is started again with monotonic clocks that are hours ahead: its wall clock has gone back against
-    /// them.
+    /// The agent is restarted with monotonic clocks that are hours ahead: relative to them its wall clock went back.
     ClockStepped,
-    /// One daemon is killed, another one stands still.
+    /// One daemon is killed, another one is suspended.
     DaemonsStruck,
 }
 
 impl Fault {
-    /// One of each kind, in an order and with times that the seed gives.
+    /// One fault of each kind, with the order and the times drawn from the seed.
     pub(super) fn drawn(random: &mut Random) -> Vec<Self> {
         use Kind::*;
         let mut kinds = [
@@ -84,7 +83,7 @@ impl Fault {
         kinds.map(of).into()
     }
 
-    /// How long it takes, the mesh's return left out.
+    /// Its duration, without the recovery of the mesh.
     pub(super) fn time(&self) -> Duration {
         self.before + self.lasts
     }
@@ -181,7 +180,8 @@ impl Fault {
         }
     }
 
-    /// Of an agent that could not send for a while: its spool loses its end, or bytes in its midst, while it is down.
+    /// Damages the spool of an agent that could not send for a while: while the agent is down, the spool loses its end,
+    /// or bytes in the middle.
     fn damage_spool(&self, campaign: &mut Campaign) {
         let name = campaign.agent();
         let node = Campaign::node(name);
@@ -228,7 +228,7 @@ fn damage(path: &Path, kind: Kind, random: &mut Random) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// The collector and these agents at one moment; who comes back first is drawn.
+/// Kills the collector and these agents at the same moment; the order of their return is random.
 fn kill(campaign: &mut Campaign, agents: &[&'static str], lasts: Duration) {
     campaign.mesh.kill_collector();
     for name in agents {
@@ -248,13 +248,13 @@ fn kill(campaign: &mut Campaign, agents: &[&'static str], lasts: Duration) {
     }
 }
 
-/// Puts a copy back that is older by this time.
+/// Restores a copy that is this much older.
 fn restore(campaign: &mut Campaign, lasts: Duration) {
     let mesh = &mut campaign.mesh;
     let number = campaign.replaced.len();
     let copy = mesh.directory().join(format!("copy-{number}.db"));
     let vacuum = format!("VACUUM INTO '{}'", copy.display());
-    // A fault before this one may still delay the collector.
+    // An earlier fault may still delay the collector.
     until_true("the database can be copied", LIMIT, || {
         let _ = std::fs::remove_file(&copy);
         let file = rusqlite::Connection::open(mesh.db_path()).unwrap();

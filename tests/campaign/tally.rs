@@ -1,13 +1,13 @@
-//! What the workers did, as the tests' own file system counted it, by agent.
+//! What the workers did, by agent, as counted by the tests' own file system.
 
 use super::AGENTS;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
 use std::collections::BTreeMap;
 
-/// Bytes of an operation of the load `io`; what is laid out beside it has other lengths.
+/// Size of an operation of the load `io`; other files have other sizes.
 const BLOCK: u64 = 4096;
 
-/// When each operation of an agent began and ended, by the operation's name in the database.
+/// The begin and end of each operation of an agent, by the operation's name in the database.
 pub(super) type Tally = BTreeMap<(&'static str, &'static str), Vec<(i64, i64)>>;
 
 pub(super) fn of(fs: &FuseFs) -> Tally {
@@ -29,7 +29,7 @@ pub(super) fn of(fs: &FuseFs) -> Tally {
     tally
 }
 
-/// The operation that a call is, if it is one of the load.
+/// The operation of a call, if it belongs to the load.
 fn operation(call: &Call) -> Option<&'static str> {
     let name = call.path.rsplit('/').next()?;
     if call.errno.is_some() {
@@ -42,7 +42,7 @@ fn operation(call: &Call) -> Option<&'static str> {
     }
 }
 
-/// `c000000001`, as the load `files` names them.
+/// `c000000001`, as named by the load `files`.
 fn is_file_of_load(name: &str) -> bool {
     let number = name.strip_prefix('c');
     number.is_some_and(|number| number.len() == 9 && number.bytes().all(|it| it.is_ascii_digit()))

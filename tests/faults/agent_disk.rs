@@ -1,5 +1,5 @@
 //! The disk of an agent's state directory is full while its load runs: the agent stays, keeps its data, and delivers
-//! all of them when there is room again.
+//! all of them when space is available again.
 
 use super::{LIMIT, assert_exact, fill, needs, paced_plan, until_stored};
 use crate::support::fuse_fs::FuseFs;
@@ -22,7 +22,7 @@ fn an_agent_whose_disk_is_full_for_a_while_loses_nothing() {
     let pid = mesh.agent("a").pid();
     let ballast = disk.path().join("ballast");
     fill(&ballast);
-    // Nothing is acked meanwhile, so that the spool has to grow.
+    // Nothing is acked meanwhile, so the spool must grow.
     mesh.collector().signal(libc::SIGSTOP);
     until_true("the agent says that it cannot write", LIMIT, || {
         mesh.agent("a")

@@ -1,4 +1,5 @@
-//! An agent that is stopped in mid-step and continued: its workers were frozen, and the database shows it.
+//! An agent that is suspended in the middle of a step and continued: its workers were frozen, and the database shows
+//! it.
 
 use super::{LIMIT, mesh_on, paced_plan, until_stored};
 use crate::needs;
@@ -19,7 +20,7 @@ fn a_frozen_agent_leaves_an_event() {
     // Waits for time to pass, and for the other agent's seconds in it.
     let most: i64 = mesh.db().one("SELECT max(at_us) FROM op_intervals");
     until_true("three seconds of the other agent", LIMIT, || {
-        // Rows that were late when the agent was stopped do not count.
+        // Rows that were late when the agent was suspended do not count.
         frozen.elapsed() >= Duration::from_secs(3)
             && mesh.db().one::<i64>("SELECT max(at_us) FROM op_intervals") >= most + 3_000_000
     });

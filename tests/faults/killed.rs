@@ -1,5 +1,5 @@
-//! Processes killed while a run goes on: the survivors are waited for, a killed one is lost with the data that it sent,
-//! and only a step that no agent holds any more is begun anew.
+//! Processes killed during a run. The mesh waits for survivors; a killed process is lost with the data that it sent;
+//! only a step that no agent holds any more is restarted.
 
 use super::{
     FILES, LIMIT, Stored, assert_exact, assert_no_holes, mesh_on, needs, paced_plan, until_stored,
@@ -107,8 +107,8 @@ fn attempts(db: &Database) -> Vec<(i64, String, i64, String, String, i64)> {
     rows.iter().map(of).collect()
 }
 
-/// The survivor's task is waited for and whole; the dead agent's is lost, with its data up to then; the step is partial
-/// and never begun anew.
+/// The survivor's task completes; the dead agent's is lost, with its data up to then; the step is partial and is not
+/// restarted.
 fn assert_one_partial_attempt(db: &Database, lost_why: &str) {
     let tasks = attempts(db);
     assert_eq!(tasks.len(), 2, "{tasks:#?}");
@@ -129,7 +129,7 @@ fn assert_one_partial_attempt(db: &Database, lost_why: &str) {
     );
 }
 
-/// Kills the collector and then these agents while the load runs, and starts the collector again.
+/// Kills the collector and then these agents during the load, and restarts the collector.
 fn kill_with_collector(mesh: &mut Mesh, plan: &str, agents: &[&str]) -> Stored {
     let mut run = mesh.begin(plan);
     mesh.until_step_is("delete", "running", LIMIT);
@@ -178,7 +178,7 @@ fn an_agent_killed_with_the_collector_stays_away() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mut mesh = mesh_on(&fs);
-    // The agent that lives has as long to come back.
+    // The surviving agent has the same time to reconnect.
     let plan = paced_plan(&fs, "loss-after = \"12s\"");
     let stored = kill_with_collector(&mut mesh, &plan, &["b"]);
     let db = assert_run_ends(&mesh, &stored, "done");
@@ -230,7 +230,7 @@ fn an_abort_is_carried_out_by_the_next_collector() {
     mesh.until_step_is("delete", "running", LIMIT);
     let stored = until_stored(&mesh, 4);
     mesh.kill_agent("b");
-    // The agent that lives cannot stop, so that the collector dies between the decision and its end.
+    // The surviving agent cannot stop, so the collector dies between the decision and the end.
     fs.add_rule_first(Rule {
         path: "benchmesh-".to_owned(),
         ..Rule::every(Op::Unlink, Fault::Hang)

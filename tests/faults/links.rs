@@ -1,4 +1,4 @@
-//! An end of a link dies while several are in use: the others go on, nothing hangs, and no port stays open.
+//! One end of a link dies while several are in use: the others continue, nothing hangs, and no port stays open.
 
 use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
@@ -82,9 +82,10 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
             mesh.kill_agent("c");
             let killed = Instant::now();
             let ended = run.exit_within(LIMIT).expect("the run ends without it");
-            // The links are lost, and `on-loss` lets the run go on.
+            // The links are lost, and `on-loss` lets the run continue.
             assert_eq!(ended.code(), Some(3), "{}", run.log());
-            // Found within `loss-after`, long before the runtime is over; then the next phase, which takes a moment.
+            // Detected within `loss-after`, long before the runtime is over; then comes the next phase, which takes a
+            // moment.
             timing!(killed.elapsed() < Duration::from_secs(9), "{}", run.log());
             let db = mesh.db();
             let steps = db.rows("SELECT state, partial FROM steps ORDER BY ordinal");
@@ -111,7 +112,7 @@ fn a_receiver_dies_and_all_its_links_end_at_once() {
     });
 }
 
-/// It keeps its connections and neither reads nor answers any more. Some 8 s of waiting.
+/// It keeps its connections but neither reads nor answers. Takes about 8 s, mostly waiting.
 #[test]
 fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
     let mesh = mesh();
@@ -138,7 +139,7 @@ fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
     until_true("its loss is an event", LIMIT, || {
         mesh.db().one::<i64>(lost) == 1
     });
-    // The other link goes on meanwhile.
+    // The other link continues meanwhile.
     mesh.until_step_is("throughput", "done", LIMIT);
     let links = mesh.db().rows(
         "SELECT t.state, t.ended_us - t.start_us AS took_us FROM tasks t JOIN agents a ON a.id = t.peer_agent_id
@@ -152,7 +153,7 @@ fn a_receiver_that_stands_still_costs_its_links_and_not_the_run() {
     assert_eq!(ended.code(), Some(3), "{}", run.log());
 }
 
-/// Agents that allow as many threads as one phase needs: an end of a link that stays claimed refuses the next step.
+/// Agents that allow only as many threads as one phase needs: a link end that is not released makes the next step fail.
 fn mesh_of_two_threads() -> Mesh {
     let mut mesh = Mesh::start();
     for name in ["a", "b", "c"] {
@@ -211,7 +212,7 @@ fn the_other_end_of_a_dead_agents_link_is_free_for_the_next_step() {
     });
 }
 
-/// It is lost to its step, and comes back with the end of the link that it had.
+/// The agent is lost to its step, and returns with its end of the link.
 #[test]
 fn both_ends_of_a_frozen_agents_link_are_free_when_it_is_back() {
     measured(|| {

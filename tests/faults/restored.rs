@@ -1,5 +1,5 @@
-//! A database that is restored from an older copy while a run goes on: the missing data are one loss, and the mesh is
-//! ready at once.
+//! A database that is restored from an older copy during a run: the missing data are one loss, and the mesh is ready at
+//! once.
 
 use super::{FILES, LIMIT, Stored, mesh_on, paced_plan, until_stored};
 use crate::needs;
@@ -11,10 +11,10 @@ use benchmesh_testing::{measured, timing};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// From the start of the collector until both agents have attached again; refused batches took minutes.
+/// Limit from the start of the collector until both agents have attached again; refused batches once took minutes.
 const READY: Duration = Duration::from_secs(20);
 
-/// A copy of the database, made while each agent's spool is acked further.
+/// A copy of the database, made before later acks of each agent's spool.
 fn copied(mesh: &Mesh) -> PathBuf {
     let copy = mesh.directory().join("copy.db");
     let vacuum = format!("VACUUM INTO '{}'", copy.display());
@@ -22,7 +22,7 @@ fn copied(mesh: &Mesh) -> PathBuf {
         .unwrap()
         .execute(&vacuum, [])
         .unwrap();
-    // Of each agent: one may have sent more than the other.
+    // Checked for each agent: one may have sent more than the other.
     let copied = Stored::of(&mesh.db()).spools;
     until_true("more is acked than the copy has", LIMIT, || {
         // A query makes the collector store its buffered rows.
@@ -34,7 +34,7 @@ fn copied(mesh: &Mesh) -> PathBuf {
     copy
 }
 
-/// Replaces the database of a stopped collector by the copy. Returns the path of the lost one.
+/// Replaces the database of a stopped collector with the copy. Returns the path of the lost one.
 fn put_back(mesh: &Mesh, copy: &Path) -> PathBuf {
     let lost = mesh.directory().join("lost.db");
     let beside = |path: &Path, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
@@ -73,7 +73,7 @@ fn a_restored_database_costs_one_loss_and_the_next_run_starts_at_once() {
             mesh.db().one::<i64>(losses) == 2
         });
         timing!(restarted.elapsed() < READY, "{:?}", restarted.elapsed());
-        // The calls take no time any more: thousands of them are not what this test waits for.
+        // Remove the delay of the calls: this test does not wait for thousands of them.
         fs.release();
         until_true("the lost run's directory is removed", LIMIT, || {
             fs.names().is_empty()
@@ -100,7 +100,7 @@ fn a_restored_database_costs_one_loss_and_the_next_run_starts_at_once() {
 }
 
 /// The copy is from the middle of a step that still runs when it is restored: the step is repeated, no agent is
-/// reported as lost or restarted, and each reports the part of the run that the copy lacks.
+/// reported as lost or restarted, and each agent reports the part of the run that the copy lacks.
 #[test]
 fn a_step_that_a_restored_database_has_is_repeated_and_its_loss_is_counted() {
     needs!("fuse");
@@ -135,7 +135,7 @@ fn a_step_that_a_restored_database_has_is_repeated_and_its_loss_is_counted() {
         ["done"],
         "{events:?}"
     );
-    // Daemons are those of other tests.
+    // Daemons may belong to other tests.
     let losses = "SELECT count(*) FROM events
                   WHERE kind = 'agent-lost' OR message LIKE '%was started again%' AND kind <> 'daemon-restarted'";
     assert_eq!(db.one::<i64>(losses), 0, "{events:?}");
@@ -156,7 +156,7 @@ fn a_step_that_a_restored_database_has_is_repeated_and_its_loss_is_counted() {
     for ((told, in_lost), in_copy) in told.iter().zip(in_lost).zip(in_copy) {
         assert_eq!(told.integer("run_id"), db.one::<i64>("SELECT id FROM runs"));
         assert_eq!(told.integer("is_exact"), 1);
-        // The last ack may not have reached the agent any more.
+        // The last ack may not have reached the agent.
         let (gone, undelivered) = (told.integer("gone"), told.integer("undelivered"));
         let vanished = in_lost - in_copy;
         assert!(

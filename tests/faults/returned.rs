@@ -1,11 +1,11 @@
-//! An agent that is killed and started again in a running step: its client goes on as a further task.
+//! An agent that is killed and restarted during a step: its client continues as a further task.
 
 use super::LIMIT;
 use crate::support::database::Row;
 use crate::support::mesh::Mesh;
 use crate::support::plan;
 
-/// 25 s of load at a rate that leaves the machine idle.
+/// 25 s of load at a rate that leaves the machine mostly idle.
 const TIMED: &str = "[[phase]]\nworkload = \"io\"\nmodes = [\"randwrite\"]\nsize = \"256k\"\nruntime = \"25s\"\nrate_iops = 50\n";
 
 fn tasks(mesh: &Mesh) -> Vec<Row> {
@@ -48,7 +48,7 @@ fn an_agent_that_is_started_again_comes_back_into_its_step() {
     assert_eq!(first.integer("client"), second.integer("client"));
     let gap_us = second.integer("start_us") - first.integer("last_us");
     assert!((0..20_000_000).contains(&gap_us), "{gap_us}");
-    // It ends with the others, and has not begun anew for 25 s.
+    // It ends with the others, and did not start another 25 s.
     let apart_us = second.integer("ended_us") - whole.integer("ended_us");
     assert!(apart_us.abs() < 2_000_000, "{apart_us}");
     assert!(second.integer("ops") > 0, "{tasks:?}");

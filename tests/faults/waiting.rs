@@ -1,4 +1,4 @@
-//! What an agent waits for and does not leave for: room on its disk, and a target that does not answer.
+//! Conditions under which an agent waits instead of ending: no space on its disk, and a target that does not respond.
 
 use super::LIMIT;
 use crate::needs;
@@ -33,7 +33,7 @@ fn an_agent_that_starts_on_a_full_disk_waits_for_room() {
     });
 }
 
-/// While the run's directory is made: an event of the run with the call, and no agent is lost.
+/// While the run's directory is created: an event of the run names the call, and no agent is lost.
 #[test]
 fn a_target_that_freezes_while_the_runs_directory_is_made_is_a_stall() {
     needs!("fuse");

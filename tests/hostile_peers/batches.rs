@@ -1,4 +1,4 @@
-//! Batches that lie are refused whole, rows of others' tasks are left out; batches that come twice are stored once.
+//! False batches are refused as a whole, rows of other agents' tasks are dropped, and repeated batches are stored once.
 
 use super::{LIMIT, peak_rss_kib, while_a_run_goes_on};
 use crate::support::fake_agent::{FakeAgent, converse, hello};
@@ -6,7 +6,7 @@ use crate::support::mesh::Mesh;
 use benchmesh_proto::v1 as wire;
 use std::io::Write;
 
-/// Falsifies an honest batch.
+/// Falsifies a valid batch.
 type Lie = Box<dyn Fn(&mut wire::Batch)>;
 
 /// One operation of a task.
@@ -22,7 +22,7 @@ fn interval(task_id: i64) -> wire::OpInterval {
     }
 }
 
-/// Batches that lie, each sent on a session of its own: (what, how the honest batch is changed).
+/// False batches, each sent on its own session: a description, and the change to a valid batch.
 fn lying_batches() -> Vec<(&'static str, Lie)> {
     fn change(what: impl Fn(&mut wire::Batch) + 'static) -> Lie {
         Box::new(what)
@@ -157,7 +157,7 @@ fn bomb() -> Vec<u8> {
     }
     let packed = packed.finish().unwrap();
     let length = u32::try_from(packed.len()).unwrap();
-    // The cookie of the V2 format, compressed.
+    // The cookie of the compressed V2 format.
     [
         &0x1c84_9314_u32.to_be_bytes()[..],
         &length.to_be_bytes()[..],
@@ -177,7 +177,7 @@ fn lying_batches_are_refused_whole() {
                 let hello = hello(&format!("liar{index}"));
                 let mut liar = FakeAgent::attach(mesh.address(), hello).await.unwrap();
                 let mut batch = liar.next_batch();
-                // Something good beside the lie: it must not be stored either.
+                // A valid row beside the false one: it must not be stored either.
                 batch.events.push(wire::Event {
                     at_us: 1_700_000_000_000_000,
                     severity: "info".into(),
@@ -238,7 +238,7 @@ fn rows_of_tasks_of_others_are_left_out_and_counted() {
                 kind: "good".into(),
                 ..wire::Event::default()
             }];
-            // Of a run in which it takes no part, and of a step of that.
+            // For a run in which it does not take part, and for a step of that run.
             for (run_id, step_id) in [(1, 0), (0, 1)] {
                 batch.events.push(wire::Event {
                     at_us: 1_700_000_000_000_000,
@@ -291,7 +291,7 @@ fn what_is_sent_twice_is_stored_once() {
             agent.publish(batch.clone()).await.unwrap();
         }
         drop(agent);
-        // A new session of the same agent receives the spool's position, and may repeat too.
+        // A new session of the same agent receives the spool's position, and may also repeat batches.
         let mut again = FakeAgent::attach(mesh.address(), hello("twice"))
             .await
             .unwrap();

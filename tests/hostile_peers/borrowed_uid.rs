@@ -1,6 +1,6 @@
-//! A uid belongs to the name that it came with first. An agent that knows another's uid does not get that agent's rows,
-//! spools and tasks by it, neither while the other is away nor over a restart of the collector; only a person renames
-//! an agent.
+//! A uid belongs to the name that it first came with. An agent that knows another agent's uid does not obtain that
+//! agent's rows, spools or tasks, neither while the other is away nor across a restart of the collector; only a user
+//! can rename an agent.
 
 use super::LIMIT;
 use crate::support::fake_agent::{FakeAgent, certified, converse, dial_as, hello, joined};
@@ -15,12 +15,12 @@ fn token(mesh: &Mesh, arguments: &[&str]) -> JoinToken {
     output.out.trim().parse().unwrap()
 }
 
-/// Attaches as `name` with the uid that the agent `of` has.
+/// Attaches as `name` with the uid of the agent `of`.
 async fn attach(mesh: &Mesh, own: &Credentials, of: &str) -> Result<FakeAgent, Status> {
     let channel = dial_as(mesh.address(), own).await.unwrap();
     let mut message = hello(&own.name);
     message.agent_uid = hello(of).agent_uid;
-    // A well-informed impostor would send the same host.
+    // A well-informed attacker would send the same host.
     message.host = hello(of).host;
     FakeAgent::attach_on(channel, message).await
 }
@@ -35,7 +35,7 @@ async fn assert_turned_away(mesh: &Mesh, own: &Credentials) {
     }
 }
 
-/// Names by uid, as they are stored.
+/// The stored names by uid.
 fn names(mesh: &Mesh) -> Vec<String> {
     mesh.db()
         .column("SELECT name FROM agents WHERE uid LIKE 'fake-victim-%'")
@@ -101,7 +101,7 @@ fn a_person_gives_an_agents_place_away() {
             refused.to_string().contains("--replace victim"),
             "{refused}"
         );
-        // It has lost no use.
+        // No use of the token was consumed.
         joined(address, "another", &plain, "").await.unwrap();
         let place = token(&mesh, &["--replace", "victim"]);
         let renamed = joined(address, "renamed", &place, &uid).await.unwrap();

@@ -1,5 +1,5 @@
-//! Attacks with good certificates and from within the host: each is refused, and said once, while a step goes on that
-//! loses no operation.
+//! Attacks with valid certificates and from within the host: each is refused, and logged once, during a step that loses
+//! no operation.
 
 use super::{LIMIT, peak_rss_kib};
 use crate::needs;
@@ -182,7 +182,7 @@ fn hard_link_in_a_runs_directory() {
     assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
 }
 
-/// A mount that goes with the value.
+/// A bind mount that is removed on drop.
 struct BindMount(PathBuf);
 
 impl BindMount {
@@ -199,8 +199,8 @@ impl Drop for BindMount {
     }
 }
 
-/// A directory of the same file system that is mounted in a run's directory while a load runs there: nothing in it is
-/// removed, and an event names the leftovers.
+/// A directory of the same file system is mounted into a run's directory during a load: nothing in it is removed, and
+/// an event names the leftovers.
 #[test]
 fn a_mount_in_a_runs_directory_is_left_alone() {
     needs!("root");
@@ -234,7 +234,7 @@ fn mount_in_a_runs_directory() {
     assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
 }
 
-/// A connection with TLS, before HTTP/2.
+/// A TLS connection, before HTTP/2.
 async fn secured(address: SocketAddr, own: &Credentials) -> TlsStream<tokio::net::TcpStream> {
     let Security::Tls(config) = Security::of(own).unwrap() else {
         panic!("it is TLS");
@@ -263,7 +263,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header field as HPACK has it, neither indexed nor compressed.
+/// A header field in HPACK, neither indexed nor compressed.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     for text in [name, value] {
@@ -286,7 +286,7 @@ fn call(path: &str) -> Vec<u8> {
     .concat()
 }
 
-/// Whether the answers have a frame that ends a stream.
+/// Whether the responses contain a frame that ends a stream.
 fn has_end(answers: &[u8]) -> bool {
     let mut rest = answers;
     while let Some((head, after)) = rest.split_at_checked(9) {
@@ -299,8 +299,8 @@ fn has_end(answers: &[u8]) -> bool {
     false
 }
 
-/// Sends pieces with a pause after each, until the collector ends the call or the connection; returns its answer.
-/// `None`: it took them all.
+/// Sends pieces with a pause after each, until the collector ends the call or the connection; returns its response, or
+/// `None` if it accepted all.
 async fn sends_until_cut(
     mut stream: TlsStream<tokio::net::TcpStream>,
     mut piece: impl FnMut() -> Vec<u8>,
@@ -325,7 +325,7 @@ async fn sends_until_cut(
     None
 }
 
-/// Waits some 10 s for the collector to lose patience with hellos that come byte by byte.
+/// Waits about 10 s for the collector to time out on a hello that arrives byte by byte.
 #[test]
 fn slow_senders_and_endless_messages_are_cut_off() {
     let mut mesh = Mesh::start();
@@ -338,7 +338,7 @@ fn slow_senders_and_endless_messages_are_cut_off() {
                 let headers = frame(HEADERS, END_HEADERS, 1, &call(path));
                 [PREFACE, &headers, &frame(DATA, 0, 1, payload)].concat()
             };
-            // A hello of 8 MiB, less than a byte at a time.
+            // A hello of 8 MiB, slowed to less than a byte at a time.
             let mut slow = Vec::new();
             for _ in 0..8 {
                 let mut stream = secured(address, &own).await;
@@ -349,7 +349,7 @@ fn slow_senders_and_endless_messages_are_cut_off() {
                 let sent = sends_until_cut(stream, piece, Duration::from_millis(100), 1000);
                 slow.push(tokio::spawn(sent));
             }
-            // A message that claims 4 GiB. An agent has 8 streams at once, so that this is another one.
+            // A message that claims 4 GiB. An agent may have 8 streams at once, so this is another agent.
             let own = certified(address, "huge").await;
             let mut stream = secured(address, &own).await;
             let begun = begin("/benchmesh.v1.Mesh/Attach", &[0, 0xff, 0xff, 0xff, 0xff]);

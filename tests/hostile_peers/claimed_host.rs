@@ -31,7 +31,7 @@ fn samples(at_us: i64, cpu_us: i64) -> wire::DaemonSamples {
     }
 }
 
-/// All that is stored of hosts, without who attached when.
+/// Everything stored about hosts, except the attach times of agents.
 fn known(mesh: &Mesh) -> Vec<String> {
     mesh.db().column(
         "SELECT format('host %s %s %d', name, kernel, cpus) FROM hosts
@@ -99,7 +99,7 @@ fn whoever_claims_the_host_of_another_changes_nothing_of_it() {
         });
         let mut rogue = FakeAgent::attach(mesh.address(), claim).await.unwrap();
         assert!(!rogue.welcome.sampling.clone().unwrap().host_wide);
-        // Of the past, of now, of a moment ahead; a daemon renamed, ended and made a parent.
+        // Past, present and slightly future; a daemon renamed, ended and made a parent.
         for (offset, cpu_us) in [(-1, 1 << 40), (2_500, 1 << 41), (60_000_000, 1 << 42)] {
             let next = rogue.next_batch();
             let mut batch = of_all(start + offset, cpu_us);
@@ -119,7 +119,7 @@ fn whoever_claims_the_host_of_another_changes_nothing_of_it() {
             batch.daemons = vec![lie, new];
             rogue.publish(batch).await.unwrap();
         }
-        // The first one goes on.
+        // The first agent continues.
         let mut batch = first.next_batch();
         batch.daemon_samples = Some(samples(start + 9_000, 9));
         first.publish(batch).await.unwrap();
@@ -133,7 +133,7 @@ fn whoever_claims_the_host_of_another_changes_nothing_of_it() {
     until_true("it is an event", LIMIT, || mesh.db().one::<i64>(event) == 1);
 }
 
-/// When the first agent sampled last.
+/// The time of the first agent's last sample.
 fn expected_sample(mesh: &Mesh) -> i64 {
     mesh.db()
         .one("SELECT at_us FROM daemon_samples WHERE cpu_user_us = 9")

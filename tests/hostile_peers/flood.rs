@@ -1,5 +1,5 @@
-//! An agent with a valid certificate that sends rows without end: one hour's budget is stored, then it is turned away.
-//! When the disk fills, its last part is reserved for results.
+//! An agent with a valid certificate that sends rows without end: one hour's budget is stored, then it is rejected.
+//! When the disk fills, the last part is reserved for results.
 
 use super::LIMIT;
 use crate::needs;
@@ -34,7 +34,7 @@ async fn flood(rogue: &mut FakeAgent) -> Result<(), Status> {
         let mut batch = rogue.next_batch();
         batch.daemons = daemons(number);
         rogue.publish(batch).await?;
-        // Otherwise a slow machine takes it for silent.
+        // Otherwise a slow machine would treat it as silent.
         rogue.exchange_clocks().await;
     }
     Ok(())
@@ -50,14 +50,14 @@ fn a_flood_fills_no_disk_and_its_agent_is_turned_away() {
         let refused = flood(&mut rogue).await.expect_err("260 MB are taken");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
         assert!(refused.message().contains("`daemons`"), "{refused:?}");
-        // Neither now nor after a while of trying.
+        // Neither now nor after several attempts.
         for _ in 0..3 {
             let refused = FakeAgent::attach(mesh.address(), hello("rogue")).await;
             let refused = refused.expect_err("it is taken again");
             assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
             assert!(refused.message().contains("`daemons`"), "{refused:?}");
         }
-        // Others are not concerned.
+        // Other agents are not affected.
         let mut other = FakeAgent::attach(mesh.address(), hello("other"))
             .await
             .unwrap();
@@ -79,7 +79,7 @@ fn a_flood_fills_no_disk_and_its_agent_is_turned_away() {
     assert!(stored < 36_000_000, "{stored} bytes of it are stored");
 }
 
-/// Writes until only this much is free.
+/// Writes until only this much space is free.
 fn fill_up_to(path: &Path, free_bytes: u64) {
     let directory = path.parent().unwrap();
     let free = || {

@@ -1,4 +1,4 @@
-//! Well-formed first messages that are wrong, sessions that are not one's own, names that are taken.
+//! Well-formed but invalid first messages, sessions of other agents, names that are taken.
 
 use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{FakeAgent, converse, greet, hello, open_publish, say};
@@ -10,7 +10,7 @@ use benchmesh_proto::v1::command::Body as Asked;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// First messages that are well-formed and wrong: (what, message, a part of the answer).
+/// Well-formed but invalid first messages: (description, message, a part of the answer).
 fn wrong_greetings() -> Vec<(&'static str, wire::AgentMessage, &'static str)> {
     let with = |change: &dyn Fn(&mut wire::Hello)| {
         let mut message = hello("liar");
@@ -80,7 +80,7 @@ fn wrong_greetings_are_refused_by_name() {
             assert!(status.message().contains(part), "{what}: {status:?}");
             assert_ne!(status.code(), tonic::Code::Unknown, "{what}: {status:?}");
         }
-        // A stranger's name does not flood the log.
+        // The name of an unknown client does not flood the log.
         let log = mesh.collector().log();
         assert!(log.lines().all(|line| line.len() < 2000), "{log}");
         assert!(!log.contains('\u{7}'), "{log}");

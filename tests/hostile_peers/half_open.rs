@@ -18,18 +18,19 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
 
-/// Of connections without a certificate.
+/// Maximum number of connections without a certificate.
 const PLACES: usize = 1024;
-/// Of each kind: silent, in the midst of TLS, after TLS, after HTTP/2 began.
+/// Number of each kind: silent, in the middle of TLS, after TLS, after HTTP/2 began.
 const EACH: usize = 500;
-/// What 2000 of them may cost the collector, in KiB: 1024 at a time, with TLS and HTTP/2 buffers for half of those.
+/// Maximum memory growth of the collector by 2000 of them, in KiB: 1024 at a time, with TLS and HTTP/2 buffers for half
+/// of those.
 const MOST_GROWTH: u64 = 150_000;
-/// The first bytes of a client's hello.
+/// The first bytes of a ClientHello.
 const TLS_BEGUN: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 /// HTTP/2's preface and empty settings.
 const HTTP2_BEGUN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// This process opens as many files as 2000 connections need.
+/// Raises this process's limit of open files for 2000 connections.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -43,7 +44,8 @@ fn raise_open_files() {
     }
 }
 
-/// They have 6 s here, and a third of that before; 40 s in all without the argument, which a test of the library holds.
+/// They have 6 s here, with a third of that for TLS; 40 s in all without the argument, which a unit test of the library
+/// covers.
 #[test]
 fn half_open_connections_time_out_and_cost_little() {
     raise_open_files();
@@ -66,10 +68,10 @@ fn half_open_connections_time_out_and_cost_little() {
             secured.extend(handshaken(address, ca, &[]).await);
             secured.extend(handshaken(address, ca, HTTP2_BEGUN).await);
         }
-        // Some TLS handshakes were pushed out by others.
+        // Other connections pushed out some TLS handshakes.
         assert!(secured.len() > EACH, "{} got through TLS", secured.len());
         let during = resident_kib(pid);
-        // A new agent gets in while all of them are there.
+        // A new agent can attach while all of them are open.
         mesh.launch(Agent::named("second"));
         mesh.until_attached(&["first", "second"]);
         for stream in plain {
@@ -77,7 +79,7 @@ fn half_open_connections_time_out_and_cost_little() {
         }
         for mut stream in secured {
             let mut answer = Vec::new();
-            // HTTP/2 sends its preface and nothing else; then the connection ends.
+            // The collector sends its HTTP/2 preface and nothing else; then the connection ends.
             let _ = stream.read_to_end(&mut answer).await;
             assert!(answer.len() < 200, "{}", String::from_utf8_lossy(&answer));
         }
@@ -99,7 +101,7 @@ fn half_open_connections_time_out_and_cost_little() {
     assert_eq!(db.column::<i64>("SELECT ops FROM step_results"), [10_000]);
     drop(db);
     let log = mesh.collector().log();
-    // On a slow machine those that came first have timed out before there are too many: no lower bound here.
+    // On a slow machine the first ones time out before there are too many: no lower bound here.
     let lines = log
         .lines()
         .filter(|line| line.contains("the oldest are closed"));
@@ -107,11 +109,11 @@ fn half_open_connections_time_out_and_cost_little() {
     mesh.assert_no_complaints();
 }
 
-/// There is not enough room for all: the newest keep it, and the log reports it a few times.
+/// There are fewer places than connections: the newest keep theirs, and the log reports it a few times.
 #[test]
 fn the_newest_half_open_connections_push_out_the_oldest() {
     raise_open_files();
-    // On a machine that takes 10 s to accept them, the first have timed out by then.
+    // On a machine that takes 10 s to accept them, the first have already timed out.
     let mesh = Mesh::start();
     let mut begun: Vec<TcpStream> = (0..PLACES + 100)
         .map(|_| begun(mesh.address(), &[]))
@@ -129,15 +131,15 @@ fn the_newest_half_open_connections_push_out_the_oldest() {
     mesh.assert_no_complaints();
 }
 
-/// A connection on which these bytes were sent.
+/// Opens a connection and sends these bytes.
 fn begun(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    // It may have been pushed out at once.
+    // The collector may have closed it at once.
     let _ = stream.write_all(bytes);
     stream
 }
 
-/// A connection that got through TLS without a certificate; `None`: it was pushed out before.
+/// A connection that completed TLS without a certificate; `None` if the collector closed it before.
 async fn handshaken(
     address: SocketAddr,
     ca: Fingerprint,
@@ -154,7 +156,7 @@ async fn handshaken(
     Some(stream)
 }
 
-/// Waits until the collector closes it, and takes no word for an answer.
+/// Waits until the collector closes the connection without an answer.
 fn assert_closed(mut stream: TcpStream) {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut answer = Vec::new();
@@ -166,7 +168,7 @@ fn assert_closed(mut stream: TcpStream) {
     assert!(answer.is_empty(), "{answer:?}");
 }
 
-/// The page has few places: a client that takes them all without a request keeps them for ten seconds.
+/// The page has few places: a client that takes all of them without a request keeps them for ten seconds.
 #[test]
 fn half_open_connections_to_the_page_time_out() {
     raise_open_files();
@@ -194,7 +196,7 @@ fn half_open_connections_to_the_page_time_out() {
     .take(512)
     .map(|bytes| begun(address, bytes))
     .collect();
-    // It waits for a place and gets its answer.
+    // The request waits for a place and gets its answer.
     until_true("the page answers", LIMIT, || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -213,7 +215,7 @@ fn half_open_connections_to_the_page_time_out() {
     }
     let after = resident_kib(mesh.collector().pid());
     assert!(after < before + MOST_GROWTH, "{before} {after}");
-    // Without the token there is one answer to what exists and what does not.
+    // Without the token, existing and missing paths get the same answer.
     let answers = ["/api/v1/runs", "/api/v1/nothing", "/metrics", "/x"].map(|path| {
         let mut stream = TcpStream::connect(address).unwrap();
         let request =
@@ -235,7 +237,7 @@ fn half_open_connections_to_the_page_time_out() {
     mesh.assert_no_complaints();
 }
 
-/// Every call but the one that asks for a certificate has the same answer, whether it exists or not.
+/// Every call except the one that requests a certificate has the same answer, whether it exists or not.
 #[test]
 fn a_client_without_a_certificate_learns_nothing() {
     let mut mesh = Mesh::start();
@@ -279,7 +281,7 @@ fn a_client_without_a_certificate_learns_nothing() {
     }
 }
 
-/// A collector that may have few files open keeps some for its database and for those who are known.
+/// A collector with a low limit of open files reserves some for its database and for known members.
 #[test]
 fn half_open_connections_leave_files_to_the_database() {
     raise_open_files();

@@ -1,4 +1,4 @@
-//! Data that are no messages: noise, other protocols, bytes that do not parse.
+//! Data that are not messages: noise, other protocols, bytes that do not parse.
 
 use super::{LIMIT, while_a_run_goes_on};
 use crate::support::fake_agent::{converse, dial};
@@ -16,7 +16,7 @@ fn noise_and_other_protocols_on_the_port() {
         for noise in noises() {
             send_noise(mesh.address(), &noise);
         }
-        // Silent connections, all open at once.
+        // Silent connections, all open at the same time.
         let silent: Vec<TcpStream> = (0..200)
             .map(|_| TcpStream::connect(mesh.address()).unwrap())
             .collect();
@@ -50,7 +50,7 @@ fn noises() -> Vec<Vec<u8>> {
         [preface.clone(), vec![0xff; 64]].concat(),
         // A frame that claims 16 MiB.
         [preface.clone(), vec![0xff, 0xff, 0xff, 0x00, 0, 0, 0, 0, 1]].concat(),
-        // Headers that are no HPACK.
+        // Headers that are not valid HPACK.
         [
             preface.clone(),
             vec![
@@ -66,7 +66,7 @@ fn noises() -> Vec<Vec<u8>> {
     noises
 }
 
-/// Sends it and reads until the collector answers or closes; either is right, and neither may take long.
+/// Sends the data and reads until the collector answers or closes; both are correct, and must not take long.
 fn send_noise(address: SocketAddr, noise: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream

@@ -1,4 +1,4 @@
-//! Someone with write access to a target replaces a data file by a device node, a hard link or a pipe between two
+//! A user with write access to a target replaces a data file with a device node, a hard link or a pipe between two
 //! modes. Nothing is written to their destinations, and a step that meets one fails with an error that names it.
 
 use super::LIMIT;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 const BYTES: u64 = 1 << 20;
 
-/// A load that makes data files in its first mode and writes to them again in its second, and the file to replace.
+/// A load that creates data files in its first mode and writes to them in its second, and the file to replace.
 struct Load {
     phase: &'static str,
-    /// Beneath the directory of the cell.
+    /// Relative to the directory of the cell.
     file: &'static str,
 }
 
@@ -30,7 +30,7 @@ const APPEND: Load = Load {
     file: "t0/w000000000/d000000000/c000000000",
 };
 
-/// The data file of the only task, once it is there.
+/// The data file of the only task, once it exists.
 fn data_file(target: &Path, name: &str) -> PathBuf {
     let mut found = None;
     until_true("the data file is there", LIMIT, || {
@@ -48,8 +48,8 @@ fn data_file(target: &Path, name: &str) -> PathBuf {
     found.unwrap()
 }
 
-/// Runs the load. While its first mode goes on, `exchange` replaces a data file. Returns the reason of the run's end
-/// from the database.
+/// Runs the load. During its first mode, `exchange` replaces a data file. Returns the reason of the run's end from the
+/// database.
 fn attacked(load: &Load, exchange: impl FnOnce(&Path)) -> String {
     let target = tempfile::tempdir().unwrap();
     let mesh = Mesh::of(&["victim"], target.path());
@@ -69,7 +69,7 @@ fn attacked(load: &Load, exchange: impl FnOnce(&Path)) -> String {
     reasons.join("\n")
 }
 
-/// The load meets a node of a block device; returns the reason of the run's end. The device must be unchanged.
+/// Runs the load into a node of a block device; returns the reason of the run's end. The device must be unchanged.
 fn meets_a_device(load: &Load) -> String {
     let device = Bare::on_loop(BYTES);
     let number = fs::metadata(device.path()).unwrap().rdev();

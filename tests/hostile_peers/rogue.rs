@@ -1,4 +1,4 @@
-//! An agent with a valid certificate that breaks every rule, continuously, beside a run of two honest ones.
+//! An agent with a valid certificate that continuously violates every rule, beside a run of two honest ones.
 //!
 //! The run loses no operation, none of the rogue's false data are stored, each refusal is logged once a minute, and the
 //! collector's memory stays bounded.
@@ -19,10 +19,10 @@ use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
 const OPS: i64 = 24_000;
-/// Memory growth by honest agents at work and one rogue, in KiB.
+/// Maximum memory growth by working honest agents and one rogue, in KiB.
 const MOST_GROWTH: u64 = 250_000;
 
-/// Paced, so that the load lasts some 12 s and leaves the machine to the others.
+/// Paced, so that the load takes about 12 s and leaves CPU time to the others.
 fn paced(ops: i64) -> String {
     format!(
         "[clients]\nselect = \"role=client\"\n[[phase]]\nworkload = \"null\"\nops = {ops}\nrate_iops = {}\n",
@@ -45,7 +45,7 @@ fn a_rogue_agent_disturbs_nobody() {
         let rogue = scope.spawn(|| {
             converse(LIMIT * 2, async {
                 let mut rounds = 0;
-                // At least one round, however late this thread is.
+                // At least one round, however late this thread runs.
                 while rounds == 0 || !is_over.load(Ordering::Relaxed) {
                     misbehave(address).await;
                     rounds += 1;
@@ -70,7 +70,7 @@ fn a_rogue_agent_disturbs_nobody() {
     assert_eq!(checked.code, 0, "{}", checked.all());
 }
 
-/// Every operation of the honest agents is stored, and no other agent's.
+/// Every operation of the honest agents is stored, and none of any other agent.
 fn assert_honest(mesh: &Mesh) {
     let db = mesh.db();
     db.assert_sound();
@@ -92,7 +92,7 @@ fn assert_honest(mesh: &Mesh) {
     assert!(db.one::<i64>(stored) > 0, "what is no lie is stored");
 }
 
-/// A refusal is a line a minute, so that the minutes of a slow machine are allowed for.
+/// A refusal is logged once a minute; the check allows for the minutes that a slow machine takes.
 fn assert_said_once(mesh: &Mesh, rounds: usize) {
     let log = mesh.collector().log();
     let minutes = usize::try_from(
@@ -115,7 +115,7 @@ fn assert_said_once(mesh: &Mesh, rounds: usize) {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Each misbehaviour once. Results that may vary are ignored.
+/// Each violation once. Results that may vary are ignored.
 async fn misbehave(address: SocketAddr) {
     let own = certified(address, "rogue").await;
     let channel = dial_as(address, &own).await.unwrap();
@@ -127,7 +127,7 @@ async fn misbehave(address: SocketAddr) {
     let mut message = hello("rogue");
     message.held_tasks = (1..1000).collect();
     let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
-        // It came back too soon, or too often.
+        // It reconnected too soon, or too often.
         return;
     };
     let other = dial_as(address, &certified(address, "accomplice").await)
@@ -137,7 +137,7 @@ async fn misbehave(address: SocketAddr) {
     let refused = open_publish_on(other, Some(&rogue.welcome.session), batches).await;
     assert_eq!(refused.err().unwrap().code(), Code::PermissionDenied);
 
-    // A flood of events, without waiting for any and without reading acks.
+    // A flood of events, without waiting for acks or reading them.
     for _ in 0..200 {
         let mut batch = rogue.next_batch();
         batch.events = vec![event("noise", 1_700_000_000_000_000); 500];
@@ -150,7 +150,7 @@ async fn misbehave(address: SocketAddr) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     drop(rogue);
 
-    // Rows of other agents' tasks are left out, and the rest of the batch is stored.
+    // Rows of other agents' tasks are dropped, and the rest of the batch is stored.
     let mut message = hello("rogue");
     message.spool_ids = vec!["foreign".to_owned()];
     let Ok(mut rogue) = FakeAgent::attach_on(channel.clone(), message).await else {
@@ -165,7 +165,7 @@ async fn misbehave(address: SocketAddr) {
     drop(rogue);
 
     for lie in lies() {
-        // A spool of their own that never has stored rows: once a batch was stored, its repetition is acknowledged,
+        // Uses a separate spool without stored rows: once a batch was stored, its repetition is acknowledged, whether
         // false or not.
         let mut message = hello("rogue");
         message.spool_ids = vec!["lies".to_owned()];
@@ -217,7 +217,7 @@ fn foreign_rows() -> Vec<fn(&mut wire::Batch)> {
 
 fn lies() -> Vec<fn(&mut wire::Batch)> {
     vec![
-        // The year 2199, and before there were computers.
+        // The year 2199, and a time before computers.
         |batch| batch.events.push(event("lie", 7_226_582_400_000_000)),
         |batch| batch.events.push(event("lie", -1)),
         |batch| batch.sequence = u64::MAX,
@@ -239,7 +239,7 @@ fn lies() -> Vec<fn(&mut wire::Batch)> {
     ]
 }
 
-/// Bytes as a message, whatever they are.
+/// Encodes arbitrary bytes as a message.
 #[derive(Default)]
 struct Raw;
 
@@ -268,7 +268,7 @@ impl Codec for Raw {
     }
 }
 
-/// Publishes the field over and over, in one message of almost 8 MiB.
+/// Publishes the field repeatedly, in one message of almost 8 MiB.
 async fn send_raw(channel: tonic::transport::Channel, session: &str, field: Vec<u8>) -> Status {
     let bytes = field.repeat((8 << 20) / field.len() - 16);
     let mut client = Grpc::new(channel);

@@ -1,6 +1,6 @@
-//! Somebody with the agent's rights puts links in the place of a target's directories while loads work there. Nothing
-//! outside of the target is made, changed or removed, no load loses an operation, and the step that meets a link is
-//! refused.
+//! An attacker with the agent's permissions replaces a target's directories with symlinks while loads work there.
+//! Nothing outside the target is created, changed or removed, no load loses an operation, and the step that meets a
+//! link is refused.
 
 use super::LIMIT;
 use crate::support::mesh::{Agent, Mesh};
@@ -40,7 +40,7 @@ fn inventory(path: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, Vec<u8>)> {
     entries
 }
 
-/// A file under every name that a worker of `files` or `io` could open, so that following a link would find it.
+/// A file under every name that a worker of `files` or `io` could open, so that a followed link would find it.
 fn treasury() -> TempDir {
     let outside = tempfile::tempdir().unwrap();
     for number in 0..FILES {
@@ -52,7 +52,7 @@ fn treasury() -> TempDir {
     outside
 }
 
-/// The directories beneath `path`, at any depth, without following links.
+/// The directories below `path`, at any depth, without following links.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();
@@ -67,7 +67,7 @@ fn directories(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Puts a link to `outside` in the place of a directory.
+/// Replaces a directory with a link to `outside`.
 fn swap(directory: &Path, outside: &Path) {
     let mut aside = directory.as_os_str().to_owned();
     aside.push("-aside");
@@ -75,7 +75,7 @@ fn swap(directory: &Path, outside: &Path) {
     symlink(outside, directory).unwrap();
 }
 
-/// The step of this ordinal is in this state; a run that ended before fails the test.
+/// Waits until the step of this ordinal is in this state; fails if the run ends before.
 fn until_step(mesh: &Mesh, run: &Process, ordinal: u32, wanted: &str) {
     let sql = format!("SELECT state FROM steps WHERE ordinal = {ordinal}");
     until_true(&format!("step {ordinal} is {wanted}"), LIMIT, || {
@@ -134,7 +134,7 @@ fn swap_everything() {
         calm = seconds * 1000,
     ));
     until_step(&mesh, &run, 1, "running");
-    // From the bottom up: directories of files, of workers and of tasks, of each group; the run's own stays.
+    // Bottom-up: directories of files, of workers and of tasks, of each group; the run's own directory stays.
     let all = directories(allowed.path());
     let deepest = all.iter().map(|path| path.components().count()).max();
     let runs_own = allowed.path().components().count() + 1;
@@ -157,7 +157,7 @@ fn swap_everything() {
     );
     assert_eq!(inventory(outside.path()), before);
 
-    // Loads keep their open files: no operation was lost.
+    // Loads keep their files open: no operation was lost.
     let db = mesh.db();
     db.assert_sound();
     let rows = db.rows(
@@ -177,13 +177,13 @@ fn swap_everything() {
     let expected = [("calm", seconds * 1000), ("files", FILES)];
     let expected = expected.map(|(group, ops)| (group.to_owned(), ops as i64, 0));
     assert_eq!(counted, expected, "{}", run.log());
-    // The next step opens anew, meets a link, and is refused.
+    // The next step opens them again, meets a link, and is refused.
     let refused = db.column::<String>(
         "SELECT t.error FROM tasks t JOIN steps s ON s.id = t.step_id
          WHERE s.ordinal = 2 AND t.group_name = 'files'",
     );
     assert!(refused[0].contains("Not a directory"), "{refused:?}");
-    // Each refusal has one event: of each agent that cannot prepare, and of the removal of each cell.
+    // Each refusal has one event: for each agent that cannot prepare, and for the removal of each cell.
     let events = db.rows(
         "SELECT kind, substr(message, instr(message, 'agent `'), 12) AS agent FROM events
          WHERE message LIKE '%Not a directory%' AND kind <> 'run-failed' ORDER BY kind, agent",

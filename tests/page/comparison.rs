@@ -1,5 +1,5 @@
-//! The page of comparisons and its file in a real browser, on a generated history: sentences and verdicts are held
-//! against the JSON, ratios against the database.
+//! The page of comparisons and its file in a real browser, on a generated history: compares sentences and verdicts with
+//! the JSON, and ratios with the database.
 
 use super::{START, assert_no_complaints, assert_presentable, axe, cells, picture};
 use crate::support::browser::Browser;
@@ -79,7 +79,7 @@ const TARGETS: Expected<'_> = Expected {
     ],
 };
 
-/// Some 25 s: a collector on a generated history, and a browser.
+/// Takes about 25 s: a collector on a generated history, and a browser.
 #[test]
 fn a_comparison_is_shown_on_the_page_and_in_a_file() {
     let Some(mut browser) = Browser::open() else {
@@ -117,7 +117,7 @@ fn a_comparison_is_shown_on_the_page_and_in_a_file() {
         "a run that is not there is told",
         "/no run/.test(document.querySelector('[role=alert]')?.textContent)",
     );
-    // The browser itself reports the status.
+    // The browser itself logs the failed status.
     let complaints = browser.complaints();
     assert!(
         complaints.iter().all(|one| one.contains("404")),
@@ -161,7 +161,7 @@ fn answer(browser: &mut Browser, asked: &str) -> Value {
     ))
 }
 
-/// The choices that the address alone does not offer: how many runs before, and baselines by their names.
+/// The choices that the address does not offer: the number of earlier runs, and baselines by name.
 fn plans_and_baselines_can_be_chosen(browser: &mut Browser) {
     choose(
         browser,
@@ -192,8 +192,8 @@ fn plans_and_baselines_can_be_chosen(browser: &mut Browser) {
     );
 }
 
-/// Sentences and verdicts are those of the JSON, a ratio is the database's, both curves are there; at a desk's and a
-/// phone's width.
+/// Sentences and verdicts equal those of the JSON, a ratio equals the database's, and both curves are drawn; at the
+/// widths of a desktop and a phone.
 fn compared(
     browser: &mut Browser,
     mesh: &Mesh,

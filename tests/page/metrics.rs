@@ -1,4 +1,4 @@
-//! `/metrics` as a real Prometheus and its own checker read it.
+//! `/metrics`, as read by a real Prometheus and its checker.
 
 use super::START;
 use crate::support::mesh::Mesh;
@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A real Prometheus scrapes the metrics, with the token from a file; promtool finds no error, and each expression of
-/// the Grafana dashboard selects something while a run is under way. Some 10 s.
+/// the Grafana dashboard selects something while a run is under way. Takes about 10 s.
 #[test]
 fn prometheus_scrapes_the_metrics() {
     let has = |program: &str| {
@@ -65,7 +65,7 @@ fn prometheus_scrapes_the_metrics() {
         ),
     )
     .unwrap();
-    // A port that is free now; Prometheus takes no 0.
+    // A currently free port; Prometheus does not accept 0.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let own = port.local_addr().unwrap().to_string();
     drop(port);
@@ -127,7 +127,7 @@ fn get(host: &str, path: &str, token: Option<&str>) -> String {
     try_get(host, path, token).unwrap_or_else(|| panic!("no answer from {host}{path}"))
 }
 
-/// The body of an answer of status 200.
+/// The body of a response with status 200.
 fn try_get(host: &str, path: &str, token: Option<&str>) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(host).ok()?;
@@ -135,7 +135,7 @@ fn try_get(host: &str, path: &str, token: Option<&str>) -> Option<String> {
     let token = token.map_or_else(String::new, |token| {
         format!("Authorization: Bearer {token}\r\n")
     });
-    // Version 1.0: the answer comes whole, and its end is the connection's.
+    // HTTP 1.0: the response is not chunked, and ends when the connection closes.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n{token}\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;

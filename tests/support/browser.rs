@@ -1,5 +1,5 @@
-//! A real browser without a window, driven over its debugging protocol: pages are opened, elements found by role,
-//! errors of the console kept.
+//! A real headless browser, driven over its debugging protocol: opens pages, finds elements by role, records console
+//! errors.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket, stream::MaybeTlsStream};
 
-/// Within which the browser must be up and answer, on a machine that builds beside it.
+/// Time limit for the browser to start and answer, on a machine that compiles at the same time.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -20,7 +20,7 @@ pub struct Browser {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: String,
     next_id: u64,
-    /// Console errors and uncaught exceptions since they were asked for.
+    /// Console errors and uncaught exceptions since the last query.
     complaints: Vec<String>,
     events: VecDeque<Value>,
     _profile: TempDir,
@@ -33,7 +33,7 @@ impl Drop for Browser {
     }
 }
 
-/// Where the browser is; `None`: the machine has none.
+/// The path of the browser; `None` if the machine has none.
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -44,7 +44,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// `None`, and a skip that is seen, where the machine has no browser.
+    /// Returns `None`, with a reported skip, if the machine has no browser.
     pub fn open() -> Option<Self> {
         let Some(program) = program() else {
             benchmesh_testing::skip("chromium", "the page is looked at in a real browser");
@@ -158,7 +158,7 @@ impl Browser {
 
     /// Console errors and uncaught exceptions so far.
     pub fn complaints(&mut self) -> Vec<String> {
-        // An answer brings the events before it along.
+        // An answer delivers the events before it.
         self.evaluate("1");
         std::mem::take(&mut self.complaints)
     }
@@ -190,8 +190,8 @@ impl Browser {
         );
     }
 
-    /// One event of the mouse's left button, as the browser has it from a person: `mousePressed`, `mouseMoved` or
-    /// `mouseReleased`, with the number of clicks so far.
+    /// One event of the mouse's left button, as if from a user: `mousePressed`, `mouseMoved` or `mouseReleased`, with
+    /// the number of clicks so far.
     pub fn mouse(&mut self, kind: &str, (x, y): (f64, f64), clicks: u32) {
         let buttons = u32::from(kind != "mouseReleased");
         self.call(
@@ -251,7 +251,7 @@ impl Browser {
             .collect()
     }
 
-    /// A picture of the whole page, for people to look at.
+    /// Saves a screenshot of the whole page.
     pub fn picture(&mut self, path: &Path) {
         let shot = self.call(
             "Page.captureScreenshot",
@@ -262,7 +262,7 @@ impl Browser {
     }
 }
 
-/// Base64 without a crate for it: the browser's pictures are all that it is needed for.
+/// Decodes Base64 without a crate: only the browser's screenshots need it.
 fn decoded(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => Some(c - b'A'),

@@ -1,15 +1,16 @@
-//! Disk throttles by the kernel: cgroup v1's blkio controller, in a hierarchy that is there or is mounted for the test.
+//! Disk throttles of the kernel: cgroup v1's blkio controller, in an existing hierarchy or one that is mounted for the
+//! test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-/// A cgroup with limits of its own. Its processes have to be gone before it is dropped.
+/// A cgroup with its own limits. Its processes must end before it is dropped.
 #[derive(Debug)]
 pub struct DiskThrottle {
     group: PathBuf,
-    /// The hierarchy, when it had to be mounted.
+    /// The hierarchy, if it had to be mounted.
     _hierarchy: Option<Hierarchy>,
 }
 
@@ -72,7 +73,7 @@ impl Drop for Hierarchy {
     }
 }
 
-/// Where cgroup v1's blkio is mounted; mounts it when it is nowhere.
+/// The mount point of cgroup v1's blkio; mounts it if necessary.
 fn hierarchy() -> Result<(PathBuf, Option<Hierarchy>), String> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
     for line in mounts.lines() {

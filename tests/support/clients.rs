@@ -1,15 +1,15 @@
-//! The read calls of each client of a step, by the kernel's count of its workers' threads.
+//! The read calls of each client of a step, from the kernel's count for its workers' threads.
 //!
-//! Readings are cumulative counts per client, taken all along. Intervals, rates and tasks are unknown here.
+//! Readings are cumulative counts per client, taken continuously. This module does not know intervals, rates or tasks.
 
 use super::wait::{until, until_true};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Within which every client must have its workers.
+/// Time limit for every client to have its workers.
 const WORKERS: Duration = Duration::from_secs(60);
-/// Longer than anything that is watched.
+/// Longer than any observation.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Before the load a worker reads its CPU usage, the clock source, and little else.
 const BEFORE_THE_LOAD: u64 = 16;
@@ -21,7 +21,7 @@ struct Reading {
     clients: Vec<Vec<Count>>,
 }
 
-/// One worker's; of one that is gone the last count stays.
+/// The count of one worker; a worker that ended keeps its last count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Count {
     reads: u64,
@@ -37,7 +37,7 @@ pub struct Clients(Vec<Reading>);
 pub struct Workers(Vec<Vec<PathBuf>>);
 
 impl Workers {
-    /// Waits until every one of the processes has workers, and all of them load.
+    /// Waits until every process has workers, and all of them run load.
     pub fn of(pids: &[u32]) -> Self {
         let files = |pid: &u32| {
             until("a client has workers", WORKERS, || {
@@ -54,7 +54,7 @@ impl Workers {
         self.0.iter().flatten().all(|file| reads(file).is_none())
     }
 
-    /// Counts all along while `body` runs.
+    /// Counts continuously while `body` runs.
     pub fn during<T>(&self, body: impl FnOnce() -> T) -> (T, Clients) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -104,14 +104,14 @@ impl Workers {
 }
 
 impl Reading {
-    /// Each client's reads, of all its workers.
+    /// The reads of each client, summed over its workers.
     fn reads(&self) -> impl Iterator<Item = u64> {
         let sum = |workers: &Vec<Count>| workers.iter().map(|worker| worker.reads).sum();
         self.clients.iter().map(sum)
     }
 }
 
-/// Stops the reader when the body panics, too.
+/// Stops the reader even if the body panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -134,7 +134,7 @@ fn worker_files(pid: u32) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The thread's read calls; `None` when it is gone.
+/// The thread's read calls; `None` if it has ended.
 fn reads(file: &PathBuf) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("syscr: "))?;
@@ -161,8 +161,8 @@ impl Clients {
         self.rates(from, until).iter().sum()
     }
 
-    /// The first reading from which on no client read anything: none is later than its last read and the look after it.
-    /// `None`: some still do.
+    /// The first reading after which no client read anything; it is not later than the first check after the last read.
+    /// `None` if some clients still read.
     pub fn quiet_from(&self) -> Option<Instant> {
         let same = |pair: &[Reading]| pair[0].clients == pair[1].clients;
         let last_change = self.0.windows(2).rposition(|pair| !same(pair));

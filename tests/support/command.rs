@@ -1,4 +1,4 @@
-//! Programs that are run to their end: the machine's own (`ip`, `mkfs.xfs`, ...) and benchmesh's commands.
+//! Runs programs to completion: the machine's own (`ip`, `mkfs.xfs`, ...) and benchmesh's commands.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The exit code and the output of a finished program.
 #[derive(Debug)]
 pub struct CommandOutput {
-    /// Its exit code; 128 + the signal that ended it.
+    /// Its exit code, or 128 + the signal that ended it.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -51,13 +51,12 @@ pub fn benchmesh() -> Command {
     command
 }
 
-/// Where the tests' own user has its credentials: one file for each collector that is up.
+/// The credentials of the tests' own user: one file for each running collector.
 pub fn credentials_directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("credentials")
 }
 
-/// Where the real binary is: that of this build, or another one of the same sources, which `BENCHMESH_TEST_BINARY`
-/// names.
+/// The path of the binary: that of this build, or another one of the same sources named by `BENCHMESH_TEST_BINARY`.
 pub fn binary() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let named = std::env::var_os("BENCHMESH_TEST_BINARY");
@@ -66,7 +65,7 @@ pub fn binary() -> &'static Path {
     &BINARY
 }
 
-/// `command` run by another program, which gets `arguments` before it; with its environment.
+/// Wraps `command` in another program, which gets `arguments` before it; keeps the environment.
 pub fn run_by(program: &str, arguments: &[&str], command: &Command) -> Command {
     let mut outer = Command::new(program);
     outer
@@ -82,14 +81,14 @@ pub fn run_by(program: &str, arguments: &[&str], command: &Command) -> Command {
     outer
 }
 
-/// `command` inside a time namespace with monotonic clocks that are ahead by this many whole seconds.
+/// Runs `command` in a time namespace with monotonic clocks that are ahead by this many whole seconds.
 pub fn with_clock_ahead(ahead: Duration, command: &Command) -> Command {
     let seconds = ahead.as_secs().to_string();
     let arguments = ["--time", "--monotonic", &seconds, "--boottime", &seconds];
     run_by("unshare", &arguments, command)
 }
 
-/// `command` inside a mount namespace, in which `source` is mounted at `target` too.
+/// Runs `command` in a mount namespace in which `source` is also mounted at `target`.
 pub fn with_bind_mount(source: &Path, target: &Path, command: &Command) -> Command {
     let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
     let (source, target) = (source.to_str().unwrap(), target.to_str().unwrap());
@@ -97,13 +96,13 @@ pub fn with_bind_mount(source: &Path, target: &Path, command: &Command) -> Comma
     run_by("unshare", &arguments, command)
 }
 
-/// `command` with a limit of open files, by util-linux.
+/// Runs `command` with a limit of open files, set by util-linux.
 pub fn with_most_files(count: u32, command: &Command) -> Command {
     let limit = format!("--nofile={count}:{count}");
     run_by("prlimit", &[&limit], command)
 }
 
-/// `command` with a limit of bytes pinned for the kernel, and without the capability that lifts this limit.
+/// Runs `command` with a limit of bytes pinned for the kernel, and without the capability that lifts this limit.
 pub fn with_most_pinned(bytes: u64, command: &Command) -> Command {
     let bound = run_by("setpriv", &["--bounding-set=-ipc_lock"], command);
     run_by("prlimit", &[&format!("--memlock={bytes}:{bytes}")], &bound)
@@ -130,7 +129,7 @@ pub fn forbid_io_uring(command: &mut Command) {
             len: filter.len() as u16,
             filter: filter.as_mut_ptr(),
         };
-        // SAFETY: the program is valid for both calls, which are async-signal-safe and affect the calling thread alone.
+        // SAFETY: the program is valid for both calls, which are async-signal-safe and affect only the calling thread.
         let installed = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(
@@ -144,7 +143,7 @@ pub fn forbid_io_uring(command: &mut Command) {
             false => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: what runs between fork and exec makes system calls alone.
+    // SAFETY: the closure only makes system calls between fork and exec.
     unsafe {
         command.pre_exec(install);
     }

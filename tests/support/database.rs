@@ -1,4 +1,4 @@
-//! The database as a user asks it: SQL through a reader of its own, read-only, while the collector writes.
+//! The database as a user queries it: SQL through a separate reader, read-only, while the collector writes.
 
 use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, OpenFlags};
@@ -27,7 +27,7 @@ impl Database {
         Self { connection }
     }
 
-    /// All rows of a query; panics with the SQL when it fails.
+    /// All rows of a query; panics with the SQL if it fails.
     pub fn rows(&self, sql: &str) -> Vec<Row> {
         self.try_rows(sql)
             .unwrap_or_else(|error| panic!("{error} in: {sql}"))
@@ -68,7 +68,7 @@ impl Database {
             .unwrap_or_else(|error| panic!("{error} in: {sql}"))
     }
 
-    /// Checks the file with SQLite's integrity check, and its foreign keys.
+    /// Runs SQLite's integrity check and the check of foreign keys.
     pub fn assert_sound(&self) {
         assert_eq!(self.one::<String>("PRAGMA integrity_check"), "ok");
         let dangling = self.rows("PRAGMA foreign_key_check");
@@ -79,9 +79,9 @@ impl Database {
     }
 }
 
-/// Fails unless a row of `v_results` is one that can be believed: no errors, a rate, percentiles in order. A rate may
-/// only be missing where the tasks were over before they had all begun, which takes a short step: on a busy machine
-/// threads without real-time priority begin some 100 ms late.
+/// Fails unless a row of `v_results` is plausible: no errors, a rate, percentiles in order. The rate may only be
+/// missing if the tasks ended before all of them had begun, which happens in a short step: on a busy machine, threads
+/// without real-time priority begin some 100 ms late.
 pub fn assert_believable(row: &Row) {
     assert_eq!(row.integer("errors"), 0, "{row:?}");
     let percentiles = ["p50_ms", "p99_ms", "max_ms"].map(|name| row.number(name));

@@ -1,7 +1,7 @@
-//! A simulated agent: it speaks the wire by hand, so that a test decides each message, valid or not.
+//! A simulated agent: it uses the wire protocol directly, so that a test decides each message, valid or not.
 //!
-//! Used honestly, it carries a run through: it agrees to every command and publishes the test's rows as the
-//! measurements of its task.
+//! Used honestly, it completes a run: it accepts every command and publishes the test's rows as the measurements of its
+//! task.
 
 use super::command::credentials_directory;
 use super::process::Process;
@@ -20,10 +20,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-/// Within which the collector must answer anything.
+/// Time limit for any answer of the collector.
 pub const ANSWER: Duration = Duration::from_secs(20);
 
-/// One attached session with both its streams.
+/// One attached session with both of its streams.
 #[derive(Debug)]
 pub struct FakeAgent {
     pub welcome: wire::Welcome,
@@ -67,7 +67,7 @@ fn spool_of(name: &str) -> String {
     format!("spool-{name}-{}", std::process::id())
 }
 
-/// Mesh time, as an agent on the collector's machine has it.
+/// Mesh time on the collector's machine.
 pub fn now_us() -> i64 {
     #[expect(
         clippy::disallowed_methods,
@@ -77,7 +77,7 @@ pub fn now_us() -> i64 {
     i64::try_from(since.unwrap().as_micros()).unwrap()
 }
 
-/// Runs a test's conversation, and fails when it hangs.
+/// Runs a test's conversation, and fails if it hangs.
 pub fn converse<T>(limit: Duration, conversation: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -91,13 +91,13 @@ pub fn converse<T>(limit: Duration, conversation: impl Future<Output = T>) -> T 
     })
 }
 
-/// The credentials that the collector at the address has left for its user.
+/// The credentials that the collector at the address has written for its user.
 pub fn owner(address: SocketAddr) -> Credentials {
     let file = credentials::file_for(&credentials_directory(), &address.to_string());
     Credentials::load(&file).unwrap().unwrap()
 }
 
-/// A certificate for an agent, as an agent of the same user gets it.
+/// A certificate for an agent, as issued to an agent of the same user.
 pub async fn certified(address: SocketAddr, name: &str) -> Credentials {
     let owner = owner(address);
     let ca = owner.ca_fingerprint().unwrap();
@@ -108,7 +108,7 @@ pub async fn certified(address: SocketAddr, name: &str) -> Credentials {
         .unwrap()
 }
 
-/// The same with a join token, for an agent with a state directory of this uid.
+/// The same with a join token, for an agent with this uid in its state directory.
 pub async fn joined(
     address: SocketAddr,
     name: &str,
@@ -126,7 +126,7 @@ pub async fn joined(
     enrol(channel, &key, Role::Agent, name, token.ca(), evidence).await
 }
 
-/// A connection as the holder of these credentials.
+/// A connection with these credentials.
 pub async fn dial_as(address: SocketAddr, credentials: &Credentials) -> Result<Channel, DialError> {
     let connection = TcpConnection::at(&address.to_string()).await?;
     connection.dial(Security::of(credentials).unwrap()).await
@@ -138,7 +138,7 @@ pub async fn dial(address: SocketAddr, name: &str) -> Channel {
     dial_as(address, &credentials).await.unwrap()
 }
 
-/// The name that a first message goes by, if anybody could have a certificate for it.
+/// The name in a first message, if a certificate can have that name.
 fn name_in(first: &wire::AgentMessage) -> &str {
     match &first.body {
         Some(agent_message::Body::Hello(hello))
@@ -153,7 +153,7 @@ fn name_in(first: &wire::AgentMessage) -> &str {
     }
 }
 
-/// Opens Attach with a first message; the collector's first answer, or its refusal.
+/// Opens Attach with a first message; returns the collector's first answer, or its refusal.
 pub async fn greet(
     address: SocketAddr,
     first: wire::AgentMessage,
@@ -168,7 +168,7 @@ pub async fn greet(
     greet_on(dial(address, name_in(&first)).await, first).await
 }
 
-/// The same on a connection that is there.
+/// The same on an existing connection.
 pub async fn greet_on(
     channel: Channel,
     first: wire::AgentMessage,
@@ -208,7 +208,7 @@ pub async fn open_publish(
     open_publish_on(dial(address, name).await, session, batches).await
 }
 
-/// The same on a connection that is there.
+/// The same on an existing connection.
 pub async fn open_publish_on(
     channel: Channel,
     session: Option<&str>,
@@ -229,7 +229,7 @@ impl FakeAgent {
         Self::attach_on(dial(address, name_in(&first)).await, hello).await
     }
 
-    /// The same on a connection that is there.
+    /// The same on an existing connection.
     pub async fn attach_on(channel: Channel, hello: wire::Hello) -> Result<Self, Status> {
         let spool_id = hello.spool_ids.last().cloned().unwrap_or_default();
         let first = say(agent_message::Body::Hello(hello));
@@ -257,12 +257,12 @@ impl FakeAgent {
             .await;
     }
 
-    /// Sends anything on the control stream.
+    /// Sends any message on the control stream.
     pub async fn send(&self, message: wire::AgentMessage) {
         let _ = self.send.send(message).await;
     }
 
-    /// Returns when the collector has handled all that was sent on the control stream.
+    /// Returns when the collector has handled everything sent on the control stream.
     pub async fn exchange_clocks(&mut self) {
         const STAMP: i64 = 42;
         let probe = wire::ClockProbe {
@@ -282,12 +282,12 @@ impl FakeAgent {
         }
     }
 
-    /// Sends a batch and waits for nothing.
+    /// Sends a batch without waiting for the ack.
     pub async fn publish_unheard(&self, batch: wire::Batch) -> bool {
         self.publish.send(batch).await.is_ok()
     }
 
-    /// An empty batch with the next sequence.
+    /// An empty batch with the next sequence number.
     pub fn next_batch(&mut self) -> wire::Batch {
         self.sequence += 1;
         wire::Batch {
@@ -298,7 +298,7 @@ impl FakeAgent {
         }
     }
 
-    /// Publishes a batch and waits for its ack, or the end of the stream that it caused.
+    /// Publishes a batch and waits for its ack, or for the end of the stream that it caused.
     pub async fn publish(&mut self, batch: wire::Batch) -> Result<(), Status> {
         let sequence = batch.sequence;
         let _ = self.publish.send(batch).await;
@@ -325,8 +325,8 @@ impl FakeAgent {
         }
     }
 
-    /// Agrees to every command until `tasks` tasks were awaited; `measured` gives the batch rows of each task from its
-    /// id and its start, and its end is published after them.
+    /// Accepts every command until `tasks` tasks were awaited. `measured` returns the batch rows of each task from its
+    /// id and its start, and the end of the task is published after them.
     pub async fn carry_through(
         &mut self,
         tasks: usize,
@@ -354,7 +354,7 @@ impl FakeAgent {
         }
     }
 
-    /// Agrees to the commands that follow a run's tasks, such as forgetting them, until the run's command has ended.
+    /// Accepts the commands that follow a run's tasks, such as forgetting them, until the run's command has ended.
     pub async fn agree_until_it_ends(&mut self, run: Process) -> Process {
         let ended = tokio::task::spawn_blocking(move || {
             let mut run = run;

@@ -1,8 +1,8 @@
-//! A FUSE file system of the tests' own: it lives in memory, logs every call, and is slow, broken or stuck by rules.
+//! A FUSE file system for tests: it is in memory, logs every call, and becomes slow, broken or stuck by rules.
 //!
-//! The kernel caches nothing: names and attributes expire at once, files are opened for direct I/O, so that every
-//! system call reaches it. Truth tests compare benchmesh's figures with its log. Several threads answer calls: one that
-//! hangs does not stop the others. Dropping the value releases hanging calls and unmounts.
+//! The kernel caches nothing: names and attributes expire at once and files are opened for direct I/O, so that every
+//! system call reaches it. Truth tests compare benchmesh's figures with its log. Several threads answer calls, so a
+//! hanging call does not block the others. Dropping the value releases hanging calls and unmounts.
 
 mod calls;
 mod nodes;
@@ -16,10 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Threads that answer calls. One less may hang at a time.
+/// Number of threads that answer calls. At most one less may hang at the same time.
 const THREADS: usize = 8;
 
-/// The calls that are logged, by FUSE's names.
+/// The logged calls, with FUSE's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     Lookup,
@@ -31,75 +31,75 @@ pub enum Op {
     Read,
     Write,
     Fsync,
-    /// At each close of a descriptor, which waits for it.
+    /// Sent at each close of a descriptor, which waits for it.
     Flush,
     Release,
     Opendir,
     Readdir,
     Rename,
     Symlink,
-    /// In the name of the new link.
+    /// Logged under the name of the new link.
     Link,
-    /// Of attributes that users set; those of the system are answered and not logged.
+    /// For attributes set by users; those of the system are answered but not logged.
     Setxattr,
     Getxattr,
     Unlink,
     Rmdir,
-    /// At the offset of the copy, and in the name of the copy.
+    /// Logged at the offset in the copy, under the name of the copy.
     CopyFileRange,
     Statfs,
 }
 
-/// One call as the file system saw it.
+/// One call received by the file system.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub op: Op,
-    /// From the root of the mount, without a leading slash. Of a rename: the old name.
+    /// Relative to the root of the mount, without a leading slash. For a rename: the old name.
     pub path: String,
     pub offset: u64,
-    /// Bytes that were really read or written; entries returned by a readdir; else 0.
+    /// Bytes actually read or written; for a readdir, the number of returned entries; otherwise 0.
     pub amount: u64,
     /// Wall clock, microseconds since the Unix epoch.
     pub began_us: i64,
     pub ended_us: i64,
-    /// [`Fault::Hang`] struck it.
+    /// [`Fault::Hang`] affected it.
     pub hung: bool,
     pub errno: Option<i32>,
 }
 
-/// What happens to a call that a rule is about.
+/// The effect of a rule on a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
     Delay(Duration),
     Fail(i32),
     /// Until [`FuseFs::release`].
     Hang,
-    /// All calls with this fault share one server with this total rate; none is faster than the latency.
+    /// All calls with this fault share one server with this total rate; each takes at least the latency.
     Capacity {
         per_second: u32,
         latency: Duration,
     },
 }
 
-/// Which calls meet which fault.
+/// Assigns a fault to calls.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub op: Op,
-    /// A part of the path; empty: every path.
+    /// A part of the path; empty for every path.
     pub path: String,
-    /// How many matching calls pass unharmed first.
+    /// Number of matching calls that pass first.
     pub after: u64,
     /// It applies to the last of every `one_in` remaining calls.
     pub one_in: u64,
-    /// How many calls it strikes.
+    /// Maximum number of affected calls.
     pub times: u64,
     pub fault: Fault,
-    /// Calls that it has let pass since it last struck.
+    /// Number of calls passed since the last affected one.
     pub passed: u64,
 }
 
 impl Rule {
-    /// Every call of this kind, from now on.
+    /// Affects every call of this kind, from now on.
     pub fn every(op: Op, fault: Fault) -> Self {
         Self {
             op,
@@ -134,17 +134,17 @@ struct State {
     log: Vec<Call>,
     rules: Vec<Rule>,
     free_bytes: u64,
-    /// Reads and writes move no more at once.
+    /// Maximum size of a read or write.
     most: u32,
-    /// Reads that return a flipped bit: files with this path suffix, and offsets in them.
+    /// Reads that return a flipped bit: the path suffix of the files, and the offsets.
     rotten: (String, Vec<u64>),
     /// Number of hanging calls.
     hanging: u64,
-    /// When the server of [`Fault::Capacity`] is free.
+    /// When the server of [`Fault::Capacity`] becomes free.
     busy_until: Instant,
-    /// How often `release` was called.
+    /// Number of calls of `release`.
     gates: u64,
-    /// Unmounting: nothing waits any more.
+    /// Unmounting: nothing waits any longer.
     ending: bool,
 }
 
@@ -194,7 +194,7 @@ impl FuseFs {
         self.directory.path()
     }
 
-    /// All ended calls, in the order of their ends.
+    /// All completed calls, in the order in which they ended.
     pub fn log(&self) -> Vec<Call> {
         self.shared.lock().log.clone()
     }
@@ -203,12 +203,12 @@ impl FuseFs {
         self.shared.lock().rules.push(rule);
     }
 
-    /// A rule that is looked at before those that are there.
+    /// Adds a rule that takes precedence over the existing ones.
     pub fn add_rule_first(&self, rule: Rule) {
         self.shared.lock().rules.insert(0, rule);
     }
 
-    /// Forgets all rules and lets the calls go on that hang.
+    /// Removes all rules and releases hanging calls.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         state.rules.clear();
@@ -216,12 +216,12 @@ impl FuseFs {
         self.shared.released.notify_all();
     }
 
-    /// How many calls hang now.
+    /// Number of currently hanging calls.
     pub fn hanging(&self) -> u64 {
         self.shared.lock().hanging
     }
 
-    /// From now on listings go on naming files that were unlinked.
+    /// From now on listings still include unlinked files.
     pub fn list_unlinked(&self) {
         self.shared.lock().nodes.list_unlinked();
     }
@@ -236,19 +236,19 @@ impl FuseFs {
         self.shared.lock().most = bytes;
     }
 
-    /// From now on, exactly these bytes of the files with this path suffix are read with a bit flipped.
+    /// From now on, exactly these bytes of the files with this path suffix are read with a flipped bit.
     pub fn rot(&self, path: &str, offsets: &[u64]) {
         self.shared.lock().rotten = (path.to_owned(), offsets.to_vec());
     }
 
-    /// Breaks the connection with the kernel: calls under way fail, and all later ones, as when the server of a network
-    /// file system is gone for good.
+    /// Breaks the connection with the kernel: calls in progress fail, and all later ones, as when the server of a
+    /// network file system is gone for good.
     pub fn break_off(&self) {
-        // It reports that the mount is in use, but has broken it.
+        // It reports that the mount is in use, but has detached it.
         let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::FORCE);
     }
 
-    /// Names that are left below the root.
+    /// Remaining names below the root.
     pub fn names(&self) -> Vec<PathBuf> {
         self.shared.lock().nodes.names()
     }
@@ -262,7 +262,7 @@ impl Drop for FuseFs {
             self.shared.released.notify_all();
         }
         if let Some(session) = self.session.take() {
-            // A process that still uses the mount is about to be killed with its own value; the mount goes then.
+            // A process that still uses the mount is killed soon, when its own value is dropped; the mount ends then.
             let _ =
                 rustix::mount::unmount(self.directory.path(), rustix::mount::UnmountFlags::DETACH);
             drop(session);
@@ -277,8 +277,8 @@ impl Shared {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Executes and logs one call: `at` names it, rules apply to it, `body` does it and returns the number of bytes
-    /// moved.
+    /// Executes and logs one call: `at` names it, rules apply to it, and `body` executes it and returns the number of
+    /// bytes moved.
     fn call<T>(
         &self,
         op: Op,
@@ -313,7 +313,7 @@ impl Shared {
         result.map(|(value, _)| value)
     }
 
-    /// Only the end of the mount notifies the condition, so it lasts the full time.
+    /// Only the end of the mount notifies the condition, so the wait takes the full time.
     fn wait_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

@@ -1,8 +1,7 @@
-//! Skips a test that cannot run here, or fails it where it must run.
+//! Skips a test that cannot run on this machine, or fails it if it must run.
 //!
-//! A test names its needs of the machine (`needs!("root", "fuse")`). Each need is tried once per process, by the user
-//! that runs the tests, because an installed feature may not work. If one is not met the test is skipped, see
-//! `benchmesh_testing`.
+//! A test names its needs (`needs!("root", "fuse")`). Each need is tried once per process, by the user that runs the
+//! tests, because an installed feature may not work. If one is not met the test is skipped, see `benchmesh_testing`.
 
 use super::fuse_fs::FuseFs;
 pub use benchmesh_testing::say;
@@ -10,7 +9,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Whether the test can run; if not, the skip has been reported. Panics where the missing part is required.
+/// Whether the test can run; if not, the skip has been reported. Panics if the missing need is required.
 pub fn open(needs: &[&'static str]) -> bool {
     for need in needs {
         if let Err(missing) = tried(need) {
@@ -21,7 +20,7 @@ pub fn open(needs: &[&'static str]) -> bool {
     true
 }
 
-/// Returns from the test unless the machine has everything it names.
+/// Returns from the test unless the machine has everything that it names.
 #[macro_export]
 macro_rules! needs {
     ($($need:literal),+ $(,)?) => {
@@ -31,7 +30,7 @@ macro_rules! needs {
     };
 }
 
-/// What came of trying it, in this process.
+/// The cached result of trying it in this process.
 fn tried(need: &'static str) -> Result<(), String> {
     static TRIED: Mutex<BTreeMap<&str, Result<(), String>>> = Mutex::new(BTreeMap::new());
     let mut outcomes = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +76,7 @@ const LOOP: &str = r#"d=$(mktemp -d); l=
 trap 'test -z "$l" || losetup -d "$l"; rm -r "$d"' EXIT
 truncate -s 16M "$d/image"; l=$(losetup -f --show "$d/image")"#;
 
-/// The size is the least that mkfs.xfs takes.
+/// The size is the minimum for mkfs.xfs.
 const DISK: &str = r#"d=$(mktemp -d); l=; mkdir "$d/fs"
 trap 'umount "$d/fs" 2> /dev/null || :; test -z "$l" || losetup -d "$l"; rm -r "$d"' EXIT
 truncate -s 512M "$d/image"; l=$(losetup -f --show "$d/image"); mkfs."$0" -q "$l"; mount -t "$0" "$l" "$d/fs""#;
@@ -94,7 +93,7 @@ pub fn is_root() -> Result<(), String> {
     }
 }
 
-/// The output of a shell that stops at the first failing command; `$0` is the need's name.
+/// Runs a shell script that stops at the first failing command; `$0` is the need's name.
 fn script(text: &str, need: &str) -> Result<(), String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let done = Command::new("sh")

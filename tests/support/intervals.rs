@@ -1,11 +1,10 @@
-//! Whether the intervals of each task follow one another from its start to its end, without a hole and without a second
-//! that is there twice.
+//! Checks that the intervals of each task are contiguous from its start to its end, without gaps and overlaps.
 
 use super::database::{Database, Row};
 use std::collections::BTreeMap;
 
 const SECOND_US: i64 = 1_000_000;
-/// What lies between two rows because mesh time follows another clock from row to row.
+/// Maximum difference between two rows because mesh time is re-estimated from row to row.
 const TOLERANCE_US: i64 = 20_000;
 
 /// One row of operations, in mesh time.
@@ -15,13 +14,13 @@ struct Interval {
     span_us: i64,
 }
 
-/// Time of a task that is in no row of an operation, or in two.
+/// Time of a task that no row of an operation covers, or two rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Break {
     pub task: i64,
     pub op: String,
     pub from_us: i64,
-    /// Negative: it is there twice.
+    /// Negative for an overlap.
     pub apart_us: i64,
     is_end: bool,
 }
@@ -45,13 +44,13 @@ impl std::fmt::Display for Break {
     }
 }
 
-/// Fails with each hole and each overlap of the database. A task that did not end by itself may lack its end.
+/// Fails with each gap and each overlap in the database. A task that did not end by itself may lack its end.
 pub fn assert_no_holes(db: &Database) {
     let wrong: Vec<String> = breaks_of(db).iter().map(Break::to_string).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Each hole and each overlap of the database.
+/// Each gap and each overlap in the database.
 pub fn breaks_of(db: &Database) -> Vec<Break> {
     let rows = db.rows(
         "SELECT i.task_id, i.op, i.at_us, i.span_us, coalesce(t.start_us, s.start_us, i.at_us) AS start_us,

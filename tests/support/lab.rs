@@ -1,4 +1,4 @@
-//! Clusters of real daemons that the scripts in tests/lab make, each node in a network namespace.
+//! Clusters of real daemons made by the scripts in tests/lab, with each node in a network namespace.
 
 use super::command::{must, succeeds};
 use super::mesh::{Agent, Mesh};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// One of them; it is taken down with the value.
+/// A running cluster; it is taken down on drop.
 #[derive(Debug)]
 pub struct Lab {
     script: PathBuf,
@@ -15,10 +15,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// By the script `tests/lab/NAME.sh`.
+    /// Starts the cluster of the script `tests/lab/NAME.sh`.
     pub fn up(name: &str) -> Self {
         let labs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab");
-        // Short, because Unix sockets lie deep below it.
+        // Short, because Unix sockets are created deep below it.
         let directory = tempfile::Builder::new().prefix("bm").tempdir_in("/tmp");
         let mut lab = Self {
             script: format!("{labs}/{name}.sh").into(),
@@ -38,24 +38,24 @@ impl Lab {
         self.directory.path().join("l")
     }
 
-    /// A line of its lab.env.
+    /// A value from its lab.env.
     pub fn fact(&self, key: &str) -> &str {
         &self.facts[key]
     }
 
-    /// A collector on the lab's bridge, which its nodes reach from their namespaces.
+    /// A collector on the lab's bridge, which the nodes reach from their namespaces.
     pub fn mesh(&self) -> Mesh {
         Mesh::listening_on(&format!("{}:0", self.fact("host")))
     }
 
-    /// Two clients, as `change` completes them.
+    /// Adds two clients, completed by `change`.
     pub fn add_clients(&self, mesh: &mut Mesh, change: impl Fn(Agent) -> Agent) {
         for client in ["client1", "client2"] {
             mesh.add(change(Agent::named(client).label("role=client")));
         }
     }
 
-    /// An agent on each of the three nodes, as `change` completes them.
+    /// Adds an agent on each of the three nodes, completed by `change`.
     pub fn add_nodes(&self, mesh: &mut Mesh, change: impl Fn(usize, Agent) -> Agent) {
         for node in 1..=3 {
             let namespace = self.fact(&format!("namespace{node}"));

@@ -1,16 +1,16 @@
-//! Real file systems on loop devices, and tmpfs, each mounted for one test and gone with the value.
+//! Real file systems on loop devices, and tmpfs, each mounted for one test and removed on drop.
 
 use super::command::{must, succeeds};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A file system of its own size, mounted in a temporary directory.
+/// A file system with its own size, mounted in a temporary directory.
 #[derive(Debug)]
 pub struct Mounted {
     directory: TempDir,
     device: Option<String>,
-    /// The mount that holds the device's image, if there is one; dropped last.
+    /// The mount that contains the device's image, if there is one; dropped last.
     _beneath: Option<Box<Mounted>>,
 }
 
@@ -22,7 +22,7 @@ impl Mounted {
         Self::on_image(kind, bytes, directory, &image, None)
     }
 
-    /// The same on an image in memory, so that no disk of the machine's is ever the limit.
+    /// The same on an image in memory, so that no disk of the machine is the limit.
     pub fn on_memory_loop(kind: &str, bytes: u64) -> Self {
         let beneath = Self::tmpfs(bytes + (16 << 20));
         let image = beneath.path().join("image");
@@ -47,7 +47,7 @@ impl Mounted {
         Self::made(kind, bytes, &[], directory, image, beneath)
     }
 
-    /// `options` are mkfs's.
+    /// `options` are passed to mkfs.
     fn made(
         kind: &str,
         bytes: u64,
@@ -69,7 +69,7 @@ impl Mounted {
             _beneath: beneath,
         };
         let options = options.iter().map(String::as_str);
-        // Complete at once: otherwise the kernel would write the inode tables later, beside the measurement.
+        // Complete immediately: otherwise the kernel would write the inode tables later, during the measurement.
         let whole = (kind == "ext4").then_some(["-E", "lazy_itable_init=0"]);
         let arguments: Vec<&str> = ["-q"]
             .into_iter()
@@ -99,7 +99,7 @@ impl Mounted {
         mounted
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("fs")
     }
@@ -112,13 +112,13 @@ impl Mounted {
         std::fs::read_to_string(number).unwrap().trim().to_owned()
     }
 
-    /// The loop device's name as the kernel counts it (`loop0`).
+    /// The loop device's name in the kernel's counters (`loop0`).
     pub fn device_name(&self) -> String {
         let device = Path::new(self.device.as_ref().unwrap());
         device.file_name().unwrap().to_string_lossy().into_owned()
     }
 
-    /// Names directly below its root, without those that mkfs made.
+    /// Names directly below its root, except those that mkfs made.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());

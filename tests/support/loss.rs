@@ -1,4 +1,4 @@
-//! An agent that is killed in the midst of a load.
+//! An agent that is killed during a load.
 
 use super::mesh::Mesh;
 use super::meter::wall_us;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Kills an agent when a step of reads has run for so long, and waits for the end of the run, which is done but
-/// partial. When the step started, and when the agent was killed: microseconds of the wall clock.
+/// Kills an agent when a step of reads has run for this time, and waits for the end of the run, which is done but
+/// partial. Returns when the step started, and when the agent was killed, in microseconds of the wall clock.
 pub fn kill_after(mesh: &mut Mesh, run: &mut Process, agent: &str, load: Duration) -> (i64, i64) {
     mesh.until_step_is("read", "running", LIMIT);
     let start: i64 = mesh.db().one("SELECT start_us FROM steps");

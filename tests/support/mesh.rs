@@ -1,7 +1,7 @@
 //! A mesh of real processes: one collector, any number of agents, and the commands that a user types.
 //!
-//! Everything is in one temporary directory: the database, each agent's state, the logs. Whether meshes are up beside
-//! each other is up to the test binary, see [`permit`](super::permit).
+//! Everything is in one temporary directory: the database, each agent's state, the logs. The test binary decides
+//! whether meshes run in parallel, see [`permit`](super::permit).
 
 use super::command::{CommandOutput, benchmesh};
 use super::database::Database;
@@ -16,14 +16,14 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A command of its own asks the collector.
+/// Interval of checks that start a command to query the collector.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// Within which a process of the mesh must be up, on a machine that builds beside it.
+/// Time limit for a process of the mesh to start, on a machine that compiles at the same time.
 const START: Duration = Duration::from_secs(60);
-/// Within which any run of these tests must end.
+/// Time limit for a run of these tests.
 const RUN: Duration = Duration::from_secs(180);
 
-/// The mesh; fields are dropped in this order: agents, collector, directory.
+/// The mesh. Fields are dropped in this order: agents, collector, directory.
 #[derive(Debug)]
 pub struct Mesh {
     agents: BTreeMap<String, (Agent, Process)>,
@@ -31,12 +31,12 @@ pub struct Mesh {
     address: SocketAddr,
     db: PathBuf,
     insecure: bool,
-    /// Further arguments of `benchmesh collector`.
+    /// Additional arguments of `benchmesh collector`.
     arguments: Vec<String>,
-    /// How many files the collector may have open.
+    /// The collector's limit of open files.
     most_files: Option<u32>,
     directory: TempDir,
-    /// None of a mesh that is up beside another.
+    /// `None` for a mesh beside another.
     _permit: Option<MutexGuard<'static, ()>>,
 }
 
@@ -68,7 +68,7 @@ impl Agent {
         }
     }
 
-    /// Without `--allow-network` and `--allow-drop-caches`, which all others have.
+    /// Omits `--allow-network` and `--allow-drop-caches`, which all others have.
     pub fn only_samples(mut self) -> Self {
         self.only_samples = true;
         self
@@ -89,24 +89,24 @@ impl Agent {
         self
     }
 
-    /// With a directory for the other side of copies.
+    /// Adds a directory for the other side of copies.
     pub fn scratch(self, path: &Path) -> Self {
         self.argument("--scratch").argument(path.to_str().unwrap())
     }
 
-    /// A further argument of `benchmesh agent`.
+    /// Adds an argument of `benchmesh agent`.
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// Inside a network namespace.
+    /// Runs it inside a network namespace.
     pub fn inside(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// Inside a mount namespace: `source` is mounted at `target` for it alone.
+    /// Runs it inside a mount namespace, in which `source` is mounted at `target`.
     pub fn mounting(mut self, source: &Path, target: &Path) -> Self {
         self.bind_mount = Some((source.to_owned(), target.to_owned()));
         self
@@ -124,19 +124,19 @@ impl Agent {
         self
     }
 
-    /// Limits the memory that it may pin for the kernel, even if it is root's.
+    /// Limits the memory that it may pin for the kernel, even if it runs as root.
     pub fn pinning_at_most(mut self, bytes: u64) -> Self {
         self.most_pinned = Some(bytes);
         self
     }
 
-    /// Its local time is that of this zone, as `TZ` names it.
+    /// Sets its local time zone, as named in `TZ`.
     pub fn time_zone(mut self, zone: &str) -> Self {
         self.time_zone = Some(zone.to_owned());
         self
     }
 
-    /// The kernel refuses it io_uring, as a container's profile does.
+    /// Makes the kernel refuse io_uring, as a container's profile does.
     pub fn without_io_uring(mut self) -> Self {
         self.is_io_uring_forbidden = true;
         self
@@ -155,19 +155,19 @@ impl Agent {
 }
 
 impl Mesh {
-    /// A collector on loopback, on a port of its own choice.
+    /// Starts a collector on loopback, on a free port.
     pub fn start() -> Self {
         Self::with_database_in(None)
     }
 
-    /// The same, with its database in a directory of the test's choice.
+    /// The same, with its database in the given directory.
     pub fn with_database_in(directory: Option<&Path>) -> Self {
         let mut mesh = Self::prepared(directory, permit());
         mesh.start_collector("127.0.0.1:0");
         mesh
     }
 
-    /// A second mesh, independent of the other; it has to be dropped first.
+    /// A second mesh, independent of the other; it must be dropped first.
     pub fn beside(_other: &Self) -> Self {
         let mut mesh = Self::prepared(None, None);
         mesh.start_collector("127.0.0.1:0");
@@ -184,7 +184,7 @@ impl Mesh {
         mesh
     }
 
-    /// A collector on loopback with further arguments.
+    /// A collector on loopback with additional arguments.
     pub fn with_collector_arguments(arguments: &[&str]) -> Self {
         let mut mesh = Self::prepared(None, permit());
         mesh.insecure = arguments.contains(&"--insecure");
@@ -194,7 +194,7 @@ impl Mesh {
         mesh
     }
 
-    /// A collector that takes up the `benchmesh.db` of a directory, with further arguments.
+    /// A collector that continues with the `benchmesh.db` of a directory, with additional arguments.
     pub fn on_database_in(directory: &Path, arguments: &[&str]) -> Self {
         let mut mesh = Self::prepared(Some(directory), permit());
         mesh.arguments = arguments.iter().map(|&one| one.to_owned()).collect();
@@ -202,14 +202,14 @@ impl Mesh {
         mesh
     }
 
-    /// A collector on an address that other network namespaces reach.
+    /// A collector on an address that is reachable from other network namespaces.
     pub fn listening_on(address: &str) -> Self {
         let mut mesh = Self::prepared(None, permit());
         mesh.start_collector(address);
         mesh
     }
 
-    /// The same, with its database in a directory of the test's choice.
+    /// The same, with its database in the given directory.
     pub fn listening_with_database_in(address: &str, directory: &Path) -> Self {
         let mut mesh = Self::prepared(Some(directory), permit());
         mesh.start_collector(address);
@@ -289,7 +289,7 @@ impl Mesh {
         self.collector_mut().kill();
     }
 
-    /// Starts it again on the address and the database that it had.
+    /// Restarts the collector with the same address and database.
     pub fn restart_collector(&mut self) {
         self.collector = None;
         self.start_collector(&self.address.to_string());
@@ -317,7 +317,7 @@ impl Mesh {
         self.agents.insert(name, (agent, process));
     }
 
-    /// An agent's process that the mesh does not keep (for a second one of the same name).
+    /// An agent's process that the mesh does not own (for a second one of the same name).
     pub fn agent_process(&self, agent: &Agent) -> Process {
         let mut command = benchmesh();
         let state = agent
@@ -387,24 +387,24 @@ impl Mesh {
         self.agents.get_mut(name).unwrap().1.kill();
     }
 
-    /// Starts an agent that was killed again, with the state that it left.
+    /// Restarts a killed agent with its state.
     pub fn restart_agent(&mut self, name: &str) {
         self.restart_agent_as(name, |agent| agent);
     }
 
-    /// The same, started in another way.
+    /// The same with changed options.
     pub fn restart_agent_as(&mut self, name: &str, change: impl FnOnce(Agent) -> Agent) {
         let (agent, process) = self.agents.remove(name).unwrap();
         drop(process);
         self.launch(change(agent));
     }
 
-    /// Ends an agent as a person would, which delivers what it has.
+    /// Ends an agent with SIGINT, so that it delivers its data.
     pub fn end_agent(&mut self, name: &str, limit: Duration) {
         self.agents.get_mut(name).unwrap().1.interrupt(limit);
     }
 
-    /// Ends the collector as a person would.
+    /// Ends the collector with SIGINT.
     pub fn end_collector(&mut self, limit: Duration) {
         self.collector_mut().interrupt(limit);
     }
@@ -420,7 +420,7 @@ impl Mesh {
         });
     }
 
-    /// A command of benchmesh, pointed at this collector.
+    /// A command of benchmesh that connects to this collector.
     pub fn benchmesh(&self) -> Command {
         let mut command = benchmesh();
         command.env("BENCHMESH_COLLECTOR", self.address.to_string());
@@ -448,12 +448,12 @@ impl Mesh {
     pub fn begin(&self, plan: &str) -> Process {
         let plan = self.plan(plan);
         let mut command = self.benchmesh();
-        // Agents come and go between the runs of a test.
+        // Agents attach and leave between the runs of a test.
         command.arg("run").arg("--new-agents").arg(plan);
         Process::start("run", command, &self.directory.path().join("run.log"))
     }
 
-    /// Runs a plan to its end, which must be a good one, and returns the run's id.
+    /// Runs a plan, requires success, and returns the run's id.
     pub fn run(&self, plan: &str) -> i64 {
         let mut run = self.begin(plan);
         let ended = run
@@ -480,7 +480,7 @@ impl Mesh {
         });
     }
 
-    /// Until the statement counts something. What the collector has gathered is stored before each look.
+    /// Waits until the statement returns a positive count. The collector stores its buffered rows before each check.
     pub fn until_stored(&self, what: &str, sql: &str) {
         let mut asked: Option<Instant> = None;
         until_true(what, Duration::from_secs(60), || {
@@ -509,7 +509,7 @@ impl Mesh {
         self.directory.path()
     }
 
-    /// Fails when a process of the mesh logged at WARN or above.
+    /// Fails if a process of the mesh logged at WARN or above.
     pub fn assert_no_complaints(&self) {
         let agents = self.agents.values().map(|(_, process)| process);
         for process in agents.chain(self.collector.as_ref()) {

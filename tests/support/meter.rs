@@ -1,10 +1,10 @@
-//! A counter of the kernel's, read beside a run: the reference of truth tests.
+//! Reads a kernel counter during a run, as the reference of truth tests.
 
 use super::wait::until_true;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longer than any run that is metered.
+/// Longer than any metered run.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Readings of a counter: wall clock in microseconds, and its value.
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub struct Meter(Vec<(i64, u64)>);
 
 impl Meter {
-    /// Reads the counter all along while `body` runs.
+    /// Reads the counter continuously while `body` runs.
     pub fn during<T>(counter: impl Fn() -> u64 + Sync, body: impl FnOnce() -> T) -> (T, Self) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -31,7 +31,7 @@ impl Meter {
         })
     }
 
-    /// How fast the counter grew between two instants, per second, between readings linearly.
+    /// The growth of the counter per second between two instants, interpolated linearly between readings.
     #[expect(
         clippy::cast_precision_loss,
         reason = "differences far below 2^52 of what is counted"
@@ -47,7 +47,7 @@ impl Meter {
     }
 }
 
-/// Stops the reader when the body panics, too.
+/// Stops the reader even if the body panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -56,7 +56,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Bytes that a block device (`loop0`) has read and written since it was made, by the kernel's counters.
+/// Bytes read and written by a block device (`loop0`) since its creation, from the kernel's counters.
 pub fn bytes_moved(device: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
     let fields: Vec<u64> = stat
@@ -66,7 +66,7 @@ pub fn bytes_moved(device: &str) -> u64 {
     (fields[2] + fields[6]) * 512
 }
 
-/// The wall clock, which mesh time begins as.
+/// The wall clock, from which mesh time starts.
 pub fn wall_us() -> i64 {
     #[expect(
         clippy::disallowed_methods,

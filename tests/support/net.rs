@@ -1,17 +1,18 @@
-//! Nodes on a network of the test's own: namespaces joined by veth to one bridge, which can be shaped and cut.
+//! Nodes on a separate network: namespaces joined by veth to one bridge, which can be shaped and cut.
 //!
-//! The host's end of the network has address `.254`, node `i` has `.i`. Names and the network's number are derived from
-//! the process id and a count, so that neither two test runs on one machine nor two tests of a run meet.
+//! The host's end of the network has the address `.254`, node `i` has `.i`. Names and the network's number are derived
+//! from the process id and a counter, so that they collide neither between two test runs on one machine nor between two
+//! tests of a run.
 
 use super::command::{must, run_by, succeeds};
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Networks of this process.
+/// Number of networks made by this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// The network; its namespaces, links and bridge are gone with the value.
+/// The network; its namespaces, links and bridge are removed on drop.
 #[derive(Debug)]
 pub struct Network {
     tag: String,
@@ -78,12 +79,12 @@ impl Network {
         Ipv4Addr::new(a, b, c, node)
     }
 
-    /// A command that runs inside the namespace of a node.
+    /// Runs a command inside the namespace of a node.
     pub fn inside(&self, node: u8, command: &Command) -> Command {
         enter(&self.namespace(node), command)
     }
 
-    /// Shapes the traffic to a node: token bucket, `rate` in tc's notation.
+    /// Shapes the traffic to a node by a token bucket, with `rate` in tc's notation.
     pub fn shape(&self, node: u8, rate: &str) {
         must(
             "tc",
@@ -104,7 +105,7 @@ impl Network {
         );
     }
 
-    /// Traffic to a shaped node: bytes and packets, each with its length on the wire.
+    /// Traffic to a shaped node: bytes (with the length of packets on the wire) and packets.
     pub fn sent_to(&self, node: u8) -> (u64, u64) {
         let output = must("tc", &["-s", "qdisc", "show", "dev", &self.veth(node)]);
         let mut words = output.split_whitespace().skip_while(|word| *word != "Sent");
@@ -117,7 +118,7 @@ impl Network {
         }
     }
 
-    /// Takes a node's link down: nothing is refused, nothing arrives.
+    /// Takes a node's link down: packets are lost without an error.
     pub fn cut(&self, node: u8) {
         must("ip", &["link", "set", &self.veth(node), "down"]);
     }
@@ -153,7 +154,7 @@ impl Drop for Network {
     }
 }
 
-/// `command` inside a network namespace, with its environment.
+/// Runs `command` inside a network namespace, with its environment.
 pub fn enter(namespace: &str, command: &Command) -> Command {
     run_by("ip", &["netns", "exec", namespace], command)
 }

@@ -1,4 +1,4 @@
-//! A rate of a whole step over many clients; one client is killed. Figures come from the kernel's count for each
+//! A rate of a whole step over many clients, of which one is killed. Figures come from the kernel's count for each
 //! client.
 
 use super::clients::Workers;
@@ -10,31 +10,32 @@ use std::time::{Duration, Instant};
 pub const RATE: u32 = 3000;
 pub const CLIENTS: usize = 16;
 pub const LEASE: Duration = Duration::from_secs(4);
-/// The total has to be back so long after the end of the lease.
+/// Time limit after the end of the lease for the total to recover.
 pub const BACK_WITHIN: Duration = Duration::from_secs(3);
 /// Length of the observation after that.
 const AFTER: Duration = Duration::from_secs(5);
-/// Starts are behind it, and the first look at every worker.
+/// Time after which all workers have started and have been read once.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// What came of it, as parts of the rate.
+/// The results, as fractions of the rate.
 #[derive(Debug)]
 pub struct Figures {
-    /// All clients' rate before the kill.
+    /// Total rate of all clients before the kill.
     pub total: f64,
-    /// How far the client that is furthest off its share is.
+    /// Largest relative deviation of a client from its share.
     pub worst_client: f64,
     /// The rate between the kill and the end of the lease.
     pub while_leased: f64,
-    /// Seconds for which the lost client's part was missing, less the lease: the missing operations over its share.
+    /// Seconds for which the lost client's part was missing, minus the lease: the missing operations divided by its
+    /// share.
     pub back_after_s: f64,
-    /// From when it had to be back.
+    /// The rate after the time limit for recovery.
     pub after: f64,
-    /// The same as `total`, from the reported intervals of that time.
+    /// Like `total`, from the reported intervals of that time.
     pub reported: f64,
 }
 
-/// Loads at the rate for `span`, kills a client, and observes the others.
+/// Runs the load at the rate for `span`, kills a client, and observes the others.
 pub fn measure(span: Duration) -> Figures {
     let target = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..CLIENTS).map(|client| format!("c{client:02}")).collect();
@@ -80,7 +81,7 @@ pub fn measure(span: Duration) -> Figures {
     let lease_ends = killed + LEASE;
     let since = (until - killed).as_secs_f64();
     let missing = (rate - clients.total(killed, until)) * since / share;
-    // Whole seconds of the step; each client has its intervals for them.
+    // Whole seconds of the step, for which each client has its intervals.
     let seconds = span.as_secs() - 1;
     let reported: i64 = mesh.db().one(&format!(
         "SELECT sum(ops) FROM op_intervals WHERE at_us < {from_us} + {seconds} * 1000000 - 1000"

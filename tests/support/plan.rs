@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-/// Reads of one small file per worker; what more the phase has is added to it.
+/// Reads of one small file per worker; tests append further keys of the phase.
 pub const READS: &str =
     "[[phase]]\nworkload = \"io\"\nmodes = [\"read\"]\nsize = \"256k\"\nbs = \"4k\"\n";
 
-/// A plan with one target, at `path`; `keys` are the run's own.
+/// A plan with one target, at `path`; `keys` belong to the run.
 pub fn on(path: &Path, keys: &str, phases: &str) -> String {
     format!(
         "{keys}\n[targets.t]\nsystem = \"fuse\"\npath = \"{}\"\n{phases}\n",
@@ -14,7 +14,7 @@ pub fn on(path: &Path, keys: &str, phases: &str) -> String {
     )
 }
 
-/// The same with one phase, and nothing else.
+/// The same with a single phase.
 pub fn phase(path: &Path, phase: &str) -> String {
     on(path, "", &format!("[[phase]]\n{phase}"))
 }

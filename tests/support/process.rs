@@ -1,4 +1,4 @@
-//! A process of the mesh that runs until it is ended: its own process group, its log in a file, its end with the value.
+//! A running process of the mesh with its own process group and a log file; it ends on drop.
 
 use super::wait::try_until;
 use std::collections::BTreeSet;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How much of a log is shown when a test fails, in bytes.
+/// Maximum size of the log shown when a test fails, in bytes.
 const SHOWN: usize = 12_000;
-/// How long a process that was killed is waited for.
+/// Time limit for the end of a killed process.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A running program. Dropping it kills its process group, and shows its log when the test is failing.
+/// A running program. Dropping it kills its process group, and shows its log if the test is failing.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -24,7 +24,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with both its streams going to the end of `log`.
+    /// Starts `command` with both its streams appended to `log`.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
         let out = File::options()
             .create(true)
@@ -36,10 +36,10 @@ impl Process {
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .process_group(0);
-        // SAFETY: prctl is async-signal-safe and touches nothing that belongs to another thread of the parent.
+        // SAFETY: prctl is async-signal-safe and affects nothing that belongs to another thread of the parent.
         unsafe {
             command.pre_exec(|| {
-                // Dies with the test's thread, so that a killed test leaves nothing running.
+                // It dies with the test's thread, so that a killed test leaves nothing running.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -63,7 +63,7 @@ impl Process {
         &self.name
     }
 
-    /// Its whole log up to now.
+    /// Its whole log so far.
     pub fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -99,13 +99,13 @@ impl Process {
         }
     }
 
-    /// kill -9, and waits until it is gone.
+    /// Sends SIGKILL and waits for its end.
     pub fn kill(&mut self) {
         self.signal(libc::SIGKILL);
         let _ = self.exit_within(Duration::from_secs(20));
     }
 
-    /// Ends it as a person would (SIGINT) and returns its exit status; panics when it does not end.
+    /// Ends it with SIGINT and returns its exit status; panics if it does not end.
     pub fn interrupt(&mut self, limit: Duration) -> ExitStatus {
         self.signal(libc::SIGINT);
         let name = self.name.clone();
@@ -113,7 +113,7 @@ impl Process {
             .unwrap_or_else(|| panic!("{name} did not end within {} s of SIGINT", limit.as_secs()))
     }
 
-    /// Its exit status, when it ends within `limit`.
+    /// Its exit status, if it ends within `limit`.
     pub fn exit_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.ended.is_none() {
             let child = &mut self.child;
@@ -126,7 +126,7 @@ impl Process {
         self.exit_within(Duration::ZERO).is_none()
     }
 
-    /// Lines of its log with WARN or ERROR.
+    /// Lines of its log at WARN or ERROR.
     pub fn complaints(&self) -> Vec<String> {
         self.log()
             .lines()
@@ -152,7 +152,7 @@ impl Drop for Process {
             unsafe {
                 libc::kill(-group, libc::SIGKILL);
             }
-            // One that hangs in a file system of the test ends when that is unmounted, which comes after this.
+            // A process that hangs in a file system of the test ends when that is unmounted, which happens later.
             let _ = try_until(KILLED_WITHIN, || self.child.try_wait().ok().flatten());
         }
         if std::thread::panicking() {

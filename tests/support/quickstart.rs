@@ -1,4 +1,4 @@
-//! A newcomer's directory for `benchmesh quickstart`: empty, without configuration, and looked through afterwards.
+//! A new user's directory for `benchmesh quickstart`: empty, without configuration, and examined afterwards.
 
 use super::command::benchmesh;
 use super::wait::until_true;
@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A plan of about 30 s, on a machine that does other work beside it.
+/// Time limit for a plan of about 30 s, on a machine that does other work.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A directory to work in, and one for temporary files, so that what stays behind is seen.
+/// A working directory, and one for temporary files, so that leftovers are detected.
 pub struct Place {
     pub work: TempDir,
     pub temporary: TempDir,
@@ -38,7 +38,7 @@ impl Place {
         names(self.work.path())
     }
 
-    /// Fails when anything but databases is left, or a process that was started here still runs.
+    /// Fails if anything but databases is left, or if a process that was started here still runs.
     pub fn assert_only_databases(&self, count: usize) {
         let files = self.files();
         let databases = files
@@ -63,7 +63,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Command lines of running processes that have `text` in them or in their environment's working directory.
+/// Command lines of running processes with `text` in them or in their environment's working directory.
 fn processes_that_mention(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

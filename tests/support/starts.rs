@@ -1,5 +1,5 @@
-//! The true starts of workers, independent of the reported ones: each agent writes the raw reading of its monotonic
-//! clock to a file of its own, and on one machine those clocks differ by a known shift only.
+//! The true starts of workers, independent of the reported ones: each agent writes the raw readings of its monotonic
+//! clock to a file, and on one machine those clocks differ only by a known shift.
 
 use super::database::Database;
 use super::mesh::Agent;
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Agents on this machine with a log of their starts.
+/// Agents on this machine that log their starts.
 #[derive(Debug)]
 pub struct StartLogs {
     directory: PathBuf,
     /// How far each agent's clock is ahead of this process's.
     ahead: BTreeMap<String, Duration>,
-    /// Millionths by which the collector's clock runs fast.
+    /// Parts per million by which the collector's clock runs fast.
     fast_ppm: i32,
 }
 
@@ -22,10 +22,10 @@ pub struct StartLogs {
 pub struct TaskStart {
     pub task: i64,
     pub step: i64,
-    /// The first and the last worker's, in nanoseconds of this machine's clock.
+    /// Start of the first and the last worker, in nanoseconds of this machine's clock.
     pub first_ns: i64,
     pub last_ns: i64,
-    /// How far the last worker began after the common instant, in truth.
+    /// True delay of the last worker after the common instant.
     pub true_skew_us: f64,
     pub skew_us: i64,
     pub error_us: i64,
@@ -47,7 +47,7 @@ impl StartLogs {
         }
     }
 
-    /// An agent that writes its starts down; its clocks are `ahead` of everybody else's.
+    /// An agent that logs its starts, with clocks that are `ahead` of all others.
     pub fn agent(&mut self, name: &str, ahead: Duration) -> Agent {
         self.ahead.insert(name.to_owned(), ahead);
         let agent = Agent::named(name)
@@ -63,7 +63,7 @@ impl StartLogs {
         self.directory.join(format!("starts-{agent}"))
     }
 
-    /// Every task of the database that began, by step.
+    /// Every started task of the database, by step.
     pub fn read(&self, db: &Database) -> BTreeMap<i64, Vec<TaskStart>> {
         let anchor =
             &db.rows("SELECT clock_boottime_ns AS boot, clock_mesh_us AS mesh FROM meta")[0];
@@ -107,7 +107,7 @@ pub fn spread_us(tasks: &[TaskStart]) -> f64 {
     (last - first) as f64 / 1000.0
 }
 
-/// Of each task in the file: its first and its last worker's start on this process's clock.
+/// For each task in the file: the start of its first and its last worker on this process's clock.
 fn raw_starts(file: &Path, ahead: Duration) -> BTreeMap<i64, (i64, i64)> {
     let text = std::fs::read_to_string(file)
         .unwrap_or_else(|error| panic!("read {}: {error}", file.display()));
@@ -124,7 +124,7 @@ fn raw_starts(file: &Path, ahead: Duration) -> BTreeMap<i64, (i64, i64)> {
     starts
 }
 
-/// Zero unless the machine has slept.
+/// Zero unless the machine was suspended.
 fn boottime_less_monotonic_ns() -> i64 {
     let read = |clock| {
         let now = rustix::time::clock_gettime(clock);
@@ -134,7 +134,7 @@ fn boottime_less_monotonic_ns() -> i64 {
         read(rustix::time::ClockId::Monotonic),
         read(rustix::time::ClockId::Boottime),
     );
-    // Two readings are a moment apart; a sleep lasts longer.
+    // Two readings are a moment apart; a suspension lasts longer.
     match boottime - monotonic {
         moment if moment < 1_000_000 => 0,
         slept => slept,

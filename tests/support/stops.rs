@@ -1,4 +1,5 @@
-//! Many agents at work that are stopped at once: how long they go on, by the kernel's count and by their own word.
+//! Stops many working agents at the same time, and measures how long they continue, from the kernel's count and from
+//! their own reports.
 
 use super::clients::Workers;
 use super::database::Row;
@@ -7,7 +8,7 @@ use super::plan::{self, READS};
 use super::wait::{until, until_true};
 use std::time::{Duration, Instant};
 
-/// No operation may begin so long after a stop.
+/// No operation may begin this long after a stop.
 pub const QUIET_AFTER: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -19,10 +20,10 @@ pub struct Stops {
     target: tempfile::TempDir,
 }
 
-/// How one stop went.
+/// The result of one stop.
 #[derive(Debug)]
 pub struct Stopped {
-    /// From before the command was typed to the last read call of any worker, rounded up to the next look at them.
+    /// From before the command was typed to the last read call of any worker, rounded up to the next check.
     pub after_command: Duration,
     /// Time from the collector's receipt of the stop request to the begin of the last operation, by the agents'
     /// reports: microseconds, 0 if none began later.
@@ -49,13 +50,13 @@ impl Stops {
         &mut self.mesh
     }
 
-    /// The processes of the agents, in the order of their names.
+    /// The processes of the agents, ordered by name.
     pub fn pids(&self) -> Vec<u32> {
         let pids = self.names.iter().map(|name| self.mesh.agent(name).pid());
         pids.collect()
     }
 
-    /// Paced, so that as many as there are have something to do and none waits for a CPU.
+    /// Paced, so that every agent has work and none waits for a CPU.
     pub fn plan(&self) -> String {
         plan::on(
             self.target.path(),
@@ -64,7 +65,7 @@ impl Stops {
         )
     }
 
-    /// Waits until all of them load, and ends the load by `end`.
+    /// Waits until all of them run load, and ends the load by `end`.
     fn ended_by(&mut self, plan: &str, state: &str, end: impl FnOnce(&mut Mesh)) -> Stopped {
         let mut run = self.mesh.begin(plan);
         until_true("all have been armed", LIMIT, || {
@@ -94,7 +95,7 @@ impl Stops {
         }
     }
 
-    /// The request, the last operation's begin by the rows of the tasks, and the event's value.
+    /// The request, the begin of the last operation from the rows of the tasks, and the event's value.
     fn told_of_the_last_run(&self) -> Vec<Row> {
         self.mesh.db().rows(
             "SELECT e.severity, e.detail ->> 'stopped_us' AS stopped_us, e.detail ->> 'tasks' AS tasks,
@@ -104,7 +105,7 @@ impl Stops {
         )
     }
 
-    /// One round: all at work, then `benchmesh stop`.
+    /// One round: all agents working, then `benchmesh stop`.
     pub fn by_command(&mut self) -> Stopped {
         let plan = self.plan();
         self.ended_by(&plan, "stopped", |mesh| {
@@ -113,7 +114,7 @@ impl Stops {
         })
     }
 
-    /// All at work, and the loss of one ends the run by its policy.
+    /// All agents working; the loss of one ends the run by its policy.
     pub fn by_policy(&mut self) -> Stopped {
         let plan = format!("on-loss = \"abort\"\n{}", self.plan());
         let lost = self.names[0].clone();

@@ -1,23 +1,23 @@
-//! Waiting on conditions with a deadline: the only place in the tests where a thread sleeps.
+//! Waits for conditions with a deadline: the only place in the tests where a thread sleeps.
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at: more seldom the longer it is waited for, since a look may open a database.
+/// Interval of checks: it grows with the time waited, because a check may open a database.
 const MIN_POLL: Duration = Duration::from_millis(20);
 const MAX_POLL: Duration = Duration::from_millis(100);
 
-/// Looks until `found` answers; panics with `what` after `limit`.
+/// Polls until `found` returns a value; panics with `what` after `limit`.
 pub fn until<T>(what: &str, limit: Duration, mut found: impl FnMut() -> Option<T>) -> T {
     try_until(limit, &mut found)
         .unwrap_or_else(|| panic!("waited {} s in vain: {what}", limit.as_secs_f64()))
 }
 
-/// Looks until `holds` is true; panics with `what` after `limit`.
+/// Polls until `holds` is true; panics with `what` after `limit`.
 pub fn until_true(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
     until(what, limit, || holds().then_some(()));
 }
 
-/// Looks until `found` answers; `None` after `limit`.
+/// Polls until `found` returns a value; returns `None` after `limit`.
 pub fn try_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {

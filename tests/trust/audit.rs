@@ -1,4 +1,4 @@
-//! Changes of trust, starts and stops are events with who asked for them, and no secret is kept.
+//! Changes of trust, starts and stops are events that name their requester, and no secret is stored.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn changes_of_trust_are_events_that_a_query_shows() {
     let _b = joined("b", &for_two);
     let c = joined("c", &for_two);
     drop(c);
-    // The certificate's age comes from its file.
+    // The test ages the certificate in its file.
     let file = users.path().join("c/state/credentials.json");
     let aged = Credentials {
         issued_s: 0,
@@ -67,7 +67,7 @@ fn changes_of_trust_are_events_that_a_query_shows() {
         ],
         "{text}"
     );
-    // All of one token have its number, which is no part of it.
+    // All events of one token have the token's number, which is not part of the secret.
     let numbers: BTreeSet<&str> = rows
         .iter()
         .filter_map(|row| row["token"].as_str())
@@ -80,7 +80,7 @@ fn changes_of_trust_are_events_that_a_query_shows() {
     assert!(!text.contains(&for_two), "{text}");
 }
 
-/// Who starts and stops a run is an event of it, and no secret is kept anywhere.
+/// The user who starts or stops a run is recorded in an event of the run, and no secret is stored anywhere.
 #[test]
 fn who_starts_and_stops_is_kept_and_no_secret_is() {
     let mut mesh = Mesh::start();

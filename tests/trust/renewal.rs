@@ -1,4 +1,4 @@
-//! Certificates renew themselves in time, and expired ones are refused.
+//! Certificates are renewed in time, and expired ones are refused.
 
 use super::*;
 
@@ -20,10 +20,10 @@ fn certificates_renew_themselves_and_expired_ones_are_refused() {
     until_true("the certificate is renewed", LIMIT, || {
         own().fingerprint().unwrap() != first.fingerprint().unwrap()
     });
-    // A certificate is good to the end of its last second.
+    // A certificate is valid to the end of its last second.
     let is_past = |own: &Credentials| benchmesh_trust::now_s() > own.expires_s;
     until_true("the first one expires", LIMIT, || is_past(&first));
-    // The session went on, and a new one begins with the new certificate.
+    // The session continued, and a new one begins with the new certificate.
     assert!(is_attached(&mesh, "a"));
     let log = mesh.agent("a").log();
     assert!(log.contains("renewed the certificate"), "{log}");
@@ -38,7 +38,7 @@ fn certificates_renew_themselves_and_expired_ones_are_refused() {
     mesh.kill_agent("a");
     let last = own();
     until_true("the last one expires", LIMIT, || is_past(&last));
-    // Another user has no other way in.
+    // Another user cannot join in any other way.
     let nobody = directory();
     let agent = Agent::named("a").credentials(nobody.path());
     let log = refusal(mesh.agent_process(&agent));
@@ -48,7 +48,7 @@ fn certificates_renew_themselves_and_expired_ones_are_refused() {
     mesh.until_attached(&["a"]);
 }
 
-/// The credentials of the operator `ann`, which `join` has written for this user.
+/// The credentials of the operator `ann`, which `join` wrote for this user.
 fn joined_operator(mesh: &Mesh, user: &Path) -> Credentials {
     let input = user.join("token");
     std::fs::write(&input, token(mesh, &["--role", "operator"])).unwrap();
@@ -62,8 +62,8 @@ fn joined_operator(mesh: &Mesh, user: &Path) -> Credentials {
     Credentials::load(&file).unwrap().unwrap()
 }
 
-/// Commands of an operator renew the certificate in passing, once two thirds of its time are over. The test shifts the
-/// stored times instead of waiting.
+/// An operator's commands renew the certificate once two thirds of its lifetime are over. The test shifts the stored
+/// times instead of waiting.
 #[test]
 fn operators_renew_their_certificates_in_passing() {
     let mesh = Mesh::with_collector_arguments(&["--certificate-lifetime", "1h"]);
@@ -102,7 +102,7 @@ fn operators_renew_their_certificates_in_passing() {
     assert!(!renewed.is_due());
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // One that was revoked renews nothing.
+    // A revoked operator cannot renew.
     let revoked = mesh.command(&["collector", "revoke", "ann"]);
     assert_eq!(revoked.code, 0, "{}", revoked.all());
     age(2500);

@@ -25,7 +25,7 @@ fn run(phase: &str) -> (FuseFs, Mesh, Vec<Step>) {
     (fs, mesh, steps)
 }
 
-/// Number of calls of a kind on names with a last part that begins with this letter, and their bytes.
+/// Number of calls of this kind on names whose last part begins with this letter, and their bytes.
 fn seen(step: &Step, op: Op, letter: char) -> (u64, u64) {
     let calls = step.calls.iter().filter(|call| {
         let last = call.path.rsplit('/').next().unwrap_or_default();
@@ -75,11 +75,11 @@ fn changes_of_files_are_what_the_file_system_saw() {
     }
 }
 
-/// How many operations of each mode and kind there have to be.
+/// The expected number of operations of each mode and kind.
 type Counts = [(&'static str, &'static str, u64)];
 
 /// Each kind of operation equals the file system's count of its call, and no call is left over. Directories are listed
-/// once each; `looked_up` counts their lookups beside those of other names.
+/// once each; `looked_up` is the number of their lookups in addition to those of other names.
 fn assert_tree(fs: &FuseFs, steps: &[Step], counts: &Counts, looked_up: u64) {
     let done = steps.iter();
     let done = done.map(|step| (step.mode.as_str(), step.op.as_str(), step.ops));
@@ -131,7 +131,7 @@ fn a_tree_is_what_the_file_system_saw() {
         ("remove", "list", 28),
         ("remove", "rmdir", 26),
     ];
-    // Directories are looked up once more to be listed, and once as the parent.
+    // Directories are looked up once more for listing, and once as the parent.
     assert_tree(&fs, &steps, counts, 26);
 }
 
@@ -332,7 +332,7 @@ fn a_replay_is_what_the_file_system_saw() {
             "truncate" => step.seen(Op::Setattr),
             "stat" => {
                 let (books, maps) = (seen(step, Op::Lookup, 'b'), seen(step, Op::Lookup, 'm'));
-                // A file renamed to `b` is looked for there, and looked up to be deleted.
+                // A file renamed to `b` is first looked for under that name, and looked up again for deletion.
                 (books.0 + maps.0 - 2, 0)
             }
             "list" => (seen(step, Op::Opendir, 's').0, 0),

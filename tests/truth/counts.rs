@@ -1,4 +1,4 @@
-//! Operations and bytes, against a file system that logs every call. Tolerance: none; the counts are equal.
+//! Compares operations and bytes with a file system that logs every call. Tolerance: none; the counts are equal.
 
 use crate::needs;
 use crate::support::database::Database;
@@ -6,7 +6,7 @@ use crate::support::fuse_fs::{Call, FuseFs, Op};
 use crate::support::mesh::{Agent, Mesh};
 use std::collections::BTreeSet;
 
-/// A result, and the calls on files of the load that came while its step ran.
+/// A result, and the calls on files of the load during its step.
 pub(super) struct Step {
     id: i64,
     pub mode: String,
@@ -17,7 +17,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// How many calls of this kind there were, and how many bytes they moved.
+    /// The number of calls of this kind, and the bytes that they moved.
     pub fn seen(&self, op: Op) -> (u64, u64) {
         let calls = self.calls.iter().filter(|call| call.op == op);
         calls.fold((0, 0), |(count, amount), call| {
@@ -38,7 +38,7 @@ pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     ));
     let step = |row: &crate::support::database::Row| {
         assert_eq!(row.integer("errors"), 0, "{row:?}");
-        // Mesh time and the clock of the file system's log are apart by as much as is said of the start.
+        // Mesh time and the clock of the file system's log differ by at most the reported error of the start.
         let apart = row.integer("apart_us");
         let (from, until) = (
             row.integer("start_us") - apart,
@@ -59,9 +59,10 @@ pub(super) fn steps(db: &Database, run: i64, log: &[Call]) -> Vec<Step> {
     rows.iter().map(step).collect()
 }
 
-/// benchmesh's own files beside the data are not part of a load: the note that a finished task leaves for the next mode
-/// while others may still run, and the marker of a run's directory, which is read at each opening of the directory. The
-/// larger the error between the two clocks, the more calls before and after the load fall into its window.
+/// benchmesh's own files beside the data are not part of a load: the state that a finished task writes for the next
+/// mode while others may still run, and the marker of a run's directory, which is read at each opening of the
+/// directory. The larger the error between the two clocks, the more calls before and after the load fall into its
+/// window.
 fn is_note(path: &str) -> bool {
     path.rsplit('/')
         .next()
@@ -136,7 +137,7 @@ fn files_counts_what_the_file_system_saw() {
         let (ops, bytes) = match step.mode.as_str() {
             "create" => (step.seen(Op::Create).0, step.seen(Op::Write).1),
             "list" => (step.seen(Op::Opendir).0, 0),
-            // One name looked up per file; directories on the way are not files that were created.
+            // One name is looked up per file; directories on the path are not created files.
             "stat" => {
                 let lookups = step.calls.iter().filter(|call| call.op == Op::Lookup);
                 let lookups = lookups.filter(|call| created.contains(call.path.as_str()));

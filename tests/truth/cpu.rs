@@ -1,5 +1,6 @@
-//! CPU of a daemon, through the whole product: a process that burns a part of a CPU, found by its name and asked of
-//! `v_daemon_usage`. Truth is the kernel's scheduler statistics of that process, read by the test. Tolerance: 1 point.
+//! CPU of a daemon, through the whole product: a process that burns a part of a CPU is found by its name and queried
+//! from `v_daemon_usage`. The reference is the kernel's scheduler statistics of that process, read by the test.
+//! Tolerance: 1 percentage point.
 
 use crate::support::mesh::{Agent, Mesh};
 use crate::support::meter::Meter;

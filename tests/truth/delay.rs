@@ -1,10 +1,9 @@
-//! A file system that delays each call by 2 ms, and every workload on it: the time of an operation is that of its
-//! calls.
+//! A file system that delays each call by 2 ms, with every workload: the time of an operation is that of its calls.
 //!
 //! An operation takes the time of its calls in the file system, by its log, plus the kernel's transport of the calls,
-//! measured by a bare loop of the test on the same mount. The medians are compared, and on a busy machine the quickest
-//! tenths, which other work delays least. For operations in flight together, the mean is compared with that of the log
-//! alone. Tolerance: 5 % above, and 1 % below, for a histogram has two digits.
+//! which a bare loop of the test measures on the same mount. The test compares the medians, and on a busy machine the
+//! fastest tenths, which other work delays least. For operations in flight together, it compares the mean with that of
+//! the log alone. Tolerance: 5 % above, and 1 % below, because a histogram has two digits.
 
 mod cases;
 
@@ -26,21 +25,21 @@ use std::time::{Duration, Instant};
 
 const DELAY: Duration = Duration::from_millis(2);
 const DELAY_NS: f64 = 2e6;
-/// Where the middle of the ways there and back takes no longer than this beyond the quickest tenth, a machine is calm
-/// enough for medians.
+/// If the median of the transport times exceeds their fastest tenth by no more than this, the machine is calm enough
+/// for medians.
 const CALM_NS: f64 = 0.01 * DELAY_NS;
-/// The agent's idea of mesh time, by which it dates a step, and the clock of the log are no further apart.
+/// Maximum difference between the agent's estimate of mesh time, which dates a step, and the clock of the log.
 const APART_US: i64 = 2000;
 /// The file of the bare loop.
 const BARE: &str = "bare";
 
-/// A hundred reads, for a list.
+/// A hundred reads for a list.
 fn reads() -> String {
     let reads = (0..100).map(|block| format!("- read old {} 4096\n", block * 4096));
     format!("- open old\n{}- close old\n", reads.collect::<String>())
 }
 
-/// A phase and what its operation has to report.
+/// A phase and the expected report of its operation.
 type Case<'a> = (String, &'a Slow);
 
 fn cases<'a>(groups: &[(&str, &'a [Slow])]) -> Vec<Case<'a>> {
@@ -50,7 +49,7 @@ fn cases<'a>(groups: &[(&str, &'a [Slow])]) -> Vec<Case<'a>> {
         .collect()
 }
 
-/// Runs the cases and leaves those that are wrong, to be measured again.
+/// Runs the cases and keeps those that are wrong, to measure them again.
 fn check(
     fs: &FuseFs,
     mesh: &Mesh,
@@ -85,10 +84,10 @@ fn check(
     Ok(())
 }
 
-/// A bare loop of reads on the same mount, all the while: its time beyond the file system's is the kernel's transport
-/// of a call and its answer, on a machine with the same other work as the workloads have at that moment.
+/// A bare loop of reads on the same mount, which runs all the time. Its time beyond the file system's is the kernel's
+/// transport of a call and its answer, under the same other work of the machine as for the workloads at that moment.
 struct Bare {
-    /// When each read ended, and by how much it took longer than its call, in nanoseconds.
+    /// When each read ended, and how much longer than its call it took, in nanoseconds.
     reads: Vec<(i64, f64)>,
 }
 
@@ -116,7 +115,7 @@ impl Bare {
         let log = fs.log();
         let calls = log.iter();
         let calls = calls.filter(|call| (call.op, call.path.as_str()) == (Op::Read, BARE));
-        // One after the other, each with its call.
+        // Sequential reads, each with its call.
         let reads = reads.into_iter().zip(calls);
         let more = |took: Duration, call: &Call| took.as_nanos() as f64 - took_ns(call);
         let reads = reads.map(|((at, took), call)| (at, more(took, call)));
@@ -124,7 +123,7 @@ impl Bare {
         (Self { reads }, done)
     }
 
-    /// There and back, in nanoseconds, while a step ran.
+    /// Transport time of a call and its answer, in nanoseconds, while a step ran.
     fn transport(&self, (from, until): (i64, i64), q: f64) -> f64 {
         let reads = self.reads.iter();
         let during = reads.filter(|(at, _)| (from..=until).contains(at));
@@ -136,7 +135,7 @@ fn took_ns(call: &Call) -> f64 {
     (call.ended_us - call.began_us) as f64 * 1e3
 }
 
-/// The value that a share of all does not exceed.
+/// The value that a share of all values do not exceed.
 fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     assert!(values.len() >= 25, "{} values", values.len());
     values.sort_by(f64::total_cmp);
@@ -173,7 +172,7 @@ impl Step {
         }
     }
 
-    /// The calls of the workload that were delayed while it ran, in the order of their ends.
+    /// The calls of the workload that were delayed during the step, in the order in which they ended.
     fn calls<'a>(&self, log: &'a [Call]) -> Vec<&'a Call> {
         let (from, until) = (self.span.0 - APART_US, self.span.1 + APART_US);
         let within = |call: &&Call| call.began_us >= from && call.ended_us <= until;
@@ -182,7 +181,7 @@ impl Step {
         calls.filter(delayed).collect()
     }
 
-    /// For operations one after the other: the file system's time for each, plus the transport of each of its calls.
+    /// For sequential operations: the file system's time for each, plus the transport of each of its calls.
     fn each(&self, pattern: &[Op], calls: &[Vec<&Call>], bare: &Bare) -> Figure {
         let spread = bare.transport(self.span, 0.5) - bare.transport(self.span, 0.1);
         let (what, q) = match spread <= CALM_NS {
@@ -190,7 +189,7 @@ impl Step {
             false => ("p10", 0.1),
         };
         let server = quantile(operations(pattern, calls), q);
-        // Every opened file is closed: a call without a delay, which is waited for too.
+        // Every opened file is closed: a call without a delay that the load waits for too.
         let closed = |op: &&Op| matches!(op, Op::Open | Op::Create);
         let trips = pattern.len() + pattern.iter().filter(closed).count();
         let transport = trips as f64 * bare.transport(self.span, q);
@@ -199,8 +198,8 @@ impl Step {
     }
 
     /// For several in flight: each begins when another ends, whatever the kernel does in between, so the file system's
-    /// log has the mean of all without an addition for the machine: the transport from one's end to the worker is
-    /// missing where the next begins.
+    /// log gives the mean of all without an addition for the machine. The transport from the end of one to the worker
+    /// is missing where the next begins.
     fn together(&self, op: Op, depth: usize, calls: &[&Call]) -> Figure {
         let calls = calls.iter().filter(|call| call.op == op);
         let start = calls.clone().map(|call| call.began_us).min().unwrap();
@@ -218,7 +217,7 @@ impl Step {
     }
 }
 
-/// The calls on each name by themselves.
+/// The calls grouped by name.
 fn on_names<'a>(calls: &[&'a Call]) -> Vec<Vec<&'a Call>> {
     let mut names: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
@@ -228,7 +227,7 @@ fn on_names<'a>(calls: &[&'a Call]) -> Vec<Vec<&'a Call>> {
     names.into_values().collect()
 }
 
-/// The file system's time for each operation of such calls, one after the other, in nanoseconds.
+/// The file system's time for each operation made of such sequential calls, in nanoseconds.
 fn operations(pattern: &[Op], calls: &[Vec<&Call>]) -> Vec<f64> {
     let mut all = Vec::new();
     for calls in calls {
@@ -267,7 +266,7 @@ fn every_workload_reports_the_delay_of_its_calls() {
     });
 }
 
-/// A copy by the kernel within one file system is one call for the target, without a read or a write.
+/// A copy by the kernel within one file system is a single call for the target, without reads or writes.
 #[test]
 fn a_copy_within_the_file_system_has_the_delay_of_its_call() {
     needs!("fuse");

@@ -1,9 +1,9 @@
-//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, direct I/O. Tolerance: 3 %. The agent's
-//! samples of the device equal the kernel's count, to one per cent.
+//! A disk of known speed: a loop device that the kernel throttles to 20 MB/s, with direct I/O. Tolerance: 3 %. The
+//! agent's samples of the device equal the kernel's count within one percent.
 //!
-//! The throttle is the only limit by design: the device's image is in memory, and eight workers keep blocks waiting at
-//! it however late one of them gets a CPU. The burst that it allows after a rest has passed before the window opens
-//! (`ramp_time`). The kernel's own count of the device, read by the test, confirms it.
+//! The throttle is the only limit by design: the device's image is in memory, and eight workers keep blocks queued at
+//! it, however late one of them gets a CPU. The burst that it allows after an idle time is over before the window opens
+//! (`ramp_time`). The test reads the kernel's own count of the device to confirm it.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;
@@ -14,9 +14,9 @@ use benchmesh_testing::{TimingError, measured, timing};
 
 const BYTES_PER_S: u64 = 20_000_000;
 const TOLERANCE: f64 = 0.03;
-/// How near samples of a counter are to the counter.
+/// Tolerance of samples of a counter.
 const OF_A_COUNTER: f64 = 0.01;
-/// How near the device itself must have been to its speed.
+/// Tolerance of the device's own speed.
 const AT_SPEED: f64 = 0.015;
 
 #[test]
@@ -81,8 +81,8 @@ fn check(mesh: &Mesh, fs: &Mounted, mode: &str) -> Result<(), TimingError> {
     host_figures(mesh, fs, run, &meter)
 }
 
-/// The samples of the device, and the host's figures of the step, which hold for the time from its first sample to its
-/// last one. Other disks of the host are in those, too.
+/// Checks the samples of the device, and the host's figures of the step, which cover the time from its first sample to
+/// its last one. The latter include other disks of the host.
 fn host_figures(mesh: &Mesh, fs: &Mounted, run: i64, meter: &Meter) -> Result<(), TimingError> {
     let name = fs.device_name();
     let row = &mesh.db().rows(&format!(
@@ -102,7 +102,7 @@ fn host_figures(mesh: &Mesh, fs: &Mounted, run: i64, meter: &Meter) -> Result<()
         (sampled / counted - 1.0).abs() <= OF_A_COUNTER,
         "{sampled} bytes/s sampled, the kernel counted {counted}"
     );
-    // Blocks wait in the throttle, not at the device: it is hardly busy.
+    // Blocks wait in the throttle rather than at the device, which is hardly busy.
     let busy_us = row.integer("busy_us");
     assert!(busy_us <= busy_ms(&name) * 1000, "{row:?}");
     let (moved, busiest) = (row.number("all_moved"), row.number("all_busy"));
@@ -111,7 +111,7 @@ fn host_figures(mesh: &Mesh, fs: &Mounted, run: i64, meter: &Meter) -> Result<()
     Ok(())
 }
 
-/// A step of milliseconds has no room for shares of the time, and its rates are none that the device did not have.
+/// A step of milliseconds is too short for shares of the time, and its rates never exceed the device's.
 #[test]
 fn a_short_step_says_no_more_of_its_host_than_was_counted() {
     needs!("root", "loop", "ext4");
@@ -156,14 +156,14 @@ fn a_short_step_says_no_more_of_its_host_than_was_counted() {
     }
 }
 
-/// Bytes that all block devices of the host have moved.
+/// Bytes moved by all block devices of the host.
 fn moved_by_all() -> u64 {
     let devices = std::fs::read_dir("/sys/class/block").unwrap();
     let names = devices.map(|device| device.unwrap().file_name());
     names.map(|name| bytes_moved(name.to_str().unwrap())).sum()
 }
 
-/// How long a device has been busy since it was made.
+/// How long a device has been busy since its creation.
 fn busy_ms(device: &str) -> i64 {
     let stat = std::fs::read_to_string(format!("/sys/class/block/{device}/stat")).unwrap();
     stat.split_whitespace().nth(9).unwrap().parse().unwrap()

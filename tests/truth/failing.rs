@@ -1,6 +1,6 @@
 //! A file system that fails one in every few calls, and one that moves less than requested.
 //!
-//! Tolerance: none; there are exactly as many errors as calls that failed, and as many bytes as were moved.
+//! Tolerance: none; there are exactly as many errors as failed calls, and as many bytes as were moved.
 
 mod cases;
 
@@ -11,7 +11,7 @@ use crate::support::fuse_fs::{Fault, Op, Rule};
 use crate::support::plan;
 use cases::Case;
 
-/// Bytes that a call moves at most, where it does only a part: no part of a block or a page.
+/// Maximum size of a partial call: not a divisor of a block or a page.
 const PART: u32 = 3000;
 
 #[test]
@@ -62,7 +62,7 @@ fn fail_and_count(bed: &Bed, common: &str, case: &Case) {
     }
 }
 
-/// What moves bytes in each workload, and in which mode.
+/// The call that moves bytes in each workload and mode.
 const MOVING: &[&str] = &[
     "workload = \"files\"\nfiles = 9\nsize = 10000\nappend = 5000\nverify = true\nmodes = [\"create\", \"read\", \"append\"]",
     "workload = \"io\"\nsize = \"40k\"\nbs = \"8k\"\nseeks = 20\nrewrite-share = 0\nverify = true\n\
@@ -77,7 +77,7 @@ const MOVING: &[&str] = &[
 ];
 
 /// Reads, writes and copies that the kernel executes only partly at a time, as it may at any time: each operation
-/// continues until all of it is done, the count equals the moved bytes, and all of them are in the right place.
+/// continues until it is complete, the count equals the moved bytes, and all of them are in the right place.
 #[test]
 fn what_is_done_in_parts_is_counted_as_it_was_moved() {
     needs!("fuse");
@@ -105,7 +105,7 @@ fn what_is_done_in_parts_is_counted_as_it_was_moved() {
         let (calls, bytes) = match (step.mode.as_str(), step.op.as_str()) {
             ("in", "copy") => both(writes, seen(Op::CopyFileRange, "target/")),
             ("out", "copy") => both(reads, seen(Op::CopyFileRange, "scratch/")),
-            // The copy is looked at.
+            // The copy is checked.
             ("out", "read") => seen(Op::Read, "scratch/"),
             ("create" | "append" | "putc" | "fwrite" | "fill", _)
             | ("unpack", "create")

@@ -1,5 +1,5 @@
-//! An agent with a kernel that refuses a part of io_uring: the operations are the same, and the database names the
-//! method used. Tolerance: none; a file system logs every call.
+//! An agent on a kernel that refuses a part of io_uring: the operations are the same, and the database names the method
+//! used. Tolerance: none; a file system logs every call.
 
 use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
@@ -20,7 +20,7 @@ const MODES: [&str; 8] = [
     "backread",
     "strideread",
 ];
-/// Of each of the two files.
+/// Number of blocks of each of the two files.
 const BLOCKS: u64 = 64;
 const BYTES: u64 = 8192;
 
@@ -33,7 +33,7 @@ fn told(mesh: &Mesh, run: i64) -> Vec<Row> {
     ))
 }
 
-/// Each block of each file once, be it by a read or by a write.
+/// Each block of each file exactly once, by a read or by a write.
 fn assert_each_block_once(step: &[&Step]) {
     let mut blocks: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     for step in step {
@@ -77,7 +77,7 @@ fn run_and_count(fs: &FuseFs, mesh: &Mesh, keys: &str) -> Vec<Row> {
 }
 
 fn assert_told_of_each_mode(told: &[Row], kind: &str, part: &str) {
-    // A step that is armed again on a busy machine reports it again.
+    // A step that is rearmed on a busy machine reports it again.
     let mut modes: Vec<String> = told.iter().map(|row| row.text("mode")).collect();
     modes.dedup();
     assert_eq!(modes, MODES, "{told:?}");
@@ -121,7 +121,7 @@ fn buffers_that_may_not_be_pinned_are_told() {
     let fs = FuseFs::mount();
     let mut mesh = Mesh::start();
     mesh.add(Agent::named("a").allow(fs.path()).pinning_at_most(64 << 10));
-    // A buffer of 8 KiB for each of eight takes all of it, and there are two workers.
+    // Buffers of 8 KiB for a depth of eight take all of it, and there are two workers.
     let told = run_and_count(&fs, &mesh, "ioengine = \"io_uring\"");
     assert_told_of_each_mode(&told, "buffers-unregistered", "ulimit -l");
 }

@@ -1,7 +1,7 @@
-//! Bits that a file system returns flipped, found by every workload that verifies.
+//! Every workload that verifies detects bits that a file system returns flipped.
 //!
 //! Tolerance: none. Each wrong sector is counted once, the first three are reported with their offsets, and each
-//! operation that has read one has failed.
+//! operation that read one failed.
 
 use crate::needs;
 use crate::support::command::must;
@@ -11,16 +11,16 @@ use crate::support::plan;
 use std::path::Path;
 use std::time::Duration;
 
-/// Of 64 KiB: two in the first sector, one each in the second, the fifth and the last one.
+/// Offsets within 64 KiB: two in the first sector, one each in the second, the fifth and the last one.
 const FLIPPED: [u64; 5] = [100, 200, 4096, 20_000, 65_535];
 const SECTORS: i64 = 4;
 
 struct Case {
     phase: &'static str,
-    /// How the path of the file ends that is read wrong.
+    /// Suffix of the path of the file that is read wrong.
     file: &'static str,
     op: &'static str,
-    /// Operations that read a wrong sector.
+    /// Number of operations that read a wrong sector.
     failed: i64,
 }
 
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
         op: "read",
         failed: 1,
     },
-    // Data that are read wrong on the way are wrong in the copy.
+    // Data that are read wrong from the source are wrong in the copy.
     Case {
         phase: "workload = \"copy\"\nfiles = 3\nsize = \"64k\"\nmodes = [\"out\"]",
         file: "c000000001",
@@ -131,7 +131,7 @@ fn make_source(source: &Path) {
     must("tar", &["-cf", archive, "-C", source, "tree"]);
 }
 
-/// A step in which most operations failed has failed, and still has its errors.
+/// A step in which most operations failed has failed, but keeps its errors.
 fn ended_run(mesh: &Mesh, plan: &str) -> i64 {
     let mut run = mesh.begin(plan);
     let ended = run
@@ -158,7 +158,7 @@ fn every_workload_tells_each_wrong_sector_with_its_place() {
     for case in CASES {
         let phase = case.phase.replace('@', source.to_str().unwrap());
         let phase = format!("{phase}\nverify = true");
-        // With nothing wrong nothing is found.
+        // Correct data raise no error.
         for (flipped, wrong, failed) in [(&[][..], 0, 0), (&FLIPPED[..], SECTORS, case.failed)] {
             fs.rot(case.file, flipped);
             let run = ended_run(&mesh, &plan::phase(fs.path(), &phase));

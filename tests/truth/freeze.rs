@@ -1,8 +1,8 @@
 //! A file system that freezes: every second of the task has its row, and the seconds without a completed operation show
-//! that.
+//! the freeze.
 //!
-//! Compared with the file system's own log of the frozen call's begin and end. Tolerance: a tenth of a second at each
-//! end of the freeze, for mesh time against the wall clock and for the call's way through the kernel.
+//! Compared with the begin and end of the frozen call in the file system's own log. Tolerance: a tenth of a second at
+//! each end of the freeze, for mesh time against the wall clock and for the call's path through the kernel.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -20,7 +20,7 @@ const TOLERANCE_US: i64 = SECOND_US / 10;
 fn every_second_of_a_freeze_has_a_row() {
     needs!("fuse");
     measured(|| {
-        // Side by side, for the longest of them takes its time.
+        // In parallel, because the longest of them takes its time.
         thread::scope(|scope| {
             let freezes = [500, 1300, 2200, 3700, 8000, 18_000].map(|millis| {
                 scope.spawn(move || freeze_and_compare(Duration::from_millis(millis)))
@@ -36,7 +36,7 @@ fn every_second_of_a_freeze_has_a_row() {
 fn freeze_and_compare(freeze: Duration) -> Result<(), TimingError> {
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a"], fs.path());
-    // Anywhere in a second, another place in each run of this test.
+    // Anywhere in a second, at a different place in each run of this test.
     let phase = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_millis()) / 10;
     fs.add_rule(Rule {
         path: "benchmesh-".to_owned(),

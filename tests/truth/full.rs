@@ -1,8 +1,8 @@
 //! A full target: whatever the load was writing, the step stops with one error that names the cause and the path, its
 //! files are removed, and the next run works. Tolerance: none; earlier writes are counted.
 //!
-//! A target that reports a lack of space beforehand gets no load at all; so here the space is taken by others, by a
-//! quota that statfs does not show, or on the other side of a copy.
+//! A target that reports a lack of space beforehand gets no load at all. Therefore the space is taken here by others,
+//! by a quota that statfs does not show, or on the other side of a copy.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for the end of a run of one step, which is that there is no room, at its first failure.
+/// Waits for the end of a run of one step, which ends at its first failure for lack of space.
 fn assert_stopped(mesh: &Mesh, run: &mut Process, phase: &str, kind: &str, place: &Path) {
     let ended = run.exit_within(LIMIT);
     let ended = ended.unwrap_or_else(|| panic!("{phase}: the run hangs:\n{}", run.log()));
@@ -50,8 +50,8 @@ fn assert_stopped(mesh: &Mesh, run: &mut Process, phase: &str, kind: &str, place
     );
 }
 
-/// The directories of both sides of a copy, and a mesh of one agent that may work in them to the last byte: its floor
-/// would end a load before the file system does.
+/// The directories of both sides of a copy, and a mesh of one agent that may use them completely: its minimum of free
+/// space would otherwise end a load before the file system does.
 fn both_sides(fs: &Path) -> ([PathBuf; 2], Mesh) {
     let sides = ["target", "scratch"].map(|name| fs.join(name));
     for directory in &sides {
@@ -110,7 +110,7 @@ fn every_way_of_copying_stops_where_there_is_no_room() {
     }
 }
 
-/// A disk on which another takes the rest in the midst of it.
+/// A disk whose remaining space is taken by another process during the load.
 #[test]
 fn a_copy_stops_when_others_take_what_was_free() {
     needs!("root", "loop", "ext4");
@@ -138,7 +138,7 @@ fn a_fill_stops_at_a_quota_before_its_floor() {
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a"], fs.path());
     let phase = "workload = \"fill\"\namount = \"5m\"\nfile-size = \"256k\"\nbs = \"64k\"\nmodes = [\"fill\"]";
-    // In the midst of a file, and where the next one should be.
+    // In the middle of a file, and at the creation of the next one.
     for (op, after, blocks) in [(Op::Write, 17, 17), (Op::Create, 5, 20)] {
         fs.add_rule(Rule {
             path: "/f0".to_owned(),

@@ -1,14 +1,14 @@
-//! Groups at work at the same time, against a file system that logs every call. Tolerance: none; the counts are equal.
+//! Groups that run at the same time, against a file system that logs every call. Tolerance: none; the counts are equal.
 
 use crate::needs;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
 use crate::support::mesh::Mesh;
 use crate::support::plan;
 
-/// How far mesh time may be from the wall clock that dates the calls. Nothing else does them within that time.
+/// Maximum difference between mesh time and the wall clock that dates the calls. No other calls occur within that time.
 const APART_US: i64 = 200_000;
 
-/// The calls of one group: its directory's name ends in its number.
+/// The calls of one group, whose directory name ends in its number.
 fn of_group(log: &[Call], number: u32, op: Op, (from, until): (i64, i64)) -> (i64, i64) {
     let part = format!("-g{number}/");
     let own = log.iter().filter(|call| {
@@ -27,7 +27,7 @@ fn groups_at_work_at_once_are_counted_apart() {
     needs!("fuse");
     let fs = FuseFs::mount();
     let mesh = Mesh::of(&["a", "b", "c", "d"], fs.path());
-    // Two groups do the same operation, and a rate of the step is shared within its own group. Each does the work of
+    // Two groups do the same operation, and a rate of the step is divided within its own group. Each does the work of
     // four seconds at its rate.
     let run = mesh.run(&plan::on(
         fs.path(),
@@ -108,7 +108,7 @@ fn groups_at_work_at_once_are_counted_apart() {
         let name = row.text("group_name");
         assert_eq!((row.integer("ops"), row.integer("bytes")), seen, "{name}");
         assert_eq!(seen.0, rate * 4, "{name}");
-        // However late the host is, a schedule is never ahead: the last is due so long after the first.
+        // However late the host is, a schedule is never ahead: the last operation is due this long after the first.
         let least_us = (seen.0 - 1) * 1_000_000 / rate;
         assert!(span.1 - span.0 >= least_us, "{name}: {span:?}");
         assert_eq!(row.integer("errors"), 0, "{name}");

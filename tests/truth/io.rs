@@ -1,4 +1,4 @@
-//! `io` in every mode, one after the other and at depth, against a file system that logs every call. Tolerance: none.
+//! `io` in every mode, sequentially and at depth, against a file system that logs every call. Tolerance: none.
 
 use super::counts::{Step, assert_places_agree, steps};
 use crate::needs;
@@ -30,7 +30,7 @@ fn call_of(step: &Step) -> Op {
     }
 }
 
-/// Offsets of a step's calls, in the order of their ends, per file.
+/// Offsets of a step's calls per file, in the order in which they ended.
 fn offsets(step: &Step) -> BTreeMap<&str, Vec<u64>> {
     let mut offsets: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let call = call_of(step);
@@ -40,7 +40,7 @@ fn offsets(step: &Step) -> BTreeMap<&str, Vec<u64>> {
     offsets
 }
 
-/// Runs phases of `io` on a mesh of one agent; each result with the calls of its step.
+/// Runs phases of `io` on a mesh of one agent; returns each result with the calls of its step.
 fn run(fs: &FuseFs, phases: &str) -> Vec<Step> {
     let mesh = Mesh::of(&["a"], fs.path());
     let run = mesh.run(&format!(
@@ -82,7 +82,7 @@ fn every_mode_does_what_it_counts_where_it_says() {
                         .flat_map(|first| blocks.iter().skip(first).step_by(5).copied())
                         .collect(),
                     "recrewrite" => vec![32_768; 128],
-                    // Each direction goes by itself.
+                    // Each direction has its own sequence.
                     "rw" => blocks.iter().take(seen.len()).copied().collect(),
                     "randrw" => {
                         assert!(
@@ -178,7 +178,7 @@ fn what_the_file_system_does_in_pieces_is_one_operation() {
     );
     assert_eq!(steps.len(), 4);
     for step in &steps {
-        // Three calls of 5000 bytes and one with the rest.
+        // Three calls of 5000 bytes and one for the rest.
         assert_eq!((step.ops, step.bytes), (16, 256 << 10), "{}", step.mode);
         assert_eq!(step.seen(call_of(step)), (64, 256 << 10), "{}", step.mode);
     }
@@ -232,7 +232,7 @@ fn as_many_errors_as_calls_that_failed() {
     }
 }
 
-/// What could not be written is not there for the modes after it; that it has been laid out is seen by `verify`.
+/// Data that could not be written are missing for later modes; `verify` shows that they were laid out.
 #[test]
 fn what_could_not_be_written_is_no_hole_for_the_next_mode() {
     needs!("fuse");

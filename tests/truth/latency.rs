@@ -1,6 +1,8 @@
 //! Latencies: a series with known percentiles, in histograms as agents send them, through wire, results and database.
-//! Tolerance: 1 % of the exact p50, p99 and max, of the step and of each of its seconds. Also a lower bound that is
-//! independent of any clock: a file system that takes 20 ms for each call is reported as no faster.
+//! Tolerance: 1 % of the exact p50, p99 and max, for the step and for each of its seconds.
+//!
+//! Also a lower bound that does not depend on any clock: operations on a file system that takes 20 ms for each call are
+//! not reported as faster.
 
 use crate::needs;
 use crate::support::fake_agent::{FakeAgent, converse, hello};
@@ -15,11 +17,11 @@ const TOLERANCE: f64 = 0.01;
 const SECONDS: usize = 6;
 const PER_SECOND: usize = 5000;
 
-/// Latencies from 30 us to 0.3 s with a long tail, the same in each run of the test.
+/// Latencies from 30 us to 0.3 s with a long tail, equal in each run of the test.
 fn series() -> Vec<Vec<u64>> {
     let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
-        // xorshift64*: good enough to spread values, and ours.
+        // xorshift64*: good enough to spread values, without a dependency.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -164,7 +166,7 @@ fn a_slow_file_system_is_reported_as_slow_as_it_is() {
         let db = mesh.db();
         let row = &db.rows("SELECT * FROM v_results WHERE op = 'delete'")[0];
         let p50 = row.number("p50_ms");
-        // Never faster than the file system was; slower only by what lies between the system call and its server.
+        // Never faster than the file system; slower only by the time between the system call and its server.
         assert!(p50 >= DELAY_MS, "{row:?}");
         #[expect(clippy::cast_precision_loss, reason = "milliseconds in ns")]
         let server = exact(&seen, 0.5) as f64 / 1e6;

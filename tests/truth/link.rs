@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 0.03;
 /// Bytes per second.
 const PAYLOAD: f64 = 100e6 / 8.0 * 1448.0 / 1514.0;
 
-/// Agents `n1`, `n2` and so on, each on a node of its own.
+/// Agents `n1`, `n2` and so on, each on its own node.
 fn mesh_on(network: &Network, nodes: u8) -> Mesh {
     let mut mesh = Mesh::listening_on(&format!("{}:0", network.host()));
     for node in 1..=nodes {
@@ -58,8 +58,8 @@ fn a_shaped_link_is_reported_as_fast_as_it_is() {
     });
 }
 
-/// Three agents send at once to a fourth with a shaped receiving side: the total of the step is its payload share, and
-/// every link began at the same instant.
+/// Three agents send at the same time to a fourth with a shaped receiving side: the total of the step is its payload
+/// share, and every link began at the same instant.
 #[test]
 fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
     needs!("root", "netns");
@@ -89,7 +89,7 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
             (share - 1.0).abs() <= TOLERANCE,
             "{step:?} is {share} of the payload's share"
         );
-        // Each link has its part of it, and its own row.
+        // Each link has its part of the total, and its own row.
         let links = db.rows("SELECT from_agent, links_at_once, mib_per_s FROM v_links WHERE to_agent = 'n4' ORDER BY from_agent");
         assert_eq!(links.len(), 3, "{links:?}");
         let sum: f64 = links.iter().map(|link| link.number("mib_per_s")).sum();
@@ -108,9 +108,9 @@ fn many_to_one_over_a_shaped_link_is_as_fast_as_the_link() {
     });
 }
 
-/// Both directions of a link at once, each shaped. The acknowledgements of one direction take a part of the other; the
-/// qdisc's counters give the payload. Tolerances: 1 % of the bytes (which include the agents' traffic with the
-/// collector), 3 % of the rate.
+/// Both directions of a link at the same time, each shaped. The acknowledgements of one direction take a part of the
+/// other; the qdisc's counters give the payload. Tolerances: 1 % of the bytes (which include the agents' traffic with
+/// the collector), 3 % of the rate.
 #[test]
 fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     needs!("root", "netns");
@@ -166,8 +166,9 @@ fn both_ways_at_once_each_way_is_reported_as_fast_as_it_is() {
     });
 }
 
-/// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by us, one after the other. Tolerance: 1
-/// point of loss. The jitter depends on how evenly each sends: of a full queue it is below 1 ms of both.
+/// A UDP stream of 120 Mbit/s of payload over a link of 100, by iperf3 and by benchmesh, one after the other.
+/// Tolerance: 1 percentage point of loss. The jitter depends on how evenly each one sends: with a full queue it is
+/// below 1 ms for both.
 #[test]
 #[expect(
     clippy::print_stderr,
@@ -209,7 +210,7 @@ fn loss_and_jitter_of_a_udp_stream_are_those_of_iperf3() {
     });
 }
 
-/// From node 1 to node 2, by its client's report: lost datagrams in percent, jitter in microseconds.
+/// From node 1 to node 2, from its client's report: lost datagrams in percent, jitter in microseconds.
 fn iperf3_udp(network: &Network) -> (f64, f64) {
     let mut serve = Command::new("iperf3");
     serve.args(["-s", "-1", "--forceflush"]);
@@ -240,7 +241,7 @@ fn iperf3_udp(network: &Network) -> (f64, f64) {
     )
 }
 
-/// All tasks of each step were to start at one instant, and did.
+/// All tasks of each step had the same planned start, and started then.
 fn assert_one_start(mesh: &Mesh) {
     let tasks = mesh
         .db()
@@ -252,8 +253,8 @@ fn assert_one_start(mesh: &Mesh) {
     }
 }
 
-/// Traffic between two agents beside readers of a target: one start, each counted separately, and an agent need not
-/// allow targets that it does not use.
+/// Traffic between two agents beside readers of a target: one start, separate counts, and an agent need not allow
+/// targets that it does not use.
 #[test]
 fn links_beside_readers_of_a_target_are_counted_apart() {
     measured(|| {

@@ -1,6 +1,6 @@
-//! A client that is killed in mid-step, against a file system that logs every call: the figures reported for the time
-//! after it are those of the survivors. Tolerance: two operations per client, which may be on either side of a second's
-//! edge.
+//! A client that is killed in the middle of a step, against a file system that logs every call: the figures for the
+//! time after it are those of the survivors. Tolerance: two operations per client, which may be on either side of a
+//! second's edge.
 
 use crate::needs;
 use crate::support::fuse_fs::{Call, FuseFs, Op};
@@ -34,7 +34,7 @@ fn the_totals_after_a_loss_are_the_survivors() {
             own.filter(|call| call.ended_us >= from && call.began_us >= start)
                 .count() as i64
         };
-        // The first whole second in which only two were there.
+        // The first whole second with only two clients.
         let after = start + ((killed - start) / SECOND + 1) * SECOND;
         let db = mesh.db();
         let stored = |task: usize, from: i64| {
@@ -49,7 +49,8 @@ fn the_totals_after_a_loss_are_the_survivors() {
                 reported.abs_diff(seen) <= 2,
                 "{survivor}: {reported}, and {seen} were"
             );
-            // The load ends 14 s after its start; what falls due while a survivor has no processor is done after that.
+            // The load ends 14 s after its start; operations that fall due while a survivor has no CPU are done after
+            // that.
             let due = (start + 14 * SECOND - after) / SECOND * RATE;
             assert!(
                 seen > due * 9 / 10 && seen <= due + 2,
@@ -65,12 +66,12 @@ fn the_totals_after_a_loss_are_the_survivors() {
             "SELECT tasks FROM v_timeline WHERE at_us >= {after} - 1000 ORDER BY at_us"
         ));
         assert!(tasks.iter().all(|tasks| *tasks == 2), "{tasks:?}");
-        // Everything stored is in the total: the lost client's part is what arrived, at most what it did.
+        // The total includes everything stored: the lost client's part is what arrived, which is at most what it did.
         let total: i64 = db.one("SELECT ops FROM step_results");
         assert_eq!(total, (0..3).map(|task| stored(task, start)).sum::<i64>());
         assert!(stored(1, start) <= read(1, start));
         assert!(stored(1, start) > RATE, "what it had sent counts");
-        // The window is that of the two that stayed, and so is its rate.
+        // The window and its rate are those of the two remaining clients.
         let step = &db.rows(
             "SELECT s.all_active_from_us, s.all_active_until_us, s.flags, r.ops_per_s
          FROM steps s JOIN step_results r ON r.step_id = s.id",

@@ -1,5 +1,5 @@
-//! Eight hosts in the role of forty-eight clients, and nested sets of clients, by eight real agents on a file system
-//! that identifies each reader. Tolerance: none; operations are counted.
+//! Forty-eight clients on eight agents, and nested sets of clients, on a file system that identifies each reader.
+//! Tolerance: none; operations are counted.
 
 use crate::support::database::Row;
 use crate::support::mesh::{Agent, Mesh};
@@ -54,7 +54,7 @@ fn forty_eight_clients_on_eight_hosts() {
             let start = step.integer("start_us");
             assert_eq!((row.integer("first"), row.integer("last")), (start, start));
         }
-        // Each of the 48 has its own files.
+        // Each of the 48 clients has its own files.
         let results = &db.rows(&format!(
             "SELECT tasks, ops, errors FROM step_results WHERE step_id = {id} AND op = '{}'",
             step.text("mode")
@@ -87,7 +87,7 @@ fn each_set_of_clients_is_within_the_next() {
                             WHERE t.step_id = s.id ORDER BY a.name)) AS agents
          FROM steps s WHERE s.state = 'done' ORDER BY s.ordinal",
     );
-    // A cell in which a client was armed too late is begun anew: its first attempt is not done.
+    // A cell in which a client was armed too late is restarted: its first attempt is not done.
     let clients: Vec<i64> = sets.iter().map(|set| set.integer("clients")).collect();
     assert_eq!(clients, [1, 2, 4, 8]);
     let names = |set: &Row| -> BTreeSet<String> {

@@ -1,4 +1,4 @@
-//! Three agents on one host: each daemon, disk and interface is there once, in every view. Tolerance: none.
+//! Three agents on one host: each daemon, disk and interface appears once in every view. Tolerance: none.
 
 use crate::support::database::Database;
 use crate::support::mesh::{Agent, Mesh};
@@ -87,8 +87,8 @@ fn three_agents_on_one_host_count_everything_once() {
     mesh.assert_no_complaints();
 }
 
-/// The samples of one sampler: one a second, marks at the step's start and end, and about 40 denser ones in the first 4
-/// s of the step. Two samplers would give twice as many.
+/// The samples of one sampler: one per second, marks at the step's start and end, and about 40 additional ones in the
+/// first 4 s of the step. Two samplers would give twice as many.
 fn assert_one_sampler(db: &Database, table: &str, key: &str) {
     let crowded = db.rows(&format!(
         "SELECT {key}, count(*) AS samples, (max(at_us) - min(at_us)) / 1e6 AS seconds FROM {table}

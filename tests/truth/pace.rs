@@ -1,4 +1,4 @@
-//! Load at a rate, against a file system that pauses: the response times contain the second that users feel, and the
+//! Load at a rate, against a file system that pauses: the response times contain the second that users notice, and the
 //! service times only that of the operations in flight. Tolerance: the total within 1 % of the schedule.
 
 use crate::needs;
@@ -20,7 +20,7 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
     measured(|| {
         let fs = FuseFs::mount();
         let mesh = Mesh::of(&["a"], fs.path());
-        // Each worker's call in flight is held for the second; there are no other calls.
+        // The call in flight of each worker is held for the second; there are no other calls.
         fs.add_rule(Rule {
             path: "benchmesh-".to_owned(),
             after: 600,
@@ -50,7 +50,8 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
 
         let pause_ms = PAUSE.as_secs_f64() * 1e3;
         let view = &db.rows("SELECT * FROM v_results WHERE op = 'delete'")[0];
-        // 300 of 1500 fell due in that second; 1 % of all is 15 of them, so the least of those waited 0.95 s.
+        // 300 of 1500 operations fell due in that second; 1 % of all is 15 of them, so each of those waited at least
+        // 0.95 s.
         let response = view.number("response_p99_ms");
         timing!(
             (0.9 * pause_ms..1.2 * pause_ms).contains(&response),
@@ -65,7 +66,7 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
         let slowest_but_those = Duration::from_nanos(service.quantile(all_but_one_each));
         timing!(slowest_but_those < PAUSE / 4, "{slowest_but_those:?}");
 
-        // The second itself shows it in the timeline.
+        // The timeline shows it in the second itself.
         let worst: f64 = db.one("SELECT max(response_p99_ms) FROM v_timeline WHERE op = 'delete'");
         assert!(worst >= 0.9 * pause_ms, "{worst}");
         mesh.assert_no_complaints();
@@ -73,8 +74,9 @@ fn a_pause_is_in_the_response_time_and_in_one_service_time_per_worker() {
     });
 }
 
-/// 3000 operations a second over 16 clients, and one client is killed, by the kernel's count of each client's calls.
-/// Tolerance: the total within 1 %, each client within 2 % of its share; the total back 3 s after the end of the lease.
+/// 3000 operations per second over 16 clients, of which one is killed, compared with the kernel's count of each
+/// client's calls. Tolerance: the total within 1 %, each client within 2 % of its share; the total recovers within 3 s
+/// after the lease ends.
 #[test]
 fn a_rate_over_sixteen_clients_is_kept_by_each_and_back_after_a_loss() {
     measured(|| {
@@ -84,7 +86,7 @@ fn a_rate_over_sixteen_clients_is_kept_by_each_and_back_after_a_loss() {
         timing!(near(figures.total, 1.0), "{figures:?}");
         timing!(near(figures.reported, 1.0), "{figures:?}");
         timing!(figures.worst_client <= 0.02, "{figures:?}");
-        // The lost client's part stays open while it may still load.
+        // The lost client's part is missing while it may still load.
         let left = (paced::CLIENTS - 1) as f64 / paced::CLIENTS as f64;
         timing!(near(figures.while_leased, left), "{figures:?}");
         let back_within = paced::BACK_WITHIN.as_secs_f64();

@@ -1,9 +1,9 @@
-//! One large file per client on storage of known speed, each client at another one, so that they end seconds apart. The
-//! reported bytes equal the storage's own count, over the window and in each whole second, also in those in which some
-//! clients have ended. Tolerance: 5 %.
+//! One large file per client on storage of known speed, which differs between clients, so that they end seconds apart.
+//! The reported bytes equal the storage's own count, over the window and in each whole second, also in those in which
+//! some clients have ended. Tolerance: 5 %.
 //!
-//! The storage is a FUSE file system that delays each write, by its own log, and a disk that the kernel throttles, by
-//! the kernel's counters. Only direct I/O progresses at the speed of the disk.
+//! The storage is a FUSE file system that delays each write, with its own log, and a disk that the kernel throttles,
+//! with the kernel's counters. Only direct I/O progresses at the speed of the disk.
 
 use crate::needs;
 use crate::support::cgroup::DiskThrottle;
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 const TOLERANCE: f64 = 0.05;
 const SECOND: i64 = 1_000_000;
-/// Of the three clients: how long each write of 64 KiB takes. Their files of 32 MiB take 6, 7.5 and 9 s at least.
+/// For each of the three clients: the duration of each write of 64 KiB. Their files of 32 MiB take at least 6, 7.5 and
+/// 9 s.
 const DELAYS: [Duration; 3] = [
     Duration::from_micros(12_000),
     Duration::from_micros(15_000),
@@ -85,7 +86,7 @@ fn a_gibibyte_per_client_on_a_throttled_disk_is_reported_as_the_disk_moved_it() 
     needs!("root", "tmpfs", "loop", "ext4", "cgroup");
     measured(|| {
         let fs = Mounted::on_memory_loop("ext4", (3 << 30) + (512 << 20));
-        // A hole takes no memory.
+        // A sparse file takes no memory.
         let sources = Mounted::tmpfs(1 << 20);
         let source = sources.path().join("large");
         let file = std::fs::File::create(&source).unwrap();
@@ -118,7 +119,7 @@ fn a_gibibyte_per_client_on_a_throttled_disk_is_reported_as_the_disk_moved_it() 
     });
 }
 
-/// Compares the phase's stored figures with the storage's: `moved` from one instant until another.
+/// Compares the phase's stored figures with the storage's: `moved` returns the bytes between two instants.
 #[expect(
     clippy::cast_precision_loss,
     reason = "bytes of a test are far below 2^52"

@@ -1,5 +1,6 @@
-//! Clocks over a way that takes 20 ms longer in one direction: packets to the agent wait in a queue, its own do not. No
-//! exchange of time stamps can see that, so the offset is off by half of it; the stated error has to cover it.
+//! Clocks over a path that takes 20 ms longer in one direction: packets to the agent wait in a queue, its own packets
+//! do not. No exchange of time stamps can detect this, so the offset is wrong by half of it; the reported error must
+//! cover it.
 
 use crate::needs;
 use crate::support::mesh::Mesh;
@@ -16,12 +17,12 @@ const STARTS: usize = 10;
 const RATE: &str = "20mbit";
 const BYTES_PER_S: f64 = 20e6 / 8.0;
 const QUEUED: Duration = Duration::from_millis(20);
-/// On a busy machine the queue runs down now and then, before the next packets are written.
+/// On a busy machine the queue sometimes drains before the next packets are written.
 const LEAST_QUEUED_US: i64 = 2_500;
-/// Payload, and the bytes that the queue counts for it, with UDP, IP and Ethernet headers.
+/// Payload, and the bytes that the queue counts for it, including UDP, IP and Ethernet headers.
 const PAYLOAD: usize = 1400;
 const PACKET: f64 = 1442.0;
-/// What 100 ppm make in the window of half a minute from which the best exchange is chosen.
+/// A drift of 100 ppm over the window of half a minute from which the best exchange is chosen.
 const DRIFT_US: i64 = 3_000;
 
 #[test]
@@ -57,7 +58,7 @@ fn the_stated_error_covers_a_queue_in_one_direction() {
             "SELECT min(round_trip_us) FROM clock_offsets o JOIN agents a ON a.id = o.agent_id WHERE a.name = '{agent}'"
         ))
         };
-        // The queue delayed the far one alone: even its best exchange had to wait in the rest of it.
+        // The queue delayed only the far agent: even its best exchange waited in the rest of the queue.
         let (near, far) = (best("near"), best("far"));
         timing!(
             far > near + LEAST_QUEUED_US,
@@ -74,7 +75,7 @@ fn the_stated_error_covers_a_queue_in_one_direction() {
     });
 }
 
-/// Packets as fast as the link takes them, behind a queue's worth of them. Ends with the value.
+/// Sends packets as fast as the link accepts them, behind a full queue. Ends on drop.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! `benchmesh quickstart` as a newcomer meets it: an empty directory, no configuration, a result to believe.
+//! `benchmesh quickstart` for a new user: an empty directory, no configuration, a plausible result.
 
 use crate::support::database::{Database, assert_believable};
 use crate::support::permit::permit;

@@ -1,5 +1,5 @@
-//! A ramp that ends within a second, at a rate that the plan fixes: every row of the timeline has that rate, and its
-//! begin and end are right. Tolerance: two operations, which may be on either side of a row's edges.
+//! A ramp that ends within a second, at a fixed rate: every row of the timeline has that rate, and its begin and end
+//! are correct. Tolerance: two operations, which may be on either side of a row's edges.
 
 use crate::support::mesh::{Agent, Mesh};
 use benchmesh_testing::{measured, timing};
@@ -22,7 +22,7 @@ fn a_ramp_that_is_not_whole_seconds_has_the_true_rate_on_both_its_sides() {
         "#,
         );
         let db = mesh.db();
-        // Both agents together, and each by itself.
+        // Both agents together, and each alone.
         for (sql, rate) in [
         (
             "SELECT (i.at_us - s.start_us) / 1000 AS at_ms, i.span_us / 1000 AS span_ms, i.ramp, i.ops

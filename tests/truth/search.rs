@@ -1,5 +1,5 @@
-//! The highest rate of a server of known capacity that answers one read after the other, found without being given one.
-//! Tolerance: the rate lies between half of the capacity and all of it, the share that the plan gives below it.
+//! The highest rate of a server of known capacity that answers reads one at a time, found by a search. Tolerance: the
+//! rate lies between half of the capacity, the share that the plan allows, and all of it.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -23,7 +23,7 @@ fn the_highest_rate_within_a_bound_is_found() {
             },
         ));
         let mesh = Mesh::of(&["a", "b"], fs.path());
-        // Without a rate eight reads wait for each other, for 40 ms; below the capacity hardly any waits.
+        // Without a rate eight reads wait for each other, for 40 ms; below the capacity hardly any read waits.
         let load = "workload = \"io\"\nmodes = [\"randread\"]\nsize = \"256k\"\nbs = \"4k\"\nnumjobs = 4\n\
                     runtime = \"3s\"\n";
         let search = "search = { rate = \"max\", while = \"p99 < 25ms\", within = \"10%\" }";
@@ -51,7 +51,7 @@ fn the_highest_rate_within_a_bound_is_found() {
         );
         assert!(event.number("latency") < 25.0, "{event:?}");
 
-        // The probes are steps; what the search did not need has none, and the load curve does not repeat them.
+        // Only the probes that the search made are steps, and the load curve does not repeat them.
         let steps: i64 = db.one("SELECT count(*) FROM steps WHERE state = 'done'");
         assert_eq!(steps, event.integer("probes"));
         let others: i64 = db.one("SELECT count(*) FROM steps WHERE state <> 'done'");

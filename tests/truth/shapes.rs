@@ -1,4 +1,4 @@
-//! Shapes of load against a file system of known capacity: it serves a fixed number of reads a second in all, and logs
+//! Shapes of load against a file system of known capacity: it serves a fixed total number of reads per second, and logs
 //! every call.
 
 use crate::needs;
@@ -22,7 +22,7 @@ fn limited(per_second: u32, latency: Duration) -> FuseFs {
     fs
 }
 
-/// Reads that were answered between two instants.
+/// Reads answered between two instants.
 fn answered(log: &[Call], from: i64, until: i64) -> f64 {
     let reads = log.iter().filter(|call| call.op == Op::Read);
     let inside = reads.filter(|call| call.ended_us > from && call.ended_us <= until);
@@ -40,9 +40,9 @@ fn reported(db: &Database, run: i64) -> Vec<Row> {
     ))
 }
 
-/// The file system serves 300 reads a second in all, and each takes 10 ms at least: one, two and three workers reach
-/// their own maximum, more workers add nothing. Tolerance: 3 % of the capacity where it is the limit; everywhere 2 %,
-/// and the four operations that may be at the window's edges, of the file system's own count.
+/// The file system serves 300 reads per second in total, and each takes at least 10 ms: one, two and three workers
+/// reach their own maximum, more workers add nothing. Tolerance: 3 % of the capacity where it is the limit; everywhere
+/// 2 % of the file system's own count, plus the four operations that may be at the window's edges.
 #[test]
 fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
     needs!("fuse");
@@ -137,8 +137,8 @@ fn a_sweep_over_a_target_of_known_capacity_is_flat_where_it_saturates() {
     });
 }
 
-/// Each task starts two thirds of a second after the one before it, at the database's instant; the window of all begins
-/// with the last. Tolerance: 100 ms from a task's start to its first call, on a busy machine.
+/// Each task starts two thirds of a second after the previous one, at the instant in the database; the common window
+/// begins with the last. Tolerance: 100 ms from a task's start to its first call, on a busy machine.
 #[test]
 fn staggered_tasks_start_one_after_the_other() {
     needs!("fuse");
@@ -186,17 +186,17 @@ fn staggered_tasks_start_one_after_the_other() {
             );
             last_start = planned;
         }
-        // After the ramp of the last.
+        // After the ramp of the last task.
         let from = step.integer("all_active_from_us");
         assert_eq!(from, last_start + 500_000);
-        // Four workers of 40 a second, each for 8 s; the last operation of a ramp counts where it ends after it.
+        // Four workers of 40 per second, each for 8 s; the last operation of a ramp counts if it ends after the ramp.
         scheduled(step.integer("ops") as u64, 1280..=1284)?;
         timing!((step.number("ops_per_s") - 160.0).abs() < 4.0, "{step:?}");
         Ok(())
     });
 }
 
-/// The file system serves 100 reads a second: a load of 90 is served in time, one of 135 is not.
+/// The file system serves 100 reads per second: it keeps up with a load of 90, but not with one of 135.
 #[test]
 fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
     needs!("fuse");
@@ -248,7 +248,7 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
             report.contains("rate_iops=90") && report.contains("rate_iops=135"),
             "{report}"
         );
-        // All loads on the same data.
+        // All loads use the same data.
         let cells = mesh
             .db()
             .one::<i64>("SELECT count(DISTINCT cell) FROM steps");
@@ -257,10 +257,10 @@ fn the_knee_of_a_load_curve_is_where_the_capacity_is() {
     });
 }
 
-/// A rate of the whole step over four clients, and one client is killed: its part is missing while it may still load,
-/// and the others take it once its lease is over. Tolerance: 2 % of the rate in the seconds before the loss and after
-/// the new split, which has to be there 3 s after the end of the lease; no tenth of a second has more than a fifth
-/// above its part.
+/// A rate of the whole step over four clients, of which one is killed. Its part is missing while it may still load; the
+/// others take it over once its lease has expired. Tolerance: 2 % of the rate in the seconds before the loss and after
+/// the new split, which must be in effect 3 s after the lease ends; no tenth of a second exceeds its part by more than
+/// a fifth.
 #[test]
 fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
     needs!("fuse");
@@ -313,7 +313,7 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
         )?;
         let back = killed + 4_000_000 + 3_000_000;
         is_rate("after its lease", back, 5, RATE)?;
-        // Each of the survivors has a third of it.
+        // Each survivor has a third of it.
         for task in [0, 2, 3] {
             let own = reads.iter().filter(|call| {
                 call.path.contains(&format!("/t{task}/"))
@@ -325,7 +325,7 @@ fn a_rate_of_the_step_is_kept_when_a_client_is_lost() {
                 "task {task}: {seen} of {wanted}"
             );
         }
-        // The survivors do not catch up the lost client's missing operations.
+        // The survivors do not make up for the lost client's missing operations.
         let most = (0..40).map(|slice| {
             let from = killed + 3_000_000 + slice * 100_000;
             between(from, from + 100_000)

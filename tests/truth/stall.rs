@@ -1,6 +1,7 @@
-//! Hanging calls: the stall is an event with its place, its end is another, and the run ends by its plan.
+//! Hanging calls: the stall is an event with its location, its end is another event, and the run ends as its plan
+//! requires.
 //!
-//! The file system's log shows where a call really hung.
+//! The file system's log shows where a call actually hung.
 
 pub mod bed;
 mod cases;
@@ -29,7 +30,7 @@ fn a_stall_is_an_event_with_its_place_and_its_end_another() {
         assert!(ended.success(), "{ended}: {}", run.log());
 
         assert_eq!((bed.events("stall"), bed.events("stall-over")), (1, 1));
-        // The kernel may divide a write; the log shows which were whole before the one that hung.
+        // The kernel may split a write; the log shows which writes completed before the one that hung.
         let log = bed.fs.log();
         let writes = log
             .iter()
@@ -59,7 +60,7 @@ fn a_stall_is_an_event_with_its_place_and_its_end_another() {
     });
 }
 
-/// One test per workload, so that they wait beside each other.
+/// One test per workload, so that they wait in parallel.
 macro_rules! each_says_where_it_hangs {
     ($($test:ident: $workload:literal;)*) => {
         $(#[test]
@@ -144,7 +145,7 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
         Place::Name | Place::Beneath => assert!(stall.is_null("offset"), "{what}: {stall:?}"),
         Place::Offset | Place::Source => {
             let (reported, hung_at) = (stall.integer("offset"), hung.offset as i64);
-            // The kernel reads on past the end of a file while the load is at its last page.
+            // The kernel reads ahead past the end of a file while the load is at its last page.
             let is_past_end = case.op == Op::Read && hung.amount == 0;
             assert!(
                 reported == hung_at || (is_past_end && reported == hung_at - 4096),
@@ -157,7 +158,7 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
             });
             let last = (4 * calls.count() as i64 - 1) * 8192;
             let reported = stall.integer("offset");
-            // At depth writes end in any order, and the one that was the last of four to end is synced.
+            // At depth, writes end in any order, and the one that was the last of four to end is synced.
             let is_one_before = || {
                 log.iter().skip(before).any(|call| {
                     (call.op, &call.path) == (Op::Write, &hung.path)
@@ -187,8 +188,8 @@ fn hang_and_compare(bed: &Bed, common: &str, case: &Case) {
     assert_eq!(bed.events("stall-over"), bed.events("stall"), "{what}");
 }
 
-/// A thread within io_uring, one within a tree, one on its way to an operation, and one that has done its last: none of
-/// them holds the run up.
+/// One thread inside io_uring, one in a tree, one preparing an operation, and one after its last operation: none of
+/// them delays the run.
 #[test]
 fn a_plan_may_end_any_workload_at_a_stall() {
     needs!("fuse");

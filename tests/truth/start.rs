@@ -1,4 +1,4 @@
-//! The reported start skew against the true start of every worker.
+//! Compares the reported start skew with the true start of every worker.
 
 use crate::needs;
 use crate::support::mesh::Mesh;
@@ -7,7 +7,7 @@ use benchmesh_testing::{measured, timing};
 use std::time::Duration;
 
 const STARTS: usize = 10;
-/// Readings are cut to whole microseconds on their way.
+/// Readings are rounded down to whole microseconds on their way.
 const ROUNDING_US: f64 = 2.0;
 
 /// Three agents with clocks hours apart, under a mesh time that runs 100 ppm fast.
@@ -38,7 +38,7 @@ fn the_reported_skew_is_the_true_one_within_its_error() {
                 timing!(task.error_us < 10_000, "{task:?}");
             }
         }
-        // Nothing in the database shows how far the agents' clocks are off.
+        // Nothing in the database shows the offset of the agents' clocks.
         let instants =
             "SELECT max(abs(at_us - (SELECT max(ended_us) FROM runs))) FROM host_samples";
         assert!(mesh.db().one::<i64>(instants) < 120_000_000);

@@ -1,5 +1,5 @@
-//! Independent meshes that load one target at once, beside the leftovers of a third one: none of them takes, counts or
-//! removes another's data. Tolerance: none; a file system logs every call.
+//! Independent meshes that load one target at the same time, beside the leftovers of a third one: none of them uses,
+//! counts or removes another's data. Tolerance: none; a file system logs every call.
 
 use super::counts::{assert_places_agree, steps};
 use crate::needs;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A mesh with an agent of the same name as every other's.
+/// A mesh with an agent that has the same name in every mesh.
 fn mesh_on(fs: &FuseFs, other: Option<&Mesh>) -> Mesh {
     let mut mesh = other.map_or_else(Mesh::start, Mesh::beside);
     mesh.add(Agent::named("a").allow(fs.path()));
     mesh
 }
 
-/// A load with this number of files, and reads and writes that check their place and generation.
+/// A load with this number of files, whose reads and writes check their place and generation.
 fn load(fs: &FuseFs, files: u64, size: u64) -> String {
     let phases = format!(
         "[[phase]]\nworkload = \"files\"\nfiles = {files}\nsize = 3000\nnumjobs = 2\nverify = true\n\
@@ -32,7 +32,7 @@ fn load(fs: &FuseFs, files: u64, size: u64) -> String {
     plan::on(fs.path(), "", &phases)
 }
 
-/// What lies on the target beneath directories of these names.
+/// The paths on the target below directories of these names.
 fn beneath(fs: &FuseFs, directories: &BTreeSet<String>) -> Vec<PathBuf> {
     let names = fs.names().into_iter();
     names
@@ -53,7 +53,7 @@ fn tops(fs: &FuseFs) -> BTreeSet<String> {
         .collect()
 }
 
-/// Of the calls those of one mesh are counted, and all of its.
+/// Counts only the calls of one mesh, and all of them.
 fn assert_exact(mesh: &Mesh, log: &[Call], (files, size): (u64, u64)) {
     let db = mesh.db();
     let own: String = db.one("SELECT 'benchmesh-' || uid FROM runs ORDER BY id DESC LIMIT 1");
@@ -133,8 +133,8 @@ fn runs_on_one_target_have_nothing_in_common() {
         let log = fs.log();
         assert_exact(&one, &log, short);
         assert_exact(&other, &log, long);
-        // The first was over, and had cleaned up, in the midst of the second. Nothing but their lengths makes it so:
-        // which of two meshes begins its load first, and how much later the other one does, depends on the machine.
+        // The first ended and cleaned up while the second was running. Only the lengths of the loads ensure this: the
+        // machine decides which of two meshes begins its load first, and how much later the other one does.
         let [ended, last]: [i64; 2] =
             [&one, &other].map(|mesh| mesh.db().one("SELECT max(ended_us) FROM runs"));
         let begun: i64 = other.db().one("SELECT min(start_us) FROM steps");

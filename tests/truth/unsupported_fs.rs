@@ -1,4 +1,4 @@
-//! An operation that a file system does not support is reported once, by the step that needs it, before it is measured.
+//! An unsupported operation of a file system is reported once, by the step that needs it, before the measurement.
 
 use crate::needs;
 use crate::support::fuse_fs::{Fault, FuseFs, Op, Rule};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a phase on a file system that answers so; returns what went wrong.
+/// Runs a phase on a file system with this rule; returns the error.
 fn refused(rule: Rule, phase: &str) -> String {
     let fs = FuseFs::mount();
     fs.add_rule(rule);

@@ -1,10 +1,10 @@
-//! Usage of daemons in steps of 0.5, 2 and 5 s, by `v_daemon_usage` and `v_cost`, against the kernel's scheduler
-//! statistics of the same processes, read by the test at the same instants. Tolerance: 3 % or 20 ms of CPU.
+//! Usage of daemons in steps of 0.5, 2 and 5 s from `v_daemon_usage` and `v_cost`, compared with the kernel's scheduler
+//! statistics of the same processes, which the test reads at the same instants. Tolerance: 3 % or 20 ms of CPU.
 //!
-//! The daemons are the worst case: one works only at the beginning and at the end of the load, one up to the instant of
-//! the start and again from the instant of the end, and one is born in the middle of each step. A sample that is a
-//! little early or late is charged to the wrong side of a start or an end. The load is on another agent than the
-//! sampler, as on a real cluster, so only the scheduler knows its end.
+//! The daemons are the worst case: one works only at the beginning and at the end of the load; one up to the instant of
+//! the start and again from the instant of the end; one starts in the middle of each step. A sample that is slightly
+//! early or late is charged to the wrong side of a start or an end. The load runs on another agent than the sampler, as
+//! on a real cluster, so only the scheduler knows its end.
 
 use crate::support::gate;
 use crate::support::mesh::{Agent, Mesh};
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 const TOLERANCE: f64 = 0.03;
 const TOLERANCE_S: f64 = 0.020;
 const RUNTIMES_MS: [u64; 3] = [500, 2_000, 5_000];
-/// Each step's load is to be seen within this.
+/// Each step's load must appear within this time.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at the load and two readings of the kernel's counters.
+/// Interval of checks of the load and of readings of the kernel's counters.
 const LOOK: Duration = Duration::from_micros(500);
 
 #[test]
@@ -86,7 +86,7 @@ fn what_daemons_used_in_short_steps_is_what_the_kernel_says() {
                     "{name} in {runtime_ms} ms: kernel {truth:.3} s, reported {usage:.3} s, stated error {error:.3} s"
                 ));
                 let tolerance = TOLERANCE_S.max(TOLERANCE * truth);
-                // Without the kernel's events a daemon is found by a scan, after the step may be over.
+                // Without the kernel's process events a scan finds the daemon, possibly after the end of the step.
                 if place == BORN && !births_are_told() {
                     continue;
                 }
@@ -138,12 +138,12 @@ struct Daemons {
     outside: Process,
 }
 
-/// The kernel's figures for each, by the wall clock, from which mesh time starts.
+/// The kernel's figures for each, with the wall clock, from which mesh time starts.
 #[derive(Default)]
 struct Readings(Vec<(i64, [u64; 3])>);
 
 impl Readings {
-    /// Seconds of CPU between two instants, between readings linearly.
+    /// Seconds of CPU between two instants, interpolated linearly between readings.
     fn cpu_s(&self, place: usize, from_us: i64, until_us: i64) -> f64 {
         let at = |instant: i64| {
             let after = self.0.partition_point(|reading| reading.0 < instant);
@@ -173,7 +173,7 @@ impl Daemons {
         }
     }
 
-    /// Lets each of them work when it has to, and reads their counters, until the run is over.
+    /// Makes each daemon work at its times, and reads their counters, until the run is over.
     fn direct(&self, target: &Path, stop: &AtomicBool) -> Readings {
         let mut readings = Readings::default();
         let mut born = Vec::new();
@@ -198,7 +198,7 @@ impl Daemons {
         readings
     }
 
-    /// A daemon that works for 100 ms from its birth on, and then waits.
+    /// A daemon that works for 100 ms after its start, and then waits.
     fn begin_one(&self, place: usize) -> Process {
         const WORK: &str = r#"
             until=$((${EPOCHREALTIME/[.,]/} + 100000))
@@ -249,8 +249,8 @@ fn cpu_ns(process: &Process) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Bytes of the load's files beneath a directory: at least a block each, unlike the marks of the run's directory. One
-/// that is removed meanwhile has none.
+/// Bytes of the load's files below a directory: at least one block each, unlike the markers of the run's directory. A
+/// directory that is removed meanwhile has none.
 fn bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries

@@ -1,7 +1,7 @@
-//! A target that goes away under the load: somebody removes the run's directory, or the file system's server is gone.
+//! A target that disappears under the load: a user removes the run's directory, or the file system's server is gone.
 //!
-//! Whatever the workload, the run ends, where names are needed with an error that names a place on the target, and the
-//! agent goes on: the next plan runs.
+//! With every workload the run ends; if names are needed, with an error that names a place on the target. The agent
+//! continues: the next plan runs.
 
 use crate::needs;
 use crate::support::fuse_fs::FuseFs;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Loads that last until they are ended, each in the mode that runs.
+/// Loads that run until they are ended, each in its running mode.
 const LOADS: &[(&str, &str)] = &[
     (
         "stat",
@@ -78,7 +78,7 @@ fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
         mesh.until_step_is(mode, "running", LIMIT);
         let mine: Vec<_> = std::fs::read_dir(top.path()).unwrap().collect();
         for entry in mine {
-            // Files created meanwhile may be in the way.
+            // Files created meanwhile may interfere.
             let path = entry.unwrap().path();
             until_true("it is removed", LIMIT, || {
                 std::fs::remove_dir_all(&path).is_ok() || !path.exists()
@@ -112,9 +112,9 @@ fn a_directory_that_is_removed_under_the_load_ends_it_where_names_are_needed() {
 #[test]
 fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
     needs!("fuse");
-    // Only root may break off a mount that is in use.
+    // Only root may detach a mount that is in use.
     needs!("root");
-    // What holds or waits has nothing to do with the file system meanwhile.
+    // Loads that hold or wait do not access the file system meanwhile.
     let busy = LOADS
         .iter()
         .filter(|(mode, _)| !matches!(*mode, "hold" | "replay"));
@@ -147,8 +147,7 @@ fn a_file_system_whose_server_is_gone_ends_the_run_and_not_the_agent() {
     }
 }
 
-/// Two clients at one path, one of them on a mount of its own that loses its server. Some 8 s, nearly all of them
-/// waiting.
+/// Two clients at one path, one of them on its own mount, which loses its server. Takes about 8 s, mostly waiting.
 #[test]
 fn a_mount_that_dies_on_one_client_leaves_the_other_to_go_on() {
     needs!("root", "fuse");
@@ -210,7 +209,7 @@ fn a_mount_that_dies_on_one_client_leaves_the_other_to_go_on() {
         "{error}"
     );
     assert!(error.contains("not connected"), "{error}");
-    // A hundred of each kind as fast as they fail, then ever slower: at most ten a second and worker.
+    // A hundred of each kind as fast as they fail, then slower and slower: at most ten per second and worker.
     let errors = rows[1].integer("errors");
     assert!((10..2_000).contains(&errors), "{errors}");
     let kinds = db.rows(

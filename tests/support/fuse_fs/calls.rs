@@ -1,4 +1,4 @@
-//! The file system's calls as fuser hands them over: each is named, logged and answered from the tree, nothing more.
+//! The file system's calls as fuser delivers them: each is named, logged and answered from the tree.
 
 use super::{Op, Shared, State};
 use fuser::{
@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The kernel keeps no name and no attribute.
+/// The kernel caches no names or attributes.
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// What fuser calls; it only translates.
+/// The callbacks of fuser; they only translate.
 #[derive(Debug)]
 pub(super) struct Logging(pub(super) Arc<Shared>);
 
@@ -68,7 +68,7 @@ impl Logging {
 
 impl Filesystem for Logging {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A read of 1 MiB must not arrive in pieces, or the log could not be compared call by call.
+        // A read of 1 MiB must arrive in one piece, or the log could not be compared call by call.
         let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES);
         let _ = config.set_max_write(1 << 20);
         Ok(())
@@ -423,7 +423,7 @@ impl Filesystem for Logging {
     }
 }
 
-/// Before a write the kernel asks for attributes of its own; those are no user's call.
+/// The kernel queries its own attributes before a write; a user did not make those calls.
 fn is_a_user_s(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"user.")
 }

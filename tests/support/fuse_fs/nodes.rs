@@ -1,4 +1,4 @@
-//! The tree in memory behind the FUSE file system: inodes, names, contents. Calls, logs and rules are unknown here.
+//! The in-memory tree of the FUSE file system: inodes, names, contents. It does not know calls, logs or rules.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ pub struct Nodes {
     next: u64,
     /// Open directories, with their entries at the time of opening.
     listings: HashMap<u64, Vec<(u64, FileType, OsString)>>,
-    /// Unlinked files that are listed still, each with its directory; `None`: none is.
+    /// Unlinked files that are still listed, each with its directory; `None` if the feature is off.
     ghosts: Option<Vec<(u64, OsString)>>,
 }
 
@@ -27,9 +27,9 @@ struct Node {
     mode: u16,
     content: Content,
     attributes: HashMap<OsString, Vec<u8>>,
-    /// Whether a directory still names it.
+    /// Whether a directory still has an entry for it.
     linked: bool,
-    /// Hard links to it beside that name, each with its directory.
+    /// Additional hard links, each with its directory.
     others: Vec<(u64, OsString)>,
     opens: u64,
 }
@@ -61,7 +61,7 @@ impl Nodes {
         }
     }
 
-    /// From the root, without a leading slash.
+    /// The path from the root, without a leading slash.
     pub fn path(&self, ino: u64) -> PathBuf {
         let mut parts = Vec::new();
         let mut at = ino;
@@ -152,7 +152,7 @@ impl Nodes {
         self.add(parent, name, 0o777, Content::Symlink(target))
     }
 
-    /// One more name for a file.
+    /// Adds a hard link to a file.
     pub fn link(&mut self, ino: u64, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
         let names = self.directory_mut(parent)?;
         if names.contains_key(name) {
@@ -183,7 +183,7 @@ impl Nodes {
         value.cloned().ok_or(Errno::NO_XATTR)
     }
 
-    /// Makes a file and opens it.
+    /// Creates a file and opens it.
     pub fn create(&mut self, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr, Errno> {
         let attr = self.add(parent, name, mode, Content::File(Vec::new()))?;
         self.open(attr.ino.0)?;
@@ -252,7 +252,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Opens a directory: its handle shows the current entries until it is read from its beginning again.
+    /// Opens a directory: its handle shows the current entries until it is rewound.
     pub fn open_directory(&mut self, ino: u64) -> Result<u64, Errno> {
         let listing = self.listing(ino)?;
         let handle = self.next;
@@ -261,7 +261,7 @@ impl Nodes {
         Ok(handle)
     }
 
-    /// A directory that is read from its beginning shows its current entries.
+    /// Refreshes the entries of a directory that is read from its beginning.
     pub fn rewind(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         let listing = self.listing(ino)?;
         self.listings.insert(handle, listing);
@@ -311,7 +311,7 @@ impl Nodes {
         self.detach(parent, name, ino)
     }
 
-    /// From now on listings name files that were unlinked, too.
+    /// From now on listings include unlinked files.
     pub fn list_unlinked(&mut self) {
         self.ghosts.get_or_insert_default();
     }
@@ -324,7 +324,7 @@ impl Nodes {
         self.detach(parent, name, ino)
     }
 
-    /// Renames; an existing file of the new name is deleted, unless `keep` forbids that.
+    /// Renames; replaces an existing file of the new name, unless `keep` forbids that.
     pub fn rename(
         &mut self,
         from: (u64, &OsStr),

@@ -1,4 +1,4 @@
-//! Copies against a file system that logs every call, with the other side beside the target or on another file system.
+//! Copies against a file system that logs every call, with the other side on the same or on another file system.
 //!
 //! Tolerance: none; files and bytes are equal.
 
@@ -8,7 +8,7 @@ use crate::support::mesh::{Agent, Mesh};
 use crate::support::plan;
 use crate::truth::counts::{assert_places_agree, steps};
 
-/// Each way, and whether the other side is on the file system too, so that the kernel copies within it.
+/// Each mode, and whether the other side is on the same file system, so that the kernel copies within it.
 const WAYS: [(&str, bool); 6] = [
     ("auto", false),
     ("read-write", false),
@@ -65,7 +65,7 @@ fn every_way_of_copying_is_what_the_file_system_saw() {
                 ("in", "copy") => (Op::Create, seen(Op::Write, true).1),
                 ("out", "copy") if in_kernel => (Op::Open, seen(Op::CopyFileRange, false).1),
                 ("in", "read") | ("out", "copy") => (Op::Open, seen(Op::Read, true).1),
-                // The way out verifies the copy in the scratch directory.
+                // Mode `out` verifies the copy in the scratch directory.
                 _ => (
                     Op::Open,
                     if beside {

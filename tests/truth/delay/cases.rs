@@ -1,4 +1,4 @@
-//! What waits for which calls: each mode of each workload, and the calls that one of its operations is made of.
+//! The calls that each mode of each workload waits for, and the calls that make up one of its operations.
 
 use crate::support::fuse_fs::Op;
 
@@ -7,16 +7,16 @@ pub type Slow = (&'static str, &'static str, Made);
 
 #[derive(Clone, Copy)]
 pub enum Made {
-    /// Of these calls on one name, one after the other.
+    /// These calls on one name, in sequence.
     Of(&'static [Op]),
-    /// Of these calls on more than one name.
+    /// These calls on several names.
     OfNames(&'static [Op]),
-    /// One call, with this number in flight: the next one starts as soon as one has ended. The kernel may pass them on
+    /// One call, with this number in flight: the next one starts as soon as one has ended. The kernel may forward them
     /// at once or one after the other.
     InFlight(Op, usize),
 }
 
-/// All that the operations below wait for.
+/// All calls that the operations below wait for.
 pub const DELAYED: &[Op] = &[
     Op::Lookup,
     Op::Create,
@@ -44,7 +44,7 @@ const LOOKUP: Made = Made::Of(&[Op::Lookup]);
 const ONE_READ: Made = Made::Of(&[Op::Read]);
 const ONE_WRITE: Made = Made::Of(&[Op::Write]);
 
-/// Phases by the keys that they have in common.
+/// Phases, grouped by their common keys.
 pub const SLOW: &[(&str, &[Slow])] = &[
     (
         "workload = \"files\"\nfiles = 100\nsize = \"4k\"\n",
@@ -52,7 +52,7 @@ pub const SLOW: &[(&str, &[Slow])] = &[
             ("modes = [\"create\"]", "create", CREATE),
             ("modes = [\"stat\"]", "stat", LOOKUP),
             ("modes = [\"read\"]", "read", READ),
-            // That nothing comes after its end is seen by one more read, which is no part of it.
+            // One more read detects the end of the file; it is not part of the operation.
             ("verify = true\nmodes = [\"read\"]", "read", READ),
             (
                 "append = \"4k\"\nmodes = [\"append\"]",
@@ -135,7 +135,7 @@ pub const SLOW: &[(&str, &[Slow])] = &[
                 "write",
                 Made::Of(&[Op::Write, Op::Fsync]),
             ),
-            // The kernel does each at once, while it is given them.
+            // The kernel executes each one at submission.
             ("iodepth = 3\nmodes = [\"randread\"]", "read", ONE_READ),
         ],
     ),

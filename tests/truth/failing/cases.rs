@@ -1,4 +1,4 @@
-//! The failing calls of each mode, and the operations as which they count.
+//! The failing calls of each mode, and the operations that they count as.
 
 use crate::support::fuse_fs::Op;
 use crate::truth::stall::bed::{Group, Scratch};
@@ -8,7 +8,7 @@ pub struct Case {
     pub op: Op,
     /// A part of the path.
     pub path: &'static str,
-    /// Number of operations; every seventh fails. 0: another number, and five fail.
+    /// Number of operations, of which every seventh fails. 0 for any number, of which five fail.
     pub calls: u64,
     /// The operation that fails with its call.
     pub kind: &'static str,
@@ -26,18 +26,18 @@ macro_rules! cases {
     };
 }
 
-/// The operations on each of fourteen names of a list.
+/// The operations on each of fourteen names in a list.
 const EACH: &str = "- create n@\n- write n@ 0 10\n- fsync n@\n- truncate n@ 5\n- close n@\n- rename n@ x@\n- delete x@\n\
                     - symlink s@ there\n- mkdir m@\n- list m@\n- rmdir m@\n- read old @0 10\n";
 
-/// A list of operations, of each kind fourteen.
+/// A list of operations, fourteen of each kind.
 pub fn operations() -> String {
     let each = (0..14).map(|number| EACH.replace('@', &number.to_string()));
     format!("- open old\n{}- close old\n", each.collect::<String>())
 }
 
-/// A lookup that fails is asked again by the kernel, so names that are looked up are not among them. Where a layout
-/// makes the same calls, there are too few of them to be struck.
+/// The kernel retries a failed lookup, so names that are looked up are not included. If a layout makes the same calls,
+/// it makes too few of them to be affected.
 pub const GROUPS: &[Group<Case>] = &[
     Group {
         scratch: Scratch::Apart,
@@ -107,7 +107,7 @@ pub const GROUPS: &[Group<Case>] = &[
             "directories = 4\nmodes = [\"unpack\"]": Create "/f0" of 50, "create";
             "directories = 4\nmodes = [\"unpack\"]": Write "/f0" of 50, "create";
             "directories = 4\nsymlinks = 40\nmodes = [\"unpack\"]": Symlink "/s0" of 40, "symlink";
-            // Directories that hold no other.
+            // Directories without subdirectories.
             "directories = 9\nnumjobs = 5\nmodes = [\"unpack\"]": Mkdir "/d000000000/d0" of 0, "mkdir";
             "directories = 4\nmodes = [\"read\"]": Open "/f0" of 50, "read";
             "directories = 4\nmodes = [\"read\"]": Read "/f0" of 50, "read";

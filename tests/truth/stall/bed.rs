@@ -12,18 +12,18 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// By then the ends of earlier stalls are stored.
+/// Time after which the ends of earlier stalls are stored.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Where the other side of a copy is.
+/// The location of the other side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scratch {
     Apart,
-    /// On the file system itself, so that the kernel copies within it.
+    /// On the same file system, so that the kernel copies within it.
     Beside,
 }
 
-/// Cases with some of their keys in common.
+/// Cases with common keys.
 #[derive(Debug)]
 pub struct Group<C: 'static> {
     pub scratch: Scratch,
@@ -38,7 +38,7 @@ impl<C> Group<C> {
     }
 }
 
-/// The file system is dropped first: an agent that hangs can be ended only when that is gone.
+/// The file system is dropped first: a hanging agent can only be ended once it is gone.
 #[derive(Debug)]
 pub struct Bed {
     pub fs: FuseFs,
@@ -62,7 +62,7 @@ impl Bed {
         Self { fs, mesh, target }
     }
 
-    /// From now on, `after` such calls pass, and the next hangs.
+    /// From now on, `after` such calls pass, and the next one hangs.
     pub fn hang(&self, op: Op, path: &str, after: u64) {
         self.fs.add_rule(Rule {
             path: path.to_owned(),
@@ -72,7 +72,7 @@ impl Bed {
         });
     }
 
-    /// Starts a run of one phase, in which a second is a stall.
+    /// Starts a run of one phase, in which an operation of more than a second is a stall.
     pub fn begin(&self, on_stall: &str, phase: &str) -> Process {
         self.mesh.begin(&plan::on(
             &self.target,
@@ -85,7 +85,7 @@ impl Bed {
         count(&self.mesh, kind)
     }
 
-    /// Waits until a call hangs, and the database has one stall more than before.
+    /// Waits until a call hangs, and the database has one more stall than before.
     pub fn until_stalled(&self, before: i64, what: &str) {
         until_true(&format!("a call hangs: {what}"), LIMIT, || {
             self.fs.hanging() == 1
@@ -95,8 +95,8 @@ impl Bed {
         });
     }
 
-    /// Waits until a call hangs, and one stall is stored and not over, of this operation. A busy machine holds up
-    /// others for a second too, and they go on: the end of one that began before is stored some moments later.
+    /// Waits until a call hangs, and exactly one unfinished stall, of this operation, is stored. A busy machine delays
+    /// other operations for a second too, and these continue: the end of such a stall is stored some moments later.
     pub fn until_told(&self, op: &str, what: &str) -> Row {
         until_true(&format!("a call hangs: {what}"), LIMIT, || {
             self.fs.hanging() == 1
@@ -129,7 +129,7 @@ impl Bed {
         newest(&self.mesh, kind)
     }
 
-    /// The run has ended because of a stall, and the hanging call has not been released.
+    /// Checks that the run ended because of a stall while the call still hung.
     pub fn assert_ended_by_stall(&self, run: &mut Process, what: &str) {
         let ended = end(run, what);
         assert!(!ended.success(), "{what}: {ended}: {}", run.log());

@@ -6,7 +6,7 @@ use crate::support::fuse_fs::Op;
 pub struct Case {
     pub phase: &'static str,
     pub op: Op,
-    /// A part of the path, and how many calls on such a path pass before.
+    /// A part of the path, and the number of calls on such a path that pass first.
     pub path: &'static str,
     pub after: u64,
     /// The operation in the report.
@@ -14,21 +14,21 @@ pub struct Case {
     pub place: Place,
 }
 
-/// The place in the report.
+/// The location in the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// The call's path and its offset.
     Offset,
-    /// The path that is copied from, on the target, and the offset; the call goes by the name of the copy.
+    /// The source path of a copy, on the target, and the offset; the call has the name of the copy.
     Source,
     /// Its path, and one of the four offsets that were in flight together: the report names the oldest without a known
-    /// end, and which one reached the file system depends on the kernel.
+    /// end, and the kernel decides which one reached the file system.
     InFlight,
-    /// Its path, and where the last of the four blocks of 8 KiB went that are its own.
+    /// Its path, and the offset of the last of its own four blocks of 8 KiB.
     Fourth,
     /// Its path; the operation has no offset.
     Name,
-    /// The call is on the way to an operation: the path of that, which lies beneath what hangs.
+    /// The call belongs to the preparation of an operation: the operation's path lies below the path of the call.
     Beneath,
 }
 
@@ -47,7 +47,7 @@ macro_rules! cases {
 
 const FILES: &str = "workload = \"files\"\nfiles = 30\nsize = \"20k\"\nbs = \"4k\"\ndirs = 7\n";
 const NAMES: &str = "workload = \"files\"\nfiles = 30\nsize = 100\ndirs = 7\n";
-/// More directories than a worker may keep open of an agent that may have 400 files open.
+/// More directories than a worker of an agent with a limit of 400 open files may keep open.
 const DIRECTORIES: &str =
     "workload = \"files\"\nfiles = 240\nsize = 100\ndirs = 1\nnumjobs = 8\nmodes = [\"stat\"]\n";
 const IO: &str = "workload = \"io\"\nsize = \"256k\"\nbs = \"8k\"\nnumjobs = 2\n";
@@ -90,7 +90,7 @@ pub const GROUPS: &[Group<Case>] = &[
         scratch: Scratch::Apart,
         common: NAMES,
         cases: cases! {
-            // Each of thirty is looked up when it is laid out.
+            // Each of the thirty files is looked up when it is laid out.
             "modes = [\"stat\"]": Lookup "/c0" after 41, "stat" Name;
             "modes = [\"list-stat\"]": Readdir "/d0" after 5, "list-stat" Name;
             "modes = [\"create\"]\nfsync = true": Fsync "/c0" after 11, "create" Offset;
@@ -128,10 +128,10 @@ pub const GROUPS: &[Group<Case>] = &[
             "modes = [\"randread\"]": Read ".dat" after 17, "read" Offset;
             "modes = [\"randread\"]\niodepth = 4": Read ".dat" after 17, "read" InFlight;
             "modes = [\"write\"]\niodepth = 4": Write ".dat" after 17, "write" InFlight;
-            // Within the write that it falls due after.
+            // During the write after which it falls due.
             "modes = [\"write\"]\nfsync = 4": Fsync ".dat" after 5, "write" Fourth;
             "modes = [\"write\"]\nfsync = 4\niodepth = 4": Fsync ".dat" after 5, "write" Fourth;
-            // After the last operation: data on the way to stable storage, and the close.
+            // After the last operation: the sync of its data, and the close.
             "modes = [\"write\"]\nend_fsync = true": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]\nend_fsync = true\niodepth = 4": Fsync ".dat" after 1, "write" Name;
             "modes = [\"write\"]": Flush ".dat" after 1, "close" Name;
@@ -165,7 +165,7 @@ pub const GROUPS: &[Group<Case>] = &[
             "modes = [\"walk\"]": Lookup "/f0" after 140, "stat" Name;
             "modes = [\"remove\"]": Unlink "/f0" after 33, "delete" Name;
             "modes = [\"remove\"]": Rmdir "/d0" after 3, "rmdir" Name;
-            // To the directory of the next file, and into one that was listed.
+            // On the way to the directory of the next file, and into one that was listed.
             "modes = [\"unpack\"]": Lookup "/w1/d000000000" after 1, "create" Beneath;
             "modes = [\"read\"]": Lookup "/w1/d000000000/d000000008" after 8, "read" Beneath;
             "modes = [\"walk\"]": Lookup "/w1/d000000000/d000000008" after 10, "list" Name;
@@ -177,12 +177,12 @@ pub const GROUPS: &[Group<Case>] = &[
         common: FILL,
         cases: cases! {
             "modes = [\"fill\"]": Write "/f0" after 17, "write" Offset;
-            // Between two operations: the next file, how much space there is, the end of the last one.
+            // Between two operations: the next file, the query of free space, the end of the last one.
             "modes = [\"fill\"]": Create "/f0" after 2, "write" Name;
             "modes = [\"fill\"]": Statfs "/w0" after 0, "write" Beneath;
             "modes = [\"fill\"]\nrate_iops = 20": Statfs "/w0" after 4, "write" Beneath;
             "modes = [\"fill\"]": Flush "/f0" after 4, "write" Name;
-            // Laying the files out asks too, more often on a busy machine.
+            // The layout queries free space too, more often on a busy machine.
             "modes = [\"hold\"]\nhold = \"4s\"": Statfs "/w0" after 24, "statfs" Name;
             "modes = [\"read\"]": Read "/f0" after 17, "read" Offset;
             "modes = [\"remove\"]": Unlink "/f0" after 2, "delete" Name;
@@ -226,7 +226,7 @@ pub const GROUPS: &[Group<Case>] = &[
     },
 ];
 
-/// Phases that a stall ends, each with the call that hangs.
+/// Phases that a stall ends, each with the hanging call.
 pub const ENDED: &[(&str, &str, Op, &str, u64)] = &[
     (COPY, "modes = [\"in\"]", Op::Write, "/c0", 3),
     (NAMES, "modes = [\"rename\"]", Op::Rename, "/c0", 11),

@@ -1,4 +1,4 @@
-//! A silent peer: its kernel takes data while there is room, and the process neither reads nor answers.
+//! A silent peer: its kernel accepts data while there is space, but the process neither reads nor answers.
 
 use super::bed::{assert_failed_by_stall, count, end, newest};
 use crate::support::mesh::{Agent, Mesh};
@@ -15,7 +15,8 @@ const MODES: [(&str, &str, &str); 4] = [
     ("request", "", "request"),
 ];
 
-/// Runs traffic from one agent to another, and stops the other in the midst of it, until `before_it_goes_on` is done.
+/// Runs traffic from one agent to another, and suspends the other in the middle of it until `before_it_goes_on` is
+/// done.
 fn silenced(
     on_stall: &str,
     (mode, keys, op): (&str, &str, &str),
@@ -25,7 +26,7 @@ fn silenced(
     for name in ["a", "b"] {
         mesh.add(Agent::named(name));
     }
-    // One that the stall ends may be as long as it likes.
+    // A run that the stall ends may have any duration.
     let runtime = match on_stall {
         "continue" => "5s",
         _ => "300s",
@@ -42,14 +43,14 @@ fn silenced(
     until_true("the stall is stored", LIMIT, || count(&mesh, "stall") == 1);
     let stall = newest(&mesh, "stall");
     assert_eq!((&*stall.text("agent"), &*stall.text("op")), ("a", op));
-    // The port on which the other agent receives: the connection is there still.
+    // The port on which the other agent receives: the connection still exists.
     let path = stall.text("path");
     let port = path
         .strip_prefix("127.0.0.1:")
         .and_then(|it| it.parse().ok());
     let port: u16 = port.unwrap_or_else(|| panic!("{stall:?}"));
     assert!(is_connected(port), "{stall:?}");
-    // How far into its block a sender is; round trips have no place.
+    // The offset of a sender in its block; round trips have none.
     assert_eq!(stall.is_null("offset"), mode != "throughput", "{stall:?}");
     before_it_goes_on(&mesh);
     mesh.agent("b").signal(libc::SIGCONT);
