@@ -2,12 +2,12 @@
 //!
 //! `cargo bench --bench starts [-- ROW...] [--starts N] [--agents N]`. Rows:
 //!
-//! `cores`: as many agents as CPUs.
-//! `clocks`: the same with clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast.
-//! `many`: 64 agents (or `--agents`), alternating with as many plain processes that wait for an absolute timer.
-//! `tls`: as many agents as CPUs, alternating with and without TLS, five meshes of each.
-//! `short`: 1000 steps with almost no load on three agents: the wall time of a step beyond its load, and how many steps
-//!   started late.
+//! - `cores`: as many agents as CPUs.
+//! - `clocks`: the same with clocks that are seconds to hours apart and a mesh time that runs 100 ppm fast.
+//! - `many`: 64 agents (or `--agents`), alternating with as many plain processes that wait for an absolute timer.
+//! - `tls`: as many agents as CPUs, alternating with and without TLS, five meshes of each.
+//! - `short`: 1000 steps with almost no load on three agents: the wall time of a step beyond its load, and how many
+//!   steps started late.
 //!
 //! Everything runs on one machine, so that the true starts are known: every agent writes the raw readings of its clock
 //! to a file. "Spread" is the time from the first worker's start to the last one's. "Off" is the difference between the

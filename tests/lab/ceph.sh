@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A real Ceph for the tests: a monitor, a manager and three BlueStore OSDs, each OSD in a network namespace of its own,
-# and a pool with three copies. Nothing of the machine's own Ceph is touched.
+# A real Ceph for the tests: a monitor, a manager and three BlueStore OSDs, each OSD in its own network namespace, and a
+# pool with three copies. It does not touch the machine's own Ceph.
 #
-#   ceph.sh up DIR          makes it (again, if half of one is there); writes what is where to DIR/lab.env
-#   ceph.sh kill DIR OSD    ends an OSD at once (0, 1 or 2)
-#   ceph.sh start DIR OSD   starts it again
-#   ceph.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), as common.sh has it
+#   ceph.sh up DIR          creates it (replaces a partial one); writes its addresses and paths to DIR/lab.env
+#   ceph.sh kill DIR OSD    kills an OSD (0, 1 or 2)
+#   ceph.sh start DIR OSD   restarts it
+#   ceph.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), see common.sh
 #   ceph.sh down DIR        ends its daemons, removes namespaces, links and DIR
 #
 # Needs root, and the Debian packages ceph-mon, ceph-mgr, ceph-osd, ceph-common, iproute2. BM_LAB_TAG and BM_LAB_NET
-# (default bc and 10.94.8) keep two labs apart; BM_LAB_OSD_GIB (default 3) is the size of each OSD, a sparse file. DIR
-# must be short: a Unix socket below it has 108 bytes at most.
+# (default bc and 10.94.8) separate two labs; BM_LAB_OSD_GIB (default 3) is the size of each OSD, a sparse file. DIR
+# must be short: the path of a Unix socket has at most 108 bytes.
 set -euo pipefail
 
 verb=${1:?"up, kill, start, cut, join, throttle or down"}
@@ -28,7 +28,7 @@ ceph_cli() { timeout 30 ceph -c "$conf" --connect-timeout 15 "$@"; }
 osds_up() { ceph_cli osd stat -f json | grep -q '"num_up_osds":3'; }
 all_clean() { ceph_cli pg stat | grep -Eq '^([0-9]+) pgs: \1 active\+clean;'; }
 
-# Stores are sparse files. The memory that BlueStore's own tuning asks for at least is more than a test should take.
+# Stores are sparse files. The minimum memory of BlueStore's automatic tuning is too much for a test.
 write_conf() {
     cat > "$conf" << END
 [global]

@@ -1,10 +1,10 @@
-# What the labs share: three nodes, each a network namespace on one bridge, and the processes in them. Sourced after
-# `lab` (the lab's directory), `name`, `tag` and `net` are set. A lab has a function `lab_clients` for processes of its
-# own outside of the nodes, and `unmount` where it mounts something. Its verbs for links are the functions below:
+# Common parts of the labs: three nodes, each a network namespace on one bridge, and the processes in them. Source it
+# after setting `lab` (the lab's directory), `name`, `tag` and `net`. A lab defines a function `lab_clients` for its
+# processes outside the nodes, and `unmount` if it mounts something. Its link commands are the functions below:
 #
 #   cut DIR NODE            takes the link of a node down (1, 2 or 3)
-#   join DIR NODE           and up again
-#   throttle DIR NODE RATE  what the node is sent, such as 100mbit
+#   join DIR NODE           takes it up again
+#   throttle DIR NODE RATE  limits the traffic to the node, such as 100mbit
 # shellcheck shell=bash
 
 mark=$lab/.benchmesh-lab
@@ -12,7 +12,7 @@ mark=$lab/.benchmesh-lab
 note() { printf '%s lab: %s\n' "$name" "$*" >&2; }
 fail() { note "$*"; exit 1; }
 
-# await SECONDS WHAT COMMAND...: until the command succeeds.
+# await SECONDS WHAT COMMAND...: waits until the command succeeds.
 await() {
     local seconds=$1 what=$2
     shift 2
@@ -26,14 +26,14 @@ await() {
     done
 }
 
-# needs PACKAGES PROGRAM...: the programs, and which packages bring them.
+# needs PACKAGES PROGRAM...: checks that the programs exist; PACKAGES contain them.
 needs() {
     local packages=$1 program
     shift
     for program in "$@" ip; do
         command -v "$program" > /dev/null || fail "no $program: install $packages and iproute2"
     done
-    # A Unix socket below it has 108 bytes at most.
+    # The path of a Unix socket below it has at most 108 bytes.
     ((${#lab} < 60)) || fail "$lab is too long for the sockets below it"
 }
 
@@ -53,7 +53,7 @@ end_processes() {
     [ -z "$pids" ] || kill "-$signal" $pids 2> /dev/null || true
 }
 
-# The directory and the three nodes, anew. Nodes are NET.1 to NET.3, the host is NET.254.
+# Creates the directory and the three nodes from scratch. Nodes are NET.1 to NET.3, the host is NET.254.
 make_nodes() {
     local node
     down
@@ -86,7 +86,7 @@ throttle() {
 }
 link_of() { echo "${tag}v${1:?"the number of a node"}"; }
 
-# Where things are, for tests: lines KEY=VALUE.
+# Writes addresses and paths for tests, as lines KEY=VALUE.
 write_facts() {
     local node
     {
@@ -107,6 +107,6 @@ down() {
         ip netns del "$tag$node" 2> /dev/null || true
     done
     ip link del "${tag}br" 2> /dev/null || true
-    # Only what this script has made.
+    # Only what this script created.
     if [ -e "$mark" ]; then rm -rf --one-file-system "$lab"; fi
 }

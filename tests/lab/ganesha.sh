@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A real NFS-Ganesha for the tests: a server of NFSv4 in the first of three network namespaces, with one export of a
-# directory. Nothing is mounted, which would need the kernel's client: libnfs reads the export (nfs-cat). It cannot
-# write it by NFSv4 (libnfs 4.0).
+# A real NFS-Ganesha for the tests: an NFSv4 server in the first of three network namespaces, with one exported
+# directory. Nothing is mounted, because that needs the kernel's client: libnfs reads the export (nfs-cat). libnfs 4.0
+# cannot write over NFSv4.
 #
-#   ganesha.sh up DIR          makes it (again, if half of one is there); writes what is where to DIR/lab.env
-#   ganesha.sh kill DIR        ends the server at once
-#   ganesha.sh start DIR       starts it again
-#   ganesha.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, as common.sh has it
+#   ganesha.sh up DIR          creates it (replaces a partial one); writes its addresses and paths to DIR/lab.env
+#   ganesha.sh kill DIR        kills the server
+#   ganesha.sh start DIR       restarts it
+#   ganesha.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, see common.sh
 #   ganesha.sh down DIR        ends the server, removes namespaces, links and DIR
 #
 # Needs root and the Debian packages nfs-ganesha, nfs-ganesha-vfs, libnfs-utils, iproute2. BM_LAB_TAG and BM_LAB_NET
-# (default bn and 10.94.11) keep two labs apart.
+# (default bn and 10.94.11) separate two labs.
 set -euo pipefail
 
 verb=${1:?"up, kill, start, cut, join, throttle or down"}

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A real GlusterFS for the tests: three storage nodes, each a network namespace with a glusterd of its own, one volume
-# with three copies, mounted from the host's namespace. Nothing of the machine's own GlusterFS is touched.
+# A real GlusterFS for the tests: three storage nodes, each a network namespace with its own glusterd, and one volume
+# with three copies, mounted from the host's namespace. It does not touch the machine's own GlusterFS.
 #
-#   gluster.sh up DIR        makes it (again, if half of one is there); writes what is where to DIR/lab.env
-#   gluster.sh status DIR    exit 0 when mounted and all three bricks run
-#   gluster.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), as common.sh has it
+#   gluster.sh up DIR        creates it (replaces a partial one); writes its addresses and paths to DIR/lab.env
+#   gluster.sh status DIR    exit code 0 if it is mounted and all three bricks run
+#   gluster.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node (1, 2 or 3), see common.sh
 #   gluster.sh down DIR      ends its daemons, removes mount, namespaces, links and DIR
 #
 # Needs root, and the Debian packages glusterfs-server, glusterfs-client, iproute2. BM_LAB_TAG and BM_LAB_NET (default
-# bg and 10.94.7) keep two labs apart. DIR must be short: a Unix socket below it has 108 bytes at most.
+# bg and 10.94.7) separate two labs. DIR must be short: the path of a Unix socket has at most 108 bytes.
 set -euo pipefail
 
 verb=${1:?"up, status, cut, join, throttle or down"}
@@ -27,7 +27,7 @@ gluster_cli() {
 
 is_mounted() { grep -qs " $mount fuse.glusterfs " /proc/mounts; }
 
-# Every brick's line of the status ends with whether it is online, and its pid.
+# The status line of each brick ends with its online state and its pid.
 bricks_online() {
     [ "$(gluster_cli volume status "$volume" detail | grep -c '^Online *: Y')" -eq 3 ]
 }
@@ -38,7 +38,7 @@ both_peers_connected() {
 
 unmount() { if is_mounted; then umount "$mount" 2> /dev/null || umount -l "$mount"; fi; }
 
-# The client that serves its mount.
+# The client process of its mount.
 lab_clients() {
     local client
     client=$(cat "$lab/client.pid" 2> /dev/null || true)
@@ -47,8 +47,8 @@ lab_clients() {
     fi
 }
 
-# glusterd keeps to directories of its own, or three of them would share /var/lib/glusterd and one socket.
-# Without the two keepalive options it does not connect to its peers.
+# Each glusterd gets its own directories; otherwise all three would share /var/lib/glusterd and one socket.
+# It does not connect to its peers without the two keepalive options.
 start_glusterd() {
     local node=$1 home=$lab/node$1
     mkdir -p "$home"/{work,log,run,brick}
@@ -85,7 +85,7 @@ up() {
     await 30 "node 2 joins" gluster_cli peer probe "$net.2"
     await 30 "node 3 joins" gluster_cli peer probe "$net.3"
     await 30 "the peers connect" both_peers_connected
-    # force: bricks lie on the root file system, which GlusterFS refuses otherwise.
+    # force: the bricks are on the root file system, which GlusterFS refuses otherwise.
     gluster_cli volume create "$volume" replica 3 "${bricks[@]}" force >&2
     gluster_cli volume start "$volume" >&2
     await 30 "three bricks run" bricks_online

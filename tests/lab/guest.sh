@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Two small virtual machines with Debian's kernel, for mounts that the machine's own kernel may lack: NFS (of a ganesha,
-# and of the kernel's own server) and OCFS2. Node 1 is a network namespace with a ganesha; nodes 2 and 3 are the guests.
-# They are emulated: they show that something works, and never how fast. CI does not run them.
+# Two small virtual machines with Debian's kernel, for mounts that the machine's own kernel may lack: NFS (from a
+# Ganesha and from the kernel's own server) and OCFS2. Node 1 is a network namespace with a Ganesha; nodes 2 and 3 are
+# the guests. They are emulated: they show that something works, but not how fast. CI does not run them.
 #
-#   guest.sh up DIR BENCHMESH          makes all of it, the given program in the guests; what is where is in DIR/lab.env
-#   guest.sh mount DIR SYSTEM          in the guests, at /mnt/SYSTEM; SYSTEM is one of
+#   guest.sh up DIR BENCHMESH          creates the lab with the given program in the guests; its addresses and paths
+#                                      are in DIR/lab.env
+#   guest.sh mount DIR SYSTEM          mounts it in the guests, at /mnt/SYSTEM; SYSTEM is one of
 #                                        nfs3, nfs4     both guests mount node 1's ganesha, NFS 3 or 4.2
-#                                        knfs3, knfs4   guest 3 mounts what guest 2's kernel serves, NFS 3 or 4.2
-#                                        ocfs2          both mount the disk that they share
+#                                        knfs3, knfs4   guest 3 mounts the export of guest 2's kernel, NFS 3 or 4.2
+#                                        ocfs2          both mount their shared disk
 #   guest.sh umount DIR SYSTEM
-#   guest.sh on DIR NODE COMMAND       a shell's command in guest 2 or 3 (busybox); ends with its exit code
-#   guest.sh agent DIR NODE [OPTIONS]  starts an agent there, on node 1 beside ganesha; its log is /agent.log in guests,
+#   guest.sh on DIR NODE COMMAND       runs a busybox shell command in guest 2 or 3; exits with its exit code
+#   guest.sh agent DIR NODE [OPTIONS]  starts an agent (on node 1 beside Ganesha); its log is /agent.log in guests,
 #                                      DIR/agent.log on node 1
-#   guest.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, as common.sh has it
-#   guest.sh down DIR                  ends all of it, removes namespaces, links and DIR
+#   guest.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, see common.sh
+#   guest.sh down DIR                  ends the lab, removes namespaces, links and DIR
 #
-# By hand, with a collector on the host, and a plan with system = "ocfs2" and path = "/mnt/ocfs2":
+# Manual use, with a collector on the host, and a plan with system = "ocfs2" and path = "/mnt/ocfs2":
 #
 #   benchmesh collector --listen 0.0.0.0:4750 &
 #   benchmesh collector token --uses 3 > token
@@ -29,9 +30,9 @@
 #
 # Needs root, /dev/net/tun and the Debian packages qemu-system-x86, seabios, busybox-static, kmod, cpio, ocfs2-tools,
 # nfs-kernel-server, nfs-ganesha, nfs-ganesha-vfs, rpcbind, iproute2. The kernel is fetched by apt-get (70 MB) and
-# unpacked, not installed; BM_LAB_KERNEL is a directory that keeps it between labs. BM_LAB_TAG and BM_LAB_NET (default
-# bv and 10.94.10) keep two labs apart, BM_LAB_MEMORY (default 640) is a guest's memory in MiB. A shell of each guest
-# listens on port 23 in the lab's network.
+# unpacked, not installed; BM_LAB_KERNEL is a directory that caches it between labs. BM_LAB_TAG and BM_LAB_NET (default
+# bv and 10.94.10) separate two labs, BM_LAB_MEMORY (default 640) is a guest's memory in MiB. Each guest has a
+# shell on port 23 in the lab's network.
 set -euo pipefail
 
 verb=${1:?"up, mount, umount, on, agent, cut, join, throttle or down"}
@@ -46,7 +47,7 @@ PATH=$PATH:/usr/sbin:/sbin
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 modules=(virtio_pci virtio_net virtio_blk ext4 crc32c_generic nfsv3 nfsv4 nfsd ocfs2 ocfs2_stack_o2cb ocfs2_dlmfs)
-# In the guests, each with its libraries.
+# Programs for the guests, copied with their libraries.
 programs=(mount.nfs o2cb ocfs2_hb_ctl mount.ocfs2 rpcbind rpc.mountd rpc.nfsd exportfs)
 
 fetch_kernel() {
@@ -86,7 +87,7 @@ install_modules() {
     depmod -b "$root" "$version"
 }
 
-# A root file system in memory: busybox, modules, the programs and what they read.
+# A root file system in memory: busybox, modules, the programs and their files.
 write_initrd() {
     local program node
     mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,root,mnt,dlm,export,etc/ocfs2,var/lib/nfs/sm,var/lib/benchmesh}
@@ -108,7 +109,7 @@ write_initrd() {
             "$node" "$node" "$net.$node"
         echo "$net.$node guest$node" >> "$root/etc/hosts"
     done >> "$root/etc/ocfs2/cluster.conf"
-    # The kernel hands the words of its command line on as variables.
+    # The kernel passes the words of its command line as environment variables.
     cat > "$root/init" << 'END'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -129,7 +130,7 @@ END
     rm -rf "$root"
 }
 
-# The guest takes the address of its node: inside of the namespace its network card and eth0 are on one bridge.
+# The guest uses the address of its node: inside the namespace its network card and eth0 are on one bridge.
 start_guest() {
     local node=$1
     on_node "$node" ip addr flush dev eth0
@@ -148,7 +149,7 @@ start_guest() {
         -drive "file=$lab/own$node.img,format=raw,if=virtio"
 }
 
-# The guest's shell ends what it writes with the command's exit code.
+# The guest's shell prints the command's exit code last.
 guest() {
     local node=$1 answer
     shift
@@ -160,7 +161,7 @@ guest() {
     return "${answer##*exit }"
 }
 
-# NFS 3 does not start without rpcbind, whose socket and lock are at fixed paths: a /run of their own.
+# NFS 3 needs rpcbind, whose socket and lock have fixed paths: give them a separate /run.
 start_ganesha() {
     mkdir -p "$lab/export" "$lab/recovery"
     cat > "$lab/ganesha.conf" << END
@@ -241,7 +242,7 @@ mount_ocfs2() {
     done
 }
 
-# The guests that have it mounted.
+# Prints the guests that have it mounted.
 nodes_of() { case $1 in knfs*) echo 3 ;; *) echo 2 3 ;; esac }
 
 mount_system() {
@@ -255,7 +256,7 @@ mount_system() {
 }
 
 nfs_version() { case $1 in *3) echo 3 ;; *) echo 4.2 ;; esac }
-# With fsid=0 it is the root of what NFS 4 shows.
+# fsid=0 makes it the root of the NFS 4 namespace.
 knfs_path() { case $1 in *3) echo /export ;; *) echo / ;; esac }
 
 umount_system() {

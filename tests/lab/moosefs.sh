@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A real MooseFS for the tests: a master and three chunkservers, one in each of three network namespaces, three copies
-# of everything, mounted from the host's namespace. Nothing of the machine's own MooseFS is touched.
+# A real MooseFS for the tests: a master and three chunkservers, one in each of three network namespaces, with three
+# copies of all data, mounted from the host's namespace. It does not touch the machine's own MooseFS.
 #
-#   moosefs.sh up DIR          makes it (again, if half of one is there); writes what is where to DIR/lab.env
-#   moosefs.sh kill DIR NODE   ends the chunkserver of a node at once (1, 2 or 3)
-#   moosefs.sh start DIR NODE  starts it again
-#   moosefs.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, as common.sh has it
+#   moosefs.sh up DIR          creates it (replaces a partial one); writes its addresses and paths to DIR/lab.env
+#   moosefs.sh kill DIR NODE   kills the chunkserver of a node (1, 2 or 3)
+#   moosefs.sh start DIR NODE  restarts it
+#   moosefs.sh cut | join | throttle DIR NODE [RATE]   changes the link of a node, see common.sh
 #   moosefs.sh down DIR        ends its daemons, removes mount, namespaces, links and DIR
 #
 # Needs root, FUSE, and the Debian packages moosefs-master, moosefs-chunkserver, moosefs-client, iproute2. BM_LAB_TAG
-# and BM_LAB_NET (default bm and 10.94.9) keep two labs apart. A write is acknowledged from the chunkservers' page
+# and BM_LAB_NET (default bm and 10.94.9) separate two labs. A write is acknowledged from the chunkservers' page
 # caches.
 set -euo pipefail
 
@@ -26,7 +26,7 @@ mount=$lab/mnt
 is_mounted() { grep -Eqs "^mfs[^ ]* $mount fuse" /proc/mounts; }
 unmount() { if is_mounted; then umount "$mount" 2> /dev/null || umount -l "$mount"; fi; }
 
-# The client writes its mount over its own command line.
+# The client overwrites its command line with its mount.
 lab_clients() {
     local pid
     for pid in $(pgrep -x mfsmount || true); do
@@ -34,12 +34,12 @@ lab_clients() {
     done
 }
 
-# Chunkservers that are connected with the master.
+# Whether all three chunkservers are connected to the master.
 all_connected() { [ "$(on_node 1 ss -Htn state established '( sport = :9420 )' | wc -l)" -ge 3 ]; }
 
 takes_a_write() { echo x > "$mount/.probe" && sync "$mount/.probe" && rm "$mount/.probe"; }
 
-# Both daemons would renice themselves to -19.
+# By default both daemons renice themselves to -19.
 write_master() {
     mkdir -p "$lab/master"
     # An empty file system.
@@ -101,7 +101,7 @@ up() {
     mfsmount "$mount" -H "$net.1" -o mfsnice=0,mfsallowoomkiller >> "$lab/log" 2>&1
     await 30 "the mount answers" stat "$mount/."
     mfssetgoal -r 3 "$mount" > /dev/null
-    # The master gives no chunk until it has seen how much space its servers have.
+    # The master allocates no chunk until its servers have reported their space.
     await 30 "a write goes through" takes_a_write
     write_facts "mount=$mount"
     note "mounted at $mount"
