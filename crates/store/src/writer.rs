@@ -39,13 +39,22 @@ const QUEUED_BATCHES: usize = 1024;
 /// How the rest of the crate reaches the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct WriterHandle {
-    writes: mpsc::Sender<Box<dyn Pending>>,
-    batches: mpsc::Sender<PendingBatch>,
+    route: Route,
     closing: CancellationToken,
     died: CancellationToken,
     ingested: watch::Receiver<Option<Ingested>>,
-    /// Writes without the queues and the thread.
-    inline: Option<Arc<Inline>>,
+}
+
+/// Where writes go.
+#[derive(Clone, Debug)]
+enum Route {
+    /// To the writer's thread.
+    Queues {
+        writes: mpsc::Sender<Box<dyn Pending>>,
+        batches: mpsc::Sender<PendingBatch>,
+    },
+    /// To the only connection of a database in memory.
+    Inline(Arc<Inline>),
 }
 
 /// Committed rows of agents.
@@ -98,12 +107,10 @@ impl WriterHandle {
             }
         });
         let handle = Self {
-            writes,
-            batches,
+            route: Route::Queues { writes, batches },
             closing,
             died,
             ingested,
-            inline: None,
         };
         Ok((handle, task))
     }
@@ -111,12 +118,10 @@ impl WriterHandle {
     /// Commits each write where it is called, by the only connection of `pool`.
     pub(crate) fn inline(pool: SqlitePool, ingest: Ingest) -> Self {
         Self {
-            writes: mpsc::channel(1).0,
-            batches: mpsc::channel(1).0,
+            route: Route::Inline(Arc::new(Inline::new(pool, ingest))),
             closing: CancellationToken::new(),
             died: CancellationToken::new(),
             ingested: watch::channel(None).1,
-            inline: Some(Arc::new(Inline::new(pool, ingest))),
         }
     }
 
@@ -147,26 +152,25 @@ impl WriterHandle {
         D: Send + Sync + 'static,
         T: Send + 'static,
     {
-        if let Some(inline) = &self.inline {
-            return inline.write(&data, apply).await;
-        }
         let (done, outcome) = oneshot::channel();
-        let pending = group::Write::new(data, apply, haste, done);
-        self.writes
-            .send(Box::new(pending))
-            .await
-            .map_err(|_| StoreError::Closed)?;
+        let write: Box<dyn Pending> = Box::new(group::Write::new(data, apply, haste, done));
+        match &self.route {
+            Route::Queues { writes, .. } => {
+                let queued = writes.send(write).await;
+                queued.map_err(|_| StoreError::Closed)?;
+            }
+            Route::Inline(inline) => inline.write(write).await,
+        }
         outcome.await.map_err(|_| StoreError::Closed)?
     }
 
     pub(crate) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
-        if let Some(inline) = &self.inline {
-            return inline.submit(batch).await;
+        match &self.route {
+            Route::Queues { batches, .. } => {
+                batches.send(batch).await.map_err(|_| StoreError::Closed)
+            }
+            Route::Inline(inline) => inline.submit(batch).await,
         }
-        self.batches
-            .send(batch)
-            .await
-            .map_err(|_| StoreError::Closed)
     }
 }
 

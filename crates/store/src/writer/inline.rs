@@ -1,6 +1,6 @@
 //! The writer of a database in memory: each write is a transaction of its own, committed before its call returns.
 
-use super::{Apply, directly};
+use super::{Pending, directly};
 use crate::database::StoreError;
 use crate::ingest::{apply::Ingest, pending::PendingBatch};
 use sqlx::sqlite::SqlitePool;
@@ -22,13 +22,20 @@ impl Inline {
         }
     }
 
-    pub(super) async fn write<D, T>(&self, data: &D, apply: Apply<D, T>) -> Result<T, StoreError> {
+    /// Commits a write, and answers it.
+    pub(super) async fn write(&self, mut write: Box<dyn Pending>) {
+        if let Err(error) = self.commit(write.as_mut()).await {
+            write.refuse(error);
+        }
+        write.answer();
+    }
+
+    async fn commit(&self, write: &mut dyn Pending) -> Result<(), StoreError> {
         let begun = self.pool.begin().await;
         let mut transaction = begun.map_err(StoreError::sql(DOING))?;
-        let value = apply(data, &mut transaction).await?;
+        write.apply(&mut transaction).await?;
         let committed = transaction.commit().await;
-        committed.map_err(StoreError::sql(DOING))?;
-        Ok(value)
+        committed.map_err(StoreError::sql(DOING))
     }
 
     pub(super) async fn submit(&self, batch: PendingBatch) -> Result<(), StoreError> {
