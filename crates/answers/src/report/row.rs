@@ -9,6 +9,7 @@ use crate::findings::FindingsError;
 use crate::query::QueryError;
 use benchmesh_model::mesh::RunId;
 use benchmesh_store::directly;
+use futures::future::BoxFuture;
 use rusqlite::types::{Type, ValueRef};
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Visitor};
@@ -59,7 +60,7 @@ pub(super) fn reading<E: Into<BoxError>>(what: &'static str) -> impl Fn(E) -> Re
 }
 
 /// Runs a statement about one run, and deserializes each row.
-pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
+pub(super) async fn rows<T: for<'r> Deserialize<'r> + Send>(
     connection: &mut SqliteConnection,
     statement: Statement,
     run: RunId,
@@ -68,20 +69,44 @@ pub(super) async fn rows<T: for<'r> Deserialize<'r>>(
 }
 
 /// Like [`rows`], with a function that converts a row.
-pub(super) async fn rows_with<T>(
+pub(super) async fn rows_with<T: Send>(
     connection: &mut SqliteConnection,
     statement: Statement,
     run: RunId,
-    make: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    make: impl Fn(&Row<'_>) -> rusqlite::Result<T> + Send + Sync,
 ) -> Result<Vec<T>, ReportError> {
-    let read = directly(connection, |connection| {
-        blocking(|| {
-            let mut prepared = connection.prepare(statement.sql)?;
-            prepared.query_map([run.0], make)?.collect()
-        })
-    });
-    let rows: rusqlite::Result<Vec<T>> = read.await.map_err(reading(statement.what))?;
-    rows.map_err(reading(statement.what))
+    let mut rows = Vec::new();
+    let mut each = |row: &Row<'_>| {
+        rows.push(make(row)?);
+        Ok(())
+    };
+    each_row(connection, statement, run, &mut each).await?;
+    Ok(rows)
+}
+
+type EachRow<'e> = &'e mut (dyn FnMut(&Row<'_>) -> rusqlite::Result<()> + Send);
+
+/// Boxed: each kind of row would have a copy of it.
+fn each_row<'c>(
+    connection: &'c mut SqliteConnection,
+    statement: Statement,
+    run: RunId,
+    each: EachRow<'c>,
+) -> BoxFuture<'c, Result<(), ReportError>> {
+    Box::pin(async move {
+        let read = directly(connection, |connection| {
+            blocking(|| {
+                let mut prepared = connection.prepare(statement.sql)?;
+                let mut rows = prepared.query([run.0])?;
+                while let Some(row) = rows.next()? {
+                    each(row)?;
+                }
+                Ok(())
+            })
+        });
+        let read: rusqlite::Result<()> = read.await.map_err(reading(statement.what))?;
+        read.map_err(reading(statement.what))
+    })
 }
 
 /// Work of up to seconds. Where the runtime has other threads, they take over what waits for this one.
@@ -94,12 +119,15 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 
 /// Deserializes a row.
 pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r Row<'_>) -> rusqlite::Result<T> {
+    let fields = fields(row)?.into_iter();
+    T::deserialize(MapDeserializer::new(fields)).map_err(|error: Error| invalid(error))
+}
+
+fn fields<'r>(row: &'r Row<'_>) -> rusqlite::Result<Vec<(&'r str, Stored<'r>)>> {
     let columns = row.as_ref();
-    let mut fields = Vec::with_capacity(columns.column_count());
-    for at in 0..columns.column_count() {
-        fields.push((columns.column_name(at)?, Stored::of(row.get_ref(at)?)?));
-    }
-    T::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error: Error| invalid(error))
+    (0..columns.column_count())
+        .map(|at| Ok((columns.column_name(at)?, Stored::of(row.get_ref(at)?)?)))
+        .collect()
 }
 
 /// A row that is not what it should be.

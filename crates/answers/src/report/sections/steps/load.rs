@@ -362,7 +362,7 @@ fn add_tasks_per_agent(steps: &mut [StepReport], tasks_of: &HashMap<i64, i64>) {
 }
 
 /// Adds each row to the step of its `step_id`. Only the last attempt of a step with several is present.
-async fn add_to_steps<T: for<'r> Deserialize<'r>>(
+async fn add_to_steps<T: for<'r> Deserialize<'r> + Send>(
     connection: &mut SqliteConnection,
     statement: Statement,
     run: RunId,
