@@ -1,6 +1,6 @@
-//! What is measured and how: instants, operations, histograms, intervals, pacing, and the recorder that joins them.
+//! Measuring: instants, operations, histograms, intervals, pacing, and the recorder that uses them.
 //!
-//! Knows nothing of storage, of tasks or of workloads.
+//! Does not know storage, tasks or workloads.
 
 pub mod clock;
 pub mod histogram;

@@ -1,8 +1,8 @@
 //! The one clock of the load: CLOCK_MONOTONIC in nanoseconds.
 //!
-//! Everything in this crate that is an instant is a [`MonoNanos`]; mesh time and wall time are not known here. The
-//! start of a task is an instant of this clock, and workers reach it by [`sleep_until`] and then [`spin_until`]. What
-//! they time they read by a [`Reader`] of their own.
+//! Every instant in this crate is a [`MonoNanos`]; mesh time and wall time do not occur. A task starts at an instant of
+//! this clock, which workers reach by [`sleep_until`] and then [`spin_until`]. Workers time operations with a
+//! [`Reader`] of their own.
 
 mod reader;
 
@@ -42,25 +42,25 @@ impl MonoNanos {
         Duration::from_nanos(self.nanos_since(earlier))
     }
 
-    /// The instant `span` later, or `None` where the clock ends.
+    /// The instant `span` later, or `None` on overflow.
     pub fn checked_add(self, span: Duration) -> Option<MonoNanos> {
         let span = u64::try_from(span.as_nanos()).ok()?;
         self.0.checked_add(span).map(MonoNanos)
     }
 
-    /// The instant `span` later, or the end of the clock.
+    /// The instant `span` later, or the largest instant.
     pub fn saturating_add(self, span: Duration) -> MonoNanos {
         self.checked_add(span).unwrap_or(MonoNanos(u64::MAX))
     }
 
-    /// The instant `span` earlier, or the beginning of the clock.
+    /// The instant `span` earlier, or instant 0.
     pub fn saturating_sub(self, span: Duration) -> MonoNanos {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         MonoNanos(self.0.saturating_sub(span))
     }
 }
 
-/// Sleeps on an absolute timer until `at`; returns at once when `at` is past. Signals do not shorten it.
+/// Sleeps on an absolute timer until `at`; returns at once if `at` is past. Signals do not shorten the sleep.
 pub fn sleep_until(at: MonoNanos) {
     let (Ok(tv_sec), Ok(tv_nsec)) = (
         i64::try_from(at.0 / NANOS_PER_SECOND),
@@ -74,7 +74,7 @@ pub fn sleep_until(at: MonoNanos) {
     {}
 }
 
-/// Burns CPU until `at`, and returns the first reading that is not before it.
+/// Spins until `at`, and returns the first reading at or after it.
 pub fn spin_until(at: MonoNanos) -> MonoNanos {
     loop {
         let now = MonoNanos::now();

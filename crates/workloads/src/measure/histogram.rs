@@ -1,9 +1,9 @@
 //! Latencies of many operations in constant memory: counts on HDR's log-linear scale, with exact sums beside them.
 //!
-//! The scale is hdrhistogram's for 2 significant digits from 1 ns to 1 h: every count lands in the slot that
-//! hdrhistogram would choose, so that blobs go both ways without loss. Longer values stand in the last slot and are
-//! counted in `saturated`; count, sum, sum of squares, minimum and maximum are exact for all of them.
-//! It knows nothing of operations, intervals or the wire.
+//! The scale is hdrhistogram's for 2 significant digits from 1 ns to 1 h. Every count lands in the slot that
+//! hdrhistogram would choose, so that blobs convert both ways without loss. Longer values are counted in the last slot
+//! and in `saturated`. Count, sum, sum of squares, minimum and maximum are exact for all values. This module does not
+//! know operations, intervals or the wire.
 
 mod codec;
 mod exact;
@@ -50,7 +50,7 @@ impl Histogram {
     /// Memory of its counts.
     pub(crate) const MEMORY_BYTES: usize = SLOTS * size_of::<u64>();
 
-    /// An empty histogram; the one place that allocates.
+    /// An empty histogram. No other function allocates.
     pub fn new() -> Histogram {
         Histogram {
             counts: Box::new([0; SLOTS]),
@@ -100,7 +100,7 @@ impl Histogram {
         self.widen(ns);
     }
 
-    /// Rare, and therefore not where values are added.
+    /// Rare, so kept out of the hot path.
     #[cold]
     #[inline(never)]
     fn widen(&mut self, ns: u64) {
@@ -142,7 +142,7 @@ impl Histogram {
         self.saturated = 0;
     }
 
-    /// Makes the kernel back every page of it, so that no later record has to wait for one.
+    /// Makes the kernel back every page of it, so that no later record takes a page fault.
     pub fn touch(&mut self) {
         for slot in std::hint::black_box(&mut self.counts).iter_mut() {
             *slot = std::hint::black_box(*slot);
@@ -200,7 +200,7 @@ impl Histogram {
         variance.max(0.0).sqrt()
     }
 
-    /// The slots that hold anything: the highest value of each, and its count.
+    /// The non-empty slots: the highest value of each, and its count.
     pub fn slots(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts
             .iter()
@@ -209,9 +209,9 @@ impl Histogram {
             .map(|(slot, count)| (highest_of(slot), *count))
     }
 
-    /// The value that a share `q` (0 to 1) of all values do not exceed: the upper end of its slot, as every HDR reader
-    /// answers, but never outside the exact minimum and maximum. At most 0.79 % above the exact answer, never below
-    /// it (but for values above an hour). 0 when empty.
+    /// The value that a share `q` (0 to 1) of all values do not exceed. Like every HDR reader it returns the upper end
+    /// of a slot, but never outside the exact minimum and maximum. At most 0.79 % above the exact answer, never below
+    /// it (except for values above an hour). 0 when empty.
     pub fn quantile(&self, q: f64) -> u64 {
         if self.count == 0 {
             return 0;
@@ -230,7 +230,7 @@ impl Histogram {
         self.max
     }
 
-    /// The slots that hold something, in the order of their values.
+    /// The non-empty slots, in the order of their values.
     pub fn filled_slots(&self) -> impl Iterator<Item = Slot> + '_ {
         let filled = self.counts.iter().enumerate();
         filled
@@ -251,7 +251,7 @@ impl Histogram {
 /// The slot of a value up to [`HIGHEST_NS`].
 #[inline(always)]
 fn slot_of(ns: u64) -> usize {
-    // The bucket is the number of doublings beyond the 256 exact slots; within it, the value's top 8 bits tell.
+    // The bucket is the number of doublings beyond the 256 exact slots; within it, the value's top 8 bits decide.
     let bucket = (u64::BITS - SUB_BITS) - (ns | 0xff).leading_zeros();
     let slot = (u64::from(bucket) << HALF_BITS) + (ns >> bucket);
     usize::try_from(slot).unwrap_or(SLOTS)

@@ -1,4 +1,4 @@
-//! One task's operations of one kind in one period: what leaves this crate while a task runs.
+//! One task's operations of one kind in one period, as sent while a task runs.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::histogram::Histogram;
@@ -9,16 +9,16 @@ use std::time::Duration;
 /// The period of an interval. Periods are aligned to the planned start of the task.
 pub const PERIOD: Duration = Duration::from_secs(1);
 
-/// How much later on a task's own clock its periods lie than that clock alone would have them, in nanoseconds.
+/// How many nanoseconds the task's periods are shifted later on its own clock.
 ///
-/// Two clocks part; a task of days whose periods are to be somebody else's seconds moves them now and then, each time
-/// by much less than a period. A period that grows or shrinks with it is still one: every operation is counted in the
-/// one in which it ended, and what is recorded under the same index on either side of a move is added.
+/// Two clocks drift apart. A task that runs for days and whose periods follow another host's seconds shifts them now
+/// and then, each time by much less than a period. Such a shift shortens or lengthens one period. Every operation still
+/// counts in the period in which it ended, and data recorded under the same index before and after a shift are added.
 #[derive(Debug, Default)]
 pub struct Shift(AtomicI64);
 
 impl Shift {
-    /// Moves what has not ended yet.
+    /// Shifts all periods that have not ended.
     pub fn set(&self, ns: i64) {
         self.0.store(ns, Ordering::Relaxed);
     }
@@ -27,12 +27,12 @@ impl Shift {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// An instant of the task's own clock, as it lies when nothing is moved.
+    /// Converts a shifted instant to the task's own clock.
     pub(crate) fn undone(&self, at: MonoNanos) -> MonoNanos {
         MonoNanos(at.0.saturating_add_signed(self.get().saturating_neg()))
     }
 
-    /// An instant as it lies now.
+    /// Converts an instant of the task's own clock to a shifted one.
     pub(crate) fn done(&self, at: MonoNanos) -> MonoNanos {
         MonoNanos(at.0.saturating_add_signed(self.get()))
     }
@@ -40,25 +40,25 @@ impl Shift {
 
 /// Counts and latencies of one kind of operation in one or more whole periods.
 ///
-/// An operation belongs to the period in which it ended, its bytes to those in which they were moved as far as it
-/// reports them. Several intervals may carry the same `index` and `op`: parts
-/// that came late, and parts on either side of the end of `ramp_time`. They are added, never replaced.
+/// An operation counts in the period in which it ended, its bytes in those in which they were moved, as far as it
+/// reports that. Several intervals may carry the same `index` and `op`: parts that came late, and parts on either side
+/// of the end of `ramp_time`. They are added, never replaced.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Whole periods between the planned start and the beginning of this interval.
     pub index: u64,
-    /// Width in periods; more than one when the load was not to be held up for a clean buffer.
+    /// Width in periods; more than one if there was no clean buffer, so that the load did not have to wait.
     pub periods: u32,
     pub op: Op,
-    /// The operations ended within `ramp_time`, and are not a part of the result.
+    /// The operations ended within `ramp_time` and are not part of the result.
     pub ramp: bool,
     pub ops: u64,
     pub bytes: u64,
-    /// Bytes, here or in earlier intervals, of operations that ended here and were silent for a whole period before:
-    /// when they were moved is unknown.
+    /// Bytes, here or in earlier intervals, of operations that ended here and reported nothing for a whole period
+    /// before: when they were moved is unknown.
     pub undated_bytes: u64,
     pub errors: u64,
-    /// Operations that had begun and not ended when the interval did.
+    /// Operations that had begun but not ended at the end of the interval.
     pub in_flight: u32,
     /// Issue to completion.
     pub service: Histogram,

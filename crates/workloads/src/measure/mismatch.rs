@@ -1,23 +1,23 @@
-//! Mismatches: sectors that were read and do not hold what was written.
+//! Mismatches: sectors that do not hold the data that was written.
 //!
-//! The unit is a sector of 4 KiB: however many bits of it are wrong, it counts once, at the first of them. Invariant:
-//! the count is of all wrong sectors, however few of them are kept.
+//! The unit is a sector of 4 KiB. It counts once, at its first wrong byte, however many of its bits are wrong.
+//! Invariant: all wrong sectors are counted, even if only a few are kept.
 
 use std::fmt;
 
-/// Storage looks at blocks of this size when it compresses and deduplicates.
+/// Storage systems compress and deduplicate blocks of this size.
 pub(crate) const SECTOR_BYTES: usize = 4096;
 
 /// The first difference in a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
     pub found: Found,
 }
 
 impl Mismatch {
-    /// Holds what was read at `offset` against what belongs there, as far as the shorter of the two goes.
+    /// Compares the data read at `offset` with the expected data, over the length of the shorter one.
     fn first(expected: &[u8], found: &[u8], offset: u64) -> Option<Mismatch> {
         if expected == found {
             return None;
@@ -34,17 +34,17 @@ impl Mismatch {
     }
 }
 
-/// All that is wrong in what one operation has read. Nothing is allocated before something is.
+/// All wrong sectors that one operation has read. Allocates nothing until the first one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mismatches {
     count: u64,
     first: Vec<Mismatch>,
-    /// The end of the last sector that was found to be wrong by [`Mismatches::compare`].
+    /// End of the last wrong sector found by [`Mismatches::compare`].
     compared: u64,
 }
 
 impl Mismatches {
-    /// So many are kept in full.
+    /// How many are kept in full.
     pub const KEPT: u64 = 3;
 
     /// Counts a wrong sector.
@@ -66,13 +66,13 @@ impl Mismatches {
         self.count == 0
     }
 
-    /// The first few.
+    /// The first few wrong sectors.
     pub fn first(&self) -> &[Mismatch] {
         &self.first
     }
 
-    /// Holds what was read at `offset` against what belongs there, sector by sector of the file. Pieces of it come one
-    /// after the other; a sector that lies in two of them counts once.
+    /// Compares the data read at `offset` with the expected data, sector by sector of the file. Call it with
+    /// consecutive pieces; a sector that spans two pieces counts once.
     #[inline]
     pub(crate) fn compare(&mut self, expected: &[u8], found: &[u8], offset: u64) {
         if expected != found {
@@ -80,12 +80,12 @@ impl Mismatches {
         }
     }
 
-    /// The same where zeros belong.
+    /// Compares with zeros.
     pub(crate) fn compare_zeros(&mut self, found: &[u8], offset: u64) {
         self.compare_repeated([0; 8], found, offset);
     }
 
-    /// The same where these bytes belong over and over, from the beginning of `found`.
+    /// Compares with these bytes, repeated from the beginning of `found`.
     pub(crate) fn compare_repeated(&mut self, bytes: [u8; 8], mut found: &[u8], mut offset: u64) {
         let mut sector = [[0; 8]; SECTOR_BYTES / 8];
         sector.fill(bytes);
@@ -98,7 +98,7 @@ impl Mismatches {
         }
     }
 
-    /// The same for what is one sector, or a part of one, wherever it lies.
+    /// Compares data that is one sector or part of one, at any offset.
     pub(crate) fn compare_sector(&mut self, expected: &[u8], found: &[u8], offset: u64) {
         if let Some(mismatch) = Mismatch::first(expected, found, offset) {
             self.add(mismatch);
@@ -125,10 +125,10 @@ impl Mismatches {
     }
 }
 
-/// What stands there.
+/// What was read instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// What was written elsewhere, or at another time.
+    /// Data written elsewhere or at another time.
     Other {
         file: u64,
         offset: u64,
@@ -136,9 +136,9 @@ pub enum Found {
     },
     /// Zeros, as in a hole or where a write was lost.
     Zeros,
-    /// More of a file that has to end there.
+    /// Data beyond the expected end of the file.
     More,
-    /// Bytes that nobody wrote.
+    /// Bytes that no generation of the content has.
     Byte { expected: u8, found: u8 },
 }
 
@@ -170,7 +170,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// However the pieces are cut, each wrong sector counts once, at its first difference.
+        /// Each wrong sector counts once, at its first difference, however the pieces are cut.
         #[test]
         fn wrong_sectors_are_counted_once_in_pieces_of_any_length(
             offset in 0_usize..9000,

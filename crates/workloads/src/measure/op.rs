@@ -1,26 +1,26 @@
-//! What a worker does and times.
+//! The operations that a worker does and times.
 //!
-//! One table for all workloads, so that results compare: the text of each is its reference (its system calls, where its
-//! clock starts and ends, what counts as bytes).
+//! One table for all workloads, so that results are comparable. Each operation's text is its reference: its system
+//! calls, where its clock starts and ends, which bytes count.
 
 use std::fmt;
 
-/// Which way an operation's bytes go.
+/// Direction of an operation's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moves {
-    /// It has no bytes.
+    /// It moves no bytes.
     Nothing,
     FromTarget,
     ToTarget,
-    /// Its mode decides, or neither end is the target.
+    /// Depends on the mode, or neither end is the target.
     Either,
 }
 
-/// Who counts an operation.
+/// Which end counts an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CountedBy {
     Worker,
-    /// It follows no schedule.
+    /// The remote end; it follows no schedule.
     OtherEnd,
 }
 
@@ -32,7 +32,7 @@ struct Facts {
     doc: &'static str,
 }
 
-/// Declares the kinds: variant, name, which way its bytes go, who counts it, and what is timed and counts as bytes.
+/// Declares the kinds: variant, name, direction of the bytes, who counts it, and which time and bytes count.
 macro_rules! operations {
     ($($op:ident $name:literal $moves:ident $counted_by:ident $doc:literal;)*) => {
         /// A kind of operation.
@@ -164,22 +164,22 @@ operations! {
 }
 
 impl Op {
-    /// The word that the database, the wire and the commands use.
+    /// The name in the database, on the wire and in commands.
     pub const fn as_str(self) -> &'static str {
         self.facts().name
     }
 
-    /// The kind of that name.
+    /// The kind with that name.
     pub fn parse(name: &str) -> Option<Op> {
         Op::ALL.into_iter().find(|op| op.as_str() == name)
     }
 
-    /// What is timed and what counts as bytes.
+    /// Which time and which bytes count.
     pub const fn doc(self) -> &'static str {
         self.facts().doc
     }
 
-    /// Which way its bytes go.
+    /// Direction of its bytes.
     pub const fn moves(self) -> Moves {
         self.facts().moves
     }

@@ -1,9 +1,9 @@
-//! When operations are due: a rate as a plan gives it, and each worker's share of it.
+//! When operations are due: the rate in a plan, and each worker's share of it.
 //!
-//! A [`Pace`] is the rate of a worker, a task or a step; a [`Schedule`] is what one worker does of it. Invariants: the
-//! schedule is fixed in advance and never asks how long an operation took, so one that is late delays no instant after
-//! it (no coordinated omission); the shares of a rate add up to it exactly, because worker `i` of `n` does every `n`th
-//! operation of one common row of instants. Nothing is known here of what an operation is.
+//! A [`Pace`] is the rate of a worker, a task or a step; a [`Schedule`] is one worker's part of it. Invariants: the
+//! schedule is fixed in advance and does not depend on how long operations take, so a late operation delays no later
+//! instant (no coordinated omission). The shares add up to the rate exactly, because worker `i` of `n` does every `n`th
+//! operation of one common sequence. This module does not know what an operation does.
 
 mod change;
 mod limit;
@@ -60,7 +60,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From the keys of a rate; `None` when the load is not paced.
+    /// Builds a pace from the keys of a rate; `None` if the load is not paced.
     pub(crate) fn of(
         rate: Option<Bytes>,
         rate_iops: Option<u64>,
@@ -84,7 +84,7 @@ impl Pace {
         }))
     }
 
-    /// The key that a person wrote.
+    /// The key in the plan.
     pub fn key(&self) -> &'static str {
         match self.unit {
             Unit::Operations => "rate_iops",

@@ -1,4 +1,4 @@
-//! Fast random numbers and incompressible data. Seeded, so that a run can be repeated; not for secrets.
+//! Fast random numbers and incompressible data. Seeded, so that a run can be repeated; not cryptographic.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A generator of its own for each of several numbers, such as seed, task and worker.
+    /// An independent generator for several numbers, such as seed, task and worker.
     pub fn of(numbers: &[u64]) -> Random {
         let mut random = Random(GOLDEN);
         for number in numbers {
@@ -43,8 +43,8 @@ impl Random {
     }
 }
 
-/// Word `number` of the endless row of words that `key` stands for (Wang Yi's wyrand, 2019, by counter): one wide
-/// multiplication, and no word waits for the one before it.
+/// Word `number` of the endless sequence of `key` (Wang Yi's wyrand, 2019, by counter): one wide multiplication, and no
+/// word depends on the previous one.
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,
@@ -69,9 +69,9 @@ pub(crate) fn fill(buffer: &mut [u8], key: u64) {
     }
 }
 
-/// Where a buffer first differs from what [`fill`] makes of it.
+/// Where a buffer first differs from the output of [`fill`].
 pub(crate) fn first_difference(buffer: &[u8], key: u64) -> Option<usize> {
-    /// Words that are made and compared at once: they stay in the nearest cache.
+    /// Words made and compared at once; they stay in the L1 cache.
     const STRIDE: usize = 64;
     let mut expected = [[0; 8]; STRIDE];
     let (words, rest) = buffer.as_chunks::<8>();
@@ -98,8 +98,7 @@ fn differing_byte(held: &[u8], key: u64, first: u64) -> Option<usize> {
         .position(|(held, expected)| *held != expected)
 }
 
-/// Makes each 4 KiB of a block unlike any other by 8 bytes of it, so that nothing deduplicates: `stamp` goes on with
-/// each.
+/// Makes each 4 KiB of a block unique by 8 of its bytes, so that nothing deduplicates. Increments `stamp` for each.
 #[inline]
 pub fn stamp(block: &mut [u8], stamp: &mut u64) {
     for page in block.chunks_mut(4096) {
@@ -136,7 +135,7 @@ mod tests {
                 .iter()
                 .filter(|word| u64::from_le_bytes(**word) >> bit & 1 == 1)
                 .count();
-            // Four standard deviations of 131 072 throws.
+            // Four standard deviations of 131 072 coin tosses.
             assert!(set.abs_diff(words.len() / 2) < 725, "bit {bit}: {set}");
         }
         let distinct: HashSet<_> = words.iter().collect();

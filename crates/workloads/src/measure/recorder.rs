@@ -1,15 +1,15 @@
 //! The recorder of a worker: two clock readings and a few stores per operation.
 //!
-//! A worker owns its [`Recorder`]; nothing in its hot path locks, allocates or formats. It notices the end of a period
-//! by the clock that it reads anyway, pushes its full [`Buffer`] to a bounded lock-free ring and goes on with a clean
-//! one. Where no clean one is there, the interval widens: a count is never lost and a worker never waits. The other end
-//! is the [`Consumer`], which also sees what is in flight. Nothing is known here of tasks, periods merged, or the wire.
+//! A worker owns its [`Recorder`]; its hot path does not lock, allocate or format. It detects the end of a period by
+//! the clock that it reads anyway, pushes the full [`Buffer`] to a bounded lock-free ring and takes a clean one. If
+//! there is no clean one, the interval widens: no count is lost and the worker never waits. The [`Consumer`] at the
+//! other end also sees the operations in flight. This module does not know tasks, merged periods or the wire.
 //!
 //! Most workloads need three functions: [`Recorder::next`] begins an operation, [`Recorder::end`] records its success
-//! and [`Recorder::error`] its failure, and [`Recorder::place`] names the file it is about. One that can outlast a
-//! period calls [`Recorder::reached`] between its chunks, so that its bytes count when they are moved. Engines that
-//! keep several operations in flight use `submit` and `complete` (`flight.rs`) in their place, loads with instants of
-//! their own `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
+//! and [`Recorder::error`] its failure; [`Recorder::place`] sets its file. Operations that can outlast a period call
+//! [`Recorder::reached`] between chunks, so that bytes count when they are moved. Other loads use other functions:
+//! engines with several operations in flight `submit` and `complete` (`flight.rs`), loads with their own instants
+//! `next_at` (`paced.rs`), loops of short calls `next_back_to_back`, and work between operations `untimed`.
 
 mod began;
 mod buffer;
@@ -49,33 +49,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a recorder is made from.
+/// Configuration of a recorder.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The operations that will be recorded; the first is what [`Recorder::begin`] announces.
+    /// The operations that will be recorded. [`Recorder::begin`] shows the first one as in flight.
     pub ops: &'static [Op],
     pub timing: Timing,
     /// Width of an interval.
     pub period: Duration,
-    /// Where the periods have moved to.
+    /// How far the periods have moved.
     pub shift: Arc<Shift>,
-    /// Set from outside to end the load.
+    /// Set by others to end the load.
     pub stop: Arc<AtomicBool>,
-    /// When the operations are due, and how many workers wait for theirs at the same time; `None`: one after the other.
+    /// When operations are due, and how many workers wait at the same time; `None`: back to back.
     pub schedule: Option<(Schedule, u32)>,
-    /// Number of workers waiting on instants that the load supplies; `None`: it supplies none.
+    /// Number of workers that wait for instants supplied by the load; `None`: the load supplies none.
     pub own_instants: Option<u32>,
-    /// Publishes a change of the share of a step's rate.
+    /// Publishes changes of the share of a step's rate.
     pub changes: Arc<Changes>,
     pub errors: ErrorPolicy,
-    /// Bounds the bytes per second of all load that shares it.
+    /// Limits the bytes per second of all loads that share it.
     pub limit: Option<Arc<RateLimit>>,
-    /// How many operations an engine keeps in flight by [`Recorder::submit`]; 0: one after the other.
+    /// Maximum operations in flight by [`Recorder::submit`]; 0: one at a time.
     pub depth: u16,
 }
 
 impl Settings {
-    /// As fast as possible, in intervals of one second, until it is done.
+    /// As fast as possible, in intervals of one second, until the load is done.
     pub fn of(ops: &'static [Op]) -> Settings {
         Settings {
             ops,
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-/// Makes a recorder and its other end. All memory is allocated and touched here.
+/// Creates a recorder and its consumer. Allocates and touches all memory.
 pub fn pair(settings: Settings) -> (Recorder, Consumer) {
     let kind = match (&settings.schedule, settings.own_instants) {
         (None, None) => SeriesKind::Unpaced,
@@ -143,19 +143,19 @@ pub fn pair(settings: Settings) -> (Recorder, Consumer) {
     (recorder, Consumer::new(shared))
 }
 
-/// One worker's record of what it does.
+/// Records the operations of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     clock: Reader,
-    /// The next instant at which the buffer has to change: the end of its period, or of the ramp.
+    /// When the buffer has to change next: at the end of its period or of the ramp.
     boundary: MonoNanos,
     last: MonoNanos,
     until: MonoNanos,
     /// Errors since the last success.
     streak: u64,
-    /// Bytes of the operation in flight that have counted.
+    /// Bytes of the operation in flight that are already counted.
     credit: Credit,
-    /// The buffer has changed since the clock was read last.
+    /// The buffer has changed since the last clock reading.
     rolled: bool,
     slots: [u8; Op::ALL.len()],
     first_op: Op,
@@ -167,27 +167,27 @@ pub struct Recorder {
     period_ns: u64,
     shift: Arc<Shift>,
     timing: Timing,
-    /// Set aside for the end of the ramp, across which no interval may widen.
+    /// Reserved for the end of the ramp, which no interval may span.
     spare: Option<Box<Buffer>>,
     errors: ErrorLog,
     /// `None` when the load is not paced.
     pacer: Option<Box<Pacer>>,
-    /// Bounds the bytes per second of all load that shares it.
+    /// Limits the bytes per second of all loads that share it.
     limit: Option<Arc<RateLimit>>,
     /// Operations may have to wait before they begin.
     waits: bool,
-    /// How instants are waited for where the load gives them to [`Recorder::next_at`].
+    /// How to wait for the instants that the load passes to [`Recorder::next_at`].
     own_instants: Option<Waiting>,
-    /// What is in flight of an engine that keeps several; empty otherwise.
+    /// Operations in flight of an engine that keeps several; empty otherwise.
     flight: Flight,
-    /// Until the first operation has ended.
+    /// Held until the first operation has ended.
     rt_priority: Option<RtPriority>,
-    /// The worker has ended its load, and waits for the other end's last report.
+    /// When the load ended, if the worker now only waits for the peer's last report.
     load_ended: Option<MonoNanos>,
 }
 
 impl Recorder {
-    /// Fixes the planned start, to which periods, ramp and runtime refer. Before the first operation, once.
+    /// Sets the planned start, to which periods, ramp and runtime refer. Call it once, before the first operation.
     pub fn set_start(&mut self, start: MonoNanos) {
         self.start = start;
         self.last = start;
@@ -206,15 +206,16 @@ impl Recorder {
         }
     }
 
-    /// Ends the load at an instant at the latest. After [`set_start`](Self::set_start), before the first operation.
+    /// Ends the load at this instant at the latest. Call it after [`set_start`](Self::set_start) and before the first
+    /// operation.
     pub fn end_by(&mut self, end: Option<MonoNanos>) {
         if let Some(end) = end {
             self.until = self.until.min(end);
         }
     }
 
-    /// Keeps the worker's real-time priority until its first operation has ended. A paced one has a schedule to keep
-    /// instead.
+    /// Keeps the worker's real-time priority until its first operation has ended. Drops it if the load is paced: then
+    /// the schedule decides when the worker runs.
     pub(crate) fn rt_until_first_op(&mut self, rt_priority: RtPriority) {
         if self.pacer.is_none() && self.own_instants.is_none() {
             self.rt_priority = Some(rt_priority);
@@ -222,7 +223,7 @@ impl Recorder {
         }
     }
 
-    /// The next operation, which moves `bytes`: waits until it is due where the load is paced, starts its clock and
+    /// Begins the next operation, which moves `bytes`: waits until it is due if the load is paced, starts its clock and
     /// shows it as in flight. `None` when the load has to end.
     #[inline(always)]
     pub fn next(&mut self, op: Op, bytes: u64) -> Option<Began> {
@@ -235,7 +236,8 @@ impl Recorder {
         }
     }
 
-    /// The same for an operation that follows the one before it at once: see [`Recorder::begin_back_to_back`].
+    /// As [`Recorder::next`], for an operation that follows the previous one at once: see
+    /// [`Recorder::begin_back_to_back`].
     #[inline(always)]
     pub fn next_back_to_back(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.waits {
@@ -247,7 +249,7 @@ impl Recorder {
         }
     }
 
-    /// Starts the clock of an operation of the mode's first kind, whatever the schedule.
+    /// Starts the clock of an operation of the mode's first kind, ignoring the schedule.
     #[inline]
     pub fn begin(&mut self) -> Began {
         self.begin_as(self.first_op)
@@ -261,19 +263,19 @@ impl Recorder {
         Began::at(now)
     }
 
-    /// The clock, as the worker reads it for its operations.
+    /// Reads the clock that times the worker's operations.
     #[inline(always)]
     pub fn now(&mut self) -> MonoNanos {
         self.clock.now()
     }
 
-    /// Starts the clock of an operation at the instant that the clock was read last, when the operation before it
-    /// ended: one reading serves both, and what lies between the two (a record, some 15 ns) is a part of this one.
-    /// Only where nothing else lies between.
+    /// Starts an operation's clock at the last clock reading, when the previous operation ended. One reading serves
+    /// both, and the time to record the previous one (some 15 ns) counts for this one. Use it only if nothing else
+    /// happens in between.
     #[inline(always)]
     pub fn begin_back_to_back(&mut self, op: Op) -> Began {
         if self.rolled {
-            // To change the buffer is no part of an operation.
+            // Changing the buffer must not count as part of an operation.
             self.rolled = false;
             return self.begin_as(op);
         }
@@ -288,7 +290,7 @@ impl Recorder {
         self.end_at(now, op, began, bytes);
     }
 
-    /// The same, seen at `now`: what comes between that and this call is no part of it.
+    /// Records an operation that succeeded and ended at `now`; the time between `now` and this call does not count.
     #[inline(always)]
     pub fn end_at(&mut self, now: MonoNanos, op: Op, began: Began, bytes: u64) {
         self.shared.hide();
@@ -311,8 +313,8 @@ impl Recorder {
         }
     }
 
-    /// Records an operation that failed. An error means that the worker cannot go on: no space is left, or nothing has
-    /// succeeded for long. Everything else is counted, and the load goes on.
+    /// Records an operation that failed. Returns an error if the worker cannot go on: no space left, or no success for
+    /// too long. All other failures are counted, and the load goes on.
     #[cold]
     #[inline(never)]
     pub fn error(&mut self, op: Op, began: Began, facts: &ErrorFacts<'_>) -> Result<(), OpError> {
@@ -337,8 +339,8 @@ impl Recorder {
         }
     }
 
-    /// Records an operation that succeeded, and read what was not written there: one failed operation like any other,
-    /// of which each wrong sector is an error of its kind.
+    /// Records an operation that succeeded but read wrong data. It counts as one failed operation, and each wrong
+    /// sector as one error of that kind.
     #[cold]
     #[inline(never)]
     pub fn mismatch(
@@ -353,7 +355,7 @@ impl Recorder {
         self.add_mismatches(op, path, wrong)
     }
 
-    /// Counts what an operation has read that was not written there, and that was recorded as failed just now.
+    /// Adds wrong data found by an operation that was just recorded as failed.
     pub fn add_mismatches(
         &mut self,
         op: Op,
@@ -379,20 +381,20 @@ impl Recorder {
         self.series(op).errors += 1;
     }
 
-    /// Takes back a [`begin`](Recorder::begin): the operation came to nothing, and nothing is recorded but the bytes
-    /// that it has reported. That it began stays true; for what is no operation there is [`Recorder::untimed`].
+    /// Cancels a [`begin`](Recorder::begin): records nothing but the bytes already reported. The time of its begin is
+    /// kept. For work that is no operation use [`Recorder::untimed`].
     pub fn idle(&mut self) {
         self.shared.hide();
         self.credit = Credit::default();
     }
 
-    /// Whether the load has to end: it was stopped, or its runtime is over by the clock that was read last.
+    /// Whether the load has to end: it was stopped, or its runtime has passed by the last clock reading.
     #[inline]
     pub fn should_stop(&self) -> bool {
         self.last >= self.until || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether it was stopped, whatever the time.
+    /// Whether the load was stopped, regardless of its runtime.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -403,23 +405,23 @@ impl Recorder {
         self.start
     }
 
-    /// The end of the runtime; beyond all time when there is none.
+    /// The end of the runtime; the largest instant if there is none.
     #[inline]
     pub fn until(&self) -> MonoNanos {
         self.until
     }
 
-    /// Whether operations have instants at which they are due, and [`Recorder::next`] waits for them.
+    /// Whether operations have a schedule, which [`Recorder::next`] waits for.
     pub fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }
 
-    /// Whether this load runs for a time rather than through its data once.
+    /// Whether this load runs for a given time rather than through its data once.
     pub fn is_timed(&self) -> bool {
         self.timing.runtime.is_some()
     }
 
-    /// Hands over the last, partial interval and says which errors there were.
+    /// Hands over the last, partial interval and returns the errors.
     pub fn finish(mut self) -> Vec<ErrorCount> {
         self.shared.hide();
         if !self.buffer.is_empty() {
@@ -442,8 +444,8 @@ impl Recorder {
         }
     }
 
-    /// Changes the buffer: `now` is not within its period any more. The operation that has just ended (its kind and its
-    /// start) is recorded after.
+    /// Changes the buffer, because `now` is past its period. The operation that has just ended (its kind and start) is
+    /// recorded after this.
     #[cold]
     #[inline(never)]
     fn roll(&mut self, ended: Option<(Op, MonoNanos)>, now: MonoNanos) {
@@ -454,7 +456,7 @@ impl Recorder {
                 return;
             }
         }
-        // Periods may have moved, and what ends now may still be the one in hand; never one before it.
+        // Periods may have moved back, so `now` may still lie in the current one; an earlier one is impossible.
         let index = self.shift.undone(now).nanos_since(self.start) / self.period_ns;
         let index = index.max(self.buffer.last_index());
         let ramp = now < self.ramp_end;

@@ -1,33 +1,32 @@
-//! A thread's place in the queue for a CPU, for the moment of the start.
+//! Real-time priority for workers around the start.
 //!
-//! A host that carries load lets a thread wait for milliseconds after its timer has rung, and a hundred workers on a
-//! few CPUs wait for each other. Around the start, and only there, a worker therefore asks for real-time priority:
-//! until its first operation has ended, at most for a millisecond, which the task watches over with a priority above.
-//! Threads that come of it meanwhile (the kernel's own for io_uring are a worker's children) are ordinary ones. Without
-//! the right to it (CAP_SYS_NICE) a worker starts when the kernel lets it, and its skew says so.
+//! On a loaded host a thread may wait for milliseconds after its timer has fired, and a hundred workers on a few CPUs
+//! wait for each other. A worker therefore asks for real-time priority around the start only: until its first operation
+//! has ended, for a millisecond at most. A task thread with a higher priority enforces that limit. Threads spawned
+//! meanwhile have normal priority (io_uring's kernel threads are a worker's children). Without the permission
+//! (CAP_SYS_NICE) a worker starts when the kernel schedules it, and the delay is reported as its skew.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Above every ordinary thread, below threads that a person gave a higher priority.
+/// Above every ordinary thread, below threads to which an administrator gave a higher priority.
 const WORKER: libc::c_int = 1;
 const WATCH: libc::c_int = 2;
 
-/// Real-time priority of the thread that asked for it, given back when it is dropped or [`RtPriority::handle`] is told
-/// to.
+/// Real-time priority of the thread that asked for it. It ends on drop or by [`RtPriority::handle`].
 #[derive(Debug)]
 pub(crate) struct RtPriority(Handle);
 
-/// The way to end another thread's real-time priority.
+/// Ends another thread's real-time priority.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(Arc<Mutex<Option<libc::pid_t>>>);
 
 impl RtPriority {
-    /// For the calling thread, a worker. One that has another policy than the ordinary keeps that.
+    /// For the calling thread, a worker. A thread with another than the ordinary policy keeps it.
     pub(crate) fn worker() -> RtPriority {
         RtPriority::of_this_thread(WORKER)
     }
 
-    /// For the calling thread, which watches over workers.
+    /// For the calling thread, which limits the workers' real-time priority.
     pub(crate) fn watch() -> RtPriority {
         RtPriority::of_this_thread(WATCH)
     }
@@ -51,7 +50,7 @@ impl Drop for RtPriority {
 }
 
 impl Handle {
-    /// Makes the thread an ordinary one again, if it is not yet. It lives until then, so no other thread has its id.
+    /// Restores the ordinary policy, once. The thread lives until then, so no other thread has its id.
     pub(crate) fn end(&self) {
         let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
@@ -60,14 +59,14 @@ impl Handle {
     }
 }
 
-/// Without the flag that children are ordinary.
+/// The policy without `SCHED_RESET_ON_FORK`.
 fn policy_of(thread: libc::pid_t) -> libc::c_int {
     // SAFETY: takes no pointer.
     let policy = unsafe { libc::sched_getscheduler(thread) };
     policy & !libc::SCHED_RESET_ON_FORK
 }
 
-/// The flag that children are ordinary stays, once set: to clear it is a right of its own.
+/// Keeps `SCHED_RESET_ON_FORK`: clearing it needs another permission.
 fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> bool {
     let policy = policy | libc::SCHED_RESET_ON_FORK;
     let parameters = libc::sched_param {
@@ -81,7 +80,7 @@ fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -
 mod tests {
     use super::*;
 
-    /// Of the calling thread.
+    /// Policy of the calling thread.
     fn policy() -> libc::c_int {
         policy_of(0)
     }

@@ -1,9 +1,9 @@
-//! A random order of numbers, each once, in constant memory: for passes in random order over any number of things.
+//! A random order of numbers, each once, in constant memory: for passes in random order over any number of items.
 
 use crate::measure::random::Random;
 
-/// A permutation of `0..count` without a table: a mixing of just enough bits that can be undone, followed along
-/// its cycle until it falls below `count` (at most two steps on average).
+/// A permutation of `0..count` without a table: an invertible mixing of just enough bits, applied repeatedly until the
+/// result is below `count` (cycle walking; at most two steps on average).
 #[derive(Debug)]
 pub(crate) struct Shuffle {
     count: u64,
@@ -24,12 +24,12 @@ impl Shuffle {
     }
 
     #[inline]
-    /// The number at this position; `position` has to be below `count`.
+    /// The number at this position, which must be below `count`.
     pub(crate) fn place_of(&self, position: u64) -> u64 {
         let mut place = position;
         loop {
             for key in self.keys {
-                // Adding, multiplying by an odd number and a shifted xor can each be undone within the mask.
+                // Adding, multiplying by an odd number and a shifted xor are each invertible within the mask.
                 place = place.wrapping_add(key >> 7).wrapping_mul(key) & self.mask;
                 place ^= place >> self.shift;
             }

@@ -1,4 +1,4 @@
-//! What other threads of this process have had of the CPUs, as `/proc` has it.
+//! CPU time of other threads of this process, read from `/proc`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +25,9 @@ impl CpuTime {
         }
     }
 
-    /// Of the thread with this directory, such as `/proc/self/task/TID`. The sum is the scheduler's where it keeps one;
-    /// its parts are in the proportion of the kernel's ticks.
+    /// Reads the CPU time of the thread with this directory, such as `/proc/self/task/TID`. The sum comes from
+    /// `schedstat` where the kernel keeps it. It is split into user and system time in the proportion of the ticks in
+    /// `stat`.
     pub(crate) fn of_thread(directory: &Path) -> Option<CpuTime> {
         let ticks = Self::in_ticks(&std::fs::read_to_string(directory.join("stat")).ok()?)?;
         let schedstat = std::fs::read_to_string(directory.join("schedstat")).unwrap_or_default();
@@ -44,9 +45,9 @@ impl CpuTime {
         })
     }
 
-    /// The text of a thread's `stat`.
+    /// Parses the `stat` of a thread.
     fn in_ticks(stat: &str) -> Option<CpuTime> {
-        // The name before may have spaces and parentheses.
+        // The thread's name before it may contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut ticks = fields.split_ascii_whitespace().skip(11);
         let per_s = rustix::param::clock_ticks_per_second();
@@ -63,16 +64,16 @@ impl CpuTime {
     }
 }
 
-/// The scheduler's figures of one thread.
+/// Scheduler statistics of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedstat {
     pub on_cpu: Duration,
-    /// On a run queue.
+    /// Time spent on a run queue.
     pub waited: Duration,
 }
 
 impl Schedstat {
-    /// The text of `/proc/PID/task/TID/schedstat`; `None` where the kernel keeps no such statistics, and writes zeros.
+    /// Parses `/proc/PID/task/TID/schedstat`. `None` if the kernel keeps no such statistics and writes zeros.
     pub(crate) fn parse(text: &str) -> Option<Schedstat> {
         let mut fields = text.split_ascii_whitespace().map(str::parse);
         let (on_cpu, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);

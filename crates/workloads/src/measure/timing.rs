@@ -6,7 +6,7 @@ use crate::params::units::Span;
 use std::time::Duration;
 
 declare_keys! {
-    /// `ramp_time`, which is the same in most workloads. What `runtime` means each says itself.
+    /// `ramp_time`, which most workloads share. Each workload documents `runtime` itself.
     #[derive(Debug)]
     pub(crate) struct RampKeys {
         /// How long it runs before the results count, on top of `runtime`.
@@ -16,7 +16,7 @@ declare_keys! {
     }
 }
 
-/// When a load starts to count and when it ends. As fio has it, the ramp comes before the runtime.
+/// When a load starts to count and when it ends. As in fio, the ramp comes before the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
     pub ramp: Option<Duration>,
@@ -25,7 +25,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// From the keys `ramp_time` and `runtime`, which every workload spells the same.
+    /// Builds it from `ramp_time` and `runtime`, which have the same names in every workload.
     pub fn of(ramp_time: Option<Span>, runtime: Option<Span>) -> Result<Timing, ParamError> {
         if runtime.is_some_and(|span| span.0.is_zero()) {
             return Err(ParamError::of("runtime", "must be longer than 0"));
@@ -36,7 +36,7 @@ impl Timing {
         })
     }
 
-    /// Ramp and runtime together, where the load is timed.
+    /// Ramp plus runtime, if the load is timed.
     pub fn total(&self) -> Option<Duration> {
         self.runtime
             .map(|runtime| runtime.saturating_add(self.ramp.unwrap_or_default()))

@@ -1,53 +1,53 @@
-//! A worker's own readings of CLOCK_MONOTONIC, at half the price of asking for each.
+//! A worker's readings of CLOCK_MONOTONIC, at half the cost of calling the clock each time.
 //!
-//! Where the kernel keeps its clock by the processor's time stamp counter, that is what a [`Reader`] reads: the newest
-//! reading of the clock, at most [`SPAN_NS`] old, and the counter's ticks since then at the rate that both had lately.
-//! So it follows the clock, its slews included, to a few nanoseconds, and what a slew changes within a span is half a
-//! microsecond at the most. Its instants never go back. On any other machine, and as soon as clock and counter
-//! disagree, it asks the clock each time.
+//! If the kernel's clock source is the processor's time stamp counter, a [`Reader`] reads that counter. An instant is
+//! the newest clock reading (the base), at most [`SPAN_NS`] old, plus the ticks since then at the recent rate of both.
+//! So it follows the clock, slews included, to a few nanoseconds; a slew within a span changes it by half a microsecond
+//! at most. Instants never go back. On other machines, and as soon as clock and counter disagree, it calls the clock
+//! each time.
 //!
-//! The counter is read unordered: a reading waits neither for what stands before it nor holds back what comes after.
-//! After a system call that shows in nothing: its median is the same to 5 ns as between ordered readings.
+//! The counter is read without a fence, so a reading does not wait for earlier instructions or hold back later ones.
+//! After a system call this makes no difference: the median is the same to 5 ns as between fenced readings.
 
 use super::{MonoNanos, sleep_until};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long a reading of the clock serves as the base of others.
+/// How long a clock reading serves as the base.
 const SPAN_NS: u64 = 1_000_000;
-/// Distance of the two readings that a rate is computed from: 20 ns of error at either end are less than a millionth of
-/// it.
+/// Distance between the two readings that a rate is computed from: an error of 20 ns at either end is less than a
+/// millionth of it.
 const ANCHOR_NS: u64 = 100_000_000;
 /// Initial calibration window.
 const CALIBRATION: Duration = Duration::from_millis(10);
-/// A look that took this many times as long as the shortest one was interrupted, and is no base.
+/// A reading that took this many times as long as the shortest one was interrupted, and does not become a base.
 const INTERRUPTED: u64 = 2;
-/// A clock is slewed by less than this part of the time; beyond it the counter is not what the clock goes by.
+/// A clock is slewed by less than one part in this many. Beyond that the counter is not the clock's source.
 const MAX_DRIFT_SHARE: u64 = 1000;
 const DOUBT_NS: u64 = 1000;
-/// Rates are nanoseconds per tick, times two to this.
+/// Rates are nanoseconds per tick, scaled by two to this power.
 const RATE_BITS: u32 = 32;
 
-/// See the module.
+/// A fast clock reader; see the module.
 #[derive(Debug)]
 pub struct Reader {
-    /// Ticks for which a base serves; none where the counter is not to be trusted.
+    /// Ticks for which a base serves; 0 if the counter is not to be trusted.
     span: u64,
-    /// The clock's rate, and the one that leads back to it within a span.
+    /// The clock's rate, and the rate that returns to the clock within a span.
     rate: u64,
     pace: u64,
     base: Pair,
-    /// The instant at the base: the clock's, or later by what the span before ran ahead.
+    /// The instant at the base: the clock's, or a later one if the previous span ran ahead.
     from: u64,
-    /// Ticks within which a reading of the clock has to lie to become a base.
+    /// A clock reading becomes a base only if it took at most this many ticks.
     narrow: u64,
     /// An older base, from which the rate is computed.
     anchor: Pair,
-    /// The latest instant returned: none before it is returned any more.
+    /// The latest instant returned; no earlier one may follow.
     floor: u64,
 }
 
-/// The counter and the clock at one moment.
+/// Counter and clock at the same moment.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     ticks: u64,
@@ -87,7 +87,7 @@ impl Reader {
         self.look_again()
     }
 
-    /// The clock itself, and a new base where the reading is good for one.
+    /// Reads the clock itself, and makes the reading a base if it was quick enough.
     #[cold]
     #[inline(never)]
     fn look_again(&mut self) -> MonoNanos {
@@ -125,9 +125,9 @@ impl Default for Reader {
     }
 }
 
-/// The counter and the clock at one moment, and within how many ticks that is. The clock's own reading waits for all
-/// loads before it; the first one of the counter has to wait for them too, or a load that misses the caches widens
-/// every look until none serves as a base.
+/// Reads counter and clock at the same moment, and in how many ticks. The clock's own reading waits for all earlier
+/// loads. The first counter reading must wait for them too: otherwise a load that misses the caches makes every reading
+/// too wide for a base.
 fn look() -> (Pair, u64) {
     let before = ticks_in_order();
     let now = MonoNanos::now();
@@ -136,7 +136,7 @@ fn look() -> (Pair, u64) {
     (Pair { ticks, ns: now.0 }, width)
 }
 
-/// The same, the least interrupted of a few: the first of a process may take long.
+/// The quickest of a few readings: the first one of a process may take long.
 fn narrowest() -> (Pair, u64) {
     let few = (0..10).map(|_| look());
     few.min_by_key(|(_, width)| *width).unwrap_or_else(look)
@@ -151,7 +151,7 @@ fn ticks_of_a_span(rate: u64) -> u64 {
     (SPAN_NS << RATE_BITS) / rate.max(1)
 }
 
-/// What the counter's ticks took from one to the other; `None` where that can be no counter's.
+/// Nanoseconds per tick between two readings; `None` if no counter can have this rate.
 fn rate(from: Pair, to: Pair) -> Option<u64> {
     let (ticks, ns) = (
         to.ticks.checked_sub(from.ticks)?,
@@ -176,7 +176,7 @@ fn first_rate() -> Option<u64> {
     })
 }
 
-/// Whether the kernel reads the same counter for its clock, which it gives up when it finds it unstable.
+/// Whether the kernel's clock source is this counter. The kernel changes it if it finds the counter unstable.
 fn is_kept_by_ticks() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")
@@ -186,14 +186,14 @@ fn is_kept_by_ticks() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and where a process is forbidden it, the vDSO fails as well.
+    // SAFETY: every x86-64 processor has the instruction; if a process is forbidden it, the vDSO fails as well.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// The same after everything that stands before it.
+/// The counter, read after all earlier instructions.
 #[cfg(target_arch = "x86_64")]
 fn ticks_in_order() -> u64 {
-    // SAFETY: SSE2, which has the fence, is a part of x86-64.
+    // SAFETY: the fence belongs to SSE2, which is part of x86-64.
     unsafe { std::arch::x86_64::_mm_lfence() };
     ticks()
 }
@@ -215,11 +215,11 @@ mod tests {
     use super::*;
     use benchmesh_testing::{measured, timing};
 
-    /// Every reading lies between two of the clock, but for what the two may differ by, and `ahead`. An interrupt
-    /// between them makes room, and never takes it.
+    /// Every reading lies between two clock readings, with a tolerance for their accepted error and `ahead`. An
+    /// interrupt between them only widens that range.
     fn assert_follows(reader: &mut Reader, for_ms: u64, ahead: u64) {
         let until = MonoNanos::now().saturating_add(Duration::from_millis(for_ms));
-        // What lies within a clock reading that serves as a base, and what a rate may be off by within a span.
+        // Width of a clock reading that serves as a base, and the possible error of the rate within a span.
         let off = nanos(reader.narrow, first_rate().unwrap_or(0)) + 10;
         let mut last = reader.now();
         loop {
@@ -249,7 +249,7 @@ mod tests {
         });
     }
 
-    /// `None`, which is said, where the clock goes by something else.
+    /// Reports a skip and returns `None` if the kernel's clock has another source.
     fn told_rate() -> Option<u64> {
         let rate = first_rate();
         if rate.is_none() {
@@ -268,7 +268,7 @@ mod tests {
             let first = reader.now();
             sleep_until(MonoNanos::now().saturating_add(Duration::from_millis(5)));
             assert!(reader.now() >= first);
-            // Interrupted readings do not show the rate; the next ones do.
+            // Interrupted readings do not show the rate; later ones do.
             let until = MonoNanos::now().saturating_add(Duration::from_secs(10));
             while reader.span > 0 && MonoNanos::now() < until {
                 reader.now();

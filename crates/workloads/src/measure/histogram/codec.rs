@@ -1,9 +1,9 @@
-//! The histogram as a blob that every HDR tool reads: format V2, compressed with DEFLATE.
+//! Encodes a histogram as a blob that every HDR tool reads: format V2, compressed with DEFLATE.
 //!
-//! Layout (HdrHistogram's public format, big endian): a cookie and the length of a zlib stream; in it a cookie, the
-//! length of the counts, five fields that describe the scale, and the counts as zig-zag LEB128, where a negative number
-//! skips that many empty slots. A blob from outside is untrusted: memory stays bounded by our own scale whatever its
-//! lengths claim.
+//! Layout (HdrHistogram's public format, big endian): a cookie and the length of a zlib stream. The stream has a
+//! cookie, the length of the counts, five fields that describe the scale, and the counts as zig-zag LEB128, where a
+//! negative number skips that many empty slots. Blobs are untrusted input: memory stays bounded by our own scale,
+//! whatever lengths a blob claims.
 
 use super::{HIGHEST_NS, Histogram, SLOTS, slot_of};
 use flate2::Compression;
@@ -31,7 +31,7 @@ pub struct Blob {
     pub saturated: u64,
 }
 
-/// Why a blob is not a histogram of ours.
+/// Why a blob is not a valid histogram of this scale.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("the histogram ends before its {what}")]
@@ -71,7 +71,7 @@ impl Histogram {
         blob
     }
 
-    /// Everything that has to travel.
+    /// Returns the blob and the exact sums.
     pub fn to_blob(&self) -> Blob {
         Blob {
             v2_deflate: self.to_v2_deflate(),
@@ -84,7 +84,7 @@ impl Histogram {
         }
     }
 
-    /// The histogram that travelled. Everything is checked against everything else: a blob that lies is refused.
+    /// Decodes a histogram. Checks all fields against each other and refuses an inconsistent blob.
     pub fn from_blob(blob: &Blob) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::from_v2_deflate(&blob.v2_deflate)?;
         let contradiction = |what, stated: String, counted: String| {
@@ -124,7 +124,7 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// The counts of a blob; the sums, minimum and maximum are those of the slots' upper ends.
+    /// Decodes the counts of a blob; sums, minimum and maximum are those of the slots' upper ends.
     pub fn from_v2_deflate(blob: &[u8]) -> Result<Histogram, DecodeError> {
         let mut outer = Fields(blob);
         let cookie = outer.u32("cookie")?;
@@ -247,14 +247,15 @@ impl Histogram {
     }
 }
 
-/// A double that stands for a sum of whole numbers, which lies between those of the least and the greatest.
+/// Converts a double to a sum of whole numbers. The sum must lie between `count` times the least and the greatest
+/// value.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "checked to be finite and not negative; a fraction cannot be in a sum of whole numbers"
 )]
 fn exact(sum: f64, possible: Range<f64>, what: &'static str) -> Result<u128, DecodeError> {
-    /// What many roundings to a double may add up to.
+    /// Tolerance for accumulated rounding to doubles.
     const SLACK: f64 = 1e-9;
     let fits = sum >= possible.start * (1.0 - SLACK) && sum <= possible.end * (1.0 + SLACK);
     if fits && sum.is_finite() {
@@ -267,7 +268,7 @@ fn exact(sum: f64, possible: Range<f64>, what: &'static str) -> Result<u128, Dec
     })
 }
 
-/// What is left to read of a blob.
+/// The unread rest of a blob.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -288,7 +289,7 @@ impl Fields<'_> {
         self.array(what).map(u64::from_be_bytes)
     }
 
-    /// A zig-zag LEB128 number of at most 9 bytes, the ninth of which carries 8 bits.
+    /// Reads a zig-zag LEB128 number of at most 9 bytes, the ninth of which carries 8 bits.
     fn varint(&mut self) -> Result<i64, DecodeError> {
         let mut bits = 0_u64;
         for position in 0..9 {

@@ -1,9 +1,9 @@
-//! A histogram with its exact sums, as it is kept for adding to it later: a blob rounds the sums to doubles.
+//! A stored histogram with exact sums, for adding to it later: a blob rounds the sums to doubles.
 
 use super::{DecodeError, Histogram};
 use serde::{Deserialize, Serialize};
 
-/// The slots that hold something, and the rest as it is.
+/// The non-empty slots, and the other fields unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Exact {
     slots: Vec<(usize, u64)>,

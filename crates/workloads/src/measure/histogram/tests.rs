@@ -169,7 +169,7 @@ fn latencies() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// What is within the compressed frame, put into one again.
+/// Decompresses a blob's contents and wraps them again.
 fn framed(inner: &[u8]) -> Vec<u8> {
     let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(inner).unwrap();
@@ -191,7 +191,7 @@ fn unframed(blob: &[u8]) -> Vec<u8> {
     inner
 }
 
-/// A histogram that was read is one of ours: it comes back as it is, and its quantiles are in order.
+/// A decoded histogram survives another round trip, and its quantiles are in order.
 fn check_read(histogram: &Histogram) -> Result<(), TestCaseError> {
     let again = Histogram::from_v2_deflate(&histogram.to_v2_deflate()).unwrap();
     prop_assert_eq!(&again.counts, &histogram.counts);

@@ -1,21 +1,22 @@
-//! A worker's share of a step's rate, changed while it runs: others were lost, and the rate is to stay.
+//! Changes a worker's share of a step's rate while it runs: other tasks were lost, and the total rate is to stay.
 //!
-//! Published without a lock: one thread writes, and a worker that reads meanwhile goes on with what it had. Invariants:
-//! what was due before the change stays due and is done; from the change on the instants are those of a new common row
-//! that begins there for all, so that no instant is done twice, none is left out, and nobody catches up in a burst.
+//! Lock-free: one thread writes, and a worker that reads during a write keeps its old share. Invariants: operations
+//! that were due before the change stay due and are done. From the change on, instants come from a new common sequence
+//! that begins at the same time for all tasks. So no instant is done twice or left out, and no task catches up in a
+//! burst.
 
 use crate::measure::clock::MonoNanos;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Which share a task has from an instant on.
+/// A task's share from an instant on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The task's place among those that share the rate.
+    /// The task's index among the tasks that share the rate.
     pub task: u32,
     pub tasks: u32,
-    /// When the new row begins; the same for all of them.
+    /// When the new sequence begins; the same for all tasks.
     pub from: MonoNanos,
-    /// When this task learned of it. Where that is later, it kept to the old schedule until then.
+    /// When this task received the change. If that is later than `from`, it kept the old schedule until then.
     pub known_at: MonoNanos,
 }
 
@@ -26,7 +27,7 @@ impl Change {
     }
 }
 
-/// The newest change of a task's share. Its version is odd while it is being written.
+/// The newest change of a task's share. The version is odd while it is being written.
 #[derive(Debug, Default)]
 pub struct Changes {
     version: AtomicU64,
@@ -36,7 +37,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Publishes a change. From one thread at a time.
+    /// Publishes a change. Only one thread may call this at a time.
     pub fn publish(&self, change: Change) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
@@ -48,13 +49,13 @@ impl Changes {
         self.version.store(version + 2, Ordering::Release);
     }
 
-    /// Whether there is another than the one of version `seen`.
+    /// Whether there is a change with a version other than `seen`.
     #[inline]
     pub fn is_newer(&self, seen: u64) -> bool {
         self.version.load(Ordering::Relaxed) != seen
     }
 
-    /// The newest, with its version, unless that is `seen`.
+    /// The newest change and its version, unless the version is `seen`.
     pub fn newer(&self, seen: u64) -> Option<(u64, Change)> {
         let version = self.version.load(Ordering::Acquire);
         if version == seen || version % 2 == 1 {

@@ -1,21 +1,21 @@
-//! A limit on the bytes per second of all load that shares it, whatever the plan asks for.
+//! A limit on the bytes per second of all loads that share it, whatever rate the plan asks for.
 //!
-//! Bytes get places one after the other on one time line, each as long as they may take; who has a place waits for its
-//! beginning. Invariants: over any span no more than the limit and the credit of [`CREDIT`] is let through; taking a
-//! place is one atomic exchange, without a lock.
+//! Transfers get consecutive slots on one time line, each as long as its bytes may take; a caller waits until its slot
+//! begins. Invariants: over any span, no more than the limit plus [`CREDIT`] is let through; taking a slot is one
+//! atomic exchange, without a lock.
 
 use crate::measure::clock::MonoNanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What was not used is kept for this long, so that waking up a little late does not lower the rate.
+/// Unused time is credited up to this, so that a late wake-up does not lower the rate.
 const CREDIT: Duration = Duration::from_millis(10);
 
 /// The limit and its time line.
 #[derive(Debug)]
 pub struct RateLimit {
     bytes_per_s: u64,
-    /// Nanoseconds of the monotonic clock from which on there are places.
+    /// CLOCK_MONOTONIC nanoseconds from which slots are free.
     free_from: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl RateLimit {
         }
     }
 
-    /// Takes a place for so many bytes, and returns when they may move. It may be past.
+    /// Takes a slot for this many bytes and returns when it begins, which may be in the past.
     pub(crate) fn take(&self, bytes: u64, now: MonoNanos) -> MonoNanos {
         let least = now.saturating_sub(CREDIT).0;
         let takes = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s);
@@ -41,7 +41,7 @@ impl RateLimit {
         MonoNanos(taken.unwrap_or(least).max(least))
     }
 
-    /// When the next place begins. It may be past.
+    /// When the next slot begins, which may be in the past.
     pub(crate) fn next(&self) -> MonoNanos {
         MonoNanos(self.free_from.load(Ordering::Relaxed))
     }
@@ -69,7 +69,7 @@ mod tests {
             limit.take(0, START),
             credit.saturating_add(Duration::from_millis(200))
         );
-        // An hour later there is no more credit than there ever is.
+        // The credit is the same after an hour.
         let later = after(3_600_000);
         assert_eq!(limit.take(500, later), later.saturating_sub(CREDIT));
         assert_eq!(
@@ -81,7 +81,7 @@ mod tests {
     }
 
     proptest! {
-        /// However many threads take places, and however large: no more than the limit and its credit.
+        /// The limit and its credit hold for any number of threads and any sizes.
         #[test]
         fn the_limit_holds(sizes in proptest::collection::vec(0_u64..100_000, 1..200)) {
             let limit = RateLimit::new(1_000_000);
@@ -92,7 +92,7 @@ mod tests {
                 prop_assert!(at >= last);
                 last = at;
                 let allowed = u128::from(at + 10_000_000 - START.0) * 1_000_000 / 1_000_000_000;
-                // Each place is rounded down by less than a nanosecond's bytes.
+                // Each slot is rounded down by less than the time of one byte.
                 prop_assert!(u128::from(bytes) <= allowed + 200);
                 bytes += size;
             }

@@ -1,8 +1,8 @@
-//! One worker's row of instants.
+//! The instants at which one worker's operations are due.
 //!
-//! Even instants are computed from the whole amount so far in integers, so nothing drifts however long the load runs;
-//! Poisson's are a seeded sum. Bytes stand in for operations where the rate is one of bytes: the distance after an
-//! operation is the time that its bytes may take.
+//! Even instants are computed in integers from the total amount so far, so they don't drift however long the load runs.
+//! Poisson instants are a seeded sum. If the rate counts bytes, the gap after an operation is the time that its bytes
+//! may take.
 
 use super::{Change, Pace, Per, Process, Unit};
 use crate::measure::clock::MonoNanos;
@@ -10,10 +10,10 @@ use crate::measure::random::Random;
 use std::time::Duration;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
-/// Sets the arrivals apart from whatever else draws numbers for a task and a worker.
+/// Separates the random numbers of arrivals from other numbers drawn for a task and a worker.
 const ARRIVALS: u64 = 0x7061_6365;
 
-/// Which worker of a step this is.
+/// Position of a worker within a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
     pub worker: u32,
@@ -29,12 +29,12 @@ pub struct Schedule {
     share: Share,
     unit: Unit,
     start: MonoNanos,
-    /// This worker's place in the common row of instants, and how many workers share it.
+    /// This worker's index in the common sequence of instants, and how many workers share it.
     place: u64,
     workers: u64,
-    /// Of all who share the row together.
+    /// Rate of all workers that share the sequence.
     per_second: u64,
-    /// Where the next operation stands in the common row, in units of `workers` units; `None` before the first.
+    /// Position of the next operation in the common sequence, in units of `workers` units; `None` before the first.
     position: Option<u128>,
     poisson: Option<Poisson>,
 }
@@ -43,22 +43,22 @@ pub struct Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Changed {
     Done,
-    /// Something is due before it.
+    /// An operation is due before it.
     NotYet,
 }
 
-/// Arrivals as independent users' come.
+/// Arrivals of independent users.
 #[derive(Debug, Clone, PartialEq)]
 struct Poisson {
     random: Random,
-    /// From the start to the last arrival; a double holds nanoseconds exactly for a hundred days.
+    /// From the start to the last arrival. A double holds nanoseconds exactly for a hundred days.
     elapsed_ns: f64,
-    /// The distance to the next arrival, in mean distances.
+    /// Distance to the next arrival, in mean distances.
     draw: f64,
 }
 
 impl Schedule {
-    /// The share of a worker. The same share of the same pace is the same schedule.
+    /// The schedule of one share. The same share of the same pace always gives the same schedule.
     pub fn new(pace: &Pace, share: Share) -> Schedule {
         let [worker, workers, task, tasks] = [
             share.worker,
@@ -67,7 +67,7 @@ impl Schedule {
             share.tasks.max(1),
         ]
         .map(u64::from);
-        // Workers of one task are as far apart as they can be, and tasks stand between them.
+        // Workers of one task are spaced as evenly as possible, with other tasks between them.
         let (place, sharing, rates) = match pace.per {
             Per::Worker => (worker * tasks + task, workers * tasks, workers * tasks),
             Per::Task => (worker, workers, 1),
@@ -95,12 +95,12 @@ impl Schedule {
         schedule
     }
 
-    /// Fixes the instant that the row begins at.
+    /// Sets the instant at which the sequence begins.
     pub(crate) fn set_start(&mut self, start: MonoNanos) {
         self.start = start;
     }
 
-    /// Goes over to another share of a step's rate, once everything is done that was due before; operations move
+    /// Changes to another share of a step's rate, once every operation that was due before is done. Operations move
     /// `bytes`. The rate of a task or a worker does not depend on the others.
     pub(crate) fn change(&mut self, change: &Change, bytes: u64) -> Changed {
         if self.pace.per != Per::Step {
@@ -121,11 +121,11 @@ impl Schedule {
         Changed::Done
     }
 
-    /// Leaves out what is due before an instant, if operations move `bytes`.
+    /// Skips operations that are due before `instant`, if operations move `bytes`.
     fn skip_to(&mut self, instant: MonoNanos, bytes: u64) {
         let elapsed = instant.0.saturating_sub(self.start.0);
         if let Some(poisson) = &mut self.poisson {
-            // Arrivals that are independent of each other begin anew at any instant.
+            // Independent arrivals may restart at any instant.
             poisson.elapsed_ns = elapsed as f64;
             return;
         }
@@ -135,7 +135,7 @@ impl Schedule {
         let units = u128::from(elapsed).saturating_mul(self.per_second.into());
         let wanted = units.div_ceil(NANOS_PER_SECOND);
         let missing = wanted.saturating_sub(first);
-        // What moves nothing takes no time of a rate in bytes: no number of such operations leads there.
+        // With a rate in bytes, operations of zero bytes take no time, so no number of them reaches the instant.
         let skipped = match step {
             0 => missing,
             step => missing.div_ceil(step) * step,
@@ -143,7 +143,7 @@ impl Schedule {
         self.position = Some(first + skipped);
     }
 
-    /// When the next operation is due, which moves `bytes`.
+    /// When the next operation, of `bytes`, is due.
     pub fn due(&self, bytes: u64) -> MonoNanos {
         let after = match &self.poisson {
             Some(poisson) => whole(poisson.next_ns(self.gap_ns(bytes))),
@@ -152,7 +152,7 @@ impl Schedule {
         self.start.saturating_add(Duration::from_nanos(after))
     }
 
-    /// The same, and goes on to the operation after it.
+    /// As [`due`](Self::due), and advances to the next operation.
     pub fn take(&mut self, bytes: u64) -> MonoNanos {
         let due = self.due(bytes);
         let (position, gap_ns) = (self.position_of(bytes), self.gap_ns(bytes));
@@ -169,7 +169,7 @@ impl Schedule {
         due
     }
 
-    /// The mean distance of two operations of this worker that move `bytes` each.
+    /// The mean distance between two operations of this worker that move `bytes` each.
     pub fn mean_gap(&self, bytes: u64) -> Duration {
         Duration::from_nanos(whole(self.gap_ns(bytes)))
     }

@@ -1,26 +1,26 @@
-//! Waiting for an instant: on an absolute timer, and spinning the last stretch where that is honest.
+//! Waiting for an instant: sleeps on an absolute timer and, where that is affordable, spins for the last stretch.
 //!
-//! A timer wakes a thread up to 0.1 ms late, which would stand in every response time. Spinning hides that, but takes a
-//! CPU: it is done for a small share of the time only, and only where each worker of the task can have a CPU.
-//! Invariant: whoever waits looks up ten times a second.
+//! A timer wakes a thread up to 0.1 ms late, and every response time would include that. Spinning avoids it but uses a
+//! CPU. So a worker spins for a small share of its time only, and only if each worker of the task can have a CPU.
+//! Invariant: a waiting worker checks for a stop ten times a second.
 
 use crate::measure::clock::{MonoNanos, sleep_until, spin_until};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How often one who waits looks whether to go on waiting.
+/// How often a waiting worker checks whether to go on.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Later than this a timer hardly comes on an idle CPU (halted virtual CPUs included).
+/// Timers on an idle CPU are rarely later than this (halted virtual CPUs included).
 const MAX_SPIN: Duration = Duration::from_micros(100);
-/// Of a worker's time that it may spin: one in so many.
+/// A worker may spin for one part in this many of its time.
 const SPIN_SHARE: u32 = 5;
 
-/// What ended a stretch of waiting.
+/// Why a wait returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The instant, and the reading of the clock that was not before it.
+    /// The instant has come; the first clock reading at or after it.
     Due(MonoNanos),
-    /// It is time to look up; the clock stands here.
+    /// Time to check for a stop; the current clock reading.
     Look(MonoNanos),
 }
 
@@ -34,7 +34,7 @@ impl Waiting {
     /// Never spins.
     pub(crate) const SLEEPING: Waiting = Waiting { may_spin: false };
 
-    /// For one of so many workers that wait at once.
+    /// For one of `workers` that wait at the same time.
     pub(crate) fn among(workers: u32) -> Waiting {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Waiting {
@@ -42,13 +42,13 @@ impl Waiting {
         }
     }
 
-    /// Makes the kernel wake the calling thread as exactly as it can, instead of gathering timers over 50 us.
+    /// Asks the kernel to wake the calling thread as exactly as it can, instead of coalescing timers over 50 us.
     pub(crate) fn sharpen_timers() {
-        // What cannot be had costs accuracy only, and it shows in the response times.
+        // Failure costs accuracy only, and that shows in the response times.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
-    /// Waits until `due`, but for a tenth of a second at most. Operations are `mean_gap` apart.
+    /// Waits until `due`, for a tenth of a second at most. Operations are `mean_gap` apart.
     pub(crate) fn wait(self, due: MonoNanos, mean_gap: Duration) -> Until {
         let now = MonoNanos::now();
         if due <= now {

@@ -1,4 +1,4 @@
-//! The interval that a worker fills, and the lock-free way between the worker and who takes its intervals.
+//! The interval that a worker fills, and the lock-free ring between the worker and its consumer.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::histogram::Histogram;
@@ -7,9 +7,9 @@ use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buffers per worker: one in hand, and clean ones for as many periods as the taker may come late.
+/// Buffers per worker: one in use, and clean ones for as many periods as the consumer may be late.
 pub(super) const BUFFERS: usize = 4;
-/// The spare for the end of the ramp comes on top.
+/// Plus the spare for the end of the ramp.
 const RING: usize = BUFFERS + 1;
 
 /// Memory of one worker's buffers for these operations, in bytes, with both histograms of a paced load.
@@ -18,8 +18,8 @@ pub(crate) fn memory_bytes(ops: &[Op]) -> u64 {
     u64::try_from(histograms.saturating_mul(Histogram::MEMORY_BYTES)).unwrap_or(u64::MAX)
 }
 
-/// The word that shows the operation in flight: its start shifted by this, and below it the kind plus one; no kind once
-/// it has ended.
+/// Layout of the word that shows the operation in flight: its start shifted by this, below it the kind plus one, or 0
+/// once it has ended.
 const OP_BITS: u32 = 6;
 const OP_MASK: u64 = (1 << OP_BITS) - 1;
 const _: () = assert!(Op::ALL.len() < 1 << OP_BITS);
@@ -37,12 +37,12 @@ pub struct Buffer {
 #[derive(Debug)]
 pub struct Series {
     pub op: Op,
-    /// As they were moved, also by operations that have not ended.
+    /// Counted as they were moved, also for operations that have not ended.
     pub bytes: u64,
-    /// Of the operations that ended here, the bytes of those that were silent for a whole period before their end.
+    /// Of the operations that ended here, the bytes of those that reported nothing for a whole period before their end.
     pub undated_bytes: u64,
     pub errors: u64,
-    /// What was counted without a duration.
+    /// Operations counted without a duration.
     pub untimed: u64,
     /// Operations of this kind that were in flight at the end of the period.
     pub in_flight: u32,
@@ -62,7 +62,7 @@ impl Series {
     }
 }
 
-/// What a buffer has to hold.
+/// Histograms that a buffer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeriesKind {
     Paced,
@@ -100,14 +100,14 @@ impl Buffer {
         self.ramp = ramp;
     }
 
-    /// The period that it reaches to.
+    /// The last period that it covers.
     pub(super) fn last_index(&self) -> u64 {
         self.index
             .saturating_add(u64::from(self.periods))
             .saturating_sub(1)
     }
 
-    /// Makes the interval reach to the end of the period `index`.
+    /// Widens the interval to the end of period `index`.
     pub(super) fn widen_to(&mut self, index: u64) {
         let periods = index.saturating_sub(self.index).saturating_add(1);
         self.periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -151,14 +151,14 @@ fn somewhere(place: &AtomicU64) -> Option<u64> {
     Some(place.load(Ordering::Relaxed)).filter(|place| *place != NOWHERE)
 }
 
-/// What the two ends share. Aligned so that no neighbour's stores slow a worker's down.
+/// State shared by both ends. Aligned so that a neighbour's stores do not slow a worker down (false sharing).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct SharedSlot {
     in_flight: AtomicU64,
-    /// When the newest began of several that are in flight at once; else 0.
+    /// If several operations are in flight, when the newest began; else 0.
     newest: AtomicU64,
-    /// What the operation in flight works on: written by the worker, read when that takes too long.
+    /// File of the operation in flight: written by the worker, read if the operation takes too long.
     file: AtomicU64,
     offset: AtomicU64,
     /// Every interval before this index has been pushed.
@@ -190,14 +190,14 @@ impl SharedSlot {
         self.in_flight.store(word, Ordering::Relaxed);
     }
 
-    /// Nothing is in flight; when the last began is kept. The worker alone writes the word.
+    /// Shows nothing as in flight; keeps when the last operation began. Only the worker writes the word.
     #[inline(always)]
     pub(super) fn hide(&self) {
         let word = self.in_flight.load(Ordering::Relaxed);
         self.in_flight.store(word & !OP_MASK, Ordering::Relaxed);
     }
 
-    /// What is shown, for [`SharedSlot::show_again`].
+    /// The word shown, for [`SharedSlot::show_again`].
     pub(super) fn shown(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -206,7 +206,7 @@ impl SharedSlot {
         self.in_flight.store(word, Ordering::Relaxed);
     }
 
-    /// One more of several in flight began.
+    /// Another one of several operations in flight began.
     #[inline(always)]
     pub(super) fn submitted(&self, now: MonoNanos) {
         self.newest.store(now.0, Ordering::Relaxed);
@@ -218,7 +218,7 @@ impl SharedSlot {
         self.offset.store(offset, Ordering::Relaxed);
     }
 
-    /// The file stays, and it is no longer at an offset of it.
+    /// Keeps the file, clears the offset.
     pub(super) fn leave_offset(&self) {
         self.offset.store(NOWHERE, Ordering::Relaxed);
     }
@@ -233,24 +233,24 @@ impl SharedSlot {
             .expect("the ring holds every buffer that there is");
     }
 
-    /// Release: who sees the index also finds the buffers.
+    /// Release: a reader that sees the index also finds the buffers.
     pub(super) fn hand_over(&self, index: u64) {
         self.handed_over.store(index, Ordering::Release);
     }
 }
 
-/// An operation that has begun and not ended.
+/// An operation that has begun but not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlightOp {
     pub op: Op,
     pub since: MonoNanos,
-    /// As the worker said, by [`Recorder::place`](super::Recorder::place); of an operation that has just begun it may
-    /// be the one's before.
+    /// Set by [`Recorder::place`](super::Recorder::place). For an operation that has just begun it may be the file of
+    /// the previous one.
     pub file: Option<u64>,
     pub offset: Option<u64>,
 }
 
-/// The other end of a recorder: takes full intervals and gives the buffers back clean.
+/// The consuming end of a recorder: takes full intervals and returns clean buffers.
 #[derive(Debug, Clone)]
 pub struct Consumer(Arc<SharedSlot>);
 
@@ -259,7 +259,7 @@ impl Consumer {
         Consumer(shared)
     }
 
-    /// Shows each full interval, oldest first, and returns its buffer to the worker.
+    /// Passes each full interval to `sink`, oldest first, and returns its buffer to the worker.
     pub fn take(&self, sink: &mut dyn FnMut(&Buffer)) {
         while let Some(mut buffer) = self.0.full.pop() {
             sink(&buffer);
@@ -273,7 +273,7 @@ impl Consumer {
         self.0.handed_over.load(Ordering::Acquire)
     }
 
-    /// What the worker is doing at this moment.
+    /// The operation in flight at this moment.
     pub fn in_flight(&self) -> Option<InFlightOp> {
         let word = self.0.in_flight.load(Ordering::Relaxed);
         let kind = word & OP_MASK;
@@ -288,7 +288,7 @@ impl Consumer {
         })
     }
 
-    /// When the worker's last operation began, whether it has ended or not; `None`: it has begun none.
+    /// When the worker's last operation began, ended or not; `None`: none has begun.
     pub fn last_begun(&self) -> Option<MonoNanos> {
         let shown = self.0.in_flight.load(Ordering::Relaxed) >> OP_BITS;
         let newest = self.0.newest.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The harness's own cost per operation: what an operation that does nothing takes.
+//! The recorder's own cost per operation: the time of an operation that does nothing.
 
 use super::{Settings, pair};
 use crate::measure::clock::MonoNanos;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const OPERATIONS: u64 = 20_000;
 const ROUNDS: u32 = 5;
 
-/// Nanoseconds per operation that the recorder itself costs on this machine: the best of a few short rounds, once per
+/// Nanoseconds per operation that the recorder costs on this machine: the best of a few short rounds, measured once per
 /// process (about 10 ms the first time).
 pub fn harness_ns_per_op() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();

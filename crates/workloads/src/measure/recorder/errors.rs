@@ -1,4 +1,4 @@
-//! Operations that failed: counted by errno, the first of each kept in full, and the decision when a worker must stop.
+//! Failed operations: counts them by errno, keeps the first of each in full, and decides when a worker must stop.
 
 use crate::declare_words;
 use crate::measure::clock::MonoNanos;
@@ -19,25 +19,25 @@ declare_words! {
     }
 }
 
-/// What the database and reports call a block that is not what was written: the errno of a failed checksum.
+/// Errno for data that differ from what was written, in the database and reports: that of a failed checksum.
 pub const MISMATCH: i32 = libc::EBADMSG;
-/// Errors of one kind that are kept in full.
+/// Number of errors of one kind that are kept in full.
 const FEW: u64 = Mismatches::KEPT;
-/// Kinds of error that one worker distinguishes; the rest is counted together under errno 0.
+/// Number of kinds of error per worker; all others are counted together under errno 0.
 const KINDS: usize = 32;
-/// Default of `errors-limit`, as long as `lease` and `loss-after`: a storage system may fail over meanwhile.
+/// Default of `errors-limit`, as long as `lease` and `loss-after`, because a storage system may fail over meanwhile.
 pub const DEFAULT_ERRORS_LIMIT: Duration = Duration::from_secs(30);
-/// One slow operation that fails twice does not end a task.
+/// One slow operation that fails twice must not end a task.
 const MIN_ERRORS: u64 = 10;
-/// In the error of every task that its errors-limit has ended.
+/// Begins the error of every task ended by its errors-limit.
 const ERRORS_LIMIT: &str = "errors-limit: ";
-/// So many identical errors in a row are not slowed down.
+/// Number of identical errors in a row before backoff begins.
 const UNDELAYED_ERRORS: u64 = 100;
 const MIN_DELAY: Duration = Duration::from_millis(1);
-/// A worker that waits sees a stop ten times a second.
+/// A waiting worker checks for a stop ten times a second.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// What is known of an operation that failed.
+/// Facts about a failed operation.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorFacts<'a> {
     pub errno: i32,
@@ -56,7 +56,7 @@ impl<'a> ErrorFacts<'a> {
         }
     }
 
-    /// The same at an offset.
+    /// The same with an offset.
     pub fn at(self, offset: u64) -> ErrorFacts<'a> {
         ErrorFacts {
             offset: Some(offset),
@@ -113,11 +113,11 @@ pub fn is_errors_limit(error: &str) -> bool {
     error.contains(ERRORS_LIMIT)
 }
 
-/// What a worker does about operations that fail.
+/// What a worker does when operations fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorPolicy {
     pub on_error: OnError,
-    /// Nothing but errors for so long ends the task.
+    /// Nothing but errors for this long ends the task.
     pub limit: Duration,
 }
 
@@ -136,7 +136,7 @@ pub(super) struct ErrorLog {
     policy: ErrorPolicy,
     counts: Vec<ErrorCount>,
     streak_since: MonoNanos,
-    /// The errno of the last error, and how often it came in a row.
+    /// The errno of the last error, and how often it occurred in a row.
     identical: (i32, u64),
 }
 
@@ -160,7 +160,7 @@ impl ErrorLog {
         self.add_described(op, now, streak, (facts.errno, 1), &describe)
     }
 
-    /// Counts each sector that one operation has found to be wrong, the `streak`th in a row that failed.
+    /// Counts each wrong sector found by one operation, the `streak`th failure in a row.
     pub(super) fn add_mismatches(
         &mut self,
         op: Op,
@@ -176,7 +176,7 @@ impl ErrorLog {
         self.add_described(op, now, streak, (MISMATCH, wrong.count()), &describe)
     }
 
-    /// Counts `count` errors of one kind that one operation had, which `describe` tells apart.
+    /// Counts `count` errors of one kind of one operation; `describe` describes each.
     fn add_described(
         &mut self,
         op: Op,
@@ -235,8 +235,8 @@ impl ErrorLog {
         Ok(())
     }
 
-    /// How long to wait before the next operation, so that a target that refuses everything is not asked a hundred
-    /// thousand times a second. Doubles with each further identical error in a row.
+    /// How long to back off before the next operation, so that a target that refuses everything does not get a hundred
+    /// thousand requests a second. Doubles with each further identical error in a row.
     pub(super) fn delay(&self) -> Option<Duration> {
         let (errno, times) = self.identical;
         let beyond = times.checked_sub(UNDELAYED_ERRORS + 1)?;
@@ -264,7 +264,7 @@ impl ErrorLog {
     }
 }
 
-/// Whether an error is about one file or about the data that was read, and not about the target.
+/// Whether an error concerns one file or the data read, and not the target.
 fn is_of_one_file(errno: i32) -> bool {
     matches!(
         errno,
@@ -280,7 +280,7 @@ fn is_of_one_file(errno: i32) -> bool {
     )
 }
 
-/// The errors of several workers as one list: counts added, the earliest first kept.
+/// Merges the errors of several workers: adds the counts, keeps the earliest `first`.
 pub(crate) fn merge(lists: impl IntoIterator<Item = Vec<ErrorCount>>) -> Vec<ErrorCount> {
     let mut merged: Vec<ErrorCount> = Vec::new();
     for error in lists.into_iter().flatten() {
@@ -374,7 +374,7 @@ mod tests {
                 assert!(is_errors_limit(&error), "{error}");
                 assert!(error.contains(&format!("nothing has succeeded for {after_s} s")));
             }
-            // A success between two errors begins anew.
+            // A success between two errors resets the limit.
             add(after_s, 1).unwrap();
             add(after_s, streak).unwrap();
         };
@@ -401,7 +401,7 @@ mod tests {
         assert!(delays.iter().take(100).all(Option::is_none));
         let expected = [1, 2, 4, 8, 16, 32, 64, 100, 100, 100].map(millis);
         assert_eq!(delays.get(100..), Some(&expected[..]));
-        // Another error, and a success between two, begin anew.
+        // Another error, or a success in between, resets the backoff.
         assert_eq!(add(111, libc::EIO), None);
         assert!((112..=210).all(|streak| add(streak, libc::EIO).is_none()));
         assert_eq!(add(211, libc::EIO), millis(1));

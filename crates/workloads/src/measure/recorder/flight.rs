@@ -1,7 +1,7 @@
 //! The operations of an engine that keeps several in flight.
 //!
-//! Each is known by its slot, a number below the depth. They hang together in the order of their issue, so that the
-//! oldest, which is what others are shown, is known at once however they end. Nothing is allocated after the start.
+//! Each has a slot, a number below the depth. They are linked in the order of submission, so that the oldest one, which
+//! is shown to others, is known at once in whatever order they complete. Nothing is allocated after the start.
 
 use super::buffer::NOWHERE;
 use super::{Began, ErrorFacts, OpError, Recorder};
@@ -22,7 +22,7 @@ struct Slot {
     younger: u16,
 }
 
-/// What is in flight, in the order of its issue.
+/// The operations in flight, in the order of submission.
 #[derive(Debug)]
 pub(super) struct Flight {
     slots: Box<[Slot]>,
@@ -86,7 +86,7 @@ impl Flight {
         entry
     }
 
-    /// From the oldest on.
+    /// All operations, oldest first.
     pub(super) fn each(&self) -> impl Iterator<Item = (Op, MonoNanos)> + '_ {
         let mut next = self.oldest;
         std::iter::from_fn(move || {
@@ -104,8 +104,8 @@ fn beyond(slot: u16) -> ! {
 }
 
 impl Recorder {
-    /// The operation of `slot` is issued at `now`, due or not, and takes its instant from the schedule. `place` is file
-    /// and offset, as in [`Recorder::place_at`].
+    /// Submits the operation of `slot` at `now`, whether it is due or not, and takes its instant from the schedule.
+    /// `place` is file and offset, as in [`Recorder::place_at`].
     #[inline]
     pub fn submit(&mut self, slot: u16, op: Op, place: (u64, u64), bytes: u64, now: MonoNanos) {
         let intended = self.take_instant(bytes, now).unwrap_or(now);
@@ -120,7 +120,7 @@ impl Recorder {
         }
     }
 
-    /// Records that the operation of `slot` was seen to have succeeded at `now`.
+    /// Records that the operation of `slot` completed successfully at `now`.
     #[inline]
     pub fn complete(&mut self, slot: u16, now: MonoNanos, bytes: u64) {
         let Slot { op, began, .. } = self.flight.remove(slot);
@@ -128,7 +128,7 @@ impl Recorder {
         self.count(now, op, began, bytes);
     }
 
-    /// Records that the operation of `slot` was seen to have failed at `now`; as [`Recorder::error`].
+    /// Records that the operation of `slot` failed at `now`; as [`Recorder::error`].
     #[cold]
     #[inline(never)]
     pub fn complete_error(
@@ -143,7 +143,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records that the operation of `slot` was seen to have succeeded at `now`, and read what was not written there.
+    /// Records that the operation of `slot` completed at `now` but read wrong data.
     #[cold]
     #[inline(never)]
     pub fn complete_mismatch(
@@ -164,13 +164,13 @@ impl Recorder {
         op
     }
 
-    /// The operation of `slot` came to nothing; it is recorded neither as done nor as failed.
+    /// Drops the operation of `slot`, which is recorded neither as done nor as failed.
     pub fn withdraw(&mut self, slot: u16) {
         self.flight.remove(slot);
         self.show_oldest();
     }
 
-    /// The clock stands at `now`, and nothing has ended.
+    /// Advances the clock to `now` without a completion.
     pub fn look(&mut self, now: MonoNanos) {
         if now >= self.boundary {
             self.roll(None, now);
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(consumer.in_flight(), shown(Op::Read, 300));
         recorder.submit(0, Op::Write, (7, 600), 512, at(600));
         recorder.submit(2, Op::Write, (7, 1050), 512, at(1050));
-        // The first end beyond the period: of three in flight, two were so at its end.
+        // The first completion after the period: of three in flight, two were so at its end.
         let facts = ErrorFacts {
             errno: libc::EIO,
             path: "w0.dat",

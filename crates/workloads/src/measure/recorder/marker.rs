@@ -1,30 +1,30 @@
-//! Where a worker is: two stores for each operation, read only when one does not end.
+//! Position of a worker: two stores per operation, read only if an operation does not end.
 
 use super::Recorder;
 use super::buffer::{NOWHERE, SharedSlot};
 use std::sync::Arc;
 
 impl Recorder {
-    /// Says what the next operation works on, for messages about one that does not end: two stores. What the number
-    /// stands for, [`Load::path_of`](crate::engine::workload::Load::path_of) knows.
+    /// Sets the file of the next operation, for messages about one that does not end: two stores.
+    /// [`Load::path_of`](crate::engine::workload::Load::path_of) maps the number to a path.
     #[inline]
     pub fn place(&self, file: u64) {
         self.shared.place(file, NOWHERE);
     }
 
-    /// The same with the offset in the file; it may be called in the midst of an operation.
+    /// As [`place`](Self::place), with the offset in the file. May be called during an operation.
     #[inline]
     pub fn place_at(&self, file: u64, offset: u64) {
         self.shared.place(file, offset);
     }
 
-    /// The same for what a worker works with, which does not see its recorder.
+    /// A marker for code that has no access to the recorder.
     pub fn marker(&self) -> Marker {
         Marker(Some(Arc::clone(&self.shared)))
     }
 }
 
-/// A worker's word of where it is.
+/// Sets the position of a worker.
 #[derive(Debug, Clone, Default)]
 pub struct Marker(Option<Arc<SharedSlot>>);
 

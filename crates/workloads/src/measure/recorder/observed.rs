@@ -1,12 +1,12 @@
-//! What a worker records beside the operations that it times: what the other end of a link saw, several operations of
-//! one system call, and the end of its load before its last report.
+//! Records other than timed operations: counts from the peer of a link, several operations in one system call, and the
+//! end of the load before the peer's last report.
 
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 
 impl Recorder {
-    /// Adds events counted by the peer; they have no latency.
+    /// Adds operations counted by the peer; they have no latency.
     pub fn observe(&mut self, op: Op, count: u64, bytes: u64) {
         if count > 0 {
             self.look_within_load();
@@ -16,13 +16,13 @@ impl Recorder {
         }
     }
 
-    /// One reading of a duration that somebody else measured.
+    /// Records a duration that was measured elsewhere.
     pub fn observe_duration(&mut self, op: Op, ns: u64) {
         self.look_within_load();
         self.series(op).service.record(ns);
     }
 
-    /// Records `count` operations that succeeded in one system call: each has its duration. Together they moved
+    /// Records `count` operations that succeeded in one system call. Each gets the call's duration; together they moved
     /// `bytes`.
     #[inline]
     pub fn end_batch(&mut self, op: Op, began: Began, count: u64, bytes: u64) {
@@ -34,14 +34,14 @@ impl Recorder {
         self.series(op).service.record_many(ns, count - 1);
     }
 
-    /// The load ends here. What is still observed belongs to its last period.
+    /// Ends the load now. Anything observed later counts in its last period.
     pub fn end_of_load(&mut self) {
         let now = self.now();
         self.look(now);
         self.load_ended = Some(now);
     }
 
-    /// When the worker said that its load ended, if it did.
+    /// When the worker ended its load, if it did so explicitly.
     pub(crate) fn load_ended(&self) -> Option<MonoNanos> {
         self.load_ended
     }

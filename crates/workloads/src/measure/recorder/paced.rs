@@ -1,7 +1,7 @@
-//! A worker's way through its schedule.
+//! Operations of a paced or limited worker.
 //!
-//! Invariants: an operation that is late is issued at once and keeps its instant; one whose instant is not before the
-//! end of the runtime is not issued; a worker that waits sees a stop and hands over its intervals ten times a second.
+//! Invariants: a late operation is issued at once and keeps its instant; an operation that is due at or after the end
+//! of the runtime is not issued; a waiting worker checks for a stop and hands over its intervals ten times a second.
 
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
@@ -10,22 +10,22 @@ use crate::measure::pacing::{Change, Changed, Changes, Schedule, Until, Waiting}
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The schedule and how its instants are waited for.
+/// The schedule and how to wait for its instants.
 #[derive(Debug)]
 pub(super) struct Pacer {
     schedule: Schedule,
     waiting: Waiting,
     changes: Arc<Changes>,
-    /// The version of the change that was seen last.
+    /// Version of the change that was seen last.
     seen: u64,
-    /// Seen, and not yet in effect.
+    /// A change that was seen but is not in effect yet.
     change: Option<Change>,
 }
 
-/// What ended a wait for an instant.
+/// Why a wait for an instant ended.
 enum Waited {
     Due(MonoNanos),
-    /// The instant may be another now.
+    /// The instant may have changed.
     Changed,
 }
 
@@ -40,7 +40,7 @@ impl Pacer {
         }
     }
 
-    /// The next instant, by the share that is in effect then.
+    /// The next instant, by the share in effect at that time.
     fn due(&mut self, bytes: u64) -> MonoNanos {
         if self.changes.is_newer(self.seen)
             && let Some((version, change)) = self.changes.newer(self.seen)
@@ -60,15 +60,15 @@ impl Pacer {
 }
 
 impl Recorder {
-    /// When the next operation may begin, which moves `bytes`, for an engine that keeps several in flight; `None` when
-    /// it need not wait. It may be past.
+    /// When the next operation, of `bytes`, may begin, for an engine that keeps several in flight; it may be in the
+    /// past. `None` if it need not wait.
     pub fn due(&mut self, bytes: u64) -> Option<MonoNanos> {
         let due = self.pacer.as_mut().map(|pacer| pacer.due(bytes));
         let allowed = self.limit.as_ref().map(|limit| limit.next());
         due.max(allowed)
     }
 
-    /// The next operation's instant, and its place within the limit; `None` when the load is not paced.
+    /// Takes the next operation's instant, and its slot within the limit; `None` if the load is not paced.
     #[inline]
     pub(super) fn take_instant(&mut self, bytes: u64, now: MonoNanos) -> Option<MonoNanos> {
         if let Some(limit) = &self.limit {
@@ -77,8 +77,8 @@ impl Recorder {
         Some(self.pacer.as_mut()?.schedule.take(bytes))
     }
 
-    /// The next operation of a load that knows by itself when each is due: waits for `due`, from which its response
-    /// time runs, and issues one that is late at once. `None` when the load has to end.
+    /// Begins the next operation of a load that supplies its own instants: waits for `due`, where its response time
+    /// starts; issues it at once if it is late. `None` when the load has to end.
     pub fn next_at(&mut self, op: Op, due: MonoNanos, bytes: u64) -> Option<Began> {
         let waiting = self.own_instants.unwrap_or(Waiting::SLEEPING);
         let gap = due.since(self.last);
@@ -91,7 +91,7 @@ impl Recorder {
         }
     }
 
-    /// The next operation of a load that is paced, or whose bytes per second are limited.
+    /// Begins the next operation of a load that is paced or has a limit on its bytes per second.
     #[inline(never)]
     pub(super) fn next_waited(&mut self, op: Op, bytes: u64) -> Option<Began> {
         if self.pacer.is_some() {
@@ -122,7 +122,7 @@ impl Recorder {
         }
     }
 
-    /// Waits until the limit lets so many bytes through; when that was. `None` when the load has to end before it.
+    /// Waits until the limit lets this many bytes through, and returns when. `None` if the load has to end before that.
     fn wait_for_limit(&mut self, bytes: u64, now: MonoNanos) -> Option<MonoNanos> {
         let Some(limit) = &self.limit else {
             return Some(now);
@@ -142,7 +142,7 @@ impl Recorder {
         Some(now)
     }
 
-    /// Waits for an instant; `None` when the load has to end before it.
+    /// Waits for an instant; `None` if the load has to end before it.
     fn wait(&mut self, due: MonoNanos, waiting: Waiting, mean_gap: Duration) -> Option<Waited> {
         loop {
             if self.should_stop() {

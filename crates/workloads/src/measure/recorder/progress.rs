@@ -1,25 +1,25 @@
 //! Progress within an operation: bytes count in the period in which they are moved, not in which the operation ends.
 //!
-//! Operations and latencies stay with the end. Invariant: what an operation that succeeded has counted in all is its
-//! bytes, however often it reported. An operation that moves less than [`GRAIN_BYTES`] reads no clock here.
+//! Operations and latencies count at the end. Invariant: a successful operation counts its bytes exactly once, however
+//! often it reported. An operation that moves less than [`GRAIN_BYTES`] reads no clock here.
 
 use super::{Began, Recorder};
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 
-/// The clock is read once for so many bytes: at 1 MiB/s, sixteen times a second.
+/// One clock reading per this many bytes: at 1 MiB/s, sixteen times a second.
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// Bytes of the operation in flight that have counted.
+/// Bytes of the operation in flight that are already counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Credit {
     bytes: u64,
-    /// When it counted last; 0: nothing has.
+    /// When bytes were last counted; 0: not yet.
     at: MonoNanos,
 }
 
 impl Credit {
-    /// The part of `bytes` that has not counted yet. Resets for the next operation.
+    /// The part of `bytes` that is not counted yet. Resets for the next operation.
     #[inline(always)]
     pub(super) fn take_rest(&mut self, bytes: u64) -> u64 {
         let rest = bytes.saturating_sub(self.bytes);
@@ -29,8 +29,9 @@ impl Credit {
 }
 
 impl Recorder {
-    /// The operation in flight has moved `moved` bytes in all, and goes on at `offset` of `file`. To be called between
-    /// two chunks of one that can outlast a period; also what tells slow from hanging.
+    /// The operation in flight has moved `moved` bytes in all, and continues at `offset` of `file`. Call it between two
+    /// chunks of an operation that can outlast a period. Hang detection uses it too: it distinguishes slow from
+    /// hanging.
     #[inline]
     pub fn reached(&mut self, op: Op, began: Began, (file, offset): (u64, u64), moved: u64) {
         self.place_at(file, offset);
@@ -57,8 +58,8 @@ impl Recorder {
         self.series(op).bytes += more;
     }
 
-    /// Changes the buffer before an operation is counted that succeeded at `now`. When its bytes were moved is unknown
-    /// where it gave no sign of them for a whole period before its end: in one long call, or in a flush at its end.
+    /// Changes the buffer before an operation that succeeded at `now` is counted. When its bytes were moved is unknown
+    /// if it reported nothing for a whole period before its end: in one long call, or in a flush at its end.
     #[cold]
     #[inline(never)]
     pub(super) fn roll_ended(&mut self, op: Op, began: Began, now: MonoNanos, bytes: u64) {
@@ -83,7 +84,7 @@ mod tests {
 
     const BLOCK: u64 = GRAIN_BYTES;
 
-    /// Index, operations, bytes, undated bytes and in flight, of writes.
+    /// Of writes: index, operations, bytes, undated bytes and in flight.
     fn writes(consumer: &Consumer) -> Vec<(u64, u64, u64, u64, u32)> {
         let mut seen = Vec::new();
         consumer.take(&mut |buffer| {
@@ -123,7 +124,7 @@ mod tests {
     fn an_operation_that_was_silent_for_a_period_before_its_end_says_that_its_bytes_have_no_date() {
         let (mut recorder, consumer) = recorder(0);
         let began = Began::at(MonoNanos(0));
-        // In one call; then with a flush at its end; then with chunks to its end.
+        // In one call; then with a flush at the end; then with chunks until the end.
         recorder.end_at(MonoNanos(1500), Op::Write, began, 7);
         assert_eq!(writes(&consumer), [(0, 0, 0, 0, 1)]);
         let began = Began::at(MonoNanos(1500));

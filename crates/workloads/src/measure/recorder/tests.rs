@@ -41,7 +41,7 @@ impl Recorder {
     }
 }
 
-/// What came out: index, periods, ramp, and per kind operations, errors and in flight.
+/// One interval taken: index, periods, ramp, and per kind operations, errors and in flight.
 #[derive(Debug, PartialEq)]
 struct Seen {
     index: u64,
@@ -99,8 +99,8 @@ fn an_operation_belongs_to_the_period_in_which_it_ended() {
     assert_eq!(consumer.handed_over(), u64::MAX);
 }
 
-/// Periods that move by up to a thousandth of their width each, either way: every operation is counted once, in the
-/// period in which it ended as the periods lie then, and no index is left out.
+/// Periods move by up to a thousandth of their width each, either way. Every operation counts once, in the period in
+/// which it ended at that moment, and no index is left out.
 #[test]
 fn periods_that_move_lose_nothing_and_count_nothing_twice() {
     for ppm in [1000_i64, -1000, 300] {
@@ -297,7 +297,7 @@ fn a_mismatch_is_an_error_that_says_where_and_what() {
                     read w0.dat at offset 8192: expected 0x01, found 0x03; \
                     read w0.dat at offset 12288: expected 0x01, found 0x03";
     assert_eq!(errors[0].first, expected);
-    // They are two operations that failed.
+    // They count as two failed operations.
     assert_eq!(take(&consumer).iter().map(|s| s.errors).sum::<u64>(), 2);
 }
 
@@ -313,7 +313,7 @@ fn the_harness_costs_something_and_not_much() {
     assert!((1..50_000).contains(&cost), "{cost}");
 }
 
-/// An operation, and whether the taker comes after it.
+/// An operation, and whether the consumer takes intervals after it.
 #[derive(Debug, Clone)]
 struct Act {
     pause: u64,
@@ -340,7 +340,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    /// Against a model that only keeps a list: nothing is lost, and everything is where it belongs.
+    /// Compares with a model that only keeps a list: nothing is lost, and everything is in the right interval.
     #[test]
     fn no_operation_is_lost_however_late_the_consumer(acts in acts(), ramp in prop_oneof![Just(0_u64), 1_u64..20_000]) {
         let (mut recorder, consumer) = recorder(ramp);
@@ -387,7 +387,7 @@ fn a_target_that_refuses_everything_is_asked_ever_more_slowly() {
         let began = recorder.begin();
         recorder.error(Op::Read, began, &facts).unwrap();
     }
-    // 1 + 2 + 4 + 8 + 16 + 32 ms, none of which is a part of the next operation.
+    // 1 + 2 + 4 + 8 + 16 + 32 ms, none of which counts for the next operation.
     assert!(MonoNanos::now().since(start) >= Duration::from_millis(63));
     let after = recorder.begin_back_to_back(Op::Read);
     assert!(after.at > recorder.last || after.at.since(start) >= Duration::from_millis(63));

@@ -1,7 +1,7 @@
-//! Untimed work: what a worker does before an operation, or after its last one, and is part of none.
+//! Untimed work of a worker before an operation or after its last one, which counts for no operation.
 //!
-//! It can hang like an operation, so it is shown as in flight while it lasts. Then the earlier state is put back,
-//! because only operations count for when the last one began.
+//! It can hang like an operation, so it is shown as in flight while it lasts. Then the earlier state is restored,
+//! because only operations count for the time of the last begin.
 
 use super::buffer::SharedSlot;
 use super::{Began, Recorder};
@@ -10,12 +10,12 @@ use crate::measure::op::Op;
 use std::sync::Arc;
 
 impl Recorder {
-    /// Carries out what stands before an `op`; nothing is recorded.
+    /// Does the work before an `op`, and records nothing.
     pub fn untimed<T>(&self, op: Op, act: impl FnOnce() -> T) -> T {
         self.untimed_since(op, act).1
     }
 
-    /// The same, and says since when, for who records that it failed.
+    /// As [`Recorder::untimed`], and returns when it began, for recording a failure.
     pub fn untimed_since<T>(&self, op: Op, act: impl FnOnce() -> T) -> (Began, T) {
         let before = self.shared.shown();
         let now = MonoNanos::now();
@@ -25,18 +25,18 @@ impl Recorder {
         (Began::at(now), done)
     }
 
-    /// For what is left to be done when the recorder has finished.
+    /// For work that remains when the recorder has finished.
     pub(crate) fn leaving(&self) -> Leaving {
         Leaving(Arc::clone(&self.shared))
     }
 }
 
-/// A worker that has done its last operation, and closes what it had open.
+/// A worker that has done its last operation and closes its files.
 #[derive(Debug)]
 pub(crate) struct Leaving(Arc<SharedSlot>);
 
 impl Leaving {
-    /// Carries it out, shown as a close of what the worker was at last.
+    /// Runs `act`, shown as a close of the file that the worker used last.
     pub(crate) fn during<T>(self, act: impl FnOnce() -> T) -> T {
         let Leaving(shared) = self;
         let before = shared.shown();

@@ -40,7 +40,7 @@ fn a_steps_rate_is_shared_to_the_last_operation() {
         let instants = row(&pace, 4, 3, 7, 0);
         assert_eq!(instants.len(), 700 * rates, "{per:?}");
     }
-    // 7 workers cannot share 10 operations a second in whole numbers, and together do exactly 10.
+    // 7 workers cannot share 10 operations a second in whole numbers; together they do exactly 10.
     let pace = pace(Unit::Operations, 10, Per::Step, Process::Linear);
     let instants = row(&pace, 7, 1, 1, 0);
     let even: Vec<u64> = (0..10).map(|n| n * 100_000_000).collect();
@@ -52,7 +52,7 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
     let second = 1_000_000_000;
     let pace = pace(Unit::Operations, 100, Per::Step, Process::Linear);
     let start = MonoNanos(second);
-    // Task 1 of 4 is lost at 3 s, and told to the others for 5 s; the last of them hears it at 5.5 s.
+    // Task 1 of 4 is lost at 3 s. The others receive the change that takes effect at 5 s; the last one at 5.5 s.
     let change = |task: u32, known_at: u64| Change {
         task,
         tasks: 3,
@@ -92,12 +92,12 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
         inside.count()
     };
     assert_eq!((0..5).map(in_second).collect::<Vec<_>>(), [75; 5]);
-    // The late one keeps to its old share of the first half second: 12 or 13 of 25 rather than 16 or 17 of 50.
+    // The late task keeps its old share for the first half second: 12 or 13 of 25 rather than 16 or 17 of 50.
     assert!((91..=97).contains(&in_second(5)), "{}", in_second(5));
     assert_eq!((6..10).map(in_second).collect::<Vec<_>>(), [100; 4]);
     let gaps = instants.windows(2).filter(|two| two[0] >= 6 * second);
     assert!(gaps.map(|two| two[1] - two[0]).all(|gap| gap == 10_000_000));
-    // Shares of other rates stay as they are.
+    // A rate that is not the step's keeps its share.
     let mut own = Schedule::new(
         &Pace {
             per: Per::Task,
@@ -110,7 +110,7 @@ fn a_changed_share_goes_on_without_a_gap_or_a_burst() {
     assert_eq!(own, before);
 }
 
-/// What is left out at once is what would have been taken one by one.
+/// Skipping at once leaves out the same instants as taking them one by one.
 #[test]
 fn a_late_change_leaves_out_what_was_due_before() {
     let second = 1_000_000_000;
@@ -143,7 +143,7 @@ fn a_late_change_leaves_out_what_was_due_before() {
             stepped.take(bytes);
         }
         match (unit, bytes) {
-            // As near as a byte is.
+            // Exact to one byte.
             (Unit::Bytes, 0) => {
                 let after = changed.due(0).0.checked_sub(change.begins().0);
                 assert!(after.is_some_and(|ns| ns < 1000), "{after:?}");
