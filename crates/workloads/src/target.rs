@@ -1,6 +1,6 @@
 //! The storage under test: system calls and their errors, buffers, content and its verification, the sandbox.
 //!
-//! Knows nothing of tasks, of threads or of workloads.
+//! Does not know tasks, threads or workloads.
 
 pub(crate) mod block_io;
 pub(crate) mod block_size;

@@ -1,12 +1,12 @@
-//! Whole blocks at an offset: what the kernel does in pieces is one operation all the same.
+//! Reads and writes whole blocks at an offset. A block that the kernel moves in pieces is still one operation.
 //!
-//! Nearly every block goes in one piece, and that way is short; the pieces of the others are put together elsewhere.
+//! Nearly every block goes in one call, so that path is short; partial calls continue in a cold function.
 
 use crate::target::calls::CallError;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-/// Fills all of `block`; a file that ends before is an error (NODATA). The error says how far it came.
+/// Fills all of `block`. A file that ends earlier is an error (NODATA). The error has the offset that was reached.
 #[inline(always)]
 pub(crate) fn read_at(fd: BorrowedFd<'_>, block: &mut [u8], offset: u64) -> Result<(), CallError> {
     let first = rustix::io::pread(fd, &mut *block, offset);
@@ -35,7 +35,7 @@ pub(crate) fn write_at(fd: BorrowedFd<'_>, block: &[u8], offset: u64) -> Result<
     go_on(first, block.len(), offset, Errno::IO, next)
 }
 
-/// After the `first` call: further ones until all `bytes` have gone. One that moves nothing is the error `nothing`.
+/// Continues after the `first` call until all `bytes` are done. A call that moves nothing is the error `nothing`.
 #[cold]
 #[inline(never)]
 fn go_on(

@@ -1,7 +1,7 @@
-//! The system calls of each operation on one file or directory, and nothing else: no clock, no memory, no formatting.
+//! The system calls of each operation on one file or directory: no clock, no allocation, no formatting.
 //!
-//! Every name is a single component in a kept directory and symlinks are refused, so nothing outside of the tree is
-//! ever reached. Laying out uses the same calls as the measured loops.
+//! Every name is a single component in a directory that is kept open, and symlinks are refused, so nothing outside of
+//! the tree is reached. Preparation uses the same calls as the measured loops.
 
 use crate::target::sandbox::foreign_kind;
 use crate::target::write_buffer::WriteBuffer;
@@ -11,13 +11,13 @@ use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
-/// How a directory is opened to be read.
+/// Flags for opening a directory to list it.
 pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A call that failed, and how far into the file.
+/// A failed call and its offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallError {
     pub errno: Errno,
@@ -53,8 +53,8 @@ const CREATE: OFlags = OFlags::CREATE
     .union(OFlags::EXCL)
     .union(OFlags::WRONLY)
     .union(OFlags::CLOEXEC);
-/// A pipe that somebody put in the place of a file ends at once instead of waiting for a writer; reading a device harms
-/// none.
+/// If another user replaced a file with a pipe, the open must not wait for a writer. Opening a device for reading does
+/// no harm.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -78,13 +78,13 @@ const FILE_MODE: Mode = Mode::RUSR
     .union(Mode::RGRP)
     .union(Mode::ROTH);
 
-/// Makes a file that must not exist yet.
+/// Creates a file that must not exist yet.
 #[inline]
 pub(crate) fn open_new(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| openat(dir, name, CREATE, FILE_MODE))
 }
 
-/// The same with more flags, such as O_DIRECT.
+/// As [`open_new`], with more flags, such as O_DIRECT.
 #[inline]
 pub(crate) fn open_new_with(
     dir: BorrowedFd<'_>,
@@ -94,8 +94,8 @@ pub(crate) fn open_new_with(
     retry_on_intr(|| openat(dir, name, CREATE | more, FILE_MODE))
 }
 
-/// Opens a file that exists and empties it. Refuses (EPERM) what [`check_regular`] refuses; looked at by its name
-/// first, as cp does, because the open empties it at once.
+/// Opens an existing file and truncates it. Refuses (EPERM) what [`check_regular`] refuses; checks it by name first, as
+/// cp does, because the open truncates at once.
 #[inline]
 pub(crate) fn open_emptied_with(
     dir: BorrowedFd<'_>,
@@ -125,8 +125,8 @@ pub(crate) fn open_to_read(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, 
     retry_on_intr(|| openat(dir, name, READ, Mode::empty()))
 }
 
-/// Refuses (EPERM) to write to anything but a regular file with one name: a device or a hard link that somebody put
-/// there.
+/// Refuses (EPERM) to write to anything but a regular file with one link, such as a device or a hard link placed there
+/// by another user.
 #[inline]
 pub(crate) fn check_regular(file: BorrowedFd<'_>) -> Result<(), Errno> {
     match foreign_kind(&rustix::fs::fstat(file)?) {
@@ -135,23 +135,23 @@ pub(crate) fn check_regular(file: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Closes and says so when it fails: network file systems report a failed write here at the latest.
+/// Closes a descriptor and returns the error: network file systems report a failed write here at the latest.
 #[inline]
 pub(crate) fn close(fd: OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the descriptor is owned, and given up here.
+    // SAFETY: the descriptor is owned, and not used after this.
     let result = unsafe { libc::close(fd.into_raw_fd()) };
     if result == 0 {
         return Ok(());
     }
     match std::io::Error::last_os_error().raw_os_error() {
-        // Linux has closed it all the same, and nothing is known to be lost.
+        // Linux has closed it all the same, and no data are known to be lost.
         Some(libc::EINTR) | None => Ok(()),
         Some(errno) => Err(Errno::from_raw_os_error(errno)),
     }
 }
 
-/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` marks the content; `reached`
-/// is called before each write with the offset.
+/// Open, write `bytes` in units of the data's capacity, fsync where asked, close. `index` identifies the content.
+/// `reached` is called before each write with the offset.
 #[inline]
 pub(crate) fn create(
     dir: BorrowedFd<'_>,
@@ -166,8 +166,8 @@ pub(crate) fn create(
     write_and_close(fd, index, bytes, data, durable, reached)
 }
 
-/// Open, write `bytes` over what stands there in units of the data's capacity, fsync where asked, close. The file keeps
-/// its length where it has as many. Refuses (EPERM) what [`check_regular`] refuses.
+/// Open, overwrite `bytes` in units of the data's capacity, fsync where asked, close. The file keeps its length if it
+/// has that many. Refuses (EPERM) what [`check_regular`] refuses.
 #[inline]
 pub(crate) fn write_over(
     dir: BorrowedFd<'_>,
@@ -206,17 +206,17 @@ fn write_and_close(
     Ok(written)
 }
 
-/// Whether an append must ask if the file has another name, which could be somebody else's file.
+/// Whether an append must check for hard links, because another name could be another user's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HardLinks {
-    /// The kernel lets users link only to files that they may write themselves (`fs.protected_hardlinks`).
+    /// The kernel lets users link only to files that they may write (`fs.protected_hardlinks`).
     Protected,
     /// One fstat per file.
     Check,
 }
 
 impl HardLinks {
-    /// The setting of this kernel; `Check` where it cannot be read.
+    /// The setting of this kernel; `Check` if it cannot be read.
     pub(crate) fn of_kernel() -> Self {
         match std::fs::read("/proc/sys/fs/protected_hardlinks") {
             Ok(setting) if setting.trim_ascii() == b"1" => Self::Protected,
@@ -225,13 +225,13 @@ impl HardLinks {
     }
 }
 
-/// The offset of every append. Linux appends to a regular file at its end whatever the offset (pwrite(2), "BUGS"), but
-/// a block device ends before this one (ENOSPC), and pipes and terminals take no offset (ESPIPE). So only a regular
-/// file takes the data, without a system call to ask what was opened.
+/// The offset of every append. Linux appends to a regular file at its end whatever the offset (pwrite(2), "BUGS"). A
+/// block device ends before this offset (ENOSPC), and pipes and terminals take no offset (ESPIPE). So only a regular
+/// file takes the data, and no extra system call has to check the type.
 const APPEND_OFFSET: u64 = 1 << 62;
 
-/// Open at the end, write `bytes` in units of the data's capacity, fsync where asked, close. The file had `had` bytes.
-/// Anything but a regular file is refused (EPERM).
+/// Open for appending, write `bytes` in units of the data's capacity, fsync where asked, close. The file had `had`
+/// bytes before. Refuses (EPERM) anything but a regular file.
 #[inline]
 pub(crate) fn append(
     dir: BorrowedFd<'_>,
@@ -300,7 +300,7 @@ fn write_all_by(
     Ok(())
 }
 
-/// Open, read the `bytes` that the file has, close. A file that ends before is an error (NODATA).
+/// Open, read the `bytes` of the file, close. A file that ends earlier is an error (NODATA).
 #[inline]
 pub(crate) fn read(
     dir: BorrowedFd<'_>,
@@ -324,7 +324,7 @@ pub(crate) fn read(
     Ok(have)
 }
 
-/// Fills the block; a file that ends before is an error (NODATA). `offset` is for the error alone.
+/// Fills the block. A file that ends earlier is an error (NODATA). `offset` is used for the error only.
 #[inline]
 pub(crate) fn read_full(
     fd: BorrowedFd<'_>,
@@ -344,7 +344,7 @@ pub(crate) fn read_full(
     Ok(())
 }
 
-/// Whether there is nothing more in a file that has been read to `offset`; reads a byte.
+/// Whether a file that was read up to `offset` ends there; reads a byte.
 pub(crate) fn is_at_end(fd: BorrowedFd<'_>, offset: u64) -> Result<bool, CallError> {
     match retry_on_intr(|| rustix::io::read(fd, &mut [0_u8][..])) {
         Ok(count) => Ok(count == 0),
@@ -380,12 +380,12 @@ pub(crate) fn make_symlink(dir: BorrowedFd<'_>, name: &CStr, target: &CStr) -> R
 
 /// A buffer for `list`.
 pub(crate) fn listing_buffer() -> Vec<MaybeUninit<u8>> {
-    // As much as a directory of 1000 of our files needs in one call.
+    // Enough for a directory of 1000 of our files in one call.
     vec![MaybeUninit::new(1); 64 << 10]
 }
 
-/// Opens a directory, reads its names to the end, closes it. Hidden names (`.`, `..`, a network file system's
-/// placeholders for deleted files) are left out.
+/// Opens a directory, reads its names to the end, closes it. Leaves out hidden names (`.`, `..`, a network file
+/// system's placeholders for deleted files).
 #[inline]
 pub(crate) fn list(
     parent: BorrowedFd<'_>,
@@ -399,7 +399,7 @@ pub(crate) fn list(
     })
 }
 
-/// The same, with the opened directory at hand for each name; ends at the first error.
+/// As [`list`], passing the opened directory with each name; ends at the first error.
 #[inline]
 pub(crate) fn list_in(
     parent: BorrowedFd<'_>,
@@ -415,7 +415,7 @@ pub(crate) fn list_in(
     })
 }
 
-/// The same with hidden names, but for `.` and `..`, and with what the listing says that each is.
+/// As [`list_in`], with hidden names except `.` and `..`, and with the file type in the listing.
 #[inline]
 pub(crate) fn list_all(
     parent: BorrowedFd<'_>,

@@ -1,7 +1,7 @@
-//! A position in a tree of directories: those on the way from the root to the current one, each kept open.
+//! A position in a tree of directories. All directories from the root to the current one are kept open.
 //!
-//! Each step is one component, opened beneath the one before, and never a symlink: so nothing above or beside the root
-//! is reached, whatever a path says and whatever happens to the names meanwhile.
+//! Each step opens one component beneath the previous directory and never follows a symlink. So nothing above or beside
+//! the root is reached, whatever the path and whatever happens to the names meanwhile.
 
 mod current_path;
 
@@ -16,18 +16,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a directory is opened that names are resolved in, and that is not read.
+/// Flags for opening a directory in which names are resolved, but which is not listed.
 pub(crate) const PARENT: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Deeper than a path can be.
+/// Deeper than any path can be.
 const MAX_DEPTH: usize = 2048;
-/// A longer path makes the cursor allocate, once.
+/// A longer path makes the cursor allocate once.
 const PATH_BYTES: usize = 4096;
 
-/// Opens a directory beneath `root`, component by component, each in the way of `how`.
+/// Opens a directory beneath `root`, component by component, each by `how`.
 pub(crate) fn find<'a>(
     root: &Dir,
     path: impl IntoIterator<Item = &'a [u8]>,
@@ -44,9 +44,9 @@ pub(crate) fn find<'a>(
 pub(crate) struct Cursor {
     root: Dir,
     levels: Vec<Level>,
-    /// From the root to the current directory.
+    /// Path from the root to the current directory.
     path: Vec<u8>,
-    /// Where other threads read the position.
+    /// Publishes the position to other threads.
     shown: Option<Arc<CurrentPath>>,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Cursor {
 struct Level {
     name: CString,
     fd: OwnedFd,
-    /// Bytes of the path of the directory that it is in.
+    /// Length of the path of the parent directory.
     path_above: usize,
 }
 
 impl Cursor {
-    /// At the root.
+    /// A cursor at the root.
     pub(crate) fn new(root: Dir) -> Self {
         Self {
             root,
@@ -69,7 +69,7 @@ impl Cursor {
         }
     }
 
-    /// The same, for a worker whose position is read by others.
+    /// As [`Cursor::new`], for a worker that publishes its position.
     pub(crate) fn shown(root: Dir, current_path: Arc<CurrentPath>) -> Self {
         Self {
             shown: Some(current_path),
@@ -89,18 +89,18 @@ impl Cursor {
         }
     }
 
-    /// For messages: the path of something in the current directory.
+    /// The path of a name in the current directory, for messages.
     pub(crate) fn path_of(&self, name: &CStr) -> PathBuf {
         let here = self.path_from_root(&self.path);
         here.join(OsStr::from_bytes(name.to_bytes()))
     }
 
-    /// For messages: a path from the root.
+    /// A path from the root, for messages.
     pub(crate) fn path_from_root(&self, path: &[u8]) -> PathBuf {
         self.root.path().join(Path::new(OsStr::from_bytes(path)))
     }
 
-    /// Tells others what the worker is about to do something to.
+    /// Publishes the path of the next operation.
     #[inline]
     pub(crate) fn show(&self, directories: &[u8], name: &[u8]) {
         if let Some(shown) = &self.shown {
@@ -108,14 +108,14 @@ impl Cursor {
         }
     }
 
-    /// The same of something in the current directory.
+    /// As [`Cursor::show`], for a name in the current directory.
     #[inline]
     pub(crate) fn show_here(&self, name: &[u8]) {
         self.show(&self.path, name);
     }
 
-    /// Goes to the directory with this path from the root: up as far as needed, then down by `step`, which has to end
-    /// in [`Cursor::down`] for each component.
+    /// Goes to the directory with this path from the root: up as far as needed, then down by `step`, which has to call
+    /// [`Cursor::down`] for each component.
     pub(crate) fn go<E>(
         &mut self,
         directories: &[u8],
@@ -149,7 +149,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Leaves the current directory; its name. `None` at the root.
+    /// Leaves the current directory and returns its name. `None` at the root.
     pub(crate) fn up(&mut self) -> Option<CString> {
         let left = self.levels.pop()?;
         self.path.truncate(left.path_above);
@@ -165,7 +165,7 @@ impl Cursor {
     }
 }
 
-/// The components of a path as `tree` has them.
+/// The components of a path as stored in a `tree`.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty())

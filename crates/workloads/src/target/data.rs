@@ -1,9 +1,9 @@
-//! What stands in the blocks that a load writes, and how a block that was read is known to be the right one.
+//! The content of blocks that a load writes, and the verification of blocks that it reads.
 //!
-//! A [`DataSpec`] is what a plan says; a [`Content`] makes any block of any file from it, and checks it. It knows
-//! nothing of how blocks reach the storage. Invariants: under `verify` the same seed, file, offset and generation are
-//! the same bytes, whoever asks; no two blocks are equal, but for those that are to be, and nothing repeats within what
-//! storage compresses in one piece ([`EntropyPool`]).
+//! A [`DataSpec`] is the part of a plan; a [`Content`] makes and checks any block of any file from it. This module does
+//! not know how blocks reach the storage. Invariants: under `verify`, the same seed, file, offset and generation always
+//! give the same bytes. No two blocks are equal, except for those that are meant to be, and nothing repeats within a
+//! unit that storage compresses at once ([`EntropyPool`]).
 
 mod content;
 mod entropy_pool;

@@ -1,9 +1,9 @@
-//! What lies in a task's part of a cell, written down beside it, so that the next mode, or another process after a
-//! restart, need not look at every file. Looking would also fill the very caches that the next mode is to be measured
-//! against.
+//! Records the state of a task's dataset beside it, so that the next mode, or another process after a restart, need not
+//! scan every file. A scan would also fill the caches that the next mode is to be measured against.
 //!
-//! It knows nothing of what a workload does. Invariant: before anything changes the data, the state is `Unsettled`; it
-//! becomes another one only when the data are known to be so. Whoever finds `Unsettled`, or nothing readable, looks.
+//! Does not know what a workload does. Invariant: before the data are changed, the state becomes `Unsettled`. It
+//! becomes another state only once the data are known to match it. A reader that finds `Unsettled`, or an unreadable
+//! record, has to scan.
 
 use crate::target::data::Generations;
 use crate::target::sandbox::{Dir, SandboxError};
@@ -15,16 +15,16 @@ use std::io::{self, Read, Write};
 
 const NAME: &str = "state";
 const UNBORN: &str = "state.new";
-/// Longer than any that we write.
+/// Longer than any record that we write.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What the data are.
+/// State of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum DatasetContent {
-    /// Anything: a mode was changing them and did not finish.
+    /// Unknown: a mode changed them and did not finish.
     Unsettled,
-    /// The directories, without files.
+    /// Directories without files.
     Empty,
     /// Every file, under the name that it was created with.
     Created,
@@ -32,7 +32,7 @@ pub(crate) enum DatasetContent {
     Renamed,
 }
 
-/// What there is beside the files, or was done to all of them.
+/// What exists beside the files, or was done to all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Extras {
@@ -40,28 +40,28 @@ pub(crate) struct Extras {
     pub symlinks: bool,
     /// A directory for each file.
     pub subdirectories: bool,
-    /// Bytes that each file has more than it was made with.
+    /// Bytes appended to each file.
     pub appended: u64,
-    /// Bytes of the attribute that each file has.
+    /// Length of the extended attribute of each file.
     pub attribute: Option<u32>,
-    /// What may stand in the blocks, where they know it.
+    /// Generations that the blocks may have, if they are self-describing.
     pub generations: Generations,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DatasetRecord {
-    /// The parameters that shape the data, as text; data of other parameters are not ours to use.
+    /// The parameters that shape the data, as text. Data with other parameters cannot be reused.
     pub shape: String,
     pub content: DatasetContent,
     #[serde(default)]
     pub extras: Extras,
-    /// Bytes of each worker's part, where the parameters do not say them.
+    /// Bytes of each worker's part, if the parameters do not determine them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<u64>,
 }
 
 impl DatasetRecord {
-    /// The state of the data in `dir`; `None` where there is none, or none that we wrote whole.
+    /// The state of the data in `dir`; `None` if there is no record, or not a complete one of ours.
     pub(crate) fn read(dir: &Dir) -> Result<Option<Self>, SandboxError> {
         if dir.file_bytes(NAME)?.is_none() {
             return Ok(None);
@@ -75,8 +75,8 @@ impl DatasetRecord {
         Ok(serde_json::from_str(&text).ok())
     }
 
-    /// From now on the data may be anything; durable before anything changes them. A target without space for these
-    /// few words loses the state instead.
+    /// Marks the data as unknown, durably, before anything changes them. If the target has no space for the record,
+    /// removes it instead.
     pub(crate) fn unsettle(shape: String, dir: &Dir) -> Result<(), SandboxError> {
         let state = Self {
             shape,
@@ -92,8 +92,8 @@ impl DatasetRecord {
         }
     }
 
-    /// As [`DatasetRecord::write`], after a load. The result stands where it fails, and the next mode lays the data out
-    /// again.
+    /// As [`DatasetRecord::write`], after a load. A failure does not affect the result; the next mode then lays the
+    /// data out again.
     pub(crate) fn write_or_warn(&self, dir: &Dir) {
         if let Err(error) = self.write(dir) {
             tracing::warn!(%error, path = %dir.path().display(), "the state of the data was not written");
@@ -116,7 +116,7 @@ impl DatasetRecord {
         rustix::fs::renameat(dir.fd(), UNBORN, dir.fd(), NAME)
             .map_err(|errno| failed(errno.into()))?;
         match rustix::fs::fsync(dir.fd()) {
-            // Some file systems cannot sync a directory; there a power cut may bring an older state back.
+            // Some file systems cannot sync a directory; a power failure may restore an older state there.
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::BADF) => Ok(()),
             Err(errno) => Err(failed(errno.into())),
         }

@@ -1,7 +1,7 @@
-//! A failed operation and how it is recorded: the same for every workload.
+//! A failed operation and how it is recorded, the same for every workload.
 //!
-//! Invariant: an operation that failed is one, whatever was wrong with it; each wrong sector that it has read is
-//! counted all the same, also where a call failed after that.
+//! Invariant: a failed operation counts once, whatever was wrong with it. Each wrong sector that it read counts as
+//! well, even if a call failed after that.
 
 use super::calls::CallError;
 use crate::measure::op::Op;
@@ -10,7 +10,7 @@ use crate::target::data::Mismatches;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// A call that failed, what was read and had not been written there, or both.
+/// A failed call, wrong data that were read, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub failed: Option<CallError>,
@@ -33,7 +33,7 @@ impl From<Errno> for Fault {
 }
 
 impl Fault {
-    /// Of calls that ended like this, and what is wrong with what they have read; the default where nothing is.
+    /// From the result of the calls and the wrong data that they read; the default if there are neither.
     pub(crate) fn of(calls: Result<(), CallError>, mismatches: Mismatches) -> Self {
         Self {
             failed: calls.err(),
@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Of what was read by calls that all succeeded.
+    /// From data read by calls that all succeeded.
     pub(crate) fn found(mismatches: Mismatches) -> Result<(), Self> {
         match mismatches.is_empty() {
             true => Ok(()),
@@ -52,7 +52,7 @@ impl Fault {
         }
     }
 
-    /// Records that the operation came to its end with this.
+    /// Records that the operation ended with this fault.
     #[cold]
     #[inline(never)]
     pub(crate) fn record(

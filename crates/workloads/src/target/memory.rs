@@ -1,6 +1,6 @@
-//! Buffers for the load: page-aligned, on huge pages where they are large enough, touched before anything is measured.
+//! Buffers for the load: page-aligned, on huge pages if large enough, touched before anything is measured.
 //!
-//! A block on 2 MiB pages is one piece of physical memory instead of hundreds; direct I/O of large blocks is up to
+//! A block on 2 MiB pages is one piece of physical memory instead of hundreds. Direct I/O of large blocks is up to
 //! twice as fast with it.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -10,10 +10,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
-/// Below this, what a huge page brings is not worth 2 MiB of memory per worker.
+/// Below this, the gain of a huge page is not worth 2 MiB of memory per worker.
 pub(crate) const HUGE_FROM: usize = 64 << 10;
 
-/// Anonymous memory of its own, aligned to 4 KiB at least and to 2 MiB from 64 KiB on.
+/// A separate anonymous mapping, aligned to 4 KiB at least and to 2 MiB from 64 KiB on.
 #[derive(Debug)]
 pub struct Pages {
     start: NonNull<u8>,
@@ -33,7 +33,7 @@ impl Pages {
         Pages::mapped(bytes, bytes >= HUGE_FROM)
     }
 
-    /// The same on pages of the ordinary size, however many there are.
+    /// As [`Pages::new`], on pages of ordinary size whatever the length.
     pub(crate) fn small(bytes: usize) -> io::Result<Pages> {
         Pages::mapped(bytes, false)
     }
@@ -66,15 +66,15 @@ impl Pages {
             mapped,
         };
         if huge {
-            // SAFETY: the range lies within our mapping. Where there are no huge pages the advice changes nothing.
+            // SAFETY: the range lies within our mapping. Without huge pages the advice has no effect.
             let _ = unsafe { madvise(start.cast(), rounded, Advice::LinuxHugepage) };
         }
         pages.touch();
         Ok(pages)
     }
 
-    /// Where it begins, for parts of it that are shared with the kernel: a reference to the whole would claim those
-    /// too.
+    /// Begin of the memory, for parts of it that are shared with the kernel: a reference to the whole would alias those
+    /// parts.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! What one task works on, as its kind of target opens it.
+//! What a task works on, by kind of target.
 
 mod pool;
 
@@ -8,7 +8,7 @@ use super::sandbox::{Device, Dir, RunDirectory, SandboxError, Space, task_dir_na
 use benchmesh_model::targets::{DEVICE, DIRECTORY, POOL, TargetKind};
 use std::sync::Arc;
 
-/// One cell of a run's directory, in which each task has a directory of its own.
+/// One cell of a run's directory. Each task has its own directory in it.
 #[derive(Debug, Clone)]
 pub struct CellDir {
     pub run: Arc<RunDirectory>,
@@ -16,7 +16,7 @@ pub struct CellDir {
 }
 
 impl CellDir {
-    /// The directory of one task, made if it is not there yet.
+    /// The directory of one task; creates it if needed.
     pub fn task_dir(&self, task_index: u32) -> Result<Dir, SandboxError> {
         let cell = self.run.cell(&self.cell)?;
         cell.make_dir(&task_dir_name(task_index))
@@ -55,8 +55,8 @@ impl Place {
         path.display().to_string()
     }
 
-    /// The nonce of the run's directory there, or of its marker: clients that see the same one share what the target
-    /// holds. `None`: it has none.
+    /// The nonce of the run's directory or marker. Clients that read the same nonce share the target's contents.
+    /// `None`: it has none.
     pub fn nonce(&self) -> Option<&str> {
         match self {
             Place::Directory(cell) => Some(cell.run.nonce()),
@@ -65,7 +65,8 @@ impl Place {
         }
     }
 
-    /// The number of its file system on this host: `8:1`. `None`: it is on none. May hang with the target.
+    /// The device number of its file system on this host, such as `8:1`. `None`: not on a file system. May hang with
+    /// the target.
     pub fn device(&self) -> Option<String> {
         let Place::Directory(cell) = self else {
             return None;
@@ -75,7 +76,7 @@ impl Place {
         Some(format!("{major}:{minor}"))
     }
 
-    /// What is free there now. `None`: it does not say, or has no such limit. May hang with the target.
+    /// The free space now. `None`: unknown or unlimited. May hang with the target.
     pub fn free(&self) -> Option<Space> {
         match self {
             Place::Directory(cell) => Space::of(cell.run.dir().fd()).ok(),
@@ -84,7 +85,7 @@ impl Place {
         }
     }
 
-    /// Whether an earlier mode has left files of one task. What cannot be looked at has none.
+    /// Whether an earlier mode has left files of one task. False if that cannot be determined.
     pub fn has_data(&self, task_index: u32) -> bool {
         match self {
             Place::Directory(cell) => cell.has_data(task_index).unwrap_or(false),

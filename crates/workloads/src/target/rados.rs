@@ -1,10 +1,10 @@
-//! Ceph's librados and librbd, opened at run time: nothing of Ceph is needed to build benchmesh or to run it without
-//! pools, and librbd is needed for images only.
+//! Ceph's librados and librbd, opened at run time. Building benchmesh, and running it without pools, needs nothing of
+//! Ceph; librbd is needed for images only.
 //!
-//! A [`Session`] is one client of a cluster, with one pool and one namespace of it. Blocking calls are bounded by the
-//! library's own timeouts, which the session sets. Operations that are measured go through an [`Issuer`], which has
-//! many in flight and learns of their ends by a callback of the library; those on an [`Image`] through an
-//! [`ImageQueue`]. Nothing is known here of runs, tasks or recorders.
+//! A [`Session`] is one client of a cluster, with one pool and one of its namespaces. The library's own timeouts, which
+//! the session sets, bound blocking calls. Measured operations go through an [`Issuer`], which keeps many in flight and
+//! gets completions by a callback of the library; those on an [`Image`] go through an [`ImageQueue`]. This module does
+//! not know runs, tasks or recorders.
 
 mod board;
 mod image;
@@ -24,7 +24,7 @@ pub use session::{Limits, PoolFacts, PoolSpace, Session};
 
 use std::io;
 
-/// What stands in the way of working on a pool: what failed, where, and what to do.
+/// Why a pool cannot be used: what failed, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RadosError {
     #[error(
@@ -73,14 +73,14 @@ pub enum RadosError {
     },
 }
 
-/// How an option and a message spell a pool.
+/// Syntax of a pool in options and messages.
 const FORM: &str = benchmesh_model::targets::POOL.value_name;
 
 impl RadosError {
     fn no_library(file: &'static str, why: &libloading::Error) -> RadosError {
         RadosError::NoLibrary {
             file,
-            // Debian and RPM distributions have the number of the file's version in the name: librbd1, librados2.
+            // Debian and RPM packages are named by library and version: librbd1, librados2.
             package: file.replace(".so.", ""),
             why: crate::error_chain(why),
         }
@@ -93,7 +93,7 @@ impl RadosError {
         }
     }
 
-    /// The error of a call, where it was one; a missing pool is a missing device.
+    /// The errno of a failed call; a missing pool is a missing device.
     pub fn errno(&self) -> Option<i32> {
         match self {
             RadosError::NoLibrary { .. } | RadosError::OtherLibrary { .. } => Some(libc::ENOSYS),

@@ -1,7 +1,7 @@
-//! Reading a file back: piece after piece, each held against what belongs there when it has come.
+//! Reads a file back piece by piece, and compares each piece with the expected data.
 //!
-//! It knows nothing of who wrote it; an [`Original`] has the pieces. Every wrong sector is reported. Generating and
-//! comparing the expected data is excluded from the operation's time.
+//! Does not know who wrote the file; an [`Original`] provides the pieces. Every wrong sector is reported. Generating
+//! and comparing the expected data is excluded from the operation's time.
 
 use super::calls::{self, CallError, read_full};
 use super::fault::Fault;
@@ -12,15 +12,15 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// What a file has to hold.
+/// The expected content of a file.
 pub(crate) trait Original {
-    /// Has the next piece at hand, which begins at `offset`: so many bytes, at most `room`; 0 at the end.
+    /// Prepares the next piece, which begins at `offset`. Returns its length, at most `room`; 0 at the end.
     fn next(&mut self, offset: u64, room: usize) -> Result<usize, CallError>;
 
-    /// Holds what was read at `offset` against that piece: all of it, or its beginning where the file has ended in it.
+    /// Compares data read at `offset` with that piece, or with its beginning if the file has ended in it.
     fn check(&mut self, found: &[u8], offset: u64, wrong: &mut Mismatches);
 
-    /// Whether the file has to end where the pieces do.
+    /// Whether the file has to end after the last piece.
     fn ends(&mut self, _offset: u64) -> Result<bool, CallError> {
         Ok(true)
     }
@@ -40,7 +40,7 @@ impl Moved {
         apart: Duration::ZERO,
     };
 
-    /// As if that time had passed before.
+    /// Moves the begin later by the excluded time.
     #[inline]
     pub(crate) fn shorten(self, began: Began) -> Began {
         Began {
@@ -60,7 +60,7 @@ impl From<u64> for Moved {
     }
 }
 
-/// Open, read piece by piece, see that it ends there, close. `reached` is called before each read with the offset.
+/// Open, read piece by piece, check that it ends there, close. `reached` is called before each read with the offset.
 pub(crate) fn read_back(
     dir: BorrowedFd<'_>,
     name: &CStr,
@@ -71,7 +71,7 @@ pub(crate) fn read_back(
     read_open(calls::open_to_read(dir, name)?, buffer, original, reached)
 }
 
-/// The same of a file that is open.
+/// As [`read_back`], for an open file.
 fn read_open(
     file: OwnedFd,
     buffer: &mut [u8],
@@ -150,14 +150,14 @@ impl<O: Original> Pass<'_, O> {
     }
 }
 
-/// A file of blocks that know their place, as [`Data`](super::write_buffer::WriteBuffer) makes them of its length; the
-/// buffer that it is read into has to be as long.
+/// A file of self-describing blocks, written from a [`Data`](super::write_buffer::WriteBuffer) of their length. The
+/// read buffer has to be as long.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a> {
     content: &'a Content,
     file: u64,
     bytes: u64,
-    /// The first so many bytes were written at once, the others `seam` at a time.
+    /// The first `base` bytes were written at once, the others `seam` at a time.
     base: u64,
     seam: u64,
     piece: u64,

@@ -1,8 +1,8 @@
-//! Where the load may work: beneath the paths that the agent's own configuration allows, in a run's own directory.
+//! Where the load may work: beneath the paths that the agent's configuration allows, in a run's own directory.
 //!
-//! Names are resolved by the kernel beneath a kept descriptor (openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS;
-//! component by component with O_NOFOLLOW where that call is missing), so that no symlink leads out, not even one that
-//! appears while the load runs. A directory without our marker is never changed, and never removed.
+//! The kernel resolves names beneath an open descriptor (openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS;
+//! component by component with O_NOFOLLOW if that call is missing). So no symlink leads out, not even one that appears
+//! while the load runs. A directory without our marker is never changed or removed.
 
 mod device;
 mod device_identity;
@@ -31,7 +31,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// What stands in the way of working in a directory.
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error("`{}` is not an absolute path", path.display())]
@@ -81,7 +81,7 @@ pub enum SandboxError {
     )]
     InUse {
         path: PathBuf,
-        /// By whom, in words; empty where that cannot be known.
+        /// The users of the device, as text; empty if unknown.
         by: String,
     },
     #[error(transparent)]
@@ -104,7 +104,7 @@ impl SandboxError {
         }
     }
 
-    /// The system call's error, where it was one.
+    /// The errno of a failed system call.
     pub fn errno(&self) -> Option<i32> {
         match self {
             SandboxError::Io { source, .. } => source.raw_os_error(),
@@ -119,7 +119,7 @@ impl SandboxError {
 pub struct Allowed {
     /// Canonical.
     roots: Vec<PathBuf>,
-    /// As they were given: what lies beneath them is named so too.
+    /// As given; paths beneath them are written with the same prefix.
     names: Vec<PathBuf>,
 }
 
@@ -133,8 +133,8 @@ impl Allowed {
         })
     }
 
-    /// The canonical form of `path`, if it lies at or beneath an allowed one. What does not is refused in the same
-    /// words whether it exists or not, and is not looked at unless a symlink beneath an allowed path leads there.
+    /// The canonical form of `path`, if it lies at or beneath an allowed path. All others get the same error whether
+    /// they exist or not. They are not accessed, unless a symlink beneath an allowed path leads there.
     pub fn permits(&self, path: &Path) -> Result<PathBuf, SandboxError> {
         if !path.is_absolute() {
             return Err(SandboxError::NotAbsolute {
@@ -151,7 +151,7 @@ impl Allowed {
         }
     }
 
-    /// Whether a path's own words put it at or beneath an allowed one.
+    /// Whether a path lies at or beneath an allowed one by its text alone.
     pub fn names(&self, path: &Path) -> bool {
         let climbs = path.components().any(|part| part == Component::ParentDir);
         let mut allowed = self.roots.iter().chain(&self.names);
@@ -162,12 +162,12 @@ impl Allowed {
         self.roots.iter().any(|root| resolved.starts_with(root))
     }
 
-    /// Whether a path that cannot be resolved leaves what is allowed on its way: by a symlink that leads out, or by one
-    /// that leads to nothing.
+    /// Whether a path that cannot be resolved leaves the allowed paths on its way: by a symlink that leads out, or by a
+    /// dangling one.
     fn leads_out(&self, path: &Path) -> bool {
         let mut child = path;
         for parent in path.ancestors().skip(1) {
-            // Where the operator named the link, it may lead to a mount that has died.
+            // If the operator named the link, its target may be a mount that has died.
             let is_named = self.names.iter().any(|name| name == child);
             if child.is_symlink() && !is_named && child.canonicalize().is_err() {
                 return true;
@@ -210,7 +210,7 @@ fn canonical(path: &Path) -> Result<PathBuf, SandboxError> {
     })
 }
 
-/// Opens a canonical directory. A symlink that has taken a component's place since is refused.
+/// Opens a canonical directory. Refuses a symlink that has replaced a component since.
 pub(crate) fn open_canonical(path: &Path) -> Result<Dir, SandboxError> {
     let opening = |errno| SandboxError::io("open", path, errno);
     let root = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -224,7 +224,7 @@ pub(crate) fn open_canonical(path: &Path) -> Result<Dir, SandboxError> {
     Ok(Dir::new(fd, path.to_owned()))
 }
 
-/// Names that we make: they cannot climb, hide, or surprise a shell.
+/// Checks the names that we create: they must not leave the directory, be hidden, or need quoting in a shell.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), SandboxError> {
     let fits = (1..=100).contains(&name.len())
         && !name.starts_with('.')

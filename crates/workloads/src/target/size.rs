@@ -1,7 +1,7 @@
-//! How large each file is: one fixed size, or a distribution that gives every file the same size again.
+//! File sizes: a fixed size, or a distribution that always gives the same file the same size.
 //!
-//! It knows nothing of directories or workers. The size of file `i` of a task is a pure function of the specification,
-//! the seed and `i`, so that a later mode, or another process, knows what an earlier one wrote without storing it.
+//! Does not know directories or workers. The size of file `i` of a task is a pure function of the specification, the
+//! seed and `i`. So a later mode, or another process, knows the sizes written earlier without storing them.
 
 use crate::measure::random::Random;
 use crate::params::units::Bytes;
@@ -17,7 +17,7 @@ pub(crate) use rows::{Row, Rows};
 /// The `size` key of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SizeSpec {
-    /// Every file has this many bytes.
+    /// All files have this size.
     Fixed(u64),
     /// Every size from `min` to `max` is equally likely.
     Uniform { min: u64, max: u64 },
@@ -29,14 +29,14 @@ pub(crate) enum SizeSpec {
         min: u64,
         max: u64,
     },
-    /// So many files of each of several ranges.
+    /// A number of files in each of several ranges.
     Rows(Rows),
 }
 
-/// A file larger than this is refused: offsets are signed 64-bit numbers.
+/// Largest allowed file: offsets are signed 64-bit numbers.
 pub(crate) const LARGEST_BYTES: u64 = 1 << 60;
 
-/// Up to this many files, sums are exact; beyond, they are the mean times the number of files and a margin, so that
+/// Up to this many files, sums are exact. Beyond, they are the mean times the number of files plus a margin, so that
 /// checking a plan stays instant.
 const EXACT_FILES: u64 = 1 << 20;
 
@@ -119,8 +119,8 @@ impl fmt::Display for SizeSpec {
     }
 }
 
-/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal, `{ rows }` says how many of
-/// which.
+/// The table form: `{ min, max }` is uniform, `{ mean, sigma, min?, max? }` is lognormal, `{ rows }` gives ranges with
+/// their numbers of files.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -163,7 +163,7 @@ impl Table {
                 if mean.0 == 0 {
                     return Err("`mean` must be at least 1 byte".into());
                 }
-                // Without a bound, one file in a million could be thousands of times the mean and fill the target.
+                // Without a maximum, one file in a million could be thousands of times the mean and fill the target.
                 let max = max.map_or_else(|| mean.0.saturating_mul(100), |bytes| bytes.0);
                 SizeSpec::Lognormal {
                     mean: mean.0,
@@ -368,7 +368,7 @@ mod tests {
             max: 4_000_000,
         };
         let rows = |rows: Value| serde_json::from_value(json!({ "rows": rows })).unwrap();
-        // Evenly in the logarithm: the mean of a row is (max - min) / ln(max / min).
+        // Log-uniform: the mean of a row is (max - min) / ln(max / min).
         check(
             rows(json!([{"files": 7, "min": 1000, "max": 10_000}])),
             3908.7,

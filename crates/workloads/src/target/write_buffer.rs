@@ -1,7 +1,7 @@
-//! A buffer of what is written into files, made for each place as it is asked for.
+//! A buffer of data to write, generated for each file offset on request.
 //!
-//! It knows nothing of files; [`crate::target::data`] decides what stands where. A stamp is made in an operation's
-//! time; the time for more than that is kept, to be taken out of it.
+//! Does not know files; [`crate::target::data`] decides the content. Stamping a block is part of the operation's time.
+//! The time for generating a whole block is recorded, to be subtracted from it.
 
 use crate::measure::clock::MonoNanos;
 use crate::target::data::{Content, DataSpec, EntropyPool};
@@ -12,11 +12,11 @@ pub(crate) struct WriteBuffer {
     content: Content,
     buffer: Vec<u8>,
     pool: EntropyPool,
-    /// Of the largest block.
+    /// Length of the largest block.
     largest: usize,
-    /// Where the block that was made last begins.
+    /// Where the last block begins.
     from: usize,
-    /// What it took to make blocks from their first byte to their last.
+    /// Time spent on generating whole blocks.
     excluded: Duration,
 }
 
@@ -26,7 +26,7 @@ impl WriteBuffer {
         Self::of(Content::new(DataSpec::default(), seed), bytes)
     }
 
-    /// A buffer for writes of up to `bytes`, filled, and so in memory.
+    /// A buffer for writes of up to `bytes`, filled and therefore backed by memory.
     pub(crate) fn of(content: Content, bytes: usize) -> Self {
         let pool = EntropyPool::of(&content, bytes);
         let mut buffer = vec![0_u8; pool.length()];
@@ -41,7 +41,7 @@ impl WriteBuffer {
         }
     }
 
-    /// The first `length` bytes, as they belong in file `file` at `offset`; fewer when the buffer is smaller.
+    /// The first `length` bytes of file `file` at `offset`; fewer if the buffer is smaller.
     #[inline]
     pub(crate) fn stamped(&mut self, file: u64, offset: u64, length: usize) -> &[u8] {
         if !self.content.is_made_anew() {
@@ -53,13 +53,13 @@ impl WriteBuffer {
         self.current(length)
     }
 
-    /// What [`WriteBuffer::stamped`] took since this was asked last and is no part of an operation.
+    /// Returns and resets the time of [`WriteBuffer::stamped`] that is not part of an operation.
     #[inline]
     pub(crate) fn take_excluded_time(&mut self) -> Duration {
         std::mem::take(&mut self.excluded)
     }
 
-    /// The same in one of several writings of the file.
+    /// As [`WriteBuffer::stamped`], for one generation of the file.
     #[inline]
     pub(crate) fn written_as(
         &mut self,
@@ -81,25 +81,25 @@ impl WriteBuffer {
         &self.content
     }
 
-    /// Bytes of the largest block.
+    /// Length of the largest block.
     pub(crate) fn len(&self) -> usize {
         self.largest
     }
 
-    /// The first `length` bytes of the block that was made or read last, as they are.
+    /// The first `length` bytes of the last block made or read, unchanged.
     pub(crate) fn current(&self, length: usize) -> &[u8] {
         let end = self.from + length.min(self.largest);
         self.buffer.get(self.from..end).unwrap_or_default()
     }
 
-    /// A block to be read into.
+    /// A block to read into.
     pub(crate) fn current_mut(&mut self, length: usize) -> &mut [u8] {
         self.from = 0;
         let length = length.min(self.largest);
         self.buffer.get_mut(..length).unwrap_or_default()
     }
 
-    /// The bytes of one block, without a place.
+    /// The bytes of one block, without an offset.
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         self.buffer.truncate(self.largest);
         self.buffer

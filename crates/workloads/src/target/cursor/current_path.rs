@@ -1,21 +1,21 @@
-//! Where a worker is in its tree, for others to read when it stays there too long.
+//! A worker's position in its tree, for others to read if it stays there too long.
 //!
-//! The worker writes a directory and a name for each operation, in a few stores; whoever reads meanwhile gets nothing,
-//! for what stands there is whole only where the version is even, and the same before and after.
+//! The worker writes a directory and a name for each operation, in a few stores. A reader gets nothing while they are
+//! written: the text is consistent only if the version is even, and the same before and after the read (a seqlock).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Bytes of one atomic word.
 const WORD: usize = 8;
-/// For a path and one more name, each from a word on; what is longer is cut off.
+/// Room for a path and one name, each beginning at a word; longer ones are cut off.
 const WORDS: usize = (4096 + 256) / WORD + 2;
 
-/// Aligned so that no neighbour's stores slow a worker's down.
+/// Aligned so that a neighbour's stores do not slow a worker down (false sharing).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CurrentPath {
     version: AtomicU64,
-    /// Bytes of the directory, from the first word on, and of the name, from the word after it on.
+    /// Length of the directory, which begins at the first word, and of the name, which begins at the word after it.
     directory: AtomicUsize,
     name: AtomicUsize,
     words: Box<[AtomicU64]>,
@@ -46,7 +46,7 @@ impl CurrentPath {
             .store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// How many bytes there was room for.
+    /// Returns how many bytes fitted.
     #[inline]
     fn write(&self, from: usize, bytes: &[u8]) -> usize {
         let words = self.words.get(from..).unwrap_or_default();
@@ -61,7 +61,7 @@ impl CurrentPath {
         bytes.len().min(words.len() * WORD)
     }
 
-    /// The path from the root, by anyone; `None` while it changes.
+    /// The path from the root; `None` while it changes. Any thread may call this.
     pub(crate) fn path(&self) -> Option<Vec<u8>> {
         let version = self.version.load(Ordering::Acquire);
         let directory = self.directory.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Any block of any file, made in place.
+//! Makes any block of any file in place.
 //!
-//! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes of every 4 KiB, which is
-//! enough that nothing deduplicates and costs next to nothing; see [`super::EntropyPool`] for what compresses. With it,
-//! and where blocks are to be equal to others, each block is made anew, bit by bit.
+//! Without `verify`, a buffer is filled once and each block differs from all others by 8 bytes in every 4 KiB. That is
+//! enough to prevent deduplication, and costs almost nothing; for compression see [`super::EntropyPool`]. With
+//! `verify`, and if blocks are to be equal to others, each block is generated in full.
 
 use super::pattern::{Pattern, Written};
 use super::spec::random_bytes;
@@ -11,12 +11,12 @@ use crate::measure::mismatch::Mismatches;
 use crate::measure::random::{self, Random};
 use std::ops::RangeInclusive;
 
-/// Blocks that are equal to another are equal to one of so many.
+/// Duplicated blocks are copies of one of this many.
 const COMMON_BLOCKS: u64 = 16;
-/// Sets the draw of the blocks that are equal to another apart from their stamps.
+/// Separates the choice of duplicated blocks from the stamps.
 const DEDUPE: u64 = 0x6465_6475_7065;
 
-/// What stands in each block of each file.
+/// Content of each block of each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     seed: u64,
@@ -25,7 +25,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// The same spec and seed are the same content.
+    /// The same spec and seed give the same content.
     pub fn new(spec: DataSpec, seed: u64) -> Content {
         let kind = spec.kind;
         Content {
@@ -41,24 +41,24 @@ impl Content {
         self.pattern.is_some()
     }
 
-    /// Whether each block is made from its first byte to its last, and not by stamps alone.
+    /// Whether each block is generated in full instead of being stamped only.
     #[inline]
     pub(crate) fn is_made_anew(&self) -> bool {
         let has_twins = matches!(self.kind, DataKind::Reducible { dedupe, .. } if dedupe > 0);
         self.pattern.is_some() || has_twins
     }
 
-    /// Whether blocks are alike but for their stamps.
+    /// Whether blocks differ by their stamps only.
     pub(super) fn repeats(&self) -> bool {
         !self.is_made_anew() && self.kind.repeated().is_none()
     }
 
-    /// Fills a buffer for the blocks to come: once, before the load.
+    /// Fills a buffer for the blocks to come; once, before the load.
     pub fn fill(&self, buffer: &mut [u8]) {
         self.fill_as(0, buffer);
     }
 
-    /// The same for one of several buffers, which are all different.
+    /// As [`Content::fill`], for one of several different buffers.
     pub(super) fn fill_as(&self, number: u64, buffer: &mut [u8]) {
         if let Some(bytes) = self.kind.repeated() {
             for (to, from) in buffer.iter_mut().zip(bytes.iter().cycle()) {
@@ -74,8 +74,7 @@ impl Content {
         }
     }
 
-    /// Makes a buffer, filled before, the block of `file` at `offset`. `generation` distinguishes one writing of it
-    /// from another.
+    /// Turns a filled buffer into the block of `file` at `offset`. `generation` distinguishes repeated writes of it.
     #[inline]
     pub fn place(&self, block: &mut [u8], file: u64, offset: u64, generation: u64) {
         if let Some(pattern) = &self.pattern {
@@ -100,9 +99,9 @@ impl Content {
         }
     }
 
-    /// Whether a block that was read is that of `file` at `offset`, in one of these generations: each sector that is
-    /// not is added to `wrong`. Without `verify` every block is right. All sectors of a block are of one generation:
-    /// what is allowed of the sectors after these is left in `allowed`.
+    /// Checks that a block is that of `file` at `offset`, in one of the `allowed` generations, and adds each wrong
+    /// sector to `wrong`. Without `verify` every block is right. All sectors of a block have the same generation, so
+    /// `allowed` is narrowed to that of the sectors checked.
     #[inline]
     pub fn check(
         &self,
@@ -119,8 +118,8 @@ impl Content {
 }
 
 impl Content {
-    /// The same for what was not written in one piece: each sector by itself, for the one before it may be of another
-    /// generation.
+    /// As [`Content::check`], for data that were not written in one call: checks each sector by itself, since
+    /// generations may differ between sectors.
     pub(crate) fn check_sectors(
         &self,
         read: &[u8],
@@ -139,7 +138,7 @@ impl Content {
         }
     }
 
-    /// The same for a part of a block, which was read at `offset`.
+    /// As [`Content::check`], for a part of a block, which was read at `offset`.
     pub(crate) fn check_part(
         &self,
         part: &[u8],

@@ -1,20 +1,20 @@
-//! Where in a buffer the block for a place lies.
+//! Chooses where in a buffer the block for a file offset lies.
 //!
-//! Random blocks that nobody checks differ from each other by their stamps alone, which is enough that nothing
-//! deduplicates. What compresses looks further, at all that it stores in one piece: small blocks are therefore cut from
-//! a stretch in which nothing repeats, each from where its own offset lies in it, in whatever order they are written.
+//! Random blocks that are not verified differ by their stamps only, which is enough to prevent deduplication.
+//! Compression looks at everything that it stores as one unit. Small blocks are therefore cut from a longer stretch in
+//! which nothing repeats, each from the place that its own offset has in it, whatever the order of writes.
 
 use super::{Content, SECTOR_BYTES};
 
-/// What storage compresses in one piece is no longer by default: 128 KiB of btrfs and ZFS, 64 KiB of BlueStore.
+/// Default compression units are no longer: 128 KiB in btrfs and ZFS, 64 KiB in BlueStore.
 pub(crate) const VARIETY_BYTES: usize = 256 << 10;
-/// Blocks begin at whole sectors of the smallest kind, as direct I/O wants it.
+/// Blocks begin at multiples of the smallest sector size, as direct I/O requires.
 const STEP_BYTES: usize = 512;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntropyPool {
     largest: usize,
-    /// Of where a place lies in the stretch; 0: there is one block for all.
+    /// Mask for positions in the stretch; 0: the same block for all.
     mask: u64,
 }
 
@@ -24,7 +24,7 @@ impl EntropyPool {
         EntropyPool::with_variety(content, largest, VARIETY_BYTES)
     }
 
-    /// The same with more places for blocks: `variety` bytes, a power of two.
+    /// As [`EntropyPool::of`], with `variety` bytes of positions, a power of two.
     pub(crate) fn with_variety(content: &Content, largest: usize, variety: usize) -> EntropyPool {
         let mask = match content.repeats() && largest < VARIETY_BYTES {
             true => variety.max(VARIETY_BYTES).next_power_of_two() - STEP_BYTES,
@@ -36,12 +36,12 @@ impl EntropyPool {
         }
     }
 
-    /// Whether all places have the same block.
+    /// Whether all offsets get the same block.
     pub(crate) fn is_one(&self) -> bool {
         self.mask == 0
     }
 
-    /// Bytes of the buffer that the blocks are cut from.
+    /// Length of the buffer that the blocks are cut from.
     pub(crate) fn length(&self) -> usize {
         usize::try_from(self.mask).unwrap_or(0) + self.largest
     }
@@ -51,7 +51,7 @@ impl EntropyPool {
         if self.is_one() {
             return content.fill(buffer);
         }
-        // Blocks that are smaller than a sector compress by themselves, too.
+        // Blocks smaller than a sector have to compress by themselves, too.
         let unit = match self.largest < SECTOR_BYTES {
             true => STEP_BYTES,
             false => SECTOR_BYTES,
@@ -62,10 +62,10 @@ impl EntropyPool {
         }
     }
 
-    /// Where the block for this place begins.
+    /// Where the block for this file and offset begins.
     #[inline]
     pub(crate) fn at(&self, file: u64, offset: u64) -> usize {
-        // Files have their first blocks at different places.
+        // The first blocks of files lie at different positions.
         let place = file.wrapping_mul(SECTOR_BYTES as u64).wrapping_add(offset);
         usize::try_from(place & self.mask).unwrap_or(0)
     }
@@ -83,7 +83,7 @@ mod tests {
         Content::new(DataSpec::of(params.as_object().unwrap()).unwrap(), 5)
     }
 
-    /// 64 bytes are more than any compressor needs to find. In which order they are written makes no difference.
+    /// Compressors need less than 64 bytes to find a match. The order of writes makes no difference.
     #[test]
     fn nothing_repeats_within_what_is_compressed_in_one_piece() {
         let content = content(&json!({}));

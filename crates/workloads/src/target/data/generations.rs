@@ -1,8 +1,8 @@
-//! Which writings of a task's files may stand in their blocks.
+//! The generations that the blocks of a task's files may have.
 //!
-//! Each mode that writes is a generation of its own. Invariants, kept by whoever writes them down: the range holds
-//! every generation that a block may be of, even when a mode ends in its midst; it narrows to one only after every
-//! block has been written without an error.
+//! Each mode that writes has a generation of its own. Invariants, kept by the writers of the record: the range contains
+//! every generation that a block may have, even if a mode is interrupted. It narrows to one only after every block has
+//! been written without an error.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 pub(crate) struct Generations {
     pub oldest: u64,
     pub newest: u64,
-    /// A write may have failed, or been left, within a block: its sectors need not be of one generation.
+    /// A write may have failed or been interrupted within a block, so its sectors may differ in generation.
     #[serde(default)]
     pub torn: bool,
 }
@@ -21,7 +21,7 @@ impl Generations {
         self.oldest..=self.newest
     }
 
-    /// With what a mode will write.
+    /// Adds the generation that a mode will write.
     pub(crate) fn and_one_more(self) -> Generations {
         Generations {
             newest: self.newest.saturating_add(1),

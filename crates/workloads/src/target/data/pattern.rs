@@ -1,10 +1,8 @@
-//! Self-describing blocks: each sector encodes file, offset and generation in a header, and its payload follows from
-//! that.
+//! Self-describing blocks: the header of each sector encodes file, offset and generation, and determines the payload.
 //!
-//! A block is cut into sectors of 4 KiB from its beginning; what is left at its end and too short for a header belongs
-//! to the sector before. A header is file, offset, generation and a tag over all of it and the seed; the payload is the
-//! row of words that the tag stands for. So every bit of a sector follows from its place, and one that is wrong is
-//! found.
+//! A block is cut into sectors of 4 KiB from its beginning; a remainder too short for a header belongs to the sector
+//! before. A header has file, offset, generation and a tag over these and the seed; the payload is the sequence of
+//! words generated from the tag. So every bit of a sector follows from its place, and any wrong bit is found.
 
 use super::spec::random_bytes;
 use super::{DataKind, SECTOR_BYTES};
@@ -13,7 +11,7 @@ use crate::measure::random::{self, Random};
 use std::ops::RangeInclusive;
 
 const HEADER_BYTES: usize = 32;
-/// Generations that are tried to find the one that a damaged header had.
+/// How many generations are tried to find that of a damaged header.
 const TRIED: u64 = 64;
 
 /// How sectors are made.
@@ -23,7 +21,7 @@ pub(super) struct Pattern {
     pub kind: DataKind,
 }
 
-/// A block as it was written: it is cut into sectors from its own beginning.
+/// A block as it was written; sectors count from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     pub file: u64,
@@ -41,7 +39,7 @@ struct Place {
 }
 
 impl Pattern {
-    /// Makes a block what belongs at this place.
+    /// Fills a block with the content of this place.
     pub(super) fn place(&self, block: &mut [u8], file: u64, offset: u64, generation: u64) {
         let (mut rest, mut offset) = (block, offset);
         while !rest.is_empty() {
@@ -57,8 +55,8 @@ impl Pattern {
         }
     }
 
-    /// Whether a block is what belongs at this place, in one of these generations and all of it in the same: that of
-    /// its first sector that is right.
+    /// Checks that a block is that of this place, all of it in the same one of these generations: that of its first
+    /// correct sector.
     pub(super) fn check(
         &self,
         block: &[u8],
@@ -82,7 +80,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `part`, which was read at `offset` and lies within the block, is what was written.
+    /// Checks `part`, which was read at `offset` and lies within the block, against what was written.
     pub(super) fn check_part(
         &self,
         part: &[u8],
@@ -100,7 +98,7 @@ impl Pattern {
             let before = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
             let count = length.saturating_sub(before).min(rest.len());
             if count == 0 {
-                // Beyond the block, of which nothing is known.
+                // Beyond the block, where the content is unknown.
                 return;
             }
             let (now, after) = rest.split_at(count);
@@ -125,7 +123,7 @@ impl Pattern {
                 payload
             }
             None => {
-                // Too short to say its generation: any will do.
+                // Too short to contain a generation: any of them will do.
                 let tag = self.tag(Place {
                     generation: 0,
                     ..place
@@ -173,7 +171,7 @@ impl Pattern {
         }
     }
 
-    /// A header that is not the one that belongs here.
+    /// Describes a header that does not belong here.
     #[cold]
     fn wrong_header(
         &self,
@@ -211,7 +209,7 @@ impl Pattern {
         self.difference(sector, place, differs.unwrap_or(0))
     }
 
-    /// What differs at byte `at` of a sector that belongs here.
+    /// Describes the difference at byte `at` of a sector that belongs here.
     #[cold]
     fn difference(&self, sector: &[u8], place: Place, at: usize) -> Mismatch {
         let offset = place.offset.saturating_add(at as u64);
@@ -249,12 +247,12 @@ impl Pattern {
 }
 
 impl Written {
-    /// The sector that a byte of the block lies in: where it begins, and how long it is.
+    /// Begin and length of the sector that contains a byte of the block.
     fn sector_at(&self, offset: u64) -> (u64, usize) {
         let sector = SECTOR_BYTES as u64;
         let into = offset.saturating_sub(self.offset);
         let whole = into - into % sector;
-        // A rest that is too short for a header belongs to the sector before.
+        // A remainder too short for a header belongs to the sector before.
         let begin = match self.bytes.saturating_sub(whole) < HEADER_BYTES as u64 {
             true => whole.saturating_sub(sector),
             false => whole,
@@ -283,7 +281,7 @@ fn words(header: &[u8; HEADER_BYTES]) -> [u64; 4] {
     words
 }
 
-/// The first sector's length in a block of which so much is left.
+/// Length of the first sector of a block with `left` bytes left.
 fn sector_bytes(left: usize) -> usize {
     match left < SECTOR_BYTES + HEADER_BYTES {
         true => left,

@@ -23,13 +23,13 @@ pub const VERIFY: &str = "Every 4 KiB of a file hold their file, offset and gene
                           bit, outside of the operation's time. An operation that reads anything else counts as failed, \
                           and each wrong sector of 4 KiB is an error of errno 74, the first three with their place.";
 
-/// What blocks are made of.
+/// The kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataKind {
     #[default]
     Random,
     Zero,
-    /// These bytes over and over; shorter patterns are repeated in it.
+    /// These bytes repeated; shorter patterns are repeated to fill it.
     Pattern([u8; 8]),
     Reducible {
         /// Percent of each block that can be compressed away.
@@ -40,7 +40,7 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// What each block repeats from its first byte to its last; `None`: it is made of something else.
+    /// The bytes repeated throughout each block; `None` for other kinds.
     #[inline]
     pub(crate) fn repeated(self) -> Option<[u8; 8]> {
         match self {
@@ -74,7 +74,7 @@ pub(super) fn random_bytes(kind: DataKind, sector: usize) -> usize {
     }
 }
 
-/// What a plan says about data.
+/// The data settings of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataSpec {
     pub kind: DataKind,
@@ -82,7 +82,7 @@ pub struct DataSpec {
 }
 
 impl DataSpec {
-    /// From the keys `data` and `verify`.
+    /// Builds it from the keys `data` and `verify`.
     pub fn new(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
         let spec = DataSpec::or_repeated(data, verify)?;
         if spec.verify && spec.kind.repeated().is_some() {
@@ -92,7 +92,7 @@ impl DataSpec {
         Ok(spec)
     }
 
-    /// From the two keys among others.
+    /// Reads the two keys from all parameters.
     pub fn of(params: &Params) -> Result<DataSpec, ParamError> {
         let verify = params.get("verify").is_some_and(|verify| *verify == true);
         DataSpec::new(&DataKeys::read(params)?, verify)
@@ -106,8 +106,8 @@ impl DataSpec {
         ]
     }
 
-    /// The same for a workload that checks zeros and patterns by themselves: [`Content`](super::Content) is not made
-    /// for that.
+    /// As [`DataSpec::new`], for a workload that checks zeros and patterns itself, because [`Content`](super::Content)
+    /// cannot.
     pub(crate) fn or_repeated(data: &DataKeys, verify: bool) -> Result<DataSpec, ParamError> {
         let kind = data.kind.unwrap_or_default();
         let has_twins = matches!(kind, DataKind::Reducible { dedupe: 1.., .. });
@@ -125,7 +125,7 @@ const DATA_WORDS: &str =
 /// 1, 2, 4 or 8 bytes in hexadecimal digits.
 const PATTERN: &str = "^0x([0-9a-fA-F]{2}|[0-9a-fA-F]{4}|[0-9a-fA-F]{8}|[0-9a-fA-F]{16})$";
 
-/// The bytes of a pattern such as `0x55`, as often as they fit.
+/// The bytes of a pattern such as `0x55`, repeated to 8 bytes.
 fn pattern_bytes(text: &str) -> Result<[u8; 8], String> {
     let refused = || {
         format!(
@@ -134,7 +134,7 @@ fn pattern_bytes(text: &str) -> Result<[u8; 8], String> {
     };
     let digits = text.strip_prefix("0x").ok_or_else(refused)?;
     let number = match digits.len() {
-        // A sign is no digit.
+        // `from_str_radix` would accept a sign.
         2 | 4 | 8 | 16 if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
             u64::from_str_radix(digits, 16).map_err(|_| refused())?
         }

@@ -1,9 +1,9 @@
-//! What one task works on in a RADOS pool: objects in a namespace of its run, with names of its own.
+//! What a task works on in a RADOS pool: objects in the namespace of its run, with names of its own.
 //!
-//! A run has the namespace `benchmesh.MESH.RUN`, and a marker in the namespace `benchmesh` that says so. Objects are
-//! called `CELL.tTASK.wWORKER.NUMBER`, and RBD images `CELL.tTASK.wWORKER.image`, so that tasks, workers and clients
-//! never meet. What a task has left is in its state object `CELL.tTASK.state`. Images are objects too: a whole run is
-//! removed without a look into them, also where a client that is gone seems to have them open.
+//! A run has the namespace `benchmesh.MESH.RUN`, and a marker for it in the namespace `benchmesh`. Objects are called
+//! `CELL.tTASK.wWORKER.NUMBER`, and RBD images `CELL.tTASK.wWORKER.image`, so that tasks, workers and clients never
+//! collide. A task's state is recorded in the object `CELL.tTASK.state`. Images are objects too: a whole run is removed
+//! without opening them, even if a lost client still seems to have them open.
 
 use crate::target::rados::{
     DIRECTORY, Issuer, Limits, ObjectCall, OmapShape, PoolFacts, PoolSpace, PoolSpec, RadosError,
@@ -15,13 +15,13 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The namespace of the markers, and the beginning of those of runs.
+/// The namespace of the markers, and the prefix of the namespaces of runs.
 const MARKERS: &str = "benchmesh";
 /// Removals in flight.
 const REMOVALS: u16 = 64;
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A run's place in a pool.
+/// A run's data in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolRun {
     pub spec: PoolSpec,
@@ -29,7 +29,7 @@ pub struct PoolRun {
     pub run: String,
 }
 
-/// Whose namespace it is. The nonce is the same for all clients of one pool.
+/// The owner of a namespace. The nonce is the same for all clients of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunMarker {
     pub mesh: String,
@@ -37,7 +37,7 @@ pub struct RunMarker {
     pub nonce: String,
 }
 
-/// A run of which a pool has data, or a marker.
+/// A run that has data or a marker in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftRun {
     pub mesh: String,
@@ -60,12 +60,12 @@ impl PoolRun {
         Session::open(&self.spec, MARKERS, Limits::default())
     }
 
-    /// A session with the run's objects.
+    /// Opens a session in the run's namespace.
     pub(crate) fn open(&self, limits: Limits) -> Result<Arc<Session>, RadosError> {
         Session::open(&self.spec, &self.namespace(), limits).map(Arc::new)
     }
 
-    /// The run's marker, and whether it was made; `None` where there is none and none may be made.
+    /// The run's marker, and whether it was created; `None` if there is none and none may be created.
     pub fn marker(&self, makes: bool) -> Result<Option<(RunMarker, bool)>, SandboxError> {
         let name = self.marker_name()?;
         let markers = self.markers()?;
@@ -90,7 +90,7 @@ impl PoolRun {
         Ok(Some((marker, true)))
     }
 
-    /// Removes all objects of the run, and its marker at the end.
+    /// Removes all objects of the run, and then its marker.
     pub fn remove(&self, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
         let name = self.marker_name()?;
         let markers = self.markers()?;
@@ -103,7 +103,7 @@ impl PoolRun {
         let names = names.into_iter().filter(|name| name != DIRECTORY);
         remove_objects(&session, names.collect(), progress)?;
         if has_images {
-            // Without the library the directory stays, and tells the next attempt that there were images.
+            // Without the library the directory stays, so that the next attempt knows that there were images.
             image_library_version()?;
             session.remove_namespace()?;
         }
@@ -137,7 +137,7 @@ impl PoolRun {
         Ok(remove_objects(&session, mine, &mut of_all).map(drop)?)
     }
 
-    /// The place of one task; `None` where the run has no marker.
+    /// The data of one task; `None` if the run has no marker.
     pub fn task(&self, cell: &str, task_index: u32) -> Result<Option<PoolTask>, SandboxError> {
         check_name("cell", cell)?;
         Ok(self.marker(false)?.map(|(marker, _)| PoolTask {
@@ -150,12 +150,12 @@ impl PoolRun {
     }
 }
 
-/// What is known of a pool before anything runs on it.
+/// Facts about a pool before a load runs on it.
 pub fn facts(spec: &PoolSpec) -> Result<PoolFacts, RadosError> {
     Ok(Session::open(spec, MARKERS, Limits::default())?.facts())
 }
 
-/// As a file system says it.
+/// Converts to the form of a file system.
 pub fn space(of: PoolSpace) -> Space {
     let size_bytes = of.used_bytes.saturating_add(of.free_bytes);
     Space {
@@ -197,8 +197,8 @@ fn names_of(session: &Session) -> Result<Vec<String>, RadosError> {
     Ok(names)
 }
 
-/// Removes an image of the session's namespace, and says how many objects are gone with it. Data go first, many objects
-/// at once, and then what librbd knows of the image.
+/// Removes an image of the session's namespace, and returns how many objects were removed. Removes data objects first,
+/// many at once, and then librbd's own objects of the image.
 fn remove_image(
     session: &Arc<Session>,
     image: &str,
@@ -216,13 +216,13 @@ fn remove_image(
     if session.remove_image(image)? {
         return Ok(removed);
     }
-    // A client that was killed seems to have it open for half a minute.
+    // After a kill, the client still seems to have the image open for half a minute.
     let described = remove_objects(session, those(describes_image), progress)?;
     session.remove_image(image)?;
     Ok(removed + described)
 }
 
-/// Removes objects of the session's namespace, many at once, and says how many. `progress` is told the same as it goes.
+/// Removes objects of the session's namespace, many at once, and returns how many. `progress` gets the count meanwhile.
 fn remove_objects(
     session: &Arc<Session>,
     names: Vec<String>,
@@ -274,20 +274,20 @@ fn remove_objects(
     }
 }
 
-/// What the names of a task's objects begin with.
+/// Prefix of the names of a task's objects.
 fn prefix_of(cell: &str, task_index: u32) -> String {
     format!("{cell}.t{task_index}.")
 }
 
-/// What one task works on.
+/// The objects of one task.
 #[derive(Debug)]
 pub struct PoolTask {
     pub run: PoolRun,
     nonce: String,
     cell: String,
-    /// What the names of its objects begin with.
+    /// Prefix of the names of its objects.
     prefix: String,
-    /// For questions beside the load.
+    /// For requests beside the load.
     session: Mutex<Option<Arc<Session>>>,
 }
 
@@ -301,7 +301,7 @@ impl PoolTask {
         )
     }
 
-    /// The place of another task of the same cell.
+    /// The same cell's data of another task.
     pub fn of_task(&self, task_index: u32) -> PoolTask {
         PoolTask {
             run: self.run.clone(),
@@ -312,22 +312,22 @@ impl PoolTask {
         }
     }
 
-    /// Of the run's marker.
+    /// The nonce of the run's marker.
     pub fn nonce(&self) -> &str {
         &self.nonce
     }
 
-    /// What the names of a worker's objects begin with.
+    /// Prefix of the names of a worker's objects.
     pub fn worker_prefix(&self, worker: u32) -> String {
         format!("{}w{worker}.", self.prefix)
     }
 
-    /// A worker's image.
+    /// Name of a worker's image.
     pub fn image_name(&self, worker: u32) -> String {
         format!("{}image", self.worker_prefix(worker))
     }
 
-    /// An image as `rbd` spells it.
+    /// An image path in the syntax of `rbd`.
     pub fn image_path(&self, worker: u32) -> String {
         let namespace = self.run.namespace();
         format!(
@@ -337,7 +337,7 @@ impl PoolTask {
         )
     }
 
-    /// Removes a worker's image, if it is there.
+    /// Removes a worker's image, if it exists.
     pub(crate) fn remove_image(
         &self,
         session: &Arc<Session>,
@@ -350,7 +350,7 @@ impl PoolTask {
         }
     }
 
-    /// The object that says what the task has left.
+    /// The object that records the task's state.
     pub fn state_name(&self) -> String {
         format!("{}state", self.prefix)
     }
@@ -365,7 +365,7 @@ impl PoolTask {
         Ok(opened)
     }
 
-    /// `None`: the user may not ask, or nobody answers.
+    /// `None`: the user lacks the permission, or the cluster does not answer.
     pub fn free(&self) -> Option<Space> {
         self.session().ok()?.space().map(space)
     }

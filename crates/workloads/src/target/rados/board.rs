@@ -1,8 +1,8 @@
-//! Where the library's callbacks note which operations have ended, and when.
+//! Records which operations have completed, and when, for the library's callbacks.
 //!
-//! Callbacks come from threads of the library; the worker that issued the operations takes the notes. Neither locks nor
-//! allocates. Each slot has one operation in flight at most, so that the row of notes is never full. An end is dated in
-//! the callback: how long it takes until the worker looks is no part of the operation.
+//! Callbacks run in threads of the library; the worker that issued the operations takes the notes. Neither side locks
+//! or allocates. Each slot has one operation in flight at most, so the ring of notes is never full. The callback reads
+//! the clock: the time until the worker polls is not part of the operation.
 
 use super::library::Completion;
 use crate::measure::clock::MonoNanos;
@@ -14,9 +14,9 @@ use std::thread::Thread;
 #[derive(Debug)]
 pub(super) struct Board {
     slots: Box<[Slot]>,
-    /// Slots that have ended, from 1 on, in the order of their ends; 0: none yet.
+    /// Completed slots, counted from 1, in the order of completion; 0: none yet.
     notes: Box<[AtomicU32]>,
-    /// Notes that were begun.
+    /// Number of notes begun.
     written: AtomicU32,
     /// Woken by each note.
     worker: Thread,
@@ -51,7 +51,7 @@ impl Board {
         board
     }
 
-    /// What [`ended`] gets as its argument. The board has to live until no callback runs any more.
+    /// The argument for [`ended`]. The board has to outlive the last callback.
     pub(super) fn argument(&self, slot: u16) -> *mut c_void {
         let slot = self.slots.get(usize::from(slot));
         slot.map_or(std::ptr::null_mut(), |slot| {
@@ -68,21 +68,21 @@ impl Board {
         self.worker.unpark();
     }
 
-    /// As the library's callback does it.
+    /// Notes a completion as the library's callback does.
     pub(super) fn note_slot(&self, slot: u16) {
         if let Some(slot) = self.slots.get(usize::from(slot)) {
             self.note(slot);
         }
     }
 
-    /// Whether note `number` is there.
+    /// Whether note `number` exists.
     #[inline]
     pub(super) fn has(&self, number: u32) -> bool {
         let note = self.notes.get(self.index(number));
         note.is_some_and(|note| note.load(Ordering::Acquire) != 0)
     }
 
-    /// Takes note `number`, the first being 0: the slot, and when its operation ended.
+    /// Takes note `number` (the first is 0): the slot, and when its operation ended.
     #[inline]
     pub(super) fn take(&self, number: u32) -> Option<(u16, MonoNanos)> {
         let note = self.notes.get(self.index(number))?;
@@ -93,7 +93,7 @@ impl Board {
         Some((slot, MonoNanos(ended_at.load(Ordering::Relaxed))))
     }
 
-    /// The row is as long as a power of two, so that numbers may begin at 0 again.
+    /// The length is a power of two, so that note numbers may wrap.
     #[inline]
     fn index(&self, number: u32) -> usize {
         let last = self.notes.len().saturating_sub(1);
@@ -107,7 +107,7 @@ impl Board {
 /// `argument` is one of [`Board::argument`], and its board is alive.
 pub(super) unsafe extern "C" fn ended(_completion: Completion, argument: *mut c_void) {
     let slot = argument.cast::<Slot>();
-    // SAFETY: the caller's condition; both are only read, but for their atomics.
+    // SAFETY: the caller's condition; both are only read, except for their atomics.
     unsafe {
         if let Some(slot) = slot.as_ref()
             && let Some(board) = slot.board.load(Ordering::Relaxed).as_ref()

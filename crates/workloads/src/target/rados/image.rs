@@ -1,8 +1,8 @@
 //! RBD images of a session's pool and namespace, through librbd.
 //!
-//! librbd has images in namespaces that it keeps a list of; a session's is entered there before its first image is
-//! made. Calls here block, each of the library's own steps for as long as the session's timeout at most. The library's
-//! cache is off: the session says so.
+//! librbd keeps a list of the namespaces that may have images; the session's namespace is added before its first image
+//! is created. Calls here block; each step of the library for the session's timeout at most. The session disables the
+//! library's cache.
 
 use super::library::{ImageHandle, ImageLibrary};
 use super::session::text;
@@ -13,18 +13,18 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What says which images a namespace has.
+/// The object that lists the images of a namespace.
 pub(crate) const DIRECTORY: &str = "rbd_directory";
-/// What the name of an object with an image's identifier begins with.
+/// Prefix of the object that contains an image's identifier.
 const ID: &str = "rbd_id.";
-/// How long another client takes at most from the entry of a namespace to its directory.
+/// Longest time that another client takes between listing a namespace and creating its directory.
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Such as `1.16.0`.
+/// librbd's version, such as `1.16.0`.
 ///
 /// # Errors
-/// Where librbd cannot be opened.
+/// If librbd cannot be opened.
 pub fn image_library_version() -> Result<String, RadosError> {
     let library = ImageLibrary::opened()?;
     let (mut major, mut minor, mut extra) = (0, 0, 0);
@@ -33,12 +33,12 @@ pub fn image_library_version() -> Result<String, RadosError> {
     Ok(format!("{major}.{minor}.{extra}"))
 }
 
-/// The images that a list of a namespace's objects tells of.
+/// The images in a list of a namespace's objects.
 pub(crate) fn images_of(objects: &[String]) -> impl Iterator<Item = &str> {
     objects.iter().filter_map(|object| object.strip_prefix(ID))
 }
 
-/// Whether an object has data of the image with this identifier.
+/// Whether an object holds data of the image with this identifier.
 pub(crate) fn has_image_data(object: &str, id: &str) -> bool {
     let number = object
         .strip_prefix("rbd_data.")
@@ -46,7 +46,7 @@ pub(crate) fn has_image_data(object: &str, id: &str) -> bool {
     number.is_some_and(|number| number.starts_with('.'))
 }
 
-/// Whether an object describes the image with this identifier.
+/// Whether an object holds metadata of the image with this identifier.
 pub(crate) fn describes_image(object: &str, id: &str) -> bool {
     let kinds = ["rbd_header.", "rbd_object_map."];
     kinds
@@ -55,7 +55,7 @@ pub(crate) fn describes_image(object: &str, id: &str) -> bool {
 }
 
 impl Session {
-    /// Makes an image in the session's namespace, with the features and the order that the cluster's configuration has.
+    /// Creates an image in the session's namespace, with the features and the order of the cluster's configuration.
     pub(crate) fn create_image(&self, name: &str, bytes: u64) -> Result<(), RadosError> {
         let library = ImageLibrary::opened()?;
         self.enter_namespace(library)?;
@@ -65,7 +65,7 @@ impl Session {
         self.image_done(code, &format!("make image `{name}`"))
     }
 
-    /// Enters the session's namespace in the pool's list of them, unless another client has.
+    /// Adds the session's namespace to the pool's list, unless another client has done so.
     fn enter_namespace(&self, library: &ImageLibrary) -> Result<(), RadosError> {
         let doing = || format!("make the namespace `{}` of images", self.namespace());
         if self.stat(DIRECTORY)?.is_some() {
@@ -87,7 +87,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the session's namespace off the pool's list, whose images are gone but for their entries.
+    /// Removes the session's namespace from the pool's list. Its images must be gone except for their entries.
     pub(crate) fn remove_namespace(&self) -> Result<(), RadosError> {
         let library = ImageLibrary::opened()?;
         self.remove(DIRECTORY)?;
@@ -104,19 +104,18 @@ impl Session {
         Ok(self.stat(&format!("{ID}{name}"))?.is_some())
     }
 
-    /// The part of the names of an image's objects that tells them from those of others; `None`: there is no such
-    /// image.
+    /// The identifier in the names of an image's objects; `None`: there is no such image.
     pub(crate) fn image_id(&self, name: &str) -> Result<Option<String>, RadosError> {
         let Some(content) = self.read(&format!("{ID}{name}"))? else {
             return Ok(None);
         };
-        // The length in four bytes, and then the identifier.
+        // Four bytes of length, then the identifier.
         let id = content.get(4..).unwrap_or_default();
         let id = String::from_utf8_lossy(id).into_owned();
         Ok(Some(id).filter(|id| !id.is_empty()))
     }
 
-    /// An image that is not there counts as removed; `false`: another client has it open still.
+    /// A missing image counts as removed; `false`: another client still has it open.
     pub(crate) fn remove_image(&self, name: &str) -> Result<bool, RadosError> {
         let library = ImageLibrary::opened()?;
         let named = text(name);
@@ -171,7 +170,7 @@ impl Image {
             ImageAccess::Read => library.rbd_open_read_only,
             ImageAccess::Write => library.rbd_open,
         };
-        // SAFETY: the context is open, the text ends with a zero byte, and no snapshot is asked for.
+        // SAFETY: the context is open, the text ends with a zero byte, and no snapshot is requested.
         let open = || unsafe { open(session.io, named.as_ptr(), &mut handle, ptr::null()) };
         let code = session.threads.started_by(open);
         session.image_done(code, &format!("open image `{name}`"))?;
@@ -183,7 +182,7 @@ impl Image {
         })
     }
 
-    /// Makes the image longer, if it is shorter than that.
+    /// Grows the image to `bytes` if it is shorter.
     pub(crate) fn grow(&self, bytes: u64) -> Result<(), RadosError> {
         let mut there = 0;
         // SAFETY: the image is open, and the pointer valid for the call.
@@ -206,7 +205,7 @@ impl Image {
         self.done(code_of(moved), &format!("write at {offset}"))
     }
 
-    /// How much was read, which is less at the end of the image.
+    /// Returns how much was read, which is less at the end of the image.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, RadosError> {
         // SAFETY: the image is open, and the library writes no more than the length into the buffer.
         let moved = unsafe {
@@ -217,7 +216,7 @@ impl Image {
         Ok(usize::try_from(moved).unwrap_or(0))
     }
 
-    /// Everything written before is on the storage.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// The errno.
@@ -229,7 +228,7 @@ impl Image {
         }
     }
 
-    /// What the library's error means in words.
+    /// Describes the library's error.
     pub(crate) fn failed(&self, doing: &str, errno: i32) -> RadosError {
         let doing = format!("{doing} of image `{}`", self.name);
         self.session.image_failed(&doing, -errno)
@@ -243,7 +242,7 @@ impl Image {
     }
 }
 
-/// An error, or 0.
+/// The error, or 0.
 fn code_of(moved: ssize_t) -> c_int {
     match moved {
         0.. => 0,
@@ -253,7 +252,7 @@ fn code_of(moved: ssize_t) -> c_int {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: it was opened by `rbd_open`, and nothing uses it any more.
+        // SAFETY: it was opened by `rbd_open`, and is not used after this.
         unsafe { (self.library.rbd_close)(self.handle) };
     }
 }

@@ -1,8 +1,8 @@
 //! Many operations in flight on one image from one thread, through the library's asynchronous calls.
 //!
-//! Each slot has a buffer of its own, which the library may use until the slot's operation has ended; behind them is a
-//! pool that blocks are copied from. Invariants: a slot has one operation in flight at most; buffers and board outlive
-//! every operation, since dropping the queue waits for all that are in flight, which the session's timeout bounds.
+//! Each slot has its own buffer, which the library may use until the slot's operation has completed. Behind the buffers
+//! lies a pool from which blocks are copied. Invariants: a slot has one operation in flight at most. Buffers and board
+//! outlive every operation, since dropping the queue waits for all in flight, which the session's timeout bounds.
 
 use super::Ended;
 use super::board::{Board, ended};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const PAGE: usize = 4096;
 
-/// What is done with an image, from `from` on in the slot's buffer.
+/// An operation on an image; `from` is the begin in the slot's buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ImageCall {
     Read {
@@ -37,9 +37,9 @@ pub(crate) enum ImageCall {
 struct Slot {
     /// Null: nothing is in flight.
     completion: Completion,
-    /// What a write moves, which the library does not say.
+    /// Bytes of a write, which the library does not return.
     writes: i32,
-    /// The library's error where it has not taken the operation.
+    /// The library's error if it refused the operation.
     refused: i32,
 }
 
@@ -47,11 +47,11 @@ struct Slot {
 pub(crate) struct ImageQueue {
     slots: Box<[Slot]>,
     board: Arc<Board>,
-    /// What the library has, and what waits for it.
+    /// Submitted operations, without those that wait in the queue.
     in_flight: usize,
-    /// In line, one per slot at most.
+    /// Queued operations, one per slot at most.
     waiting: VecDeque<(u16, ImageCall)>,
-    /// Notes of the board that were taken.
+    /// Notes taken from the board.
     taken: u32,
     memory: Pages,
     slot_bytes: usize,
@@ -64,7 +64,7 @@ pub(crate) struct ImageQueue {
 unsafe impl Send for ImageQueue {}
 
 impl ImageQueue {
-    /// For the calling thread, which is woken when an operation has ended: `depth` buffers of `bytes`, and a pool.
+    /// For the calling thread, which is woken by completions: `depth` buffers of `bytes`, and a pool.
     pub(crate) fn new(
         image: Image,
         depth: u16,
@@ -116,7 +116,7 @@ impl ImageQueue {
         usize::from(slot) < self.slots.len()
     }
 
-    /// Copies the block at `from` of the pool into the buffer of a slot that has nothing in flight.
+    /// Copies the block at `from` of the pool into the buffer of an idle slot.
     #[inline]
     pub(crate) fn copy_from_pool(&mut self, slot: u16, from: usize, bytes: usize) {
         if from + bytes > self.pool_bytes || bytes > self.slot_bytes || !self.has_slot(slot) {
@@ -129,7 +129,7 @@ impl ImageQueue {
         unsafe { ptr::copy_nonoverlapping(source, self.start(slot), bytes) };
     }
 
-    /// The first `bytes` of the buffer of a slot that has nothing in flight.
+    /// The first `bytes` of the buffer of an idle slot.
     #[inline]
     pub(crate) fn block(&mut self, slot: u16, bytes: usize) -> &mut [u8] {
         if bytes > self.slot_bytes || !self.has_slot(slot) {
@@ -140,7 +140,7 @@ impl ImageQueue {
         unsafe { std::slice::from_raw_parts_mut(self.start(slot), bytes) }
     }
 
-    /// Puts an operation of a slot that has nothing in flight in line.
+    /// Queues an operation of an idle slot.
     #[inline]
     pub(crate) fn push(&mut self, slot: u16, call: ImageCall) {
         if self.has_slot(slot) {
@@ -149,8 +149,8 @@ impl ImageQueue {
         }
     }
 
-    /// Hands what stands in line to the library, which may end it at any time from now on. What it does not take ends
-    /// at once with its error.
+    /// Submits all queued operations, which may complete at any time from now on. One that the library refuses
+    /// completes at once with its error.
     #[inline]
     pub(crate) fn submit(&mut self) {
         while let Some((slot, call)) = self.waiting.pop_front() {
@@ -196,7 +196,7 @@ impl ImageQueue {
                 }
             };
             if code < 0 {
-                // SAFETY: the library has not taken it.
+                // SAFETY: the library has refused it.
                 unsafe { (library.rbd_aio_release)(completion) };
                 completion = ptr::null_mut();
             }
@@ -215,13 +215,13 @@ impl ImageQueue {
         }
     }
 
-    /// Whether there is something to reap.
+    /// Whether a completion is waiting.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.board.has(self.taken)
     }
 
-    /// The next operation that has ended, with the bytes that it has moved.
+    /// The next completion, with the bytes moved.
     #[inline]
     pub(crate) fn reap(&mut self) -> Option<Ended> {
         let (slot, at) = self.board.take(self.taken)?;
@@ -248,7 +248,7 @@ impl ImageQueue {
         Some(Ended { slot, at, result })
     }
 
-    /// Submits, and sleeps until there is something to reap, or for so long.
+    /// Submits, and sleeps until there is a completion or `patience` is over.
     pub(crate) fn submit_and_wait(&mut self, patience: Option<Duration>) {
         self.submit();
         match patience {
@@ -262,7 +262,7 @@ impl ImageQueue {
         }
     }
 
-    /// Everything written before is on the storage.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// The errno.

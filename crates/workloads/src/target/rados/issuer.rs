@@ -1,8 +1,8 @@
 //! Many operations in flight from one thread, through the library's asynchronous calls.
 //!
-//! The library copies what is written when it is called, and writes what is read into the slot's own buffer.
-//! Invariants: a slot has one operation in flight at most; buffers and board outlive every operation, since dropping
-//! the issuer waits for all that are in flight, which the session's timeout bounds.
+//! The library copies written data during the call, and reads into the slot's own buffer. Invariants: a slot has one
+//! operation in flight at most. Buffers and board outlive every operation, since dropping the issuer waits for all in
+//! flight, which the session's timeout bounds.
 
 use super::board::{Board, ended};
 use super::library::{Completion, Text};
@@ -15,19 +15,19 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is done with one object.
+/// An operation on one object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ObjectCall<'a> {
-    /// Part of it; makes it if it is not there.
+    /// Writes part of the object; creates it if needed.
     Write {
         data: &'a [u8],
         offset: u64,
     },
-    /// All of it.
+    /// Replaces the whole object.
     WriteFull {
         data: &'a [u8],
     },
-    /// Into the slot's buffer.
+    /// Reads into the slot's buffer.
     Read {
         bytes: usize,
         offset: u64,
@@ -40,16 +40,16 @@ pub(crate) enum ObjectCall<'a> {
     Remove,
 }
 
-/// An operation that has ended.
+/// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub slot: u16,
     pub at: MonoNanos,
-    /// What the library returned: an error below 0, the bytes of a read.
+    /// The library's result: an error below 0, or the bytes of a read.
     pub result: i32,
 }
 
-/// Keys of an object map that one operation sets.
+/// The keys of an object map that one operation sets.
 #[derive(Debug)]
 struct OmapKeys {
     _names: Vec<CString>,
@@ -65,7 +65,7 @@ pub(crate) struct Issuer {
     /// By slot; null: nothing is in flight.
     completions: Box<[Completion]>,
     in_flight: usize,
-    /// Notes of the board that were taken.
+    /// Notes taken from the board.
     taken: u32,
     reads: Pages,
     read_bytes: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Issuer {
 unsafe impl Send for Issuer {}
 
 impl Issuer {
-    /// For the calling thread, which is woken when an operation has ended. Buffers are of `read_bytes` each.
+    /// For the calling thread, which is woken by completions. Buffers have `read_bytes` each.
     pub(crate) fn open(
         session: &Arc<Session>,
         depth: u16,
@@ -101,7 +101,7 @@ impl Issuer {
         self.in_flight
     }
 
-    /// Hands an operation to the library, which may end it at any time from now on.
+    /// Submits an operation, which may complete at any time from now on.
     ///
     /// # Errors
     /// The errno of a call that the library has refused: nothing is in flight then.
@@ -126,8 +126,8 @@ impl Issuer {
             return Err(-made);
         }
         let (io, name) = (self.session.io, name.as_ptr());
-        // SAFETY: the name ends with a zero byte and is copied, as is what is written. A read's buffer is the slot's
-        // own, of so many bytes, and lives until nothing is in flight.
+        // SAFETY: the name ends with a zero byte and is copied, as are written data. A read's buffer is the slot's own,
+        // of this length, and lives until nothing is in flight.
         let code = unsafe {
             match call {
                 ObjectCall::Write { data, offset } => {
@@ -163,7 +163,7 @@ impl Issuer {
             }
         };
         if code < 0 {
-            // SAFETY: the library has not taken it.
+            // SAFETY: the library has refused it.
             unsafe { (library.rados_aio_release)(completion) };
             return Err(-code);
         }
@@ -172,7 +172,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// The next operation that has ended.
+    /// The next completion.
     #[inline]
     pub(crate) fn reap(&mut self) -> Option<Ended> {
         let (slot, at) = self.board.take(self.taken)?;
@@ -190,19 +190,19 @@ impl Issuer {
         Some(Ended { slot, at, result })
     }
 
-    /// Sleeps until an operation has ended, or for so long. It may wake earlier.
+    /// Sleeps until there is a completion or `patience` is over. May wake earlier.
     pub(crate) fn wait(&self, patience: Duration) {
         std::thread::park_timeout(patience);
     }
 
-    /// What was read into a slot's buffer.
+    /// The data read into a slot's buffer.
     pub(crate) fn buffer(&self, slot: u16, bytes: usize) -> &[u8] {
         let from = usize::from(slot) * self.read_bytes;
         let buffer = self.reads.get(from..from + bytes.min(self.read_bytes));
         buffer.unwrap_or_default()
     }
 
-    /// Lets go of all that is in flight: each ends with ECANCELED, or as it would have.
+    /// Cancels all operations in flight: each ends with ECANCELED, or with its own result.
     pub(crate) fn cancel(&mut self) {
         for completion in self.completions.iter().filter(|it| !it.is_null()) {
             // SAFETY: it is in flight, and ours.
@@ -210,7 +210,7 @@ impl Issuer {
         }
     }
 
-    /// What the library's error means in words.
+    /// Describes the library's error.
     pub(crate) fn failed(&self, doing: &str, errno: i32) -> RadosError {
         self.session.failed(doing, -errno)
     }
@@ -247,7 +247,7 @@ impl OmapKeys {
         }
     }
 
-    /// Takes the values from `data`, one after the other; values that it is too short for are empty.
+    /// Points the values to consecutive parts of `data`; values beyond its end are empty.
     fn point_at(&mut self, data: &[u8]) {
         let mut rest = data;
         for (value, length) in self.values.iter_mut().zip(&mut self.lengths) {

@@ -1,5 +1,5 @@
-//! The functions of librados and librbd that are used, by their names in `rados/librados.h` and `rbd/librbd.h` (Ceph 14
-//! and later). The files have the versioned names: the others come with the development packages only.
+//! The functions of librados and librbd in use, by their names in `rados/librados.h` and `rbd/librbd.h` (Ceph 14 and
+//! later). The file names are versioned: unversioned ones come with the development packages only.
 
 use super::RadosError;
 use libc::{c_char, c_int, c_void, size_t, ssize_t, time_t};
@@ -16,7 +16,7 @@ pub(super) type Text = *const c_char;
 
 macro_rules! functions {
     ($library:ident = $file:literal; $($name:ident: ($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The opened library. It is never closed: its threads may be anywhere in it.
+        /// The opened library. It is never closed, because its threads may still run in it.
         #[derive(Debug)]
         pub(super) struct $library {
             _library: libloading::Library,
@@ -24,7 +24,7 @@ macro_rules! functions {
         }
 
         impl $library {
-            /// Opened once. What could not be opened is tried again at the next call.
+            /// Opens the library once. A failed open is tried again at the next call.
             pub(super) fn opened() -> Result<&'static $library, RadosError> {
                 static OPENED: Mutex<Option<&'static $library>> = Mutex::new(None);
                 let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ macro_rules! functions {
 
             fn open() -> Result<$library, RadosError> {
                 let file = $file;
-                // SAFETY: what Ceph's libraries do when they are loaded has no condition.
+                // SAFETY: Ceph's libraries have no precondition for their initialisers.
                 let library = unsafe { libloading::Library::new(file) };
                 let library = library.map_err(|error| RadosError::no_library(file, &error))?;
                 $(

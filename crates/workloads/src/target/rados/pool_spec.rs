@@ -1,26 +1,26 @@
-//! A pool and what reaches it, as the agent's option and a plan spell it.
+//! A pool and how to reach it, in the syntax of the agent's option and of plans.
 
 use super::RadosError;
 use benchmesh_model::targets::{CONF, KEYRING, Locator, POOL_NAME, USER};
 use std::ffi::CString;
 use std::path::PathBuf;
 
-/// The user that `ceph` and `rados` are by default.
+/// The default user of `ceph` and `rados`.
 const DEFAULT_USER: &str = "admin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSpec {
     pub pool: String,
-    /// `None`: where librados looks by itself, that is `$CEPH_CONF` and `/etc/ceph/ceph.conf`.
+    /// `None`: librados' defaults, `$CEPH_CONF` and `/etc/ceph/ceph.conf`.
     pub conf: Option<PathBuf>,
     /// Without `client.`.
     pub user: String,
-    /// `None`: where the configuration says.
+    /// `None`: the path in the configuration.
     pub keyring: Option<PathBuf>,
 }
 
 impl PoolSpec {
-    /// From `POOL[,conf=FILE][,user=ID][,keyring=FILE]`.
+    /// Parses `POOL[,conf=FILE][,user=ID][,keyring=FILE]`.
     pub fn parse(value: &str) -> Result<PoolSpec, RadosError> {
         let refused = |why| {
             Err(RadosError::BadName {

@@ -1,7 +1,7 @@
 //! One client of a cluster: connected, with one pool and one namespace.
 //!
-//! Every call here blocks until the cluster answers, or until one of the timeouts that the session has set: none of
-//! them waits for ever. Invariant: the namespace is chosen when the session is opened and never changes.
+//! Every call here blocks until the cluster answers, or until one of the timeouts set by the session has passed; none
+//! waits forever. Invariant: the namespace is chosen when the session is opened and never changes.
 
 use super::board::Board;
 use super::library::{Cluster, IoContext, Library, ListContext, Text};
@@ -17,19 +17,19 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Longest wait for the monitors: to connect, and for each of their answers.
+/// Longest wait for the monitors: to connect, and for each answer.
 const MONITORS_S: u64 = 15;
-/// librados returns names no longer than this.
+/// librados returns no longer names.
 const TEXT_BYTES: usize = 4096;
-/// Objects that are read whole are no longer.
+/// Maximum length of objects that are read whole.
 const CONTENT_BYTES: usize = 64 << 10;
 
-/// What bounds the operations of a session.
+/// Limits of a session's operations.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// An operation that the cluster has not answered then fails with ETIMEDOUT.
+    /// An operation without an answer by then fails with ETIMEDOUT.
     pub op_timeout: Duration,
-    /// Operations that are in flight at once, and their bytes: beyond them the library would make callers wait.
+    /// Operations in flight, and their bytes. Beyond them the library would block callers.
     pub ops: u64,
     pub bytes: u64,
 }
@@ -44,15 +44,15 @@ impl Default for Limits {
     }
 }
 
-/// What the library has by default.
+/// The library's default.
 const LIBRARY_OPS: u64 = 1024;
 const LIBRARY_BYTES: u64 = 100 << 20;
 
-/// What is known of a pool before anything runs on it.
+/// Facts about a pool before a load runs on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolFacts {
     pub fsid: String,
-    /// Copies of each object; `None`: the user may not ask, or it is not replicated.
+    /// Copies of each object; `None`: not replicated, or the user lacks the permission.
     pub replicas: Option<u64>,
     pub space: Option<PoolSpace>,
 }
@@ -74,12 +74,12 @@ pub struct Session {
     pub(super) io: IoContext,
     spec: PoolSpec,
     namespace: String,
-    /// Callbacks may still look at them until the cluster is shut down.
+    /// Callbacks may use them until the cluster is shut down.
     boards: Mutex<Vec<Arc<Board>>>,
     pub(super) threads: LibraryThreads,
 }
 
-// SAFETY: librados says that its handles may be used by several threads at once, and by others than made them.
+// SAFETY: librados documents that several threads may use its handles at once, whichever thread made them.
 unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
@@ -87,10 +87,10 @@ unsafe impl Sync for Session {}
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.io.is_null() {
-            // SAFETY: it was made by `rados_ioctx_create`, and nobody else has it.
+            // SAFETY: it was made by `rados_ioctx_create`, and has no other user.
             unsafe { (self.library.rados_ioctx_destroy)(self.io) };
         }
-        // SAFETY: it was made by `rados_create`, and nobody else has it.
+        // SAFETY: it was made by `rados_create`, and has no other user.
         unsafe { (self.library.rados_shutdown)(self.cluster) };
     }
 }
@@ -135,7 +135,7 @@ impl Session {
         Ok(session)
     }
 
-    /// CPU time so far of the threads that the libraries have for it; `None`: not known.
+    /// CPU time so far of the library's threads for this session; `None`: not known.
     pub(crate) fn library_cpu(&self) -> Option<CpuTime> {
         self.threads.on_cpu()
     }
@@ -147,7 +147,7 @@ impl Session {
     fn configure(&self, limits: Limits) -> Result<(), RadosError> {
         let conf = self.spec.conf.as_deref();
         let path = conf.map(|conf| text(&conf.to_string_lossy()));
-        // A better reason than the library's.
+        // Gives a better reason than the library's error.
         let opened = conf.map_or(Ok(()), |conf| std::fs::File::open(conf).map(drop));
         let code = match opened {
             Ok(()) => {
@@ -176,7 +176,7 @@ impl Session {
         }
         self.set("client_mount_timeout", &MONITORS_S.to_string());
         self.set("rados_mon_op_timeout", &MONITORS_S.to_string());
-        // Whole seconds: the library refuses others, and waits for ever without a timeout.
+        // Whole seconds: the library refuses fractions, and waits forever without a timeout.
         let timeout = limits.op_timeout.as_secs() + u64::from(limits.op_timeout.subsec_nanos() > 0);
         self.set("rados_osd_op_timeout", &timeout.max(1).to_string());
         self.set(
@@ -185,14 +185,14 @@ impl Session {
         );
         let bytes = limits.bytes.max(LIBRARY_BYTES);
         self.set("objecter_inflight_op_bytes", &bytes.to_string());
-        // Figures of images are of the storage, not of this process's memory.
+        // Results for images must measure the storage, not this process's memory.
         self.set("rbd_cache", "false");
-        // It would try out snapshots, which a user of one pool may not make.
+        // It would try out snapshots, for which a user of one pool lacks the permission.
         self.set("rbd_validate_pool", "false");
         Ok(())
     }
 
-    /// An option that this version does not know is left as it is.
+    /// Leaves out options that this version does not know.
     fn set(&self, option: &str, value: &str) {
         let (option, value) = (text(option), text(value));
         // SAFETY: the handle is ours, and both texts end with a zero byte.
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Each keyring of the configuration with the reason; `None` where one can be read, or no keyring is needed.
+    /// Each keyring of the configuration with the reason; `None` if one can be read, or no keyring is needed.
     fn unreadable_keyrings(&self) -> Option<String> {
         let keyring = self.get("keyring");
         if keyring.is_empty() || !self.get("key").is_empty() || !self.get("keyfile").is_empty() {
@@ -295,7 +295,7 @@ impl Session {
         // SAFETY: the context was just made; the text ends with a zero byte.
         unsafe {
             (self.library.rados_ioctx_set_namespace)(self.io, namespace.as_ptr());
-            // A full pool is an error then, where operations would otherwise wait for room.
+            // Makes a full pool an error; otherwise operations would wait for room.
             (self.library.rados_set_osdmap_full_try)(self.io);
         }
         Ok(())
@@ -319,7 +319,7 @@ impl Session {
             .collect()
     }
 
-    /// The error of a call on the pool, and what helps against it.
+    /// The error of a call on the pool, with a remedy.
     pub(super) fn failed(&self, doing: &str, code: c_int) -> RadosError {
         let pool = &self.spec.pool;
         self.failed_for_want_of(
@@ -329,7 +329,7 @@ impl Session {
         )
     }
 
-    /// The same of a call on an image.
+    /// As [`Session::failed`], for a call on an image.
     pub(crate) fn image_failed(&self, doing: &str, code: c_int) -> RadosError {
         let pool = &self.spec.pool;
         let rights = format!("mon 'profile rbd' osd 'profile rbd pool={pool}'");
@@ -363,7 +363,7 @@ impl Session {
         boards.push(Arc::clone(board));
     }
 
-    /// A whole object of up to 64 KiB; `None` when it is not there.
+    /// A whole object of up to 64 KiB; `None` if it does not exist.
     pub fn read(&self, object: &str) -> Result<Option<Vec<u8>>, RadosError> {
         let (name, mut content) = (text(object), vec![0_u8; CONTENT_BYTES]);
         // SAFETY: the library writes no more than the length into the buffer.
@@ -381,7 +381,7 @@ impl Session {
         }
     }
 
-    /// Makes an object, or replaces its content.
+    /// Creates an object, or replaces its content.
     pub fn write(&self, object: &str, content: &[u8]) -> Result<(), RadosError> {
         let name = text(object);
         // SAFETY: the library reads no more than the length of the content.
@@ -392,7 +392,7 @@ impl Session {
         self.done(code, &format!("write `{object}`"))
     }
 
-    /// An object that is not there counts as removed.
+    /// Removes an object; a missing one counts as removed.
     pub fn remove(&self, object: &str) -> Result<(), RadosError> {
         let name = text(object);
         // SAFETY: the name ends with a zero byte.
@@ -403,7 +403,7 @@ impl Session {
         }
     }
 
-    /// Its size, and how long ago it was changed; `None` when it is not there.
+    /// Its size, and how long ago it was changed; `None` if it does not exist.
     pub fn stat(&self, object: &str) -> Result<Option<(u64, Duration)>, RadosError> {
         let name = text(object);
         let (mut bytes, mut changed) = (0, 0);
@@ -426,7 +426,7 @@ impl Session {
         )))
     }
 
-    /// The names of the namespace's objects, as the cluster lists them.
+    /// The names of the namespace's objects, in the cluster's order.
     pub fn list(&self, mut each: impl FnMut(&str)) -> Result<(), RadosError> {
         let mut context: ListContext = ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
@@ -434,7 +434,7 @@ impl Session {
         self.done(code, "list objects")?;
         let code = loop {
             let mut name: Text = ptr::null();
-            // SAFETY: the context is open; what is not asked for is null.
+            // SAFETY: the context is open; outputs that are not needed are null.
             let code = unsafe {
                 (self.library.rados_nobjects_list_next)(
                     context,
@@ -464,11 +464,11 @@ impl Session {
         }
     }
 
-    /// What the monitors answer to a command in JSON.
+    /// The monitors' JSON answer to a command.
     fn ask<T: for<'a> Deserialize<'a>>(&self, command: &str) -> Option<T> {
         let command = text(command);
         let (mut answer, mut length): (*mut c_char, usize) = (ptr::null_mut(), 0);
-        // SAFETY: all pointers are valid for the call; the status text is not asked for.
+        // SAFETY: all pointers are valid for the call; the status text is not requested.
         let code = unsafe {
             (self.library.rados_mon_command)(
                 self.cluster,
@@ -485,7 +485,7 @@ impl Session {
         if answer.is_null() {
             return None;
         }
-        // SAFETY: the library has allocated so many bytes there, which are ours until they are given back.
+        // SAFETY: the library has allocated this many bytes, which are ours until they are freed.
         let parsed = unsafe {
             let bytes = std::slice::from_raw_parts(answer.cast::<u8>(), length);
             let parsed = serde_json::from_slice(bytes).ok();
@@ -516,7 +516,7 @@ impl Session {
         }
     }
 
-    /// What the pool holds, and what may be added, with its quotas; `None`: the user may not ask.
+    /// The pool's contents, and the room left, with its quotas; `None`: the user lacks the permission.
     pub fn space(&self) -> Option<PoolSpace> {
         #[derive(Deserialize)]
         struct Df {
@@ -554,7 +554,7 @@ impl Session {
     }
 }
 
-/// What contains a zero byte was refused where it came from; here it ends there.
+/// Input with a zero byte is refused at its source; here the text would end at it.
 pub(super) fn text(text: &str) -> CString {
     let bytes = text
         .bytes()

@@ -1,6 +1,7 @@
-//! The threads that librados and librbd start for a session: they send, receive and carry out what its task issues.
+//! The threads that librados and librbd start for a session, which send, receive and execute what its task issues.
 //!
-//! They are those that appear in this process while a session or an image of it is opened, which one thread at a time
+//! They are those that appear in this process while a session or an image of it is opened, which one thread does at a
+//! time. Threads of our own that begin meanwhile are recognised by their names.
 //! does. Threads of our own that begin meanwhile are known by their names.
 
 use crate::measure::clock::{MonoNanos, sleep_until};
@@ -13,20 +14,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const THREADS: &str = "/proc/self/task";
-/// How the names of threads begin that are not the libraries'.
+/// Prefixes of the names of threads that are not the libraries'.
 const OWN_NAMES: [&str; 5] = ["benchmesh", "bm-", "iou-", "link-", "tokio-"];
-/// Who opens a session has this name meanwhile; threads that get no name of their own keep it.
+/// Name of the opening thread meanwhile; threads that get no name of their own inherit it.
 const OPENS: &CStr = c"librados";
-/// A cluster that does not answer keeps its session opening for longer, and others do not wait for that.
+/// Opening a session takes longer if the cluster does not answer; other sessions do not wait for that.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Those of one session.
+/// Threads of one session.
 #[derive(Debug)]
 pub(super) struct LibraryThreads {
-    /// `None`: they could not be told from those of another session.
+    /// `None`: they could not be distinguished from those of another session.
     ids: Mutex<Option<BTreeSet<u32>>>,
 }
 
@@ -39,12 +40,12 @@ impl Default for LibraryThreads {
 }
 
 impl LibraryThreads {
-    /// Those that `open` starts are of this session.
+    /// Counts the threads that `open` starts as the session's.
     pub(super) fn started_by<T>(&self, open: impl FnOnce() -> T) -> T {
         let turn = wait_for_turn();
         let before = there();
         let own_name = name().ok();
-        // Without it, a thread that gets no name is not counted.
+        // If this fails, threads without a name of their own are not counted.
         let _ = set_name(OPENS);
         let opened = open();
         if let Some(own_name) = own_name {
@@ -61,7 +62,7 @@ impl LibraryThreads {
         opened
     }
 
-    /// What they have had of the CPUs so far; `None`: not known.
+    /// Their CPU time so far; `None`: not known.
     pub(super) fn on_cpu(&self) -> Option<CpuTime> {
         let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = ids.as_ref()?.iter().map(|id| directory(*id));
@@ -111,7 +112,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Barrier};
 
-    /// A thread that works until it is told to end.
+    /// A thread that works until it is stopped.
     fn worker(
         name: &str,
         ends: &Arc<AtomicBool>,

@@ -19,7 +19,7 @@ fn content() -> Content {
     Content::new(spec, 1)
 }
 
-/// A directory with a file of so many bytes, written a unit at a time.
+/// A directory with a file of `bytes` bytes, written a unit at a time.
 fn written(bytes: usize) -> (TempDir, PathBuf) {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("f");
@@ -80,7 +80,7 @@ fn a_file_that_goes_on_is_wrong_where_it_has_to_end() {
     assert_eq!(offsets(&fault), [16_384]);
 }
 
-/// Takes its time.
+/// Adds a delay to each call.
 struct Slow<'a>(Blocks<'a>);
 
 const SLOW: Duration = Duration::from_millis(4);
@@ -114,7 +114,7 @@ fn what_checking_takes_is_no_part_of_the_operation() {
     assert_eq!(shorter.intended, shorter.at);
 }
 
-/// A pipe, whose end comes when its writer says so.
+/// Reads from a pipe, which ends when its writer closes it.
 #[test]
 fn to_see_that_a_file_ends_is_no_part_of_reading_it() {
     measured(|| {

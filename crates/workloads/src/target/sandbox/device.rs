@@ -1,9 +1,8 @@
-//! Raw block devices: only those that the agent's own configuration names, known by their identity, and never one that
-//! anybody else has.
+//! Raw block devices: only those named in the agent's configuration, recognised by their identity, and never one in
+//! use.
 //!
-//! The kernel decides whether a device is free: it is claimed (O_EXCL), which fails while it, a partition of it or the
-//! whole that it is a part of is mounted, swapped on or a part of something else, and keeps others from doing so until
-//! the claim is dropped.
+//! The kernel decides whether a device is free: claiming it (O_EXCL) fails while it, one of its partitions or its
+//! parent device is mounted, used as swap or part of another device. The claim prevents such use until it is dropped.
 
 use super::device_identity::DeviceIdentity;
 use super::device_users::users;
@@ -15,30 +14,30 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Who claims a device for no longer than this does not have it: a program that looks what it is, and a process that is
-/// just being started, which holds a copy of all that its parent has open until it runs its own program.
+/// A device claimed by others for no longer than this is not in use: a program may be probing it, or a starting process
+/// may hold a copy of its parent's descriptors until its exec.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How soon a claim is tried again.
+/// Delay between two attempts to claim.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// A device as it was when it was allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AllowedDevice {
-    /// As the configuration names it, such as `/dev/disk/by-id/...`.
+    /// The configured name, such as `/dev/disk/by-id/...`.
     name: PathBuf,
-    /// What that led to then.
+    /// The device that it led to then.
     path: PathBuf,
     identity: DeviceIdentity,
 }
 
-/// The devices that an agent may overwrite, each known by its identity.
+/// The devices that an agent may overwrite, with their identities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedDevices {
     devices: Vec<AllowedDevice>,
 }
 
 impl AllowedDevices {
-    /// Each has to be a block device that is there.
+    /// Each has to be an existing block device.
     pub fn new(paths: Vec<PathBuf>) -> Result<AllowedDevices, SandboxError> {
         let device = |name: &PathBuf| {
             let path = canonical(name)?;
@@ -63,14 +62,14 @@ impl AllowedDevices {
         })
     }
 
-    /// The canonical path, if it leads to an allowed device. Whether that is still the same one is known when it is
+    /// The canonical path, if it leads to an allowed device. Whether it is still the same device is checked when it is
     /// claimed.
     pub fn permits(&self, path: &Path) -> Option<PathBuf> {
         self.find(path).map(|(device, _)| device)
     }
 
     fn find(&self, path: &Path) -> Option<(PathBuf, &AllowedDevice)> {
-        // Nothing else is looked at: what is no device here tells nobody whether it exists.
+        // Other paths are not accessed, so that the answer does not reveal whether they exist.
         let is_named = |known: &AllowedDevice| known.name == path || known.path == path;
         let is_device = path.starts_with("/dev") && !self.devices.is_empty();
         if !is_device && !self.devices.iter().any(is_named) {
@@ -78,7 +77,7 @@ impl AllowedDevices {
         }
         let device = canonical(path).ok()?;
         block_device(&device)?;
-        // By the name that it has now, where it has got another since.
+        // By its current device number, if its name has changed since.
         let leads_there =
             |known: &&AllowedDevice| canonical(&known.name).is_ok_and(|now| now == device);
         let by_path = self.devices.iter().find(|known| known.path == device);
@@ -86,7 +85,7 @@ impl AllowedDevices {
         Some((device, known))
     }
 
-    /// What the devices were when they were allowed.
+    /// The paths of the devices when they were allowed.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.devices
             .iter()
@@ -99,13 +98,13 @@ impl AllowedDevices {
     }
 }
 
-/// The number of a block device; `None` when it is none.
+/// The number of a block device; `None` for any other file.
 fn block_device(path: &Path) -> Option<u64> {
     let facts = rustix::fs::stat(path).ok()?;
     (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
 }
 
-/// Blocks for as long as [`PATIENCE`] where it is not free.
+/// Blocks for up to [`PATIENCE`] if it is not free.
 fn open_free(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let until = MonoNanos::now().saturating_add(PATIENCE);
@@ -126,12 +125,12 @@ pub struct Device {
     /// For messages only; never resolved again.
     path: PathBuf,
     bytes: u64,
-    /// Which cell of which run works on it.
+    /// The cell and run that use it.
     cell: String,
 }
 
 impl Device {
-    /// Claims an allowed device for a cell; `None` when the path is none. May block for a second.
+    /// Claims an allowed device for a cell; `None` if the path is not a block device. May block for a second.
     pub fn claim(
         allowed: &AllowedDevices,
         path: &Path,
@@ -155,7 +154,7 @@ impl Device {
         let Some(number) = number else {
             return Err(SandboxError::NoDevice { path });
         };
-        // It cannot be exchanged any more while it is claimed.
+        // It cannot be replaced while it is claimed.
         let found = DeviceIdentity::of(number);
         if found != known.identity {
             return Err(SandboxError::OtherDevice {
@@ -174,7 +173,7 @@ impl Device {
         }))
     }
 
-    /// The very device that was claimed, whatever its name has become.
+    /// Opens the claimed device itself, even if its name has changed since.
     pub fn open(&self, flags: OFlags) -> Result<OwnedFd, SandboxError> {
         let claimed = format!("/proc/self/fd/{}", self.claim.as_raw_fd());
         rustix::fs::openat(CWD, claimed, flags | OFlags::CLOEXEC, Mode::empty())
@@ -189,7 +188,7 @@ impl Device {
         &self.path
     }
 
-    /// Which cell of which run works on it.
+    /// The cell and run that use it.
     pub fn cell(&self) -> &str {
         &self.cell
     }

@@ -1,16 +1,16 @@
-//! Which disk a block device is, whatever its name has become: a name such as `/dev/sdb` means another disk after
+//! Identity of a block device, independent of its name: a name such as `/dev/sdb` may mean another disk after
 //! re-plugging.
 //!
-//! The kernel's own words are taken from sysfs, and udev's from its database where the kernel has none: a WWN, a serial
-//! number, the identifier of a device-mapper or md array, or the file behind a loop device. A device without any is
-//! known by its number only.
+//! It comes from sysfs, or from udev's database if sysfs has none: a WWN, a serial number, the identifier of a
+//! device-mapper or md array, or the file behind a loop device. A device without any of these is identified by its
+//! number only.
 
 use rustix::fs::{major, minor};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files in a disk's directory in sysfs, the best first, and what each says.
+/// Files in a disk's sysfs directory, best first, and their meaning.
 const FILES: [(&str, &str); 8] = [
     ("wwid", "WWN"),
     ("device/wwid", "WWN"),
@@ -21,7 +21,7 @@ const FILES: [(&str, &str); 8] = [
     ("device/cid", "card's identifier"),
     ("loop/backing_file", "backing file"),
 ];
-/// Properties in udev's database, the best first.
+/// Properties in udev's database, best first.
 const PROPERTIES: [(&str, &str); 4] = [
     ("E:ID_WWN_WITH_EXTENSION=", "WWN"),
     ("E:ID_WWN=", "WWN"),
@@ -29,17 +29,17 @@ const PROPERTIES: [(&str, &str); 4] = [
     ("E:DM_UUID=", "device-mapper UUID"),
 ];
 
-/// What tells one disk from another.
+/// Identity of a disk or a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceIdentity {
     what: &'static str,
     value: String,
-    /// Of a part of a disk: its number there.
+    /// For a partition: its number on the disk.
     partition: Option<String>,
 }
 
 impl DeviceIdentity {
-    /// Of the device with that number.
+    /// Identity of the device with this number.
     pub(super) fn of(device: u64) -> DeviceIdentity {
         let number = format!("{}:{}", major(device), minor(device));
         let name = |root: &str, kind: &str| PathBuf::from(format!("{root}/{kind}{number}"));
@@ -50,7 +50,7 @@ impl DeviceIdentity {
         )
     }
 
-    /// Whether anything but its number is known of it.
+    /// Whether anything but its number is known.
     pub fn is_known(&self) -> bool {
         self.what != NUMBER
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(identity(&disk), "WWN 0x5000");
         fs::write(disk.join("device/serial"), "  S123 \n").unwrap();
         assert_eq!(identity(&disk), "serial number S123");
-        // A part is told by its disk and its number there.
+        // A partition is identified by its disk and its number.
         assert_eq!(identity(&part), "serial number S123, partition 2");
         fs::write(disk.join("device/wwid"), "naa.5000c5\n").unwrap();
         assert_eq!(identity(&part), "WWN naa.5000c5, partition 2");

@@ -1,20 +1,20 @@
-//! Who uses a block device, as far as this host's files say: for the message that it is in use.
+//! Finds the users of a block device in this host's files, for the message that it is in use.
 //!
-//! Nothing here decides anything; what cannot be read is left out.
+//! For messages only; files that cannot be read are skipped.
 
 use rustix::fs::{major, minor};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Links of open files that are looked at: enough for any host that is not about to run out of them.
+/// Maximum number of open files to look at: more than a host has unless it is about to run out of descriptors.
 const LINKS_MAX: usize = 200_000;
-/// More users than this are not named.
+/// Maximum number of users in the message.
 const NAMED: usize = 5;
 
 /// Major and minor number.
 type Number = (u32, u32);
 
-/// In words, or nothing where nobody can be named: "mounted at /srv, held by dm-0 (vg-data)".
+/// The users as text, or empty if none are known: "mounted at /srv, held by dm-0 (vg-data)".
 pub(super) fn users(device: &Path) -> String {
     let Some(number) = number_of(device) else {
         return String::new();
@@ -51,7 +51,7 @@ fn directory((major, minor): Number) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// The device, its partitions, and the whole that it is a part of.
+/// The device, its partitions, and its parent device.
 fn related(device: Number) -> Vec<Number> {
     let own = directory(device);
     let number = |directory: &Path| {
@@ -71,7 +71,7 @@ fn related(device: Number) -> Vec<Number> {
     found
 }
 
-/// Of `/proc/self/mountinfo`: `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS`.
+/// Parses `/proc/self/mountinfo`: `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT ... - TYPE SOURCE OPTIONS`.
 fn mounts(mountinfo: &str, parts: &[Number]) -> Vec<String> {
     let is_of = |line: &&str| {
         let numbers = line.split(' ').nth(2).and_then(|it| it.split_once(':'));
@@ -81,7 +81,7 @@ fn mounts(mountinfo: &str, parts: &[Number]) -> Vec<String> {
                 .iter()
                 .any(|part| number == (Some(part.0), Some(part.1)))
         });
-        // A file system over several devices has a number of its own.
+        // A file system over several devices has its own device number.
         let source = line.split(" - ").nth(1).and_then(|it| it.split(' ').nth(1));
         by_number
             || source.is_some_and(|source| {
@@ -93,12 +93,12 @@ fn mounts(mountinfo: &str, parts: &[Number]) -> Vec<String> {
     mountinfo.lines().filter(is_of).filter_map(point).collect()
 }
 
-/// The kernel writes blanks as `\040`.
+/// The kernel writes spaces as `\040`.
 fn unescaped(text: &str) -> String {
     text.replace("\\040", " ")
 }
 
-/// Of `/proc/swaps`, whose first line is a heading.
+/// Parses `/proc/swaps`, whose first line is a heading.
 fn swaps(swaps: &str, parts: &[Number]) -> Vec<String> {
     let files = swaps
         .lines()
@@ -110,7 +110,7 @@ fn swaps(swaps: &str, parts: &[Number]) -> Vec<String> {
         .collect()
 }
 
-/// Device mapper, md and the like, by the device's directory in sysfs.
+/// Device mapper, md and the like, from the device's directory in sysfs.
 fn holders(device: &Path) -> Vec<String> {
     let entries = fs::read_dir(device.join("holders"))
         .into_iter()
@@ -126,7 +126,7 @@ fn holders(device: &Path) -> Vec<String> {
     entries.map(named).collect()
 }
 
-/// Processes that have it open, as far as they may be looked at.
+/// Processes that have it open, as far as this process may inspect them.
 fn processes(parts: &[Number]) -> Vec<String> {
     let mut links = 0_usize;
     let mut found = Vec::new();
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A device node that every user may open stands for the swapped one.
+    /// Uses a device node that every user may open in place of the swap device.
     #[test]
     fn a_device_that_is_swapped_on_is_named() {
         let listed = "Filename\tType\tSize\tUsed\tPriority\n/dev/full partition 16380 0 -2\n/swapfile file 1024 0 -3\n";
@@ -216,7 +216,7 @@ mod tests {
             .stderr(fs::File::options().write(true).open("/dev/full").unwrap())
             .spawn()
             .unwrap();
-        // From its birth to its exec it has the name of this program.
+        // From fork to exec it has the name of this program.
         let named = format!("opened by cat (pid {})", child.id());
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut found = processes(&parts);
@@ -224,7 +224,7 @@ mod tests {
             std::thread::yield_now();
             found = processes(&parts);
         }
-        // Its input ends.
+        // Closes its input, so that it exits.
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(found.contains(&named), "{found:?}");
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(users(Path::new("/nonexistent")), "");
     }
 
-    /// The root file system's device, where it is one.
+    /// Uses the root file system's device, if it has one.
     #[test]
     fn the_device_of_a_mounted_file_system_is_mounted() {
         let facts = rustix::fs::stat("/").unwrap_or_else(|errno| panic!("{errno}"));

@@ -1,4 +1,4 @@
-//! A directory by its kept descriptor: names are opened beneath it and nowhere else.
+//! A directory by its open descriptor: names are opened beneath it and nowhere else.
 
 use super::{SandboxError, Space};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOFOLLOW);
 
-/// Of an open that renames beside it disturb.
+/// Attempts at an open that concurrent renames disturb.
 const MAX_TRIES: u32 = 10_000;
 
-/// A directory that stays the same whatever happens to its name.
+/// A directory that stays the same even if its name changes.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
@@ -40,14 +40,14 @@ impl Dir {
         &self.path
     }
 
-    /// Opens a regular file beneath it that has no other name. Symlinks, devices, pipes, sockets and hard links are
-    /// refused: whoever else may write to the target can put one in the place of a file.
+    /// Opens a regular file with one link beneath it. Refuses symlinks, devices, pipes, sockets and hard links: other
+    /// users who may write to the target could put one in the place of a file.
     pub fn open(&self, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, SandboxError> {
-        // Opening a pipe or a device must not wait for its other end.
+        // NONBLOCK: opening a pipe or a device must not wait for its other end.
         let asked = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match open_beneath(&self.fd, Path::new(name), asked, mode) {
             Ok(file) => file,
-            // A pipe that nobody reads, or a socket.
+            // A pipe without a reader, or a socket.
             Err(Errno::NXIO) => return Err(self.not_ours(name, "a pipe or a socket")),
             Err(errno) => return Err(self.error("open", name, errno)),
         };
@@ -70,7 +70,7 @@ impl Dir {
         }
     }
 
-    /// The directory of that name; `None` when there is none.
+    /// The directory of that name; `None` if it does not exist.
     pub fn dir(&self, name: &str) -> Result<Option<Dir>, SandboxError> {
         match open_beneath(&self.fd, Path::new(name), DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(Dir::new(fd, self.path.join(name)))),
@@ -79,7 +79,7 @@ impl Dir {
         }
     }
 
-    /// The same, but never one that something is mounted on, not even a part of the same file system.
+    /// As [`Dir::dir`], but refuses mount points, even bind mounts of the same file system.
     pub(super) fn dir_not_mounted_on(&self, name: &OsStr) -> Result<Option<Dir>, SandboxError> {
         let mounted = || SandboxError::NotOurs {
             path: self.path.join(name),
@@ -97,7 +97,7 @@ impl Dir {
         }
     }
 
-    /// The directory of that name, made if it is not there yet.
+    /// The directory of that name; creates it if needed.
     pub fn make_dir(&self, name: &str) -> Result<Dir, SandboxError> {
         super::check_name("directory", name)?;
         match rustix::fs::mkdirat(&self.fd, name, Mode::RWXU) {
@@ -108,7 +108,7 @@ impl Dir {
             .ok_or_else(|| self.error("open", name, Errno::NOENT))
     }
 
-    /// The size of a regular file; `None` when there is none of that name.
+    /// The size of a regular file; `None` if it does not exist.
     pub fn file_bytes(&self, name: &str) -> Result<Option<u64>, SandboxError> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
@@ -119,7 +119,7 @@ impl Dir {
         }
     }
 
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file; a missing one is no error.
     pub fn remove_file(&self, name: &str) -> Result<(), SandboxError> {
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -127,7 +127,7 @@ impl Dir {
         }
     }
 
-    /// What is in it, in no order; names that are no text are as if they were.
+    /// Its entries, unordered; names that are not UTF-8 are converted lossily.
     pub fn names(&self) -> Result<Vec<String>, SandboxError> {
         let failed = |errno| SandboxError::io("list", &self.path, errno);
         let mut names = Vec::new();
@@ -141,22 +141,22 @@ impl Dir {
         Ok(names)
     }
 
-    /// Bytes of its file system that an unprivileged user may still take; all there are where it does not say how large
-    /// it is.
+    /// Bytes of its file system that an unprivileged user may still use; `u64::MAX` if the file system does not report
+    /// its size.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
         Space::of(&self.fd)
             .map(|space| space.free_bytes)
             .map_err(|errno| SandboxError::io("ask for the free space of", &self.path, errno))
     }
 
-    /// Which file system it is on: directories of one device share their free space.
+    /// Device number of its file system: directories with the same number share their free space.
     pub fn device(&self) -> Result<u64, SandboxError> {
         rustix::fs::fstat(&self.fd)
             .map(|stat| stat.st_dev)
             .map_err(|errno| SandboxError::io("stat", &self.path, errno))
     }
 
-    /// Writes back everything of its file system.
+    /// Writes back all data of its file system.
     pub fn sync(&self) -> Result<(), SandboxError> {
         rustix::fs::syncfs(&self.fd).map_err(|errno| SandboxError::io("sync", &self.path, errno))
     }
@@ -166,7 +166,7 @@ impl Dir {
     }
 }
 
-/// What a file is that is no regular file with one name; `None` for one that is.
+/// Describes a file that is not a regular file with one link; `None` for one that is.
 pub(crate) fn foreign_kind(facts: &Stat) -> Option<&'static str> {
     Some(match FileType::from_raw_mode(facts.st_mode) {
         FileType::RegularFile if facts.st_nlink > 1 => "a file with another name elsewhere",
@@ -180,7 +180,7 @@ pub(crate) fn foreign_kind(facts: &Stat) -> Option<&'static str> {
     })
 }
 
-/// As [`open_beneath`], and no mount point on the way, where the kernel can refuse them.
+/// As [`open_beneath`], and refuses mount points on the way if the kernel can.
 fn open_same_mount(dir: &impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     if !has_openat2() {
         return open_by_component(dir.as_fd(), path, flags, Mode::empty());
@@ -188,8 +188,8 @@ fn open_same_mount(dir: &impl AsFd, path: &Path, flags: OFlags) -> rustix::io::R
     open_resolved(dir, path, flags, Mode::empty(), ResolveFlags::NO_XDEV)
 }
 
-/// Whether both are of one mount. The kernel says so for each open file since 3.15; what it does not say is told by the
-/// device, which is the same on both sides of a bind mount.
+/// Whether both are on the same mount. The kernel reports the mount of each open file since 3.15; without that the
+/// device decides, which is the same on both sides of a bind mount.
 fn is_same_mount(one: &OwnedFd, other: &OwnedFd) -> bool {
     let mount = |fd: &OwnedFd| {
         let facts = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
@@ -203,7 +203,7 @@ fn is_same_mount(one: &OwnedFd, other: &OwnedFd) -> bool {
     mount(one) == mount(other) && device(one).is_ok_and(|one| device(other) == Ok(one))
 }
 
-/// Opens `path` beneath `dir`: no symlink, no way up, no absolute path.
+/// Opens `path` beneath `dir`: refuses symlinks, `..` and absolute paths.
 pub(super) fn open_beneath(
     dir: &impl AsFd,
     path: &Path,
@@ -213,7 +213,7 @@ pub(super) fn open_beneath(
     if !has_openat2() {
         return open_by_component(dir.as_fd(), path, flags, mode);
     }
-    // Unlike openat, openat2 refuses a mode where nothing can be created.
+    // Unlike openat, openat2 refuses a mode if the call cannot create a file.
     let mode = match flags.contains(OFlags::CREATE) {
         true => mode,
         false => Mode::empty(),
@@ -233,15 +233,15 @@ fn open_resolved(
     let mut tries = 0;
     loop {
         match rustix::fs::openat2(dir, path, flags, mode, resolve) {
-            // The kernel could not rule out a concurrent rename; it asks to try again. A lease on the file says the
-            // same.
+            // The kernel could not rule out a concurrent rename and asks for a retry. A lease on the file returns the
+            // same error.
             Err(Errno::AGAIN) if tries < MAX_TRIES => tries += 1,
             other => return other,
         }
     }
 }
 
-/// Kernels before 5.6 and some containers' filters have no openat2.
+/// Kernels before 5.6 and the seccomp filters of some containers lack openat2.
 fn has_openat2() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {

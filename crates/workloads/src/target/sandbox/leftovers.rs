@@ -1,7 +1,7 @@
-//! Directories of runs that nobody works in any more: what crashed agents and lost collectors left behind.
+//! Unused directories of runs, left behind by crashed agents and lost collectors.
 //!
-//! A directory is only removed under an exclusive lock on its marker that holds for everybody, or when the user says
-//! that its run has ended. Between two steps nobody holds one, so that what has changed lately is left alone too.
+//! A directory is removed only under an exclusive lock on its marker that all hosts respect, or if the user states that
+//! its run has ended. Between two steps no agent holds a lock, so recently changed directories are left alone too.
 
 use super::dir::Dir;
 use super::lock::{Lock, lock, prove_unused};
@@ -14,46 +14,46 @@ use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A run's directory that was found.
+/// A directory of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     pub path: PathBuf,
-    /// Empty where it has no marker.
+    /// Empty if it has no marker.
     pub mesh: String,
     pub run: String,
     pub usage: Usage,
-    /// How long ago something was made or removed in it or its cells.
+    /// Time since an entry was created or removed in it or its cells.
     pub unchanged_for: Duration,
     content: Content,
 }
 
-/// Whether an agent works in a directory, on this host or another.
+/// Whether an agent uses a directory, on this host or another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Unused,
     InUse,
-    /// Locks on this file system do not show it.
+    /// Locks on this file system cannot show it.
     Unknown,
 }
 
 /// The reason why a directory may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// A lock that nobody else can hold.
+    /// An exclusive lock that all hosts respect.
     Lock,
-    /// A person says that its run has ended.
+    /// A person states that its run has ended.
     RunHasEnded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// It is marked as a run's.
+    /// It has the marker of a run.
     Marked,
-    /// Nothing but a marker at most: whoever made or removed it did not come to an end.
+    /// It has at most a marker: its creation or removal was interrupted.
     Empty,
 }
 
-/// The directories of runs directly in the allowed paths. Others, also such that only look alike, are left out.
+/// The directories of runs directly in the allowed paths. Leaves out others, even if they look alike.
 pub fn find_leftovers(allowed: &Allowed) -> Result<Vec<Leftover>, SandboxError> {
     let mut found = Vec::new();
     for root in allowed.roots() {
@@ -101,8 +101,8 @@ fn look(parent: &Dir, name: &str) -> Result<Option<Leftover>, SandboxError> {
     }
 }
 
-/// The run of a directory that has no marker of its own yet, or not any more, by its name: `benchmesh-RUN.NONCE` until
-/// it is marked, `benchmesh-RUN` for a moment before it is gone.
+/// The run of a directory whose marker is missing, from its name: `benchmesh-RUN.NONCE` until it is marked,
+/// `benchmesh-RUN` for a moment before it is removed.
 fn unfinished_run(name: &str) -> Option<&str> {
     let name = name.strip_prefix(PREFIX)?;
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -119,7 +119,7 @@ fn is_empty(dir: &Dir) -> Result<bool, SandboxError> {
     Ok(dir.names()?.iter().all(|name| name == marker::NAME))
 }
 
-/// Removes one, unless somebody works in it by now. `progress` is told now and then how many entries are gone.
+/// Removes a directory, unless it is in use by now. `progress` gets the number of removed entries now and then.
 pub fn remove_leftover(
     allowed: &Allowed,
     leftover: &Leftover,
@@ -149,12 +149,12 @@ pub fn remove_leftover(
         (Lock::Unknown, Proof::Lock) => {
             refused("locks on its file system do not tell whether an agent works in it")
         }
-        // Held until everything in it is gone.
+        // Held until all contents are removed.
         (held, _) => directory.locked_by(held).remove(progress),
     }
 }
 
-/// The kernel refuses to remove a directory that has got something in it meanwhile.
+/// The kernel refuses to remove a directory that is no longer empty.
 fn remove_empty(allowed: &Allowed, target: &Path, leftover: &Leftover) -> Result<(), SandboxError> {
     let name = leftover.path.file_name().and_then(|name| name.to_str());
     let name = name.unwrap_or_default();
@@ -176,7 +176,7 @@ fn remove_empty(allowed: &Allowed, target: &Path, leftover: &Leftover) -> Result
     }
 }
 
-/// Since the newest change of the directory and those directly in it.
+/// Time since the newest change of the directory and of those directly in it.
 fn unchanged_for(dir: &Dir) -> Result<Duration, SandboxError> {
     let changed = |dir: &Dir| {
         let facts = rustix::fs::fstat(dir.fd());
@@ -232,7 +232,7 @@ mod tests {
         })
         .unwrap();
         assert!(gone > 0 && !target.join("benchmesh-left").exists());
-        // Twice is once.
+        // A second removal is no error.
         remove_leftover(&allowed, &found[1], Proof::Lock, &mut |_| {}).unwrap();
         let refused = remove_leftover(&allowed, &found[0], Proof::Lock, &mut |_| {}).unwrap_err();
         assert!(
@@ -245,7 +245,7 @@ mod tests {
         assert!(target.join("benchmesh-not-ours").exists());
     }
 
-    /// Whoever comes while it is being removed finds it locked, and does not begin.
+    /// An agent that comes during the removal finds the directory locked, and does not begin.
     #[test]
     fn nobody_begins_in_a_directory_that_is_being_removed() {
         let target = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ mod tests {
         );
     }
 
-    /// As on a file system in user space, where a lock holds on one host alone.
+    /// As on a FUSE file system, where a lock holds on one host only.
     #[test]
     fn what_no_lock_proves_unused_stays_until_a_person_says_that_its_run_has_ended() {
         KEEPS_LOCKS_TO_ITSELF.set(true);

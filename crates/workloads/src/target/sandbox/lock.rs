@@ -1,7 +1,7 @@
-//! The lock that tells others whether somebody works in a run's directory.
+//! The lock that shows whether a run's directory is in use.
 //!
-//! A task holds a shared lock on the marker of its run's directory for as long as it is there, which network file
-//! systems tell other hosts of; the kernel drops it when the process ends, however it ends.
+//! A task holds a shared lock on the marker of its run's directory while it runs. Network file systems propagate the
+//! lock to other hosts. The kernel drops it when the process ends, even by a crash.
 
 use super::SandboxError;
 use super::dir::Dir;
@@ -17,7 +17,7 @@ pub(super) enum Lock {
         _marker: OwnedFd,
     },
     HeldByOthers,
-    /// The file system knows no locks, or this one is not known to hold for all that work there.
+    /// The file system has no locks, or other hosts may not respect this one.
     Unknown,
 }
 
@@ -27,7 +27,7 @@ impl PartialEq for Lock {
     }
 }
 
-/// An exclusive lock that proves that nobody works there, on this host or another. Never waits.
+/// Takes an exclusive lock, which proves that the directory is unused on this host and others. Never waits.
 pub(super) fn prove_unused(dir: &Dir) -> Result<Lock, SandboxError> {
     let lock = lock(dir, FlockOperation::NonBlockingLockExclusive)?;
     let holds = matches!(lock, Lock::Held { .. }) && shares_locks(dir);
@@ -37,8 +37,8 @@ pub(super) fn prove_unused(dir: &Dir) -> Result<Lock, SandboxError> {
     })
 }
 
-/// Whether a lock on a file of this file system holds for everybody who has it mounted. The kernel grants one on file
-/// systems in user space that know none, and holds it against nobody on other hosts.
+/// Whether all hosts that mount this file system respect a lock on it. The kernel grants locks on FUSE file systems
+/// that do not implement them, and enforces them on one host only.
 fn shares_locks(dir: &Dir) -> bool {
     #[cfg(test)]
     if KEEPS_LOCKS_TO_ITSELF.get() {
@@ -54,7 +54,7 @@ fn shares_locks(dir: &Dir) -> bool {
     }
 }
 
-/// As the mount's options say: `nolock` and `local_lock` keep locks on this host.
+/// From the mount options: `nolock` and `local_lock` keep locks on this host.
 fn nfs_shares_locks(dir: &Dir) -> bool {
     let Ok(facts) = rustix::fs::fstat(dir.fd()) else {
         return false;
@@ -72,7 +72,7 @@ fn nfs_shares_locks(dir: &Dir) -> bool {
     of_device.peek().is_some() && of_device.all(nfs_options_share_locks)
 }
 
-/// `line` is one of mountinfo; its last field has the options of the file system.
+/// `line` is a line of mountinfo; its last field has the options of the file system.
 fn nfs_options_share_locks(line: &str) -> bool {
     let options = line.rsplit(' ').next().unwrap_or_default();
     let mut options = options.split(',');
@@ -82,12 +82,12 @@ fn nfs_options_share_locks(line: &str) -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// File systems are taken for such as many in user space are.
+    /// Treats file systems as if their locks held on one host only, like many FUSE file systems.
     pub(super) static KEEPS_LOCKS_TO_ITSELF: std::cell::Cell<bool> =
         const { std::cell::Cell::new(false) };
 }
 
-/// File systems of one host: ext, xfs, btrfs, tmpfs, ramfs, overlay, f2fs, zfs, bcachefs, jfs, reiserfs.
+/// Local file systems: ext, xfs, btrfs, tmpfs, ramfs, overlay, f2fs, zfs, bcachefs, jfs, reiserfs.
 const LOCAL: [u64; 11] = [
     0xef53,
     0x5846_5342,
@@ -101,13 +101,13 @@ const LOCAL: [u64; 11] = [
     0x3153_464a,
     0x5265_4973,
 ];
-/// File systems of many hosts that share such locks: ceph (in the kernel), gfs2, ocfs2.
+/// Cluster file systems that share such locks: ceph (in the kernel), gfs2, ocfs2.
 const CLUSTER: [u64; 3] = [0x00c3_6400, 0x0116_1970, 0x7461_636f];
 const NFS: u64 = 0x6969;
 
 /// Never waits.
 pub(super) fn lock(dir: &Dir, operation: FlockOperation) -> Result<Lock, SandboxError> {
-    // Over NFS an exclusive lock needs a file that is open for writing.
+    // An exclusive lock over NFS needs a file that is open for writing.
     let flags = match operation {
         FlockOperation::NonBlockingLockExclusive => OFlags::RDWR,
         _ => OFlags::RDONLY,

@@ -1,4 +1,4 @@
-//! The file that says whose directory it is.
+//! The file that names the owner of a directory.
 
 use super::SandboxError;
 use super::dir::Dir;
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub(super) const NAME: &str = ".benchmesh";
-/// A marker of ours is far smaller.
+/// Our markers are far smaller.
 const MAX_BYTES: usize = 4096;
 
-/// The owner of a directory. The nonce distinguishes two directories of one name on two file systems.
+/// The owner of a directory. The nonce distinguishes directories of the same name on different file systems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Marker {
     pub mesh: String,
@@ -19,7 +19,7 @@ pub(super) struct Marker {
 }
 
 impl Marker {
-    /// Writes it durably into a directory that has none.
+    /// Writes the marker durably into a directory that has none.
     pub(super) fn write(&self, dir: &Dir) -> Result<(), SandboxError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = dir.open(NAME, flags, Mode::RUSR | Mode::WUSR)?;
@@ -33,7 +33,7 @@ impl Marker {
         rustix::fs::fsync(&file).map_err(|errno| dir.error("sync the marker", NAME, errno))
     }
 
-    /// Reads it; `None` when there is none, an error when it is not one of ours.
+    /// Reads the marker; `None` if there is none, an error if it is not ours.
     pub(super) fn read(dir: &Dir) -> Result<Option<Marker>, SandboxError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match dir.open(NAME, flags, Mode::empty()) {
@@ -62,7 +62,7 @@ impl Marker {
     }
 }
 
-/// 128 random bits as text.
+/// 128 random bits, encoded as text.
 pub(crate) fn nonce() -> Result<String, SandboxError> {
     let mut bits = [0_u8; 16];
     rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())

@@ -1,9 +1,8 @@
-//! Removal of a tree beneath kept descriptors: no name is ever resolved twice, no symlink followed, nothing above
-//! touched.
+//! Removes a tree beneath open descriptors: resolves no name twice, follows no symlink, touches nothing above.
 //!
-//! One directory is read from its beginning until it is empty, so that a file system that loses its place while entries
-//! vanish is no trouble; whatever another process removes meanwhile is no error. A listing that goes on naming what was
-//! removed is one, so that removing ends on any file system.
+//! Each directory is listed from its beginning until it is empty, so file systems may lose the listing's position while
+//! entries vanish. Entries removed by other processes meanwhile are no error. A listing that keeps naming removed
+//! entries is an error, so that removal ends on any file system.
 
 use super::SandboxError;
 use super::dir::{DIRECTORY, Dir, open_beneath};
@@ -19,13 +18,12 @@ use std::path::Path;
 const LISTING_BYTES: usize = 64 << 10;
 /// Entries between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 1000;
-/// How often a listing may name nothing but what was removed already: one that is kept somewhere may lag behind for a
-/// moment.
+/// How many listings in a row may contain removed entries only: a cached listing may lag behind for a moment.
 const STALE_LISTINGS: u32 = 16;
 
 impl Dir {
-    /// Removes a directory of that name with all that is beneath it; one that is not there is no error. `progress` is
-    /// told now and then how many entries are gone.
+    /// Removes the directory of that name with its contents; a missing one is no error. `progress` gets the number of
+    /// removed entries now and then.
     pub fn remove_all(
         &self,
         name: &str,
@@ -42,7 +40,7 @@ impl Dir {
     }
 }
 
-/// Removes everything in `dir` but the file `kept`.
+/// Removes everything in `dir` except the file `kept`.
 pub(super) fn remove_contents(
     dir: &Dir,
     kept: &str,
@@ -60,13 +58,13 @@ struct Removal<'a> {
     progress: &'a mut dyn FnMut(u64),
 }
 
-/// A directory on the way down, and those of its subdirectories that are still to be emptied.
+/// A directory on the way down, and its subdirectories that are not emptied yet.
 struct Level {
     dir: Dir,
     subdirs: Vec<CString>,
-    /// What the last listing named; all of it was removed.
+    /// The names of the last listing, all of which were removed.
     gone: HashSet<CString>,
-    /// How many listings one after the other had nothing new.
+    /// Number of listings in a row without a new name.
     stale: u32,
 }
 
@@ -80,7 +78,7 @@ impl Level {
         }
     }
 
-    /// Takes the names of a listing. An error when the file system does not stop naming what was removed.
+    /// Takes the names of a listing. An error if the file system keeps naming removed entries.
     fn listed(&mut self, names: HashSet<CString>) -> Result<(), SandboxError> {
         let Some(first) = names.iter().min() else {
             return Ok(());
@@ -112,7 +110,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Empties `top`, all but the file `kept` at its own level.
+    /// Empties `top`, except for the file `kept` directly in it.
     fn empty(&mut self, top: Dir, kept: Option<&str>) -> Result<(), SandboxError> {
         let mut way = vec![Level::new(top)];
         while let Some(depth) = way.len().checked_sub(1) {
@@ -139,7 +137,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Removes the files of one listing and notes its subdirectories. False when there was nothing left.
+    /// Removes the files of one listing and notes its subdirectories. False if nothing was left.
     fn sweep(&mut self, level: &mut Level, kept: Option<&str>) -> Result<bool, SandboxError> {
         let listing = |errno| SandboxError::io("list", level.dir.path(), errno);
         rustix::fs::seek(level.dir.fd(), SeekFrom::Start(0)).map_err(listing)?;
@@ -186,13 +184,13 @@ impl Removal<'_> {
     }
 }
 
-/// A subdirectory of the same mount: what someone mounted into the tree is not ours to empty, and neither is a part of
-/// the same file system that is mounted there a second time.
+/// Opens a subdirectory on the same mount. Other mounts in the tree are not ours to empty, not even a bind mount of the
+/// same file system.
 fn open_subdir(dir: &Dir, name: &CString) -> Result<Option<Dir>, SandboxError> {
     dir.dir_not_mounted_on(OsStr::from_bytes(name.to_bytes()))
 }
 
-/// For file systems that do not say in a listing.
+/// For file systems whose listings lack the file type.
 fn is_directory(dir: &Dir, name: &CString) -> Result<bool, SandboxError> {
     match rustix::fs::statat(dir.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),

@@ -1,6 +1,7 @@
-//! The one directory of a run on a target: made by the appointed agent, worked in by all, removed by the appointed one.
+//! The directory of a run on a target: the appointed agent creates and removes it, all agents use it.
 //!
-//! It appears whole: made under another name, marked, then renamed. So no agent ever sees it without its marker.
+//! It appears atomically: it is created under another name, marked, then renamed. So no agent ever sees it without its
+//! marker.
 
 use super::dir::Dir;
 use super::lock::{Lock, lock};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What to do when the directory is not there.
+/// Whether to create a missing directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Make {
     IfMissing,
@@ -25,16 +26,16 @@ pub struct RunDirectory {
     dir: Dir,
     name: String,
     marker: Marker,
-    /// Tells others that somebody works here, or that it is being removed: see `lock`.
+    /// Shows other processes that the directory is in use, or is being removed: see `lock`.
     lock: Lock,
 }
 
-/// What the names of runs' directories begin with.
+/// Prefix of the names of runs' directories.
 pub(super) const PREFIX: &str = "benchmesh-";
 
 impl RunDirectory {
-    /// Opens the directory of `run_uid` at `target`, or makes it; says whether it was made. `None` when it is not there
-    /// and must not be made. A directory of that name without the marker of this mesh and run is refused.
+    /// Opens the directory of `run_uid` at `target`, or creates it; returns whether it was created. `None` if it does
+    /// not exist and must not be created. Refuses a directory of that name without the marker of this mesh and run.
     pub fn open_or_make(
         allowed: &Allowed,
         target: &Path,
@@ -74,7 +75,7 @@ impl RunDirectory {
         Ok(Some((run, made)))
     }
 
-    /// Opens it without telling others that somebody works there, to remove it.
+    /// Opens it for removal, without the lock that marks it as in use.
     pub(super) fn open_unlocked(
         allowed: &Allowed,
         target: &Path,
@@ -98,13 +99,13 @@ impl RunDirectory {
         }))
     }
 
-    /// With a lock that was taken after it was opened, to be let go of when the directory is removed.
+    /// Keeps a lock that was taken after the open, until the directory is removed.
     pub(super) fn locked_by(mut self, lock: Lock) -> RunDirectory {
         self.lock = lock;
         self
     }
 
-    /// Equal on two agents exactly when they see the same directory.
+    /// Equal on two agents if and only if they see the same directory.
     pub fn nonce(&self) -> &str {
         &self.marker.nonce
     }
@@ -114,17 +115,17 @@ impl RunDirectory {
         &self.dir
     }
 
-    /// Bytes of its file system that an unprivileged user may still take.
+    /// Bytes of its file system that an unprivileged user may still use.
     pub fn free_bytes(&self) -> Result<u64, SandboxError> {
         self.dir.free_bytes()
     }
 
-    /// The directory of a cell, made if it is not there yet.
+    /// The directory of a cell; creates it if needed.
     pub fn cell(&self, name: &str) -> Result<Dir, SandboxError> {
         self.dir.make_dir(name)
     }
 
-    /// Removes what one task laid out in a cell, and the cell when nothing else is in it.
+    /// Removes the data of one task in a cell, and the cell if nothing else is in it.
     pub fn remove_cell(
         &self,
         name: &str,
@@ -143,8 +144,8 @@ impl RunDirectory {
         }
     }
 
-    /// Removes the directory and all that is in it; the marker goes last, so that what an interruption leaves can
-    /// still be recognised. A directory that has vanished is no error.
+    /// Removes the directory and its contents; the marker last, so that the rest can still be recognised after an
+    /// interruption. A directory that has vanished is no error.
     pub fn remove(mut self, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
         match Marker::read(&self.dir)? {
             Some(marker) if marker == self.marker => {}
@@ -164,15 +165,15 @@ impl RunDirectory {
         }
     }
 
-    /// Removes the marker and then lets go of its lock: over NFS a removed file stays in its directory, under another
-    /// name, for as long as it is open on this host.
+    /// Removes the marker and then releases its lock: over NFS a removed file stays in its directory, under another
+    /// name, while it is open on this host.
     fn unmark(&mut self) -> Result<(), SandboxError> {
         self.dir.remove_file(marker::NAME)?;
         self.lock = Lock::Unknown;
         Ok(())
     }
 
-    /// Whether the name does not lead to this directory any more.
+    /// Whether the name no longer leads to this directory.
     fn has_vanished(&self) -> Result<bool, SandboxError> {
         let ours = rustix::fs::fstat(self.dir.fd())
             .map_err(|errno| self.parent.error("stat", &self.name, errno))?;
@@ -196,10 +197,10 @@ pub(crate) fn task_dir_name(task_index: u32) -> String {
     format!("t{task_index}")
 }
 
-/// Makes the directory with its marker under a name of its own and renames it. False when another was faster.
+/// Creates the directory with its marker under another name and renames it. False if another agent was faster.
 ///
-/// Whoever owns the target can exchange the new directory with another one before it is opened: only an empty one that
-/// nobody else may write to is marked, and so nothing that was there before is ever taken for the run's.
+/// The owner of the target can replace the new directory with another one before it is opened. So only an empty one to
+/// which no other user may write is marked, and existing data are never mistaken for the run's.
 fn make_marked(
     parent: &Dir,
     name: &str,
@@ -217,7 +218,7 @@ fn make_marked(
     mark_new(parent, &unborn, name, &marker)
 }
 
-/// Marks a directory that was made a moment ago and gives it its name.
+/// Marks a new directory and renames it to its final name.
 pub(super) fn mark_new(
     parent: &Dir,
     unborn: &str,
@@ -232,7 +233,7 @@ pub(super) fn mark_new(
     let born = checked.and_then(|()| marker.write(&dir)).and_then(|()| {
         match rustix::fs::renameat(parent.fd(), unborn, parent.fd(), name) {
             Ok(()) => Ok(true),
-            // A directory that is not empty is never replaced by a rename.
+            // A rename never replaces a directory that is not empty.
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
             Err(errno) => Err(parent.error("make", name, errno)),
         }
@@ -241,7 +242,7 @@ pub(super) fn mark_new(
         if is_ours {
             dir.remove_file(marker::NAME)?;
         }
-        // The name may lead elsewhere by now: only an empty directory goes.
+        // The name may lead elsewhere by now, so only an empty directory is removed.
         match rustix::fs::unlinkat(parent.fd(), unborn, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             Err(errno) => return Err(parent.error("remove", unborn, errno)),
@@ -250,7 +251,7 @@ pub(super) fn mark_new(
     born
 }
 
-/// Refuses a directory that is not the one that was made a moment ago.
+/// Refuses a directory that is not the new one.
 fn check_new(dir: &Dir) -> Result<(), SandboxError> {
     check_holder(dir)?;
     match dir.names()?.is_empty() {
@@ -259,7 +260,7 @@ fn check_new(dir: &Dir) -> Result<(), SandboxError> {
     }
 }
 
-/// Refuses a directory that is not the agent's user's alone.
+/// Refuses a directory that does not belong to the agent's user alone.
 fn check_holder(dir: &Dir) -> Result<(), SandboxError> {
     let facts =
         rustix::fs::fstat(dir.fd()).map_err(|errno| SandboxError::io("stat", dir.path(), errno))?;
@@ -279,8 +280,8 @@ fn check_holder(dir: &Dir) -> Result<(), SandboxError> {
     }
 }
 
-/// What a directory is like that was made a moment ago. Servers may give what root makes to another user (root_squash),
-/// and some file systems keep no owners or modes.
+/// Owner and mode of a newly created directory. Servers may give directories created by root to another user
+/// (root_squash), and some file systems keep no owners or modes.
 fn new_directory_in(dir: &Dir) -> Result<Stat, SandboxError> {
     let name = format!("{}.{}", marker::NAME, marker::nonce()?);
     rustix::fs::mkdirat(dir.fd(), &*name, Mode::RWXU)
@@ -320,7 +321,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Over NFS the directory is not empty before.
+    /// Over NFS an open file would keep the directory from being empty.
     #[test]
     fn no_file_is_open_when_the_directory_itself_is_removed() {
         let target = tempfile::tempdir().unwrap();

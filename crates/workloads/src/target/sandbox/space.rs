@@ -1,4 +1,4 @@
-//! How much a file system holds, and how much of it is free.
+//! Size and free space of a file system.
 
 use rustix::fd::AsFd;
 use rustix::fs::StatVfs;
@@ -8,19 +8,19 @@ use std::path::Path;
 /// For an ordinary user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// 0: it does not say how large it is.
+    /// 0: the file system does not report its size.
     pub size_bytes: u64,
-    /// Of them, what ordinary users can have.
+    /// Of these, the bytes available to ordinary users.
     pub usable_bytes: u64,
-    /// All there are where it does not say how large it is.
+    /// `u64::MAX` if the file system does not report its size.
     pub free_bytes: u64,
-    /// 0: it has no limit.
+    /// 0: no limit.
     pub files: u64,
     pub free_files: u64,
 }
 
 impl Space {
-    /// Of the file system of an open file. May hang with it, as [`Space::at`] may.
+    /// Space of the file system of an open file. May hang with it, as [`Space::at`] may.
     pub fn of(file: impl AsFd) -> Result<Space, Errno> {
         rustix::fs::fstatvfs(file).map(|facts| Space::from_facts(&facts))
     }

@@ -56,7 +56,7 @@ fn only_what_lies_beneath_an_allowed_path_is_permitted() {
 
     let inside = inside.canonicalize().unwrap();
     assert_eq!(scene.allowed.permits(&inside).unwrap(), inside);
-    // By the name that it was allowed under, also where that is a symlink.
+    // By the name under which it was allowed, even if that is a symlink.
     let by_link = Allowed::new(vec![scene.root.path().join("in")]).unwrap();
     let named = by_link.permits(&scene.root.path().join("in")).unwrap();
     assert_eq!(named, inside);
@@ -224,7 +224,7 @@ fn no_symlink_and_no_way_up_leads_out() {
     assert_eq!(cell.file_bytes("alias").unwrap(), None);
 }
 
-/// Files, directories, deep ones, odd names, and symlinks to what must stay.
+/// Files, directories, deep ones, odd names, and symlinks to files that must stay.
 fn fill(path: &Path, outside: &Path) {
     let mut deep = path.to_owned();
     for level in 0..60 {
@@ -298,7 +298,7 @@ fn without_its_marker_a_directory_is_not_removed() {
     assert!(scene.run_path().join("precious").exists());
 }
 
-/// A directory outside of the run's, of the same file system, mounted beneath it: the device is the same on both sides.
+/// A directory outside of the run's, bind-mounted beneath it: the device is the same on both sides.
 #[test]
 fn removal_never_crosses_a_bind_mount_of_the_same_file_system() {
     if !rustix::process::geteuid().is_root() {
@@ -339,12 +339,12 @@ fn removal_never_crosses_a_bind_mount_of_the_same_file_system() {
     check(cell.join("t0"), &|| run.remove_cell("c1", 0, &mut |_| {}));
     check(cell.clone(), &|| run.remove_cell("c1", 0, &mut |_| {}));
     check(cell.join("t0/deep"), &|| scene.made().remove(&mut |_| {}));
-    // With nothing mounted there it is removed.
+    // It is removed once nothing is mounted there.
     run.remove(&mut |_| {}).unwrap();
     assert!(!scene.run_path().exists());
 }
 
-/// The owner of the target exchanges a new directory with a tree of another user's before it is opened.
+/// The owner of the target replaces a new directory with a tree of another user before it is opened.
 #[test]
 fn a_tree_that_takes_the_place_of_a_new_directory_is_left_alone() {
     let target = tempfile::tempdir().unwrap();
@@ -365,7 +365,7 @@ fn a_tree_that_takes_the_place_of_a_new_directory_is_left_alone() {
     assert!(!unborn.join(".benchmesh").exists());
 }
 
-/// With a marker in it, too: who may write to a directory may have put it there.
+/// Even with a marker in it: anyone who may write to the directory may have put it there.
 #[test]
 fn a_directory_that_others_may_write_to_is_no_runs() {
     let scene = Scene::new();

@@ -1,6 +1,6 @@
-//! File sizes from a table: so many files of each of several ranges, as studies of real trees report them.
+//! File sizes from a table with the number of files in each of several ranges, as studies of real trees report them.
 //!
-//! As with every size, that of file `i` depends on the table, the seed and `i` alone.
+//! The size of file `i` depends on the table, the seed and `i` only.
 
 use crate::measure::random::Random;
 use crate::params::units::Bytes;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const MAX_ROWS: usize = 16;
 
-/// Some files, each of a size between `min` and `max`.
+/// A number of files, each of a size between `min` and `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {
@@ -34,7 +34,7 @@ struct Part {
     min: u64,
     max: u64,
     files: u64,
-    /// Up to here, of 2^64, a random number chooses this row or one before.
+    /// Random numbers below this (of 2^64) choose this row or an earlier one.
     until: u64,
 }
 
@@ -88,7 +88,7 @@ impl Rows {
     }
 }
 
-/// Small sizes are more frequent than large ones within a range too. A range from 0 counts from 1.
+/// Log-uniform: small sizes are more frequent than large ones within a range too. A range from 0 counts from 1.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -103,7 +103,7 @@ fn evenly_in_the_logarithm(min: u64, max: u64, random: &mut Random) -> u64 {
     size.clamp(min, max)
 }
 
-/// As data of one text are the same data, the text says all.
+/// Data with the same text are the same data, so the text has to be complete.
 impl fmt::Display for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("rows")?;

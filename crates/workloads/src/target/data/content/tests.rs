@@ -11,7 +11,7 @@ fn content(params: &Value, seed: u64) -> Content {
     Content::new(DataSpec::of(params.as_object().unwrap()).unwrap(), seed)
 }
 
-/// Blocks of one file, one after the other, as a load writes them.
+/// Consecutive blocks of one file, in the order in which a load writes them.
 fn blocks(content: &Content, bytes: usize, count: u64) -> Vec<Vec<u8>> {
     let mut block = vec![1; bytes];
     content.fill(&mut block);
@@ -23,7 +23,7 @@ fn blocks(content: &Content, bytes: usize, count: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What is wrong in a block of file and offset.
+/// All mismatches of a block of this file and offset.
 fn checked(
     content: &Content,
     block: &[u8],
@@ -36,7 +36,7 @@ fn checked(
     wrong
 }
 
-/// The share of a block that is left when it is compressed alone.
+/// The share of a block that remains when it is compressed alone.
 fn left(block: &[u8]) -> f64 {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(block).unwrap();
@@ -160,7 +160,7 @@ fn what_was_written_elsewhere_or_never_is_told_as_such() {
             found: Found::Zeros
         }
     );
-    // Another seed's is nobody's.
+    // A block of another seed is not recognised.
     let mut strange = vec![0; 8192];
     Content::new(
         DataSpec {
@@ -201,7 +201,7 @@ proptest! {
         let content = content(&json!({"verify": true}), 1);
         let mut block = vec![0; bytes];
         content.place(&mut block, 77, 8192, generation);
-        // What is too short for a header belongs to the sector before.
+        // A remainder too short for a header belongs to the sector before.
         let sectors = (bytes + SECTOR_BYTES - 32) / SECTOR_BYTES;
         let mut wrong = BTreeMap::new();
         let flips: BTreeSet<usize> = flips.into_iter().map(|flip| flip.index(bytes)).collect();
