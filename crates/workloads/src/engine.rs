@@ -1,6 +1,6 @@
-//! What runs a load: the traits that a workload implements, tasks and their threads, preparation, stalls.
+//! Runs a load: the traits that a workload implements, tasks and their threads, preparation, stalls.
 //!
-//! Knows no workload by name.
+//! Does not refer to any workload by name.
 
 pub(crate) mod author;
 pub mod common;

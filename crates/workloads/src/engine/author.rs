@@ -1,6 +1,6 @@
-//! All that a workload imports of the crate: `use crate::engine::author::*`, and nothing else.
+//! Everything that a workload may import from the crate: `use crate::engine::author::*`, and nothing else.
 //!
-//! What a task is and does, what its measured loop needs, what it works on, how its keys are declared.
+//! Tasks and loads, the tools of the measured loop, targets, and the declaration of keys.
 
 pub(crate) use crate::engine::mix::{Mixed, Weighted};
 pub(crate) use crate::engine::others::{self, await_other, data_task, other_task};

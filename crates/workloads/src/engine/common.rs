@@ -1,7 +1,7 @@
-//! The keys that mean the same in every workload: its pace, and what is done about errors and stalls.
+//! The keys that every workload shares: its pace, and the reaction to errors and stalls.
 //!
-//! A workload does not declare them. They are checked with its own keys, and the task gives each worker's recorder what
-//! it needs of them.
+//! A workload does not declare them. They are checked with its own keys, and the task passes their values to each
+//! worker's recorder.
 
 use crate::declare_keys;
 use crate::engine::mode::ModeInfo;
@@ -42,10 +42,10 @@ declare_keys! {
     }
 }
 
-/// As long as a client without contact is waited for: a storage system may fail over meanwhile.
+/// As long as a lost client is waited for, because a storage system may fail over meanwhile.
 const DEFAULT_STALL: Duration = Duration::from_secs(30);
 
-/// The values of a workload's own keys. A key that is neither its own nor common is an error.
+/// Reads a workload's own keys. A key that is neither its own nor common is an error.
 pub fn read_keys<K: Keys>(workload: &str, params: &Params) -> Result<K, ParamError> {
     let sets = [KeySet::of::<K>(), KeySet::of::<CommonKeys>()];
     check_names(&format!("workload `{workload}`"), &sets, params)?;
@@ -57,7 +57,7 @@ pub fn read_keys<K: Keys>(workload: &str, params: &Params) -> Result<K, ParamErr
 pub struct Common {
     pub pace: Option<Pace>,
     pub errors: ErrorPolicy,
-    /// An operation in flight for so long is a stall.
+    /// An operation in flight for this long is a stall.
     pub stall_after: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Default for Common {
 }
 
 impl Common {
-    /// Reads the common keys among a workload's parameters.
+    /// Reads the common keys from a workload's parameters.
     pub fn of(params: &Params) -> Result<Common, ParamError> {
         let keys = CommonKeys::read(params)?;
         Ok(Common {
@@ -85,7 +85,7 @@ impl Common {
         })
     }
 
-    /// Refuses what this mode cannot do.
+    /// Refuses keys that this mode does not support.
     pub fn check(&self, mode: &ModeInfo) -> Result<(), ParamError> {
         match self.pace {
             Some(pace)
@@ -98,7 +98,7 @@ impl Common {
         }
     }
 
-    /// When one worker's operations are due; `None` when the load is not paced.
+    /// The schedule of one worker; `None` if the load is not paced.
     pub fn schedule(&self, share: Share) -> Option<Schedule> {
         self.pace.map(|pace| Schedule::new(&pace, share))
     }

@@ -1,9 +1,9 @@
-//! What the author of a workload writes.
+//! The traits that the author of a workload implements.
 //!
-//! A [`Definition`] is the parameters of one mode, read and checked; it says what a task of them takes and opens one.
-//! The task is a [`Load`], one thread of it a [`Worker`]. The engine does everything else: it finds the mode, reads the
-//! keys, applies `cache`, opens threads, starts them at one instant and collects what they record. `workloads/null.rs`
-//! is the smallest example, docs/workloads.md has the steps.
+//! A [`Definition`] is the parameters of one mode, read and checked; it computes a task's footprint and opens the task.
+//! The task is a [`Load`], one thread of it a [`Worker`]. The engine does the rest: it finds the mode, reads the keys,
+//! applies `cache`, opens threads, starts them at one instant and collects their records. `workloads/null.rs` is the
+//! smallest example, docs/workloads.md has the steps.
 
 use crate::engine::mode::ModeInfo;
 use crate::engine::prepare_control::PrepareControl;
@@ -18,17 +18,17 @@ use crate::target::data::VARIETY_BYTES;
 use benchmesh_model::targets::{DIRECTORY, TargetKind};
 use std::time::Duration;
 
-/// Buffers of a worker that moves blocks of ordinary size.
+/// Buffers of a worker with blocks of ordinary size.
 const ORDINARY_BUFFERS: u64 = 1 << 20;
 
-/// Memory of a worker that moves blocks of up to `block` bytes: one to write from, one to check against, and what the
-/// content of written ones is taken from.
+/// Memory of a worker with blocks of up to `block` bytes: one buffer to write from, one to check against, and the pool
+/// from which written content is taken.
 pub(crate) fn buffers_of(block: usize) -> u64 {
     let bytes = block.saturating_mul(2).saturating_add(VARIETY_BYTES);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// What a workload works on.
+/// Whether a workload needs a target or a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
@@ -36,12 +36,12 @@ pub enum Needs {
     Peer,
 }
 
-/// What `cache = "bypass"` means for a workload.
+/// Meaning of `cache = "bypass"` for a workload.
 #[derive(Debug, Clone, Copy)]
 pub enum Bypass {
     /// Refused, with the reason and what to do instead.
     Refused(&'static str),
-    /// This key gets this value, a JSON literal. A plan that gives it another one contradicts itself, in these words.
+    /// Sets this key to this value, a JSON literal. Another value in the plan is refused with this message.
     Sets {
         key: &'static str,
         value: &'static str,
@@ -49,22 +49,22 @@ pub enum Bypass {
     },
 }
 
-/// What is known of a workload before it has parameters.
+/// Facts about a workload, independent of its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub name: &'static str,
     /// Changes whenever the meaning of a key or an operation does; a mesh runs one revision.
     pub revision: u32,
-    /// One line for people.
+    /// One line for users.
     pub summary: &'static str,
     pub modes: &'static [ModeInfo],
     pub needs: Needs,
-    /// The kinds of targets that its tasks may have.
+    /// The kinds of targets that it supports.
     pub targets: &'static [&'static TargetKind],
     /// Whether it makes an unmeasured pass for `cache = "warm"`: see [`Load::warm`].
     pub warms: bool,
-    /// The modes in which a client that was away may go on with what it finds of its data, while the others of its step
-    /// load on: those that `runtime` alone ends.
+    /// The modes in which a returning client may go on with its remaining data while the other clients still run: those
+    /// that only `runtime` ends.
     pub rejoins: Rejoins,
     pub bypass: Bypass,
 }
@@ -88,13 +88,13 @@ impl Rejoins {
 }
 
 impl About {
-    /// The kinds of targets that it takes, in a sentence.
+    /// The supported kinds of targets, for a sentence.
     pub fn target_nouns(&self) -> String {
         let nouns: Vec<&str> = self.targets.iter().map(|kind| kind.noun).collect();
         nouns.join(" or ")
     }
 
-    /// For `..About::WITHOUT_TARGET` in a workload that needs neither target nor peer.
+    /// For `..About::WITHOUT_TARGET`: a workload that needs neither target nor peer.
     pub const WITHOUT_TARGET: About = About {
         name: "",
         revision: 1,
@@ -107,7 +107,7 @@ impl About {
         bypass: Bypass::Refused("there is no target, and nothing of it is cached"),
     };
 
-    /// For `..About::ON_TARGET` in a workload that works in a directory of the target, and can warm caches.
+    /// For `..About::ON_TARGET`: a workload that works in a directory of the target and can warm caches.
     pub const ON_TARGET: About = About {
         needs: Needs::Target,
         warms: true,
@@ -116,7 +116,7 @@ impl About {
     };
 }
 
-/// How many threads a task has, and how long they run.
+/// Number of threads of a task, and how long they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Threads {
     pub workers: u32,
@@ -124,10 +124,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// From the common keys of a load.
+    /// Reads it from the common keys of a load.
     ///
     /// # Errors
-    /// What [`Timing::of`] refuses.
+    /// Those of [`Timing::of`].
     pub(crate) fn of(
         workers: u32,
         ramp: &RampKeys,
@@ -138,7 +138,7 @@ impl Threads {
     }
 }
 
-/// What one task takes, known before it runs.
+/// Resources of one task, known before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Footprint {
     pub workers: u32,
@@ -147,31 +147,32 @@ pub struct Footprint {
     pub bytes: u64,
     /// Space in the scratch directory.
     pub scratch_bytes: u64,
-    /// Memory of its workers: their buffers, their recorders and their stacks; set by the engine.
+    /// Memory of its workers: buffers, recorders and stacks; set by the engine.
     pub memory_bytes: u64,
     /// Bytes read or written in one pass.
     pub moved_bytes: u64,
-    /// How long it runs, with its ramp, when it does not end by itself.
+    /// Duration including the ramp, if it does not end by itself.
     pub runtime: Option<Duration>,
-    /// For one that fills its target.
+    /// Set if it fills its target.
     pub fill: Option<FillAim>,
 }
 
-/// The keys that decide which data a workload lays out, with their values.
+/// The keys that determine the data of a workload, with their values.
 pub type DataShape = Vec<(&'static str, String)>;
 
 /// How full a task makes its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FillAim {
-    /// Percent of what ordinary users can have that are in use in the end; `None`: [`Footprint::bytes`] are the aim.
+    /// Percentage of the space available to ordinary users that is in use at the end; `None`: the aim is
+    /// [`Footprint::bytes`].
     pub percent: Option<u8>,
-    /// Bytes that the task leaves free: it fails where it comes down to them before its aim. 0: a full target is an
-    /// end.
+    /// Bytes that the task leaves free: it fails if it reaches them before its aim. 0: a full target ends it without an
+    /// error.
     pub floor_bytes: u64,
 }
 
 impl Footprint {
-    /// Of a task that takes no space.
+    /// For a task that takes no space.
     pub fn of(threads: Threads) -> Footprint {
         Footprint {
             workers: threads.workers,
@@ -187,7 +188,7 @@ pub trait Definition: Sized + 'static {
     /// Its own keys, without the common ones: see [`declare_keys!`](crate::declare_keys).
     type Keys: Keys;
 
-    /// Checks what the declaration of the keys cannot. `mode` is one of [`About::modes`].
+    /// Checks that go beyond the declaration of the keys. `mode` is one of [`About::modes`].
     fn new(mode: &'static ModeInfo, keys: Self::Keys) -> Result<Self, ParamError>;
 
     fn threads(&self) -> Threads;
@@ -196,31 +197,31 @@ pub trait Definition: Sized + 'static {
         Footprint::of(self.threads())
     }
 
-    /// Memory for the data of each worker, in bytes: what agents count against their policy's `memory`.
+    /// Memory for the data of each worker, in bytes, which agents count against their policy's `memory`.
     fn buffer_bytes(&self) -> u64 {
         ORDINARY_BUFFERS
     }
 
-    /// What decides which data it lays out, by the names of its keys: data of equal shapes are the same. `None`: they
-    /// do not outlive their cell.
+    /// The keys that determine its data: data of equal shapes are the same. `None`: the data cannot be kept beyond
+    /// their cell.
     fn data_shape(&self) -> Option<DataShape> {
         None
     }
 
-    /// Opens one task; makes no more than its directory.
+    /// Opens one task; creates nothing but its directory.
     fn load(self, spec: &TaskSpec) -> Result<Box<dyn Load>, TaskError>;
 
-    /// Refuses common keys that cannot stand beside its own.
+    /// Refuses common keys that conflict with its own.
     fn check_common(&self, _params: &Params) -> Result<(), ParamError> {
         Ok(())
     }
 
-    /// Refuses parameters that a target of this kind, one of [`About::targets`], cannot have.
+    /// Refuses parameters that are impossible on this kind of target, which is one of [`About::targets`].
     fn check_target(&self, _kind: &'static TargetKind) -> Result<(), ParamError> {
         Ok(())
     }
 
-    /// The parameters as they are stored with a result: with those defaults spelled out that it cannot be read without.
+    /// The parameters as stored with a result, including the defaults that are needed to interpret it.
     fn as_stored(_mode: &str, params: &Params) -> Params {
         params.clone()
     }
@@ -233,25 +234,25 @@ pub trait Definition: Sized + 'static {
     }
 }
 
-/// A fact about how a task is done that is not what was asked for, and that a result has to be read with.
+/// A deviation from the plan that matters for reading a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// A word for queries, such as `engine-fallback`.
+    /// Its kind for queries, such as `engine-fallback`.
     pub kind: &'static str,
     pub message: String,
 }
 
-/// How the workers of a task issue their operations, where that is not one after the other.
+/// How the workers of a task issue operations, if not one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issue {
-    /// How many operations each worker keeps in flight by [`Recorder::submit`]; 0: one after the other.
+    /// Operations in flight per worker by [`Recorder::submit`]; 0: one at a time.
     pub depth: u16,
-    /// How many threads stand for each worker that was asked for, and share its rate.
+    /// Number of threads per requested worker; they share its rate.
     pub shards: u32,
-    /// Operations have instants of their own, which workers wait for by [`Recorder::next_at`]. Response time runs from
-    /// them.
+    /// Operations have instants of their own, for which workers wait by [`Recorder::next_at`]. Response time starts
+    /// there.
     pub own_instants: bool,
-    /// Workers have an io_uring: the kernel may carry operations out in threads of its own.
+    /// Workers have an io_uring, so the kernel may execute operations in threads of its own.
     pub rings: bool,
 }
 
@@ -268,11 +269,11 @@ impl Default for Issue {
 
 /// One task of a workload.
 pub trait Load: Send + Sync {
-    /// Opens all that worker `index` needs and touches its buffers. Called in the worker's own thread, before the
+    /// Opens everything that worker `index` needs and touches its buffers. Called in the worker's own thread before the
     /// start.
     fn worker(&self, index: u32) -> Result<Box<dyn Worker>, TaskError>;
 
-    /// Lays out the data that the mode needs and syncs them; never measured. Data that are there are kept.
+    /// Lays out and syncs the data that the mode needs; never measured. Keeps existing data.
     fn prepare(&self, _control: &PrepareControl) -> Result<(), TaskError> {
         Ok(())
     }
@@ -291,26 +292,26 @@ pub trait Load: Send + Sync {
         Issue::default()
     }
 
-    /// CPU time so far of threads that a library has for the task, beside its workers; `None`: not known.
+    /// CPU time so far of a library's threads for the task, without its workers; `None`: not known.
     fn library_cpu(&self) -> Option<CpuTime> {
         Some(CpuTime::default())
     }
 
-    /// How the task differs from what was asked for. Asked once all workers are opened.
+    /// How the task deviates from the plan. Called once all workers are opened.
     fn notes(&self) -> Vec<Note> {
         Vec::new()
     }
 
-    /// What the number that a worker gave to [`Recorder::place`] stands for: a file's path, a peer's address. Asked
-    /// from other threads, when an operation does not end.
+    /// Resolves a number passed to [`Recorder::place`]: a file's path, a peer's address. Called from other threads if
+    /// an operation does not end.
     fn path_of(&self, _worker: u32, _file: u64) -> Option<String> {
         None
     }
 }
 
-/// One thread of a task. A closure that takes the recorder is one.
+/// One thread of a task. Implemented for closures that take the recorder.
 pub trait Worker: Send {
-    /// The measured loop: until the work is done, or [`Recorder::next`] has no further operation.
+    /// The measured loop: runs until the work is done, or [`Recorder::next`] returns `None`.
     fn run(&mut self, recorder: &mut Recorder) -> Result<(), OpError>;
 }
 

@@ -1,4 +1,4 @@
-//! Operations that come by weight, as a plan's key says them: `mix = { read = 70, write = 30 }`. Pure.
+//! Chooses operations by weight: `mix = { read = 70, write = 30 }`. Pure.
 
 use crate::measure::random::Random;
 use crate::params::{KeyValue, ValueType};
@@ -7,18 +7,18 @@ use std::fmt::Debug;
 
 const MAX_WEIGHT: u64 = 1_000_000;
 
-/// Operations of a workload that may be mixed: they leave its data as they are.
+/// Operations of a workload that may be mixed, because they do not change its data.
 pub(crate) trait Mixed: Copy + PartialEq + Debug + Send + Sync + 'static {
-    /// Each with the name of its weight.
+    /// Each operation with its name in the key.
     const NAMED: &'static [(&'static str, Self)];
-    /// What a value of the key is, for the reference.
+    /// Values of the key, for the reference.
     const WORDS: &'static str;
 }
 
 /// Operations with their weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Weighted<A> {
-    /// Each operation with the sum of the weights up to it. Never empty.
+    /// Each operation with the cumulative weight. Never empty.
     upto: Vec<(A, u64)>,
     total: u64,
 }

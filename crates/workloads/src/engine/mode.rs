@@ -1,13 +1,13 @@
-//! What is known of a mode of a workload before it runs.
+//! Static facts about a mode of a workload.
 
 use crate::measure::op::Op;
 use crate::params::ParamError;
 
-/// The data that a mode finds or leaves in its cell.
+/// The data that a mode needs or leaves in its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Nothing,
-    /// Described for people; laid out by [`Load::prepare`](crate::engine::workload::Load::prepare) where it is missing.
+    /// A description for users; [`Load::prepare`](crate::engine::workload::Load::prepare) lays out missing data.
     Laid(&'static str),
 }
 
@@ -18,12 +18,12 @@ pub struct ModeInfo {
     pub meaning: &'static str,
     pub needs: Data,
     pub leaves: Data,
-    /// The operations that its workers record; the usual one first.
+    /// The operations that its workers record, the most frequent first.
     pub ops: &'static [Op],
 }
 
 impl ModeInfo {
-    /// One that works on no data.
+    /// A mode that needs no data.
     pub const fn without_data(
         name: &'static str,
         meaning: &'static str,
@@ -38,7 +38,7 @@ impl ModeInfo {
         }
     }
 
-    /// Whether it only makes room: it removes what an earlier mode has left.
+    /// Whether it only removes data of an earlier mode.
     pub fn only_removes(&self) -> bool {
         let removes = |op: &Op| matches!(op, Op::Delete | Op::Rmdir);
         self.needs != Data::Nothing
@@ -46,13 +46,13 @@ impl ModeInfo {
             && self.ops.iter().all(|op| removes(op) || *op == Op::List)
     }
 
-    /// Whether it works on data that are there before, stay, and take as much space afterwards.
+    /// Whether it works on existing data and leaves them, with unchanged space.
     pub fn keeps_its_data(&self) -> bool {
         let adds = |op: &Op| matches!(op, Op::Append | Op::SetXattr | Op::Omap);
         self.needs != Data::Nothing && self.needs == self.leaves && !self.ops.iter().any(adds)
     }
 
-    /// For a workload that lists a mode and does not know it: never another one in its place.
+    /// For a mode that is listed but not implemented; no other mode may run instead.
     pub(crate) fn unknown(&self) -> ParamError {
         ParamError::of("modes", format!("no mode `{}`", self.name))
     }

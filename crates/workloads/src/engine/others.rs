@@ -1,17 +1,16 @@
-//! Reading what another task of the step wrote, as IOR's -C does: which task that is, where its data lie, and waiting
-//! until they are there.
+//! Reads what another task of the step wrote, as IOR's -C does: finds that task and its data, and waits for them.
 //!
-//! Each task lays out its own data before it waits for another's, so that no two wait for each other. Nothing is known
-//! here of what the data are.
+//! Each task lays out its own data before it waits for another's, so no deadlock is possible. This module does not know
+//! the contents of the data.
 
 use super::task::{PrepareControl, TaskError, TaskSpec};
 use crate::measure::clock::{MonoNanos, sleep_until};
 use crate::target::sandbox::Dir;
 use std::time::Duration;
 
-/// How long tasks wait at least for each other's data, once their own are there, ...
+/// Minimum time to wait for other tasks' data, once the task's own are laid out.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
-/// ... and how many times as long as their own took.
+/// Maximum wait as a multiple of the time for the task's own data.
 const SLOWER_THAN_OWN: u32 = 10;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -20,13 +19,13 @@ pub(crate) const REORDER_TASKS: &str = "Read the data of task `index + reorder-t
      the number of tasks: IOR's -C and -Q. With one task per agent, 1 reads what another host wrote, which this host's \
      caches do not have. All agents of the step have to mount the same file system, or to reach the same pool.";
 
-/// The task whose data are read.
+/// Index of the task whose data are read.
 pub(crate) fn data_task(spec: &TaskSpec, reorder: u32) -> u32 {
     let task = u64::from(spec.task_index) + u64::from(reorder);
     u32::try_from(task % u64::from(spec.tasks.max(1))).unwrap_or(spec.task_index)
 }
 
-/// That task and its directory, where it is another one than the task itself.
+/// That task and its directory, if it is not the task itself.
 pub(crate) fn other_task(spec: &TaskSpec, reorder: u32) -> Result<Option<(u32, Dir)>, TaskError> {
     let task_index = data_task(spec, reorder);
     if task_index == spec.task_index {
@@ -39,7 +38,7 @@ pub(crate) fn other_task(spec: &TaskSpec, reorder: u32) -> Result<Option<(u32, D
     Ok(Some((task_index, other.dir()?)))
 }
 
-/// Waits until `find` finds what `task` lays out.
+/// Waits until `find` finds the data of `task`.
 pub(crate) fn await_other<T>(
     task: u32,
     control: &PrepareControl,
@@ -52,7 +51,7 @@ pub(crate) fn await_other<T>(
             return Ok(found);
         }
         control.check()?;
-        // The collector takes silence for a hang.
+        // Without progress the collector would assume a hang.
         control.progress(0, 0, "waiting for another task's data");
         if MonoNanos::now() >= until {
             return Err(TaskError::Unsupported {
@@ -77,7 +76,7 @@ mod tests {
     use crate::testing::{Cell, flip, run};
     use serde_json::{Value, json};
 
-    /// Errors of each of the two tasks of a step, which prepare and run at the same time.
+    /// Errors of each of a step's two tasks, which prepare and run at the same time.
     fn step(cell: &Cell, mode: &str, params: &Value) -> [u64; 2] {
         let scratch = tempfile::tempdir().unwrap();
         let specs = [0, 1].map(|task_index| TaskSpec {
@@ -101,7 +100,7 @@ mod tests {
         })
     }
 
-    /// What stands in another task's files is laid out by that task, before or now, and read by this one.
+    /// Another task lays out the files, before or now; this one reads them.
     #[test]
     fn many_files_and_copies_are_read_by_the_task_before() {
         for (workload, written, read, also, file) in [
@@ -133,7 +132,7 @@ mod tests {
                 assert_eq!(step(&cell, begin, first), [0, 0], "{workload} {begin}");
                 assert_eq!(step(&cell, read, &params), [0, 0], "{workload} {begin}");
                 assert_eq!(step(&cell, also, &params), [0, 0], "{workload} {begin}");
-                // File 2 of the tree that all share is the second task's first one.
+                // File 2 of the shared tree is the second task's first one.
                 let task = if file.starts_with("shared") {
                     "t0"
                 } else {

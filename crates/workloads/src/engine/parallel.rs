@@ -1,7 +1,8 @@
-//! Unmeasured work on many shares at once: laying out and looking at data takes as long as the target needs, not as
-//! long as one thread does.
+//! Unmeasured work on many shares at once, because one thread may be slower than the target at laying out or checking
+//! data.
 //!
-//! It knows nothing of files. Progress is reported from the calling thread; a cancellation or the first error ends all.
+//! Does not know files. Progress is reported from the calling thread; a cancellation or the first error ends all
+//! shares.
 
 use crate::engine::task::{PrepareControl, TaskError};
 use std::panic::resume_unwind;
@@ -10,12 +11,12 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Enough to keep a network file system busy; more would only queue there.
+/// Enough to saturate a network file system; more would only queue there.
 const MOST_THREADS: u32 = 16;
-/// How often progress is reported and a cancellation looked for.
+/// Interval of progress reports and checks for a cancellation.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How far all shares are together.
+/// Progress of all shares together.
 #[derive(Debug)]
 pub(crate) struct Done<'a> {
     count: AtomicU64,
@@ -25,7 +26,7 @@ pub(crate) struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Waits until so many bytes may be moved, where what is counted are not bytes.
+    /// Waits until this many bytes may be moved, for work whose progress is not counted in bytes.
     pub(crate) fn moves(&self, bytes: u64) {
         self.control.wait_for_limit(bytes);
     }
@@ -38,7 +39,7 @@ impl Done<'_> {
         self.control.check_layout_allowed(what)
     }
 
-    /// Adds finished work; an error when there is no point in going on.
+    /// Adds finished work. An error if the work was cancelled.
     pub(crate) fn add(&self, count: u64) -> Result<(), TaskError> {
         if self.counts_bytes {
             self.moves(count);
@@ -46,7 +47,7 @@ impl Done<'_> {
         self.add_kept(count)
     }
 
-    /// The same of what was there already, and did not have to be moved.
+    /// Adds work for data that existed already and were not moved.
     pub(crate) fn add_kept(&self, count: u64) -> Result<(), TaskError> {
         self.count.fetch_add(count, Ordering::Relaxed);
         match self.cancelled.load(Ordering::Relaxed) {
@@ -107,7 +108,7 @@ pub(crate) fn in_parallel(
         for thread in running {
             match thread.join() {
                 Ok(Ok(())) => {}
-                // The others only echo the one that failed.
+                // The other shares were cancelled because one failed.
                 Ok(Err(TaskError::Cancelled)) => {
                     first_error.get_or_insert(TaskError::Cancelled);
                 }

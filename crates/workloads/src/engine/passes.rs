@@ -1,7 +1,6 @@
-//! How often a worker goes through its data, and what became of it: the key `loops` means the same wherever a mode can
-//! be repeated.
+//! A worker's passes through its data: the key `loops` has the same meaning in every mode that can be repeated.
 //!
-//! Invariant: with a runtime and without `loops` there is no last pass; with both it is what comes first.
+//! Invariant: with a runtime and without `loops` the number is unlimited; with both, whichever comes first ends it.
 
 use crate::measure::recorder::OpError;
 use crate::params::units::Span;
@@ -11,14 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// What the key `loops` means.
 pub(crate) const LOOPS: &str = "Passes over the data. With `runtime`, until whichever comes first.";
 
-/// The passes that a worker has before it.
+/// A worker's remaining passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passes(Option<u64>);
 
 impl Passes {
     pub(crate) const ONE: Passes = Passes(Some(1));
 
-    /// Of a mode that can be repeated.
+    /// For a mode that can be repeated.
     pub(crate) fn of(loops: Option<u64>, runtime: Option<Span>) -> Passes {
         match (loops, runtime) {
             (Some(loops), _) => Passes(Some(loops)),
@@ -27,18 +26,17 @@ impl Passes {
         }
     }
 
-    /// How many there are when no time ends them.
+    /// How many there are if no runtime ends them.
     pub(crate) fn count(self) -> u64 {
         self.0.unwrap_or(1)
     }
 
-    /// Whether only the time ends them.
+    /// Whether only the runtime ends them.
     pub(crate) fn is_endless(self) -> bool {
         self.0.is_none()
     }
 
-    /// Carries out one pass after the other until there is no further one or the load has to end. The first one that is
-    /// whole is counted.
+    /// Runs passes until the last one or until the load has to end. The first complete pass is counted.
     pub(crate) fn repeat(
         &mut self,
         whole: &WholePasses,
@@ -57,7 +55,7 @@ impl Passes {
         }
     }
 
-    /// One is over: whether another follows.
+    /// Counts a finished pass; returns whether another follows.
     fn go_on(&mut self) -> bool {
         let Some(left) = &mut self.0 else {
             return true;
@@ -76,7 +74,7 @@ pub(crate) enum Pass {
 }
 
 impl Pass {
-    /// Of two parts of one pass.
+    /// Combines two parts of one pass.
     pub(crate) fn and(self, later: Pass) -> Pass {
         match (self, later) {
             (Pass::Stopped, _) | (_, Pass::Stopped) => Pass::Stopped,
@@ -86,8 +84,8 @@ impl Pass {
     }
 }
 
-/// Counts the workers of a task that had a pass which was whole and without error. When all had one, the state of the
-/// task's data is known.
+/// Counts the workers of a task that completed a pass without an error. Once all have, the state of the task's data is
+/// known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WholePasses(Arc<AtomicU32>);
 

@@ -1,8 +1,9 @@
-//! The threads that work beside the load, before it and after it, and may hang as an operation may.
+//! Threads that work before, after or beside the load, and may hang as an operation may.
 //!
-//! A thread that prepares or finishes a task, or carries out a command on a target, is [`WorkingThread`] among its
-//! [`PrepThreads`]; a [`HangDetector`] notices one that has been in one system call for as long as a plan calls a
-//! stall: the kernel has not run it, or has run it (some calls wake up to look around) without its having ended any
+//! A thread that prepares or finishes a task, or carries out a command on a target, registers as a [`WorkingThread`] of
+//! its [`PrepThreads`]. A [`HangDetector`] finds threads that have been in one system call for as long as a stall:
+//! either the kernel has not run the thread, or the thread ran without ending a call (some calls wake up now and then).
+//! Callers decide about consequences.
 //! call. Its callers decide what follows.
 
 use super::stall::{Stall, StallEvent, TaskPhase};
@@ -16,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 pub struct PrepThreads(Arc<Mutex<Vec<i32>>>);
 
-/// A thread that works, until this is dropped.
+/// Registers a thread until it is dropped.
 #[derive(Debug)]
 pub struct WorkingThread {
     prep_threads: PrepThreads,
@@ -24,7 +25,7 @@ pub struct WorkingThread {
 }
 
 impl PrepThreads {
-    /// The calling thread does a part of the work.
+    /// Registers the calling thread.
     pub fn present(&self) -> WorkingThread {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         self.threads().push(tid);
@@ -48,7 +49,7 @@ impl Drop for WorkingThread {
     }
 }
 
-/// Looks at what preparation threads do.
+/// Checks the system calls of preparation threads.
 #[derive(Debug)]
 pub struct HangDetector {
     prep_threads: PrepThreads,
@@ -57,11 +58,11 @@ pub struct HangDetector {
     seen: BTreeMap<i32, Seen>,
 }
 
-/// How a thread was found.
+/// State of a thread at the last check.
 #[derive(Debug)]
 struct Seen {
     switches: u64,
-    /// Reads and writes that have ended, and the call that it was in.
+    /// Completed reads and writes, and the current call.
     ended: u64,
     call: Option<Syscall>,
     since: MonoNanos,
@@ -75,7 +76,7 @@ impl Seen {
 }
 
 impl HangDetector {
-    /// Threads of that phase, of which a call hangs after that time.
+    /// For threads of this phase; a call hangs after this time.
     pub fn new(prep_threads: PrepThreads, phase: TaskPhase, after: Duration) -> HangDetector {
         HangDetector {
             prep_threads,
@@ -85,12 +86,12 @@ impl HangDetector {
         }
     }
 
-    /// How often to look.
+    /// Interval of checks.
     pub fn every(&self) -> Duration {
         (self.after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
-    /// What has changed since the last look.
+    /// Events since the last check.
     pub fn look(&mut self, now: MonoNanos) -> Vec<StallEvent> {
         let mut news = Vec::new();
         let threads = self.prep_threads.threads().clone();
@@ -136,7 +137,7 @@ impl HangDetector {
         news
     }
 
-    /// The work is done.
+    /// Ends all stalls, because the work is done.
     pub fn over(self) -> impl Iterator<Item = StallEvent> {
         self.seen.into_values().filter_map(Seen::over)
     }
@@ -153,7 +154,7 @@ impl HangDetector {
     }
 }
 
-/// How many reads and writes of a thread of this process have ended; 0 where the kernel does not count them.
+/// Completed reads and writes of a thread of this process; 0 if the kernel does not count them.
 fn ended_by(tid: i32) -> u64 {
     let io = std::fs::read_to_string(format!("/proc/self/task/{tid}/io")).unwrap_or_default();
     let counts = io.lines().filter_map(|line| {

@@ -13,10 +13,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often one who waits for the limit looks for a cancellation.
+/// Interval of checks for a cancellation while waiting for the limit.
 const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
-/// How far a preparation has come.
+/// Progress of a preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     pub done: u64,
@@ -36,12 +36,12 @@ pub struct PrepareControl {
     began: MonoNanos,
 }
 
-/// Whether a preparation may write data that the mode needs and does not find.
+/// Whether a preparation may write data that the mode needs but that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LayingOut {
     #[default]
     Allowed,
-    /// The mode works on data that are there.
+    /// The mode works on existing data.
     Refused,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for PrepareControl {
 }
 
 impl PrepareControl {
-    /// Setting `cancelled` ends the preparation soon; `progress` is called from the preparing threads.
+    /// Setting `cancelled` ends the preparation soon. `progress` is called from the preparing threads.
     pub fn new(
         cancelled: Arc<AtomicBool>,
         progress: impl Fn(Progress) + Send + Sync + 'static,
@@ -70,7 +70,7 @@ impl PrepareControl {
         }
     }
 
-    /// Calls `stalls` for each system call that does not end, from a thread of its own.
+    /// Calls `stalls` for each system call that hangs, from a separate thread.
     #[must_use]
     pub fn telling_stalls(
         self,
@@ -82,7 +82,7 @@ impl PrepareControl {
         }
     }
 
-    /// Lets no more bytes per second be laid out, together with all else that shares the limit.
+    /// Limits the bytes per second of the layout, together with everything else that shares the limit.
     #[must_use]
     pub fn limited_by(self, limit: Option<Arc<RateLimit>>) -> PrepareControl {
         PrepareControl { limit, ..self }
@@ -93,7 +93,7 @@ impl PrepareControl {
         PrepareControl { laying_out, ..self }
     }
 
-    /// To be called before anything is written that the mode needs; `what` is missing, or not whole.
+    /// Call it before writing data that the mode needs; `what` is missing or incomplete.
     pub(crate) fn check_layout_allowed(
         &self,
         what: impl FnOnce() -> String,
@@ -104,7 +104,7 @@ impl PrepareControl {
         }
     }
 
-    /// Waits until so many bytes may be laid out, or the preparation is cancelled.
+    /// Waits until this many bytes may be laid out, or the preparation is cancelled.
     pub(crate) fn wait_for_limit(&self, bytes: u64) {
         let Some(limit) = &self.limit else {
             return;
@@ -115,12 +115,12 @@ impl PrepareControl {
         }
     }
 
-    /// How long it has taken so far.
+    /// Time since the preparation began.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(MonoNanos::now().0.saturating_sub(self.began.0))
     }
 
-    /// Nobody cancels and nobody listens.
+    /// Never cancelled, reports nothing.
     pub fn silent() -> PrepareControl {
         PrepareControl::new(Arc::default(), |_| {})
     }
@@ -129,7 +129,7 @@ impl PrepareControl {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// An error once it was cancelled, for `?` in a loop.
+    /// An error after a cancellation, for `?` in a loop.
     pub fn check(&self) -> Result<(), TaskError> {
         match self.cancelled() {
             true => Err(TaskError::Cancelled),
@@ -141,12 +141,12 @@ impl PrepareControl {
         (self.progress)(Progress { done, total, unit });
     }
 
-    /// The calling thread does a part of the preparation.
+    /// Registers the calling thread as part of the preparation.
     pub(crate) fn present(&self) -> WorkingThread {
         self.prep_threads.present()
     }
 
-    /// The threads that prepare, for those that outlive this.
+    /// The threads that prepare, for code that outlives this.
     pub(super) fn prep_threads(&self) -> PrepThreads {
         self.prep_threads.clone()
     }

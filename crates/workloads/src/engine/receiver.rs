@@ -4,35 +4,35 @@ use crate::engine::spec::TaskError;
 use crate::params::{Cidr, Params, PortRange};
 use std::net::{IpAddr, SocketAddr};
 
-/// What a receiving end is to listen for.
+/// How a receiving end listens.
 #[derive(Debug, Clone)]
 pub struct ListenSpec {
     pub mode: String,
     pub params: Params,
     /// The address to listen on.
     pub bind: IpAddr,
-    /// Every port of the receiving end lies in it; `None`: the kernel chooses them.
+    /// Range for all ports of the receiving end; `None`: the kernel chooses them.
     pub ports: Option<PortRange>,
-    /// The only peer that is let in, where its address is known.
+    /// The only peer that is accepted, if its address is known.
     pub peer: Option<IpAddr>,
-    /// Networks that a peer whose address is not known has to be in.
+    /// Networks of accepted peers, if the peer's address is not known.
     pub networks: Vec<Cidr>,
-    /// What the peer has to present.
+    /// The token that the peer has to present.
     pub token: String,
 }
 
-/// The receiving end of a task; it serves on threads of its own until it is closed.
+/// The receiving end of a task; it runs in its own threads until it is closed.
 pub trait Receiver: Send {
     fn address(&self) -> SocketAddr;
-    /// Ends every connection and returns what arrived.
+    /// Closes all connections and returns the totals received.
     fn close(self: Box<Self>) -> Result<Received, TaskError>;
 }
 
-/// What a receiving end saw.
+/// Totals of a receiving end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
     pub connections: u64,
     pub bytes: u64,
-    /// Datagrams that were dropped because they did not bear the key of their stream.
+    /// Datagrams dropped because they lacked the key of their stream.
     pub strangers: u64,
 }

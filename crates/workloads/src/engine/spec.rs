@@ -1,4 +1,4 @@
-//! Everything that makes a task, and why it may not come to be.
+//! Input of a task, and why a task cannot be prepared.
 
 use crate::measure::pacing::RateLimit;
 use crate::params::{ParamError, Params, PortRange};
@@ -17,40 +17,40 @@ pub struct PeerEnd {
     pub token: String,
 }
 
-/// What a task does about caches. Dropping them is done between preparation and start, by the agent.
+/// Handling of caches. The agent drops them between preparation and start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cache {
     #[default]
     AsIs,
     /// One unmeasured pass before the start.
     Warm,
-    /// They are dropped between preparation and start.
+    /// Caches are dropped between preparation and start.
     Cold,
     /// O_DIRECT.
     Bypass,
 }
 
-/// Everything that makes a task.
+/// Everything needed to create a task.
 #[derive(Debug, Clone)]
 pub struct TaskSpec {
     pub workload: String,
     pub mode: String,
     pub params: Params,
     pub place: Option<Place>,
-    /// Which task of its step this is, and how many there are.
+    /// Index of the task within its step, and the number of tasks.
     pub task_index: u32,
     pub tasks: u32,
     pub peer: Option<PeerEnd>,
     pub scratch: Option<PathBuf>,
-    /// Beneath which paths files to copy may be read.
+    /// Paths beneath which files to copy may be read.
     pub sources: Allowed,
     pub cache: Cache,
-    /// Bounds the bytes per second of all load that shares it, whatever the parameters ask for.
+    /// Limits the bytes per second of all loads that share it, whatever the parameters ask for.
     pub limit: Option<Arc<RateLimit>>,
 }
 
 impl TaskSpec {
-    /// The only task of a step, with nothing but its parameters.
+    /// A task that is the only one of its step, with parameters only.
     pub fn new(workload: &str, mode: &str, params: Params) -> TaskSpec {
         TaskSpec {
             workload: workload.to_owned(),
@@ -67,7 +67,7 @@ impl TaskSpec {
         }
     }
 
-    /// The cell that it works in, where its target has directories.
+    /// Its cell, if its target has directories.
     pub fn cell_dir(&self) -> Result<&CellDir, TaskError> {
         match &self.place {
             Some(Place::Directory(cell)) => Ok(cell),

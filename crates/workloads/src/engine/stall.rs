@@ -1,38 +1,39 @@
-//! Stalls: operations that neither end nor move a byte. Each is an event with its place, and a second one when it ends
-//! after all.
+//! Stalls: operations that neither end nor move a byte. Each is an event with its position; a second event follows when
+//! the stall ends.
 //!
-//! A worker that waits for its instant has no operation in flight and does not stall. It knows nothing of what follows
+//! A worker that waits for its instant has no operation in flight and does not stall. Callers decide about
+//! consequences.
 //! from a stall.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::op::Op;
 use std::fmt;
 
-/// What follows from an operation that neither ends nor gets any further.
+/// Reaction to an operation that makes no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnStall {
     /// Report it and wait for it.
     #[default]
     Continue,
-    /// The task fails. The worker that hangs is left behind: nothing can end a thread within a system call.
+    /// The task fails. The hanging worker's thread is abandoned: a thread within a system call cannot be ended.
     Abort,
 }
 
-/// What does not end.
+/// The kind of work that stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskPhase {
     /// An operation of a worker.
     Operation { worker: u32, op: Op },
-    /// What comes before the start.
+    /// Work before the start.
     Preparing,
-    /// What comes after the last operation.
+    /// Work after the last operation.
     Finishing,
-    /// A command on a target outside of any task, by its word.
+    /// A command on a target outside of any task, by name.
     Command(&'static str),
 }
 
 impl TaskPhase {
-    /// The word that events use.
+    /// Its name in events.
     pub const fn as_str(self) -> &'static str {
         match self {
             TaskPhase::Operation { op, .. } => op.as_str(),
@@ -42,7 +43,7 @@ impl TaskPhase {
         }
     }
 
-    /// Whose operation it is.
+    /// The worker of the operation.
     pub const fn worker(self) -> Option<u32> {
         match self {
             TaskPhase::Operation { worker, .. } => Some(worker),
@@ -51,22 +52,22 @@ impl TaskPhase {
     }
 }
 
-/// Something that has made no progress for as long as a plan calls a stall.
+/// Work without progress for as long as the plan's `stall-after`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stall {
     pub phase: TaskPhase,
-    /// The system call that has not returned, where it is not an operation's.
+    /// The system call that has not returned, unless an operation stalls.
     pub call: Option<&'static str>,
-    /// When it began, or was last seen to move on.
+    /// When it began, or last made progress.
     pub since: MonoNanos,
-    /// What it works on, where that is known.
+    /// Its path, if known.
     pub path: Option<String>,
     pub offset: Option<u64>,
-    /// Whether it ought to have ended; bringing to stable storage what was laid out takes as long as it takes.
+    /// False while laid out data are being synced, which may take any time.
     pub hangs: bool,
 }
 
-/// That something has stalled, and that it has ended after all.
+/// The begin or the end of a stall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StallEvent {
     Begun(Stall),
@@ -74,7 +75,7 @@ pub enum StallEvent {
 }
 
 impl StallEvent {
-    /// Why a task is not waited for any longer; `None`: it is.
+    /// The reason if the task is no longer waited for; `None` otherwise.
     pub fn why_ended(&self, on_stall: OnStall, now: MonoNanos) -> Option<String> {
         match (on_stall, self) {
             (OnStall::Abort, StallEvent::Begun(stall)) if stall.hangs => Some(stall.why_ended(now)),

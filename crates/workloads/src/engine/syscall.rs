@@ -1,8 +1,8 @@
-//! The system call that a thread of this process is in, read from `/proc`: its name, the path, the offset.
+//! The current system call of a thread of this process, read from `/proc`: its name, path and offset.
 //!
-//! For what no recorder watches. Paths come from the descriptors' links and from the caller's memory, read through
-//! `/proc/self/mem`, where an address that is gone is an error; no file system is asked. Where the kernel does not tell
-//! (no `CONFIG_HAVE_ARCH_TRACEHOOK`), nothing is known.
+//! For work outside of any recorder. Paths come from the descriptors' links and from the caller's memory, read through
+//! `/proc/self/mem`, where an invalid address is an error. No file system is accessed. Without kernel support
+//! (`CONFIG_HAVE_ARCH_TRACEHOOK`) nothing is known.
 
 use std::fs::{File, read_link, read_to_string};
 use std::os::unix::fs::FileExt;
@@ -16,20 +16,20 @@ pub(super) struct Syscall {
     pub offset: Option<u64>,
 }
 
-/// Where a call has what it works on: its arguments' numbers.
+/// Which arguments of a call identify its file.
 #[derive(Clone, Copy)]
 enum Works {
-    /// On a descriptor.
+    /// A descriptor.
     On(usize),
-    /// On a descriptor, at an offset.
+    /// A descriptor and an offset.
     At(usize, usize),
-    /// On a name, in the directory of a descriptor.
+    /// A directory's descriptor and a name in it.
     In(usize, usize),
-    /// On a path.
+    /// A path.
     Path(usize),
 }
 
-/// The calls that may wait for a file system.
+/// The calls that may block on a file system.
 const CALLS: &[(libc::c_long, &str, Works)] = &[
     (libc::SYS_openat, "openat", Works::In(0, 1)),
     (libc::SYS_openat2, "openat2", Works::In(0, 1)),
@@ -67,18 +67,18 @@ const CALLS: &[(libc::c_long, &str, Works)] = &[
     (libc::SYS_syncfs, "syncfs", Works::On(0)),
 ];
 
-/// Since Linux 6.13, under the same number everywhere.
+/// Since Linux 6.13, with the same number on all architectures.
 const SETXATTRAT: libc::c_long = 463;
 
-/// Names longer than the kernel takes are none.
+/// The kernel accepts no longer names.
 const LONGEST_PATH: usize = 4096;
 
-/// Where a name does not lie in a directory of its own.
+/// For names that are not relative to a descriptor.
 const CURRENT_DIRECTORY: i32 = libc::AT_FDCWD;
 
 impl Syscall {
-    /// What thread `tid` of this process waits for; `None` when it runs, waits for something else than a file system,
-    /// or the kernel does not tell.
+    /// The call in which thread `tid` of this process blocks; `None` if it runs, waits for something other than a file
+    /// system, or the kernel gives no information.
     pub(super) fn of(tid: i32) -> Option<Syscall> {
         let file = format!("/proc/self/task/{tid}/syscall");
         let text = read_to_string(&file).ok()?;
@@ -97,17 +97,17 @@ impl Syscall {
                 Works::On(_) | Works::In(..) | Works::Path(_) => None,
             },
         };
-        // Had it returned meanwhile, its arguments could mean something else by now.
+        // If it had returned meanwhile, the arguments could mean something else.
         (read_to_string(&file).ok()? == text).then_some(call)
     }
 
-    /// Whether it brings data to stable storage, which takes as long as there are data.
+    /// Whether it syncs data, which takes as long as there are dirty data.
     pub(super) fn syncs(&self) -> bool {
         matches!(self.name, "fsync" | "fdatasync" | "syncfs")
     }
 }
 
-/// The number and the arguments of a line of `/proc/PID/task/TID/syscall`: `0 0x3 0x7f88db79d000 ...`.
+/// Parses number and arguments from a line of `/proc/PID/task/TID/syscall`: `0 0x3 0x7f88db79d000 ...`.
 fn parsed(line: &str) -> Option<(libc::c_long, Vec<u64>)> {
     let mut words = line.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
@@ -116,7 +116,7 @@ fn parsed(line: &str) -> Option<(libc::c_long, Vec<u64>)> {
     Some((number, arguments))
 }
 
-/// A descriptor as an argument: the lower half of a register.
+/// A descriptor passed as an argument: the lower half of a register.
 fn descriptor(argument: u64) -> i32 {
     let [a, b, c, d, ..] = argument.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
@@ -144,7 +144,7 @@ fn string_at(address: u64) -> Option<String> {
     let mut piece = [0; 256];
     while bytes.len() < LONGEST_PATH {
         let at = address.checked_add(u64::try_from(bytes.len()).ok()?)?;
-        // A piece that would reach into memory that is not there is short.
+        // A read that reaches an unmapped page is short.
         let count = memory.read_at(&mut piece, at).ok().filter(|it| *it > 0)?;
         let read = piece.get(..count)?;
         if let Some(end) = read.iter().position(|byte| *byte == 0) {
@@ -165,7 +165,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
     use std::time::{Duration, Instant};
 
-    /// What a thread is in as soon as it waits for a file system.
+    /// The call of a thread, as soon as it waits for a file system.
     fn call_of(tid: i32) -> Syscall {
         let began = Instant::now();
         loop {
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((call.name, call.path.as_deref()), ("openat", Some(&*pipe)));
         assert!(!call.syncs());
         let mut writer = File::options().write(true).open(&pipe).unwrap();
-        // It reads now, from a descriptor that has the same name.
+        // It reads now, from a descriptor with the same path.
         let began = Instant::now();
         while Syscall::of(tid).is_none_or(|it| it.name != "read") {
             assert!(began.elapsed() < Duration::from_secs(60));
@@ -228,7 +228,7 @@ mod tests {
         let address = u64::try_from(name.as_ptr().addr()).unwrap();
         let whole = directory.path().join("w000000001");
         assert_eq!(named(fd, address), Some(whole));
-        // The upper half of a register means nothing.
+        // The upper half of a register is ignored.
         assert_eq!(
             opened(fd | 0xffff_ffff_0000_0000).as_deref(),
             Some(directory.path())

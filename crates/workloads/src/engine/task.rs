@@ -1,8 +1,8 @@
-//! One task from its parameters to its end: prepared, armed, run by OS threads, reported as intervals.
+//! A task from its parameters to its end: prepared, armed, run by OS threads, reported as intervals.
 //!
-//! [`Task::prepare`] leaves every worker opened and parked; [`Task::arm`] gives all of them one start instant;
-//! [`Task::run_to_end`] hands out what they record until the last has ended. A worker that fails or panics stops the
-//! others and makes the task fail with its message: a task always ends. Nothing is known here of the mesh.
+//! [`Task::prepare`] opens and parks every worker, [`Task::arm`] sets their common start instant, and
+//! [`Task::run_to_end`] emits their intervals until the last one has ended. A worker that fails or panics stops the
+//! others and makes the task fail with its message, so a task always ends. This module does not know the mesh.
 
 mod finish;
 mod gate;
@@ -35,7 +35,7 @@ use std::time::Duration;
 use threads::{WorkerEnd, WorkerThreads};
 use usage::Usage;
 
-/// Workers that do not hang end within this time after a stall has ended their task.
+/// Time for other workers to end after a stall has ended their task.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
 
 /// The start instant is past.
@@ -62,7 +62,7 @@ pub enum End {
 }
 
 impl End {
-    /// The word that the database and the wire use.
+    /// Its name in the database and on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             End::Done => "done",
@@ -72,7 +72,7 @@ impl End {
     }
 }
 
-/// The summary of a task whose last worker has ended.
+/// Summary of a task, after its last worker has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskEnd {
     pub state: End,
@@ -82,32 +82,32 @@ pub struct TaskEnd {
     pub last_start: MonoNanos,
     /// When the first worker had finished.
     pub first_done: MonoNanos,
-    /// Where the periods had moved to at that instant, as [`Shift::get`] has it.
+    /// Shift of the periods at that instant, from [`Shift::get`].
     pub first_done_shift_ns: i64,
     pub ended: MonoNanos,
     /// When the last operation of any worker began; `None`: none did.
     pub last_begun: Option<MonoNanos>,
-    /// CPU time of its workers and of the threads that a library has for them; `None` where a worker was left behind.
+    /// CPU time of its workers and of a library's threads for them; `None` if a worker was abandoned.
     pub cpu_user: Option<Duration>,
-    /// With that of the kernel's threads that work for their rings; `None` also where those cannot be told apart.
+    /// Includes the kernel's threads for io_urings; `None` also if these cannot be attributed.
     pub cpu_system: Option<Duration>,
-    /// Time that workers were runnable and had no CPU; `None` where the kernel does not say.
+    /// Time that workers were runnable without a CPU; `None` if the kernel does not report it.
     pub wait_cpu: Option<Duration>,
     pub harness_ns_per_op: u64,
     pub error: Option<String>,
-    /// A stall ended it: some of its workers may still be within a system call.
+    /// A stall ended it: some of its workers may still be in a system call.
     pub stalled: bool,
     pub errors: Vec<ErrorCount>,
     /// When each worker began.
     pub starts: Vec<MonoNanos>,
 }
 
-/// What a running task reports.
+/// Events of a running task.
 #[derive(Debug)]
 pub enum TaskEvent {
     Interval(Interval),
     Stall(StallEvent),
-    /// The last worker has ended; what the workload does after its load (syncing, closing, checking) is still to come.
+    /// The last worker has ended; the workload's work after its load (syncing, closing, checking) follows.
     LoadOver,
 }
 
@@ -180,12 +180,12 @@ impl Task {
         })
     }
 
-    /// Gives every worker its start instant, and says how much time is left until then. Once.
+    /// Sets the start instant of all workers, and returns the time left until then. Call it once.
     pub fn arm(&mut self, start: MonoNanos) -> Result<Duration, TooLate> {
         self.arm_until(start, None)
     }
 
-    /// The same; its load ends at `end` at the latest.
+    /// As [`Task::arm`], with an end instant at which the load ends at the latest.
     pub fn arm_until(
         &mut self,
         start: MonoNanos,
@@ -202,27 +202,27 @@ impl Task {
         Ok(start.since(now))
     }
 
-    /// How many threads it has.
+    /// Number of threads.
     pub fn workers(&self) -> u32 {
         self.size.workers
     }
 
-    /// When it starts to count, and when it ends.
+    /// When it starts to count and when it ends.
     pub fn timing(&self) -> Timing {
         self.size.timing
     }
 
-    /// How its periods are moved while it runs; after its ramp only, the end of which does not move.
+    /// The shift of its periods. Change it after the ramp only, because the end of the ramp does not move.
     pub fn shift(&self) -> Arc<Shift> {
         self.threads.gate().shift()
     }
 
-    /// How the task differs from what was asked for.
+    /// How the task deviates from the plan.
     pub fn notes(&self) -> Vec<Note> {
         self.load.notes()
     }
 
-    /// A handle for other threads: stops the task and shows what is in flight.
+    /// A handle for other threads: stops the task and shows the operations in flight.
     pub fn stopper(&self) -> StopHandle {
         StopHandle {
             gate: Arc::clone(self.threads.gate()),
@@ -230,9 +230,9 @@ impl Task {
         }
     }
 
-    /// Hands out the intervals until the last worker has ended: each about 200 ms after its end, or when all workers
-    /// have handed theirs over, at most 2 s later; what comes still later as further intervals of the same index.
-    /// A task that was not armed ends at once, stopped.
+    /// Emits the intervals until the last worker has ended: each one about 200 ms after its end, or when all workers
+    /// have handed it over, at most 2 s later. Data that come later are emitted as further intervals of the same index.
+    /// A task that was not armed ends at once, as stopped.
     pub fn run_to_end(self, sink: &mut dyn FnMut(Interval)) -> TaskEnd {
         self.run_watched(OnStall::Continue, &mut |event| {
             if let TaskEvent::Interval(interval) = event {
@@ -241,7 +241,7 @@ impl Task {
         })
     }
 
-    /// The same, and reports operations that do not end.
+    /// As [`Task::run_to_end`], and reports operations that do not end.
     pub fn run_watched(self, on_stall: OnStall, emit: &mut dyn FnMut(TaskEvent)) -> TaskEnd {
         let Task {
             load,
@@ -315,11 +315,11 @@ impl Task {
     }
 }
 
-/// A task that a stall ends.
+/// A task ended by a stall.
 #[derive(Debug)]
 struct GivenUp {
     why: String,
-    /// The other workers have ended by then.
+    /// Other workers have ended by then.
     leave_at: MonoNanos,
 }
 
@@ -332,13 +332,13 @@ impl GivenUp {
     }
 }
 
-/// How a task ended, apart from its workers.
+/// How a task ended, without its workers.
 #[derive(Debug)]
 struct Ending {
     workers: u32,
-    /// CPU time of the kernel's threads that worked for its rings, if known.
+    /// CPU time of the kernel's threads for its io_urings, if known.
     io_threads: Option<Duration>,
-    /// CPU time of the threads that a library has for it, if known.
+    /// CPU time of a library's threads for it, if known.
     library: Option<CpuTime>,
     /// Why its workers were not waited for.
     given_up: Option<String>,
@@ -402,7 +402,7 @@ fn task_end(
     }
 }
 
-/// A handle on a task from other threads.
+/// Controls a task from other threads.
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     gate: Arc<Gate>,
@@ -410,13 +410,13 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Workers end after the operation in flight; those that wait for the start, at once.
+    /// Workers stop after the operation in flight, or at once if they wait for the start.
     pub fn stop(&self) {
         self.gate.stop();
     }
 
-    /// From an instant on the task has another share of its step's rate; of any other rate nothing changes. What was
-    /// due before is done, and the schedule goes on without a burst.
+    /// Changes the task's share of its step's rate from an instant on; no other rate changes. Operations that were due
+    /// before are done, and the schedule continues without a burst.
     pub fn share(&self, task: u32, tasks: u32, from: MonoNanos) {
         self.gate.change(Change {
             task,
@@ -426,7 +426,7 @@ impl StopHandle {
         });
     }
 
-    /// What each worker has in flight at this moment.
+    /// The operation in flight of each worker.
     pub fn in_flight(&self) -> Vec<InFlight> {
         (0_u32..)
             .zip(self.consumers.iter())

@@ -15,7 +15,7 @@ impl WorkerDirs {
         Ok(WorkerDirs { task: spec.dir()? })
     }
 
-    /// A worker's directory, made if it is not there yet.
+    /// A worker's directory; creates it if needed.
     pub(crate) fn open(&self, worker: u32) -> Result<Dir, TaskError> {
         self.task
             .make_dir(&format!("w{worker}"))
@@ -26,7 +26,7 @@ impl WorkerDirs {
         self.task.path().join(format!("w{worker}"))
     }
 
-    /// Removes the directories of all workers in a task's directory, with what is in them.
+    /// Removes the directories of all workers in a task's directory, with their contents.
     pub(crate) fn remove_from(task: &Dir, control: &PrepareControl) -> Result<(), TaskError> {
         for name in task.names().map_err(TaskError::Sandbox)? {
             control.check()?;
@@ -39,7 +39,7 @@ impl WorkerDirs {
         Ok(())
     }
 
-    /// Makes the directories of workers below `workers` that are not there yet.
+    /// Creates the missing directories of workers below `workers`.
     pub(crate) fn make(&self, workers: u32, control: &PrepareControl) -> Result<(), TaskError> {
         for worker in 0..workers {
             control.check()?;

@@ -1,6 +1,6 @@
-//! What a workload is to planner, agent and documentation: a [`Definition`] without its type.
+//! A workload as planner, agent and documentation use it: a [`Definition`] behind a trait object.
 //!
-//! Parameters become a definition in one place, [`Workload::check`] and [`Workload::load`] both start there.
+//! Parameters become a definition in one place; [`Workload::check`] and [`Workload::load`] both use it.
 
 use crate::engine::common::{CommonKeys, read_keys};
 pub(crate) use crate::engine::definition::buffers_of;
@@ -20,7 +20,7 @@ use benchmesh_model::targets::TargetKind;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What a worker uses of its stack, and of the kernel's memory for a thread.
+/// Memory of a worker's stack in use, and of the kernel for a thread.
 const STACK_BYTES: u64 = 64 << 10;
 
 /// A kind of load.
@@ -28,7 +28,7 @@ pub trait Workload: Sync {
     fn about(&self) -> &'static About;
     /// Its own keys, without the common ones.
     fn keys(&self) -> KeySet;
-    /// Validates its own keys; [`crate::registry::check`] does this and more.
+    /// Validates its own keys; [`crate::registry::check`] calls this and more.
     fn check(&self, mode: &str, params: &Params) -> Result<Footprint, ParamError>;
     /// Why a task with valid parameters cannot be on a target of this kind.
     fn check_target(
@@ -41,9 +41,9 @@ pub trait Workload: Sync {
     /// See [`Definition::data_shape`]. `None` also for invalid parameters.
     fn data_shape(&self, mode: &str, params: &Params) -> Option<DataShape>;
 
-    /// The parameters as they are stored with a result.
+    /// The parameters as stored with a result.
     fn as_stored(&self, mode: &str, params: &Params) -> Params;
-    /// Opens one task; makes no more than its directory.
+    /// Opens one task; creates nothing but its directory.
     fn load(&self, spec: &TaskSpec) -> Result<Opened, TaskError>;
     /// The receiving end, for workloads that need a peer.
     fn listen(&self, spec: &ListenSpec) -> Result<Box<dyn Receiver>, TaskError>;
@@ -76,7 +76,7 @@ pub trait Workload: Sync {
         self.about().modes
     }
 
-    /// The mode of that name, or an error that lists those there are.
+    /// The mode of that name, or an error that lists all modes.
     fn mode(&self, name: &str) -> Result<&'static ModeInfo, ParamError> {
         let modes = self.modes();
         if let Some(mode) = modes.iter().find(|mode| mode.name == name) {
@@ -93,8 +93,7 @@ pub trait Workload: Sync {
         ))
     }
 
-    /// The parameters that ask for what `cache = "bypass"` does; an error says why there are none, or what contradicts
-    /// them.
+    /// The parameters with `cache = "bypass"` applied. An error says why it is impossible, or which key conflicts.
     fn bypassing(&self, params: &Params) -> Result<Params, ParamError> {
         match self.about().bypass {
             Bypass::Refused(_) => Err(ParamError {
@@ -121,9 +120,9 @@ pub trait Workload: Sync {
     }
 }
 
-/// A task that was opened, and is not prepared yet.
+/// A task that is opened but not prepared yet.
 pub struct Opened {
-    /// With those of each shard: see [`Issue::shards`].
+    /// Includes the threads of each shard: see [`Issue::shards`].
     pub threads: Threads,
     pub load: Arc<dyn Load>,
 }
@@ -146,7 +145,7 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// The workload that `D` defines.
+/// The workload defined by `D`.
 pub const fn workload<D: Definition>() -> &'static dyn Workload {
     const { &Defined::<D>(PhantomData) }
 }
@@ -154,7 +153,7 @@ pub const fn workload<D: Definition>() -> &'static dyn Workload {
 struct Defined<D>(PhantomData<fn() -> D>);
 
 impl<D: Definition> Defined<D> {
-    /// The one place where parameters become a definition.
+    /// Turns parameters into a definition; no other function does.
     fn read(&self, mode: &str, params: &Params) -> Result<D, ParamError> {
         let mode = self.mode(mode)?;
         let definition = D::new(mode, read_keys(D::ABOUT.name, params)?)?;
@@ -231,7 +230,7 @@ impl<D: Definition> Workload for Defined<D> {
     }
 }
 
-/// Both declarations that a workload's parameters are read by: its own, and the common one.
+/// Both declarations of a workload's keys: its own, and the common ones.
 pub fn key_sets(workload: &dyn Workload) -> [KeySet; 2] {
     [workload.keys(), KeySet::of::<CommonKeys>()]
 }

@@ -1,4 +1,4 @@
-//! What a load does after its last worker has ended, on a thread of its own: it may hang as an operation may.
+//! Work of a load after its last worker has ended, in a separate thread, because it may hang as an operation may.
 
 use super::threads::message_of;
 use super::{OnStall, TaskEvent};
@@ -16,12 +16,12 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
     pub why: String,
-    /// It hangs, and was left behind.
+    /// It hangs, and its thread was abandoned.
     pub stalled: bool,
 }
 
-/// Finishes the load on a thread of its own. A system call that does not end within `after` is reported as a stall;
-/// `on_stall` decides whether it is waited for.
+/// Finishes the load in a separate thread. A system call longer than `after` is reported as a stall; `on_stall` decides
+/// whether to wait for it.
 pub(super) fn finish(
     load: &Arc<dyn Load>,
     after: Duration,
@@ -34,7 +34,7 @@ pub(super) fn finish(
     let body = move || {
         let _present = prep_threads.present();
         let finished = finished_in(theirs.as_ref());
-        // Whoever waits for the end may unmount what the load has open.
+        // The caller may unmount the load's files once this has returned.
         drop(theirs);
         drop(done.send(finished));
     };
@@ -43,7 +43,7 @@ pub(super) fn finish(
         .spawn(body);
     let result = match spawned {
         Ok(_) => wait(&finished, watch, on_stall, emit)?,
-        // Without a thread it runs here, unwatched.
+        // If no thread can be started, run it here, unwatched.
         Err(_) => finished_in(load.as_ref()),
     };
     result.map_err(|why| Unfinished {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A worker leaves the gate this long before the start: longer than a loaded host lets an ordinary thread wait.
+/// A worker leaves the gate this long before the start: longer than an ordinary thread waits for a CPU on a loaded
+/// host.
 const LEAVE_EARLY: Duration = Duration::from_millis(50);
-/// Its timer wakes it this long before the start, and it spins from there: more than a timer is late, less than a
-/// measurement notices.
+/// A worker's timer fires this long before the start, and it spins from then on. Longer than timers are late, short
+/// enough not to disturb a measurement.
 const SPIN: Duration = Duration::from_micros(200);
 /// Workers lose their real-time priority this long after the start at the latest.
 const RT_LIMIT: Duration = Duration::from_millis(1);
@@ -20,35 +21,35 @@ const RT_LIMIT: Duration = Duration::from_millis(1);
 pub(super) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// What workers look at between two operations.
+    /// Checked by workers between two operations.
     stop: Arc<AtomicBool>,
-    /// What paced workers look at between two operations.
+    /// Checked by paced workers between two operations.
     changes: Arc<Changes>,
-    /// Where the periods have moved to, as workers see it at the end of each.
+    /// Shift of the periods; workers read it at the end of each period.
     shift: Arc<Shift>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     start: Option<MonoNanos>,
-    /// When the load ends at the latest.
+    /// The load ends at this instant at the latest.
     end: Option<MonoNanos>,
     stopped: bool,
     ended: usize,
-    /// The workers that have left for the start.
+    /// Workers with real-time priority around the start.
     rt_workers: Vec<Handle>,
-    /// Nobody looks after them any more.
+    /// The watch over real-time priority has ended.
     watched: bool,
 }
 
-/// A worker that begins.
+/// A worker that starts.
 #[derive(Debug)]
 pub(super) struct Started {
     pub planned: MonoNanos,
-    /// When its load ends at the latest, whatever its parameters say.
+    /// The load ends at this instant at the latest, whatever its parameters.
     pub end: Option<MonoNanos>,
     pub began: MonoNanos,
-    /// To be given back after its first operation.
+    /// Held until its first operation has ended.
     pub rt_priority: RtPriority,
 }
 
@@ -61,13 +62,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Ends the load because someone asked for it.
+    /// Ends the load by request.
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.end_load();
     }
 
-    /// Ends the load because a worker failed.
+    /// Ends the load because a worker has failed.
     pub(super) fn end_load(&self) {
         let _state = self.lock();
         self.stop.store(true, Ordering::Relaxed);
@@ -86,7 +87,7 @@ impl Gate {
         Arc::clone(&self.shift)
     }
 
-    /// Publishes another share of the step's rate to the workers.
+    /// Publishes a new share of the step's rate to the workers.
     pub(super) fn change(&self, change: Change) {
         let _one_at_a_time = self.lock();
         self.changes.publish(change);
@@ -96,7 +97,7 @@ impl Gate {
         Arc::clone(&self.stop)
     }
 
-    /// Waits for the start instant; `None` when the load ended before.
+    /// Waits for the start instant; `None` if the load ended before.
     pub(super) fn wait_start(&self) -> Option<Started> {
         let (planned, end) = self.wait_leave()?;
         let rt_priority = RtPriority::worker();
@@ -112,7 +113,7 @@ impl Gate {
         })
     }
 
-    /// Waits until the workers have started or ended, and sees to it that none of them keeps real-time priority.
+    /// Waits until the workers have started or ended, and ends their real-time priority at the limit.
     pub(super) fn watch_start(&self, workers: usize, start: MonoNanos) {
         if self.wait_ended(workers, start.saturating_sub(LEAVE_EARLY)) {
             return;
@@ -160,7 +161,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until all workers have ended, at most until `until`; says whether they have.
+    /// Waits until all workers have ended, or `until`; returns whether they have.
     pub(super) fn wait_ended(&self, workers: usize, until: MonoNanos) -> bool {
         let mut state = self.lock();
         loop {
@@ -176,7 +177,7 @@ impl Gate {
         }
     }
 
-    /// No code that can panic runs under this lock; a poisoned one is as good as any.
+    /// No code that can panic runs under this lock, so a poisoned one is valid.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

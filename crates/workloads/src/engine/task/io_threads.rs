@@ -1,10 +1,9 @@
-//! CPU time of the threads in which the kernel carries out what an io_uring cannot do at once: buffered writes, above
-//! all.
+//! CPU time of the kernel threads that execute operations which an io_uring cannot do at once, mainly buffered writes.
 //!
-//! They are threads of this process, called `iou-wrk-TID` after the thread that has the ring, from Linux 5.12 on. Each
-//! ends after 5 s without work, and all with the thread that has the ring: read once a second, and at that thread's
-//! end, none of their work is missed. The name has the thread's id in the first PID namespace: in another one, where
-//! such threads cannot be told apart, their CPU time is not known.
+//! They are threads of this process, named `iou-wrk-TID` after the thread that owns the ring, since Linux 5.12. Each
+//! ends after 5 s without work, and all end with the ring's owner. Reading them once a second, and when the owner ends,
+//! misses none of their work. The name contains the thread's id in the initial PID namespace. In other namespaces the
+//! threads cannot be attributed, so their CPU time is not known.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::thread_cpu::Schedstat;
@@ -15,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const PREFIX: &str = "iou-wrk-";
-/// The inode of the first PID namespace, the same on every host.
+/// Inode of the initial PID namespace, the same on every host.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-/// Below the time after which an idle thread ends.
+/// Shorter than the time after which an idle thread ends.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Those of one task.
+/// Kernel threads of one task.
 #[derive(Debug, Default)]
 pub(super) struct IoThreads {
     state: Mutex<State>,
@@ -28,28 +27,28 @@ pub(super) struct IoThreads {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The ids of the threads that have a ring.
+    /// Thread ids of the rings' owners.
     owners: BTreeSet<u32>,
-    /// By their ids. A thread that has ended keeps its place: ids are not used again within seconds.
+    /// By thread id. Ended threads stay in the map: ids are not reused within seconds.
     on_cpu: BTreeMap<u32, Duration>,
-    /// One could not be attributed to this task alone.
+    /// A thread could not be attributed to this task alone.
     is_unknown: bool,
     next_look: Option<MonoNanos>,
 }
 
 impl IoThreads {
-    /// The calling thread has a ring.
+    /// Registers the calling thread as the owner of a ring.
     pub(super) fn add_this_thread(&self) {
         let id = gettid().as_raw_pid().unsigned_abs();
         self.lock().owners.insert(id);
     }
 
-    /// Looks at them, at the end of a thread that has a ring.
+    /// Reads their CPU time, when the owner of a ring ends.
     pub(super) fn read(&self) {
         self.lock().look(Path::new("/proc/self"));
     }
 
-    /// Looks at them if it is time.
+    /// Reads their CPU time if the interval has passed.
     pub(super) fn poll(&self) {
         let now = MonoNanos::now();
         let mut state = self.lock();
@@ -59,7 +58,7 @@ impl IoThreads {
         }
     }
 
-    /// What they have had of the CPUs so far; `None`: not known.
+    /// Their CPU time so far; `None`: not known.
     pub(super) fn on_cpu(&self) -> Option<Duration> {
         let state = self.lock();
         (!state.is_unknown).then(|| state.on_cpu.values().sum())
@@ -111,7 +110,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// A process of threads, each with its id, its name and its time on a CPU.
+    /// A fake process with threads, each with an id, a name and its CPU time.
     fn process(namespace: &str, threads: &[(u32, &str, u64)]) -> tempfile::TempDir {
         let process = tempfile::tempdir().unwrap();
         fs::create_dir(process.path().join("ns")).unwrap();
@@ -125,7 +124,7 @@ mod tests {
         process
     }
 
-    /// Entries that are never tried on the spot.
+    /// Entries that the kernel always executes in its threads.
     #[test]
     fn work_of_the_kernels_threads_is_counted() {
         if let Err(why) = crate::workloads::io::probe_io_uring() {

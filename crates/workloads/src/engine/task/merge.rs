@@ -1,8 +1,8 @@
-//! The workers' intervals put together, period by period.
+//! Merges the workers' intervals by period.
 //!
-//! A period is emitted once, when every worker has handed it over or when it is late; what comes afterwards is emitted
-//! as it comes. What is in flight is counted in the first emission only. Every period from the start to the end of the
-//! last worker is emitted, also one in which nothing ended.
+//! A period is emitted once every worker has handed it over, or when it is late; later data are emitted as they come.
+//! Operations in flight are counted in the first emission only. Every period from the start to the end of the last
+//! worker is emitted, even if nothing ended in it.
 
 use crate::measure::clock::MonoNanos;
 use crate::measure::histogram::Histogram;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker in the midst of its load hands over at its next operation; this is the time it has for it.
+/// A running worker hands over at its next operation; this is the time it has for that.
 const GRACE: Duration = Duration::from_millis(200);
 /// A worker whose operation takes longer is not waited for.
 const LATEST: Duration = Duration::from_secs(2);
-/// How often to look for a worker that is late.
+/// Interval of checks for late workers.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Periods, then width, ramp before result, and the kind.
+/// Period, width in periods, ramp before result, and the kind.
 type Key = (u64, u32, bool, Op);
 
 pub(super) struct Merge {
@@ -31,13 +31,13 @@ pub(super) struct Merge {
     pending: BTreeMap<Key, Interval>,
     /// Every period before this one has been emitted.
     next: u64,
-    /// What each worker had handed over when it was last collected from: all of that is here.
+    /// Per worker: what it had handed over at the last collection, all of which is merged.
     handed_over: Vec<u64>,
     /// Per worker: the period after its last buffer, and what was in flight at the end of that buffer.
     in_flight: Vec<(u64, Vec<(Op, u32)>)>,
-    /// What a period without any operation is emitted as.
+    /// Kind of the interval for a period without any operation.
     usual_op: Op,
-    /// An interval of several periods reaches to before this one.
+    /// End (exclusive) of the last interval that spans several periods.
     covered: u64,
     look_at: MonoNanos,
 }
@@ -92,7 +92,7 @@ impl Merge {
     ) {
         self.emit_before(self.next, sink);
         if self.handed_over.iter().all(|it| *it == u64::MAX) {
-            // The load is over; how long it ran is known when the last worker has closed its files.
+            // The load is over; its duration is known once the last worker has closed its files.
             if let Some((index, ..)) = self.pending.last_key_value().map(|(key, _)| *key) {
                 self.emit_to(index.saturating_add(1), sink);
             }
@@ -120,7 +120,7 @@ impl Merge {
         };
     }
 
-    /// Emits what is left: every period that was over at `until`, and what was recorded after. Call it after
+    /// Emits the rest: every period that ended by `until`, and all data recorded after. Call it after
     /// [`Merge::collect`].
     pub(super) fn emit_all(
         &mut self,
@@ -139,7 +139,7 @@ impl Merge {
         self.emit_before(u64::MAX, sink);
     }
 
-    /// Counts what these workers have in flight since before the end of the next period.
+    /// Counts the operations of these workers that were in flight at the end of the next period.
     fn count_in_flight(&mut self, consumers: &[&Consumer]) {
         let end = self.end_of(self.next);
         for in_flight in consumers.iter().filter_map(|consumer| consumer.in_flight()) {
@@ -150,7 +150,7 @@ impl Merge {
         }
     }
 
-    /// Emits the periods before `next`, each with one interval at least.
+    /// Emits the periods before `next`, each with at least one interval.
     fn emit_to(&mut self, next: u64, sink: &mut dyn FnMut(Interval)) {
         while self.next < next {
             self.count_stalled();
@@ -202,7 +202,7 @@ impl Merge {
         }
     }
 
-    /// Operations that were in flight at the end of a worker's last buffer were so until the first period of this one.
+    /// Operations in flight at the end of a worker's last buffer stayed so until the first period of this one.
     fn add_in_flight(&mut self, worker: usize, buffer: &Buffer) {
         let Some(known) = self.in_flight.get_mut(worker) else {
             return;
@@ -219,7 +219,7 @@ impl Merge {
         }
     }
 
-    /// Counts what was in flight all through the next period of workers that have gone on since.
+    /// Counts operations that were in flight throughout the next period, of workers that have handed over later ones.
     fn count_stalled(&mut self) {
         let ramp = self.end_of(self.next) <= self.ramp_end;
         let stalled = self.in_flight.iter().zip(&self.handed_over);

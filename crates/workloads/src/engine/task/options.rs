@@ -1,4 +1,4 @@
-//! What the common keys mean for one task of a step.
+//! Values of the common keys for one task of a step.
 
 use super::{Cache, TaskSpec};
 use crate::engine::common::Common;
@@ -7,7 +7,7 @@ use crate::measure::pacing::{Pace, Per, RateLimit, Schedule, Share};
 use crate::params::ParamError;
 use std::sync::Arc;
 
-/// The common keys, and which of a step's tasks they are for.
+/// The common keys, and the task's position in its step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaskOptions {
     pub common: Common,
@@ -15,7 +15,7 @@ pub(super) struct TaskOptions {
     pub tasks: u32,
     /// One unmeasured pass comes before the start.
     pub warm: bool,
-    /// Bounds the bytes per second of all load that shares it.
+    /// Limits the bytes per second of all loads that share it.
     pub limit: Option<Arc<RateLimit>>,
 }
 
@@ -32,8 +32,7 @@ impl TaskOptions {
         })
     }
 
-    /// When one worker's operations are due, where `shards` of the workers share the rate of one; `None` when the load
-    /// is not paced.
+    /// The schedule of one worker, where `shards` workers share the rate of one; `None` if the load is not paced.
     pub(super) fn schedule(&self, worker: u32, workers: u32, shards: u32) -> Option<Schedule> {
         let pace = self.common.pace?;
         if shards > 1 && pace.per == Per::Worker {

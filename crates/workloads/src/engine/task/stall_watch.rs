@@ -1,4 +1,4 @@
-//! Looks for operations that neither end nor get any further.
+//! Finds operations that neither end nor make progress.
 
 use crate::engine::stall::{Stall, StallEvent, TaskPhase};
 use crate::engine::workload::Load;
@@ -7,8 +7,8 @@ use crate::measure::recorder::{Consumer, InFlightOp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Looks at what workers have in flight. An operation that has moved on in its file since the last look is no stall,
-/// however long it takes.
+/// Checks the operations in flight. An operation whose offset has changed since the last check is no stall, however
+/// long it takes.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     after: Duration,
@@ -16,11 +16,11 @@ pub(super) struct StallDetector {
     seen: BTreeMap<u32, Seen>,
 }
 
-/// An operation as it was found.
+/// State of an operation at the last check.
 #[derive(Debug)]
 struct Seen {
     in_flight: InFlightOp,
-    /// When it began, or was first seen where it is.
+    /// When it began, or was first seen at its current offset.
     since: MonoNanos,
     reported: Option<Stall>,
 }
@@ -33,7 +33,7 @@ impl StallDetector {
         }
     }
 
-    /// What has changed since the last look.
+    /// Events since the last check.
     pub(super) fn look(
         &mut self,
         now: MonoNanos,
@@ -105,7 +105,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// The events at each second of one operation that began at second 1, by the offset at which it is found.
+    /// The events at each second of an operation that began at second 1, by its offset at that second.
     fn told(offsets: &[Option<u64>]) -> Vec<(u64, &'static str, u64)> {
         let mut detector = StallDetector::new(Duration::from_secs(3));
         let mut told = Vec::new();

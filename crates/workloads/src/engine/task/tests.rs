@@ -14,7 +14,7 @@ mod limited;
 mod paced;
 mod stalled;
 
-/// A load whose workers do what a function says.
+/// A load whose workers run a function.
 struct Fake<F> {
     workers: u32,
     timing: Timing,
@@ -135,7 +135,7 @@ fn null_runs_through_the_registry_for_its_time() {
                 .map(|i| i.ops)
                 .sum::<u64>()
         };
-        // A worker that has no processor for 10 ms does nothing in the ramp.
+        // A worker without a CPU for 10 ms does nothing in the ramp.
         timing!(ops(true) > 0 && ops(false) > 0);
         assert!(end.cpu_user.unwrap() + end.cpu_system.unwrap() > Duration::ZERO);
         Ok(())
@@ -223,7 +223,7 @@ fn a_worker_that_fails_or_panics_fails_the_task_and_stops_the_others() {
     assert_eq!(end.state, End::Failed);
     assert_eq!(end.error.unwrap(), "worker 1: the cable");
 
-    // Neither goes on before both have done one operation, however late a thread is started.
+    // Neither continues before both have done one operation, however late a thread is started.
     let both = Barrier::new(2);
     let panicking = prepared(2, move |index, recorder| {
         one_op(recorder);
@@ -320,18 +320,18 @@ fn unknown_workloads_and_modes_are_refused() {
     assert!(prepare("io", "read").contains("`size`"));
 }
 
-/// Two workers: the second ends when the end of the first is known, and moves the periods between the two.
+/// Two workers. The second one shifts the periods after the first has ended, and then ends.
 struct OneAfterTheOther {
     shift: Arc<std::sync::OnceLock<Arc<Shift>>>,
     gone: std::sync::Mutex<Gone>,
 }
 
-/// Both ends of the word that the first is gone, each for its worker.
+/// Both ends of a channel that is closed when the first worker has ended, each for one worker.
 type Gone = (Option<SyncSender<()>>, Option<Receiver<()>>);
 
 struct OneOfTwo {
     shift: Arc<std::sync::OnceLock<Arc<Shift>>>,
-    /// The first has it, and is dropped when its end is known.
+    /// Owned by the first worker; dropped at its end.
     _gone: Option<SyncSender<()>>,
     first: Option<Receiver<()>>,
 }

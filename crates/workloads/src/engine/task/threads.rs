@@ -1,4 +1,4 @@
-//! The OS threads of a task: opened, parked, started together, and what each has to say at its end.
+//! The OS threads of a task: opened, parked and started together, and their results.
 
 use super::gate::Gate;
 use super::io_threads::IoThreads;
@@ -16,33 +16,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a cancellation is looked for while workers open.
+/// Interval of checks for a cancellation while workers open.
 const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
-/// What a worker leaves behind.
+/// Result of a worker.
 #[derive(Debug)]
 pub(super) struct WorkerEnd {
     pub started: MonoNanos,
     pub ended: MonoNanos,
-    /// Where its periods had moved to when it ended.
+    /// Shift of its periods when it ended.
     pub shift_ns: i64,
-    /// `None` of one that was left behind, or died.
+    /// `None` if it was abandoned, or panicked.
     pub usage: Option<Usage>,
     pub errors: Vec<ErrorCount>,
-    /// Why it could not do all of its work.
+    /// Why it could not complete its work.
     pub failure: Option<String>,
 }
 
-/// The parked or running workers of a task. Dropping it ends them.
+/// The parked or running workers of a task. Dropping this ends them.
 pub(super) struct WorkerThreads {
     gate: Arc<Gate>,
     threads: Vec<JoinHandle<Option<WorkerEnd>>>,
     consumers: Arc<[Consumer]>,
-    /// Where the load has rings.
+    /// Present if the load has io_urings.
     io_threads: Option<Arc<IoThreads>>,
 }
 
-/// Sent by a worker when it is parked, or cannot be.
+/// Sent by a worker when it is parked, or has failed to open.
 type Parked = (u32, Result<Consumer, TaskError>);
 
 impl WorkerThreads {
@@ -107,7 +107,7 @@ impl WorkerThreads {
         Arc::clone(&self.consumers)
     }
 
-    /// Kernel threads that do a part of the workers' work.
+    /// Kernel threads that execute part of the workers' operations.
     pub(super) fn io_threads(&self) -> Option<Arc<IoThreads>> {
         self.io_threads.clone()
     }
@@ -116,7 +116,7 @@ impl WorkerThreads {
         self.threads.len()
     }
 
-    /// Collects the threads that have ended and leaves those that hang behind; the load began at `start`.
+    /// Joins the threads that have ended and abandons those that hang; the load began at `start`.
     pub(super) fn leave(mut self, start: MonoNanos) -> Vec<WorkerEnd> {
         let (ended, hanging): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
             .into_iter()
@@ -134,7 +134,7 @@ impl WorkerThreads {
         ends
     }
 
-    /// Waits for every thread. One that never started has no end to report.
+    /// Joins every thread. One that never started has no result.
     pub(super) fn join(mut self) -> Vec<WorkerEnd> {
         let threads = std::mem::take(&mut self.threads);
         ends_of(threads, self.gate.shift().get())
@@ -188,7 +188,7 @@ fn await_openings(
         .collect())
 }
 
-/// Opens a worker, waits for the start, runs it. `None` when it never started.
+/// Opens a worker, waits for the start, runs it. `None` if it never started.
 fn live(
     index: u32,
     load: &dyn Load,
@@ -230,14 +230,14 @@ fn live(
         let ended = recorder.load_ended().unwrap_or_else(MonoNanos::now);
         let usage = meter.read().since(before);
         if let Some(io_threads) = io_threads {
-            // They end with this thread.
+            // The kernel's threads end with this one.
             io_threads.read();
         }
         if failure.is_some() {
             gate.end_load();
         }
         let shift_ns = gate.shift().get();
-        // What it has counted is handed over before it closes its files, which can hang.
+        // Hand over the counts before closing files, because closing can hang.
         let leaving = recorder.leaving();
         let errors = recorder.finish();
         leaving.during(|| drop(worker));
@@ -252,7 +252,7 @@ fn live(
     })
 }
 
-/// Reports to the gate that a worker has ended, also when it panics.
+/// Reports a worker's end to the gate, even after a panic.
 struct Ended<'a>(&'a Gate);
 
 impl Drop for Ended<'_> {

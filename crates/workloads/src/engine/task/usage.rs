@@ -1,4 +1,4 @@
-//! What a thread has used of the CPUs, and how long it waited for one.
+//! CPU time of a thread, and the time it waited for a CPU.
 
 use crate::measure::thread_cpu::Schedstat;
 use rustix::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(super) struct Usage {
     pub user: Duration,
     pub system: Duration,
-    /// Time that it was runnable and had no CPU; `None` where the kernel does not say.
+    /// Time that it was runnable without a CPU; `None` if the kernel does not report it.
     pub wait: Option<Duration>,
 }
 
@@ -28,10 +28,10 @@ impl Usage {
     }
 }
 
-/// Reads the usage of the thread that made it, in about 2 us.
+/// Reads the usage of the thread that created it, in about 2 us.
 #[derive(Debug)]
 pub(super) struct UsageMeter {
-    /// Absent where the kernel keeps no such statistics.
+    /// Absent if the kernel keeps no such statistics.
     schedstat: Option<OwnedFd>,
 }
 
@@ -65,7 +65,7 @@ impl UsageMeter {
 
 fn cpu_times() -> (Duration, Duration) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a rusage of our own, which all zeros are a valid value of, and the call only writes it.
+    // SAFETY: the pointer is to our own rusage, for which all zeros are a valid value, and the call only writes it.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
         usage.assume_init()
@@ -95,7 +95,7 @@ mod tests {
     fn cpu_time_of_a_spinning_thread_is_measured() {
         let meter = UsageMeter::of_this_thread();
         let before = meter.read();
-        // Other threads may take the CPU meanwhile: spin until the thread itself has had 20 ms of it.
+        // Other threads may take the CPU meanwhile, so spin until this thread has used 20 ms of CPU time.
         let mut used = Usage::default();
         while used.user + used.system < Duration::from_millis(20) {
             spin_until(MonoNanos::now().saturating_add(Duration::from_millis(1)));

@@ -4,7 +4,7 @@ use crate::measure::recorder::Recorder;
 use crate::measure::recorder::tests::{PERIOD_NS, recorder};
 use proptest::prelude::*;
 
-/// A merge over recorders with periods of 1000 ns that all started at instant 0.
+/// A merge of recorders with periods of 1000 ns that all started at instant 0.
 struct Bench {
     merge: Merge,
     recorders: Vec<Recorder>,
@@ -27,7 +27,7 @@ impl Bench {
         }
     }
 
-    /// Looks at `now` past the time that every worker of period 0 has anyway; index, ops and in flight of what came.
+    /// Collects at `now`; returns index, operations and in flight of the emitted intervals.
     fn look(&mut self, now: Duration) -> Vec<(u64, u64, u32)> {
         let mut seen = Vec::new();
         self.merge.collect(&self.consumers);
@@ -116,7 +116,7 @@ fn the_end_of_all_workers_ends_every_period() {
     assert_eq!(seen, expected);
 }
 
-/// A merge over workers with periods of 1000 ns, which all move.
+/// A merge of workers with periods of 1000 ns, and their common shift.
 fn moving(workers: usize) -> (Bench, Arc<Shift>) {
     let shift = Arc::new(Shift::default());
     let period = Duration::from_nanos(PERIOD_NS);
@@ -141,7 +141,7 @@ fn moving(workers: usize) -> (Bench, Arc<Shift>) {
 }
 
 impl Bench {
-    /// Ends the workers; index and operations of all that is left.
+    /// Ends the workers; returns index and operations of all remaining intervals.
     fn end(mut self) -> Vec<(u64, u64)> {
         self.recorders.drain(..).for_each(|recorder| {
             recorder.finish();
@@ -152,7 +152,7 @@ impl Bench {
             .emit_all(MonoNanos(0), &self.consumers, &mut |it| {
                 seen.push((it.index, it.ops));
             });
-        // Without operations it says what was in flight.
+        // Intervals without operations only show what was in flight.
         seen.retain(|(_, ops)| *ops > 0);
         seen
     }
@@ -161,7 +161,7 @@ impl Bench {
 #[test]
 fn a_period_that_grows_has_what_ended_in_it_of_every_worker() {
     let (mut bench, shift) = moving(2);
-    // The first worker is in the second period before that grows, the other comes after.
+    // The first worker enters the second period before the shift, the other one after it.
     bench.recorders[0].record(Op::Read, 0, 1050);
     shift.set(100);
     bench.recorders[1].record(Op::Read, 0, 1150);
@@ -181,7 +181,7 @@ fn a_period_that_shrinks_counts_everything_once() {
     bench.recorders[1].record(Op::Read, 0, 1050);
     for recorder in &mut bench.recorders {
         recorder.record(Op::Read, 1050, 1899);
-        // The first worker's second period was to end at 2000, and what is in it stays.
+        // The first worker's second period was to end at 2000; operations already in it stay.
         recorder.record(Op::Read, 1899, 1950);
         recorder.record(Op::Read, 1950, 2050);
         recorder.record(Op::Read, 2050, 2899);
@@ -196,7 +196,7 @@ fn a_period_that_moves_is_waited_for_where_it_ends_now() {
     bench.recorders[0].record(Op::Read, 0, 500);
     let moved = i64::try_from(GRACE.as_nanos()).unwrap();
     shift.set(moved);
-    // With the period not over, it is not emitted, whatever the clock says of where it was to end.
+    // The period is not over, so it is not emitted, although its original end has passed.
     assert_eq!(bench.look(SOON), []);
     let end = MonoNanos(0).saturating_add(GRACE + Duration::from_nanos(PERIOD_NS));
     assert_eq!(bench.merge.next_look(), end.saturating_add(GRACE));
@@ -204,7 +204,7 @@ fn a_period_that_moves_is_waited_for_where_it_ends_now() {
     assert_eq!(bench.look(2 * GRACE + LOOK), [(0, 1, 1), (1, 0, 1)]);
 }
 
-/// Index, operations and in flight of all that a worker's operations come to, looked at once when it has ended.
+/// Index, operations and in flight of all intervals of these workers, collected once after their end.
 fn rows(workers: &[&[(u64, u64)]], until: u64) -> Vec<(u64, u64, u32)> {
     let mut bench = Bench::new(workers.len(), 0);
     for (recorder, ops) in bench.recorders.drain(..).zip(workers) {
@@ -235,7 +235,7 @@ fn every_period_has_a_row_however_a_stall_lies_in_it() {
         (5, 1, 0),
     ];
     assert_eq!(rows(&[&[(0, 500), (700, 5500)]], 5500), stalled);
-    // A load that did nothing from 500 to 3200, and ended in the fifth period.
+    // A load without operations from 500 to 3200, which ended in the fifth period.
     let idle = [(0, 1, 0), (1, 0, 0), (2, 0, 0), (3, 1, 0)];
     assert_eq!(rows(&[&[(0, 500), (3200, 3300)]], 4100), idle);
     // Two workers that stall together.
@@ -254,7 +254,7 @@ fn a_stall_that_ends_before_its_period_is_late_leaves_no_period_out() {
     bench.recorders[0].record(Op::Read, 0, 500);
     bench.recorders[0].announce(Op::Read, 700);
     assert_eq!(bench.look(SOON), []);
-    // It returns 201 ms later, before any of these 1000 ns is late.
+    // It returns 201 ms later, before any of these 1000 ns periods is late.
     bench.recorders[0].record(Op::Read, 700, 4500);
     let seen = bench.look(SOON);
     let first: Vec<_> = seen.into_iter().take(4).collect();
@@ -262,7 +262,7 @@ fn a_stall_that_ends_before_its_period_is_late_leaves_no_period_out() {
 }
 
 proptest! {
-    /// Workers that each move on at their own operations, while their seconds move a little all along.
+    /// Workers advance independently while the periods keep shifting a little.
     #[test]
     fn however_periods_move_each_operation_is_counted_once_and_near_its_place(
         turns in proptest::collection::vec((0_usize..3, 50_u64..400, -50_i64..=50), 1..300),
@@ -274,7 +274,7 @@ proptest! {
         for (worker, later, move_by) in turns {
             now += later;
             if now / PERIOD_NS > period {
-                // Once in a period, as the agent moves them.
+                // Once per period, as the agent shifts them.
                 period = now / PERIOD_NS;
                 shift.set(shift.get() + move_by);
             }
@@ -287,13 +287,13 @@ proptest! {
         emitted.extend(bench.end());
         let total: u64 = emitted.iter().map(|(_, ops)| ops).sum();
         prop_assert_eq!(total, ended.len() as u64);
-        // Up to here all was counted, wherever the edge was drawn.
+        // Compares cumulative counts at each period's end.
         let last = ended.iter().max().unwrap() / PERIOD_NS;
         for index in 0..=last {
             let counted: u64 = emitted.iter().filter(|(at, _)| *at <= index).map(|(_, ops)| ops).sum();
             let edge = (index + 1) * PERIOD_NS;
             let before = |edge: u64| ended.iter().filter(|place| **place < edge).count() as u64;
-            // A worker is in a period that it knows from before at most two moves of it.
+            // A worker's period may be at most two shifts out of date.
             let slack = 100;
             prop_assert!(counted >= before(edge.saturating_sub(slack)), "{index}: {counted} of {}", before(edge));
             prop_assert!(counted <= before(edge + slack), "{index}: {counted} of {}", before(edge));

@@ -1,5 +1,5 @@
-//! Loads that share a limit on their bytes per second. Only lower bounds of times are looked at: a busy machine is
-//! slower.
+//! Loads that share a limit on their bytes per second. Tests check lower bounds of durations only, because a busy
+//! machine is slower.
 
 use crate::engine::task::{PrepareControl, TaskSpec};
 use crate::measure::clock::MonoNanos;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// One mebibyte takes half a second, less what the last operations take and the limit's credit.
+/// One mebibyte takes half a second, less the time of the last operations and the limit's credit.
 const AT_LEAST: Duration = Duration::from_millis(400);
 
 fn limited(cell: &Cell, mode: &str, params: Value) -> TaskSpec {
@@ -21,8 +21,7 @@ fn limited(cell: &Cell, mode: &str, params: Value) -> TaskSpec {
     }
 }
 
-/// However the operations are issued: one after the other, several in flight, by a schedule of the plan's that is
-/// faster.
+/// For every way to issue operations: one at a time, several in flight, by a faster schedule.
 #[test]
 fn a_load_takes_at_least_the_time_that_its_bytes_take_at_the_limit() {
     let in_flight = json!({"size": "512k", "bs": "64k", "numjobs": 2, "iodepth": 4, "ioengine": "io_uring", "ioengine-fallback": "psync"});

@@ -15,13 +15,13 @@ fn params(value: &Value) -> Params {
     value.as_object().unwrap().clone()
 }
 
-/// Workers of `null` at a pace.
+/// Workers of `null` at this pace.
 fn null(value: &Value) -> Task {
     let spec = TaskSpec::new("null", "run", params(value));
     registry::prepare(&spec, &PrepareControl::silent()).unwrap()
 }
 
-/// A load of our own at a pace.
+/// A load of the test's own at this pace.
 fn paced(
     runtime: Duration,
     pace: &Value,
@@ -53,7 +53,7 @@ fn histograms(intervals: &[Interval]) -> (Histogram, Histogram) {
     (service, response)
 }
 
-/// Within 1 % below what was due.
+/// Within 1 % below the number due.
 fn check_kept(count: u64, due: u64) -> Result<(), TimingError> {
     scheduled(count, due - due / 100..=due)
 }

@@ -1,4 +1,4 @@
-//! Operations that do not end, and what becomes of their task.
+//! Operations that do not end, and the end of their task.
 
 use super::super::*;
 use super::{Fake, arm_soon};
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// What was told of stalls: the word and the operation.
+/// Stall events: name and stall.
 type Stalls = Vec<(&'static str, Stall)>;
 
-/// A task of two workers, of which the first hangs in its second operation until it is let go.
+/// A task of two workers; the first one hangs in its second operation until it is released.
 fn hanging() -> (Task, SyncSender<()>) {
     let (release, held): (SyncSender<()>, Receiver<()>) = sync_channel(1);
     let held = std::sync::Mutex::new(held);
@@ -105,13 +105,13 @@ fn a_policy_may_end_the_task_and_leave_the_worker_behind() {
             lasted < Duration::from_secs(4),
             "{lasted:?}: the runtime was not waited for"
         );
-        // It ends like any other thread when it can.
+        // Once released it ends like any other thread.
         release.send(()).unwrap();
         Ok(())
     });
 }
 
-/// A load that opens a pipe before it and one after it; each waits until somebody opens the other end.
+/// A load that opens one pipe before it and one after it; each open waits for the other end.
 struct Pipes {
     before: PathBuf,
     after: PathBuf,
@@ -147,7 +147,7 @@ fn pipe(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Lets go who waits for a pipe.
+/// Unblocks the open of a pipe.
 fn release(pipe: &Path) {
     drop(File::options().write(true).open(pipe).unwrap());
 }
@@ -160,7 +160,7 @@ fn second() -> TaskOptions {
     }
 }
 
-/// A load whose pipes lie in a directory, and the options in which a second is a stall.
+/// A load whose pipes lie in a directory, and the options by which a stall is one second.
 fn pipes(directory: &Path) -> (Opened, PathBuf, PathBuf) {
     let (before, after) = (
         pipe(directory.join("before")),
